@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 MATRIX_ASKED = "--json" in sys.argv
 LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
 FILTERS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}  # of a list: nothing is left out then
-MADE_FROM_WHEELS = ("conda", "libtorch", "check", "speed")  # the words of their sessions
-MADE_FROM_WHEEL = re.compile(rf"^(?:{'|'.join(MADE_FROM_WHEELS)})-(?=(\d)?)")
 IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 HELP = """\
 nox -s demo                     the main job on a small sample, in a minute
@@ -402,7 +400,9 @@ def main() -> None:
         tag = selection.selected_tag(Layout.of_checkout(ROOT))
         installed = interpreters.installed_interpreters()
         # without a release they are two thirds of all sessions: only who names one has them
-        named = (tag is not None and not LIST_ASKED) or any(word in " ".join(sys.argv) for word in MADE_FROM_WHEELS)
+        named = (tag is not None and not LIST_ASKED) or any(
+            word in " ".join(sys.argv) for word in selection.MADE_FROM_WHEELS
+        )
         everything = selection.list_sessions(ROOT, native_arch(), tag)
         if LIST_ASKED and not MATRIX_ASKED and FILTERS.isdisjoint(sys.argv):
             everything = short_list(everything, tag)
@@ -416,7 +416,7 @@ def main() -> None:
             add_container_sessions(names)
         for name in names:
             if "-" in name and name not in nox.registry.get():
-                load_cell(MADE_FROM_WHEEL.sub(lambda match: "wheel-" if match[1] else "", name))  # tells what is near
+                load_cell(selection.split_product(name)[1])  # tells what is near
     except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
         sys.exit(f"error: {as_torchmill_error(error)}")
 

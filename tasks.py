@@ -110,7 +110,7 @@ COMMANDS = {
     ),
     "snippet": (
         "torchmill.commands.snippet",
-        "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip or pixi.",
+        "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi.",
     ),
     "verify": (
         "torchmill.commands.verify",
@@ -226,6 +226,8 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
             kwargs["options"] = _session_options().options_of_task(task, said)
         if command.rest:
             kwargs[command.rest] = REST
+        elif REST:
+            raise Exit(f"error: invoke {task} takes its options without `--`: leave that out", code=2)
         as_json = command.json and kwargs.pop("json")
         result: Any = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
         print_now(dumps(result.data, indent=1) if as_json else on_terminal(str(result)))

@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.support.refusals import refused
 from torchmill.build.containers import image
 from torchmill.build.containers.engine import Engine
-from torchmill.build.containers.image import base_image, manylinux_image, user_image
+from torchmill.build.containers.image import manylinux_image, python_image, system_image, user_image
 from torchmill.config import facts_reader
 from torchmill.config.facts_model import ImageFacts
 from torchmill.config.model import Facts
@@ -32,34 +33,53 @@ def test_a_manylinux_image_is_as_old_as_the_official_wheels(glibc: str | None, i
     assert manylinux_image(OURS, "x86_64", glibc).image == f"quay.io/pypa/{image}"
 
 
-def test_a_toolkit_or_a_python_that_no_image_has_is_refused_with_those_that_there_are() -> None:
+def test_what_no_image_has_is_refused() -> None:
     with refused("no-base-image") as caught:
-        base_image(OURS, "cuda", "aarch64", toolkit="12.1")
-    assert "CUDA 12.1; there is 11.7, 11.8" in str(caught.value)
+        python_image(OURS, "x86_64", "3.4")
+    assert "Python 3.4; there is 3.10, 3.11" in str(caught.value)
     with refused("no-base-image"):
-        base_image(OURS, "python", "x86_64", python="3.4")
+        system_image(OURS, "riscv64")
     with refused("no-base-image"):
-        base_image(OURS, "system", "riscv64")
+        system_image(OURS, "x86_64", SpecifierSet("<4"))
     with refused("no-image-facts"):
-        base_image(ImageFacts(), "system", "x86_64")
+        system_image(ImageFacts(), "x86_64")
+
+
+@pytest.mark.parametrize(
+    ("gcc", "pythons", "tag"),
+    [
+        (None, ("3.10",), "bookworm-slim"),
+        (None, ("3.5", "3.6"), "20.04"),  # newer OpenSSLs stop them
+        ("<7", ("3.5",), "16.04"),
+        ("<8", ("3.5", "3.8"), "18.04"),
+        (">=5,<10", ("3.8",), "20.04"),
+        (">=6,<11.2", ("3.7",), "20.04"),  # 22.04 has 11.4
+        (">=6,<12", ("3.10",), "22.04"),
+        (">=6,<14", ("3.9",), "bookworm-slim"),
+    ],
+)
+def test_a_distribution_is_as_old_as_compiler_and_pythons_want(
+    gcc: str | None, pythons: tuple[str, ...], tag: str
+) -> None:
+    assert system_image(OURS, "x86_64", SpecifierSet(gcc) if gcc else None, pythons).tag == tag
 
 
 def test_a_known_image_that_is_given_keeps_its_digest() -> None:
-    debian = base_image(OURS, "system", "x86_64")
+    debian = system_image(OURS, "x86_64")
     ubuntu = user_image(OURS, "docker.io/library/ubuntu:24.04", debian)
     assert ubuntu.distribution == "ubuntu"
     assert ubuntu.reference.startswith("docker.io/library/ubuntu@sha256:")
 
 
 def test_another_digest_of_a_known_image_is_the_users_own() -> None:
-    debian = base_image(OURS, "system", "x86_64")
+    debian = system_image(OURS, "x86_64")
     theirs = user_image(OURS, f"docker.io/library/ubuntu:24.04@{DIGEST}", debian)
     assert (theirs.digest, theirs.distribution) == (DIGEST, "")
     assert theirs.reference == f"docker.io/library/ubuntu@{DIGEST}"
 
 
 def test_what_is_given_is_expected_to_be_like_the_known_one() -> None:
-    debian = base_image(OURS, "system", "x86_64")
+    debian = system_image(OURS, "x86_64")
     assert user_image(OURS, "localhost:5000/a/b_c:1.0", debian) == replace(
         debian,
         image="localhost:5000/a/b_c",
@@ -73,7 +93,7 @@ def test_what_is_given_is_expected_to_be_like_the_known_one() -> None:
 @pytest.mark.parametrize("reference", ["", "Debian", "a b", "a\nRUN evil", "a@sha256:12", "-a", "../x", "a:"])
 def test_what_is_no_name_of_an_image_is_refused(reference: str) -> None:
     with refused("invalid-image-name"):
-        user_image(OURS, reference, base_image(OURS, "system", "x86_64"))
+        user_image(OURS, reference, system_image(OURS, "x86_64"))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +107,7 @@ def test_what_is_no_name_of_an_image_is_refused(reference: str) -> None:
 )
 def test_an_image_that_nothing_of_ours_runs_on_is_refused(reference: str, reason: str) -> None:
     with refused("unsupported-image") as caught:
-        user_image(OURS, reference, base_image(OURS, "system", "x86_64"))
+        user_image(OURS, reference, system_image(OURS, "x86_64"))
     assert reason in str(caught.value)
 
 

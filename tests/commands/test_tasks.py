@@ -108,6 +108,7 @@ def test_a_plan_for_another_system_takes_nothing_from_the_compilers_here(tmp_pat
         (["plan", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["is untried", "possible instead"]),
         (["plan", "wheel-3.10-cpu", "--tag=v1.13.1", "--set=X"], 2, ["write it as NAME=VALUE"]),
         (["plan", "wheel-3.10-cpu", "--label=gti"], 2, ["invalid choice"]),
+        (["plan", "wheel-3.10-cpu", "--", "--label=git"], 2, ["takes its options without `--`"]),
         (["plan", "wheel-3.10-cpu", "--host=absent.toml"], 2, ["absent.toml"]),
         (["matrix", "--arch=sparc"], 2, ["has no build with --arch 'sparc' and --package 'torch'", "aarch64"]),
         (["doctor", "--save=absent/host.toml"], 7, ["absent/host.toml: No such file"]),

@@ -169,6 +169,7 @@ def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
     index = rattler.package.IndexJson.from_package_archive(file)
     assert index.subdir == SUBDIR
     assert index.noarch.none
+    assert index.track_features == ["cpu"]
     listed = {str(entry.relative_path) for entry in rattler.package.PathsJson.from_package_archive(file).paths}
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert listed == {name for name in there if not name.startswith("info/")}

@@ -1,8 +1,10 @@
 """What a package says of itself, for cells that this machine could not build."""
 
+import asyncio
 import json
 import platform
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from torchmill.deliver.conda.package import CondaRecipe
 from torchmill.wheel import wheel_file
 
 TOLD = {
-    "libraries": {"cudnn": "8.0.5.39"},
+    "cudnn": "8.0.5",
     "requirements": ["numpy==1.19.5"],
     "toolkit": "11.0",
     "tag": "v1.8.0",
@@ -44,13 +46,13 @@ def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: 
     assert found.file == "pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda"
     assert (found.subdir, found.number) == ("linux-64", 0)
     assert found.depends == (
+        "__cuda >=11.0",
         "__glibc >=2.31,<3.0.a0",
         "numpy >=1.19,<2.0a0",
         "python >=3.8,<3.9.0a0",
         "typing_extensions",
     )
     assert found.constrains == (
-        "__cuda >=11.0",
         "cuda-version >=11.0,<12.0a0",
         "libstdcxx >=11.1",
         "libstdcxx-ng >=11.1",
@@ -64,11 +66,59 @@ def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: 
     assert found.about["dev_url"] == "https://github.com/pytorch/pytorch"
 
 
+@pytest.mark.parametrize(
+    ("driver", "spec", "build"),
+    [
+        ("", "pytorch", "py3.8_cpu_0"),  # a machine without a GPU
+        ("10.2", "pytorch", "py3.8_cpu_0"),
+        ("11.0", "pytorch", "py3.8_cuda11"),
+        ("12.4", "pytorch", "py3.8_cuda11"),
+        ("12.4", "pytorch * *cpu*", "py3.8_cpu_0"),
+        ("12.4", "torchvision", "py3.8_cuda11"),
+        ("", "torchvision", "py3.8_cpu_0"),
+        ("", "pytorch * *cuda*", "refused"),
+    ],
+)
+def test_a_machine_gets_cuda_by_its_driver_alone(
+    shipped: Facts, tmp_path: Path, driver: str, spec: str, build: str
+) -> None:
+    """A channel's index with three builds of torch 1.8.0 and of torchvision, solved by conda's own code."""
+    rattler = pytest.importorskip("rattler", reason="needs py-rattler")
+    records = {}
+    for variant, session in product(("cpu", "cu110", "cu111"), ("wheel", "vision")):
+        torch = session == "wheel"
+        name, version = ("torch", "1.8.0") if torch else ("torchvision", "0.9.0")
+        requires = [] if torch else [f"torch==1.8.0+{variant}"]
+        wheel = paper_wheels.made(tmp_path, name, f"{version}+{variant}", "cp38-cp38-linux_x86_64", requires=requires)
+        told: dict[str, object] = {"requirements": [], "cudnn": "8.0.5" if variant != "cpu" else None}
+        one = composed(shipped, cell(shipped, "v1.8.0", f"{session}-3.8-{variant}", "x86_64"), wheel, told)
+        depends = [each for each in one.depends if not each.startswith("python ")]
+        index = {"name": one.name, "version": one.version, "build": one.build, "build_number": one.number}
+        more = {"depends": depends, "subdir": one.subdir, "sha256": "0" * 64}
+        records[one.file] = index | more | ({"track_features": one.features} if one.features else {})
+    for subdir, there in (("linux-64", records), ("noarch", {})):
+        (tmp_path / subdir).mkdir()
+        (tmp_path / subdir / "repodata.json").write_text(json.dumps({"packages": {}, "packages.conda": there}))
+    own = (rattler.PackageName("__cuda"), rattler.package.build_string.BuildString("0"))
+    known = [rattler.GenericVirtualPackage(own[0], rattler.Version(driver), own[1])] if driver else []
+    channels, platforms = [rattler.Channel(tmp_path.as_uri())], ["linux-64", "noarch"]
+
+    def solve() -> dict[str, str]:
+        found = asyncio.run(rattler.solve(channels, [spec], platforms=platforms, virtual_packages=known))
+        return {record.name.normalized: str(record.build) for record in found}
+
+    if build == "refused":
+        with pytest.raises(Exception, match="__cuda"):  # what py-rattler raises has no public name
+            solve()
+    else:
+        assert solve()["pytorch"].startswith(build)
+
+
 def test_a_wheel_without_manifest_has_what_the_release_is_known_for(shipped: Facts, tmp_path: Path) -> None:
     wheel = paper_wheels.made(tmp_path, "torch", "1.13.1+cu117", "cp310-cp310-linux_x86_64")
     found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cu117", "x86_64"), wheel)
     assert found.build == "py3.10_cuda11.7_cudnn8.5.0_0"
-    assert found.depends == ("numpy", "python >=3.10,<3.11.0a0")
+    assert found.depends == ("__cuda >=11", "numpy", "python >=3.10,<3.11.0a0")
 
 
 def test_torchvision_is_bound_to_its_torch(shipped: Facts, tmp_path: Path) -> None:

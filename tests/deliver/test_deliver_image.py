@@ -1,15 +1,18 @@
 """Images: what is asked for, their folders, and images that a real engine builds."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from tests.support import gpu_libraries, paper_wheels
 from tests.support.commands import ROOT, run
@@ -17,10 +20,11 @@ from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
 from torchmill.commands import image, slim
 from torchmill.config import facts_reader
-from torchmill.config.facts_model import BaseImage
-from torchmill.config.matrix import find_release
+from torchmill.config.facts_model import Archive, BaseImage
+from torchmill.config.matrix import ReleaseTerms, find_release
+from torchmill.config.model import Release
 from torchmill.core import locks
-from torchmill.core.errors import TorchmillError
+from torchmill.core.errors import ConfigError, TorchmillError
 from torchmill.core.paths import Layout
 from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
@@ -46,6 +50,8 @@ GOLDENS = {
     "builder-distribution": ImageOptions("builder", purpose="distribution", arch="aarch64"),
     "builder-cu118": ImageOptions("builder", toolkit="11.8", purpose="distribution"),
     "builder-cu118-development": ImageOptions("builder", ("3.10",), "11.8"),
+    "r3-builder-cu110": ImageOptions("builder", ("3.8",), "11.0"),
+    "r4-builder-cu90": ImageOptions("builder", ("3.5",), "9.0"),
     "builder-own-base": ImageOptions("builder", ("3.11",), base="localhost/mine:1"),
     "builder-debian": ImageOptions("builder", ("3.11",), purpose="debian", base="localhost/mine:1"),
     "runtime-index": ImageOptions("runtime", ("3.10",), index=INDEX),
@@ -53,15 +59,78 @@ GOLDENS = {
 }
 
 
+OF_RELEASE = {"r3-builder-cu110": "1.8.0", "r4-builder-cu90": "1.1.0"}
+
+
 @pytest.mark.parametrize("name", GOLDENS)
 def test_images_are_as_they_were(name: str, request: pytest.FixtureRequest) -> None:
-    texts = _recipe(GOLDENS[name]).texts
+    texts = _recipe(GOLDENS[name], OF_RELEASE.get(name, "1.13.1")).texts
     for file, text in texts.items():
         path = GOLDEN / f"{name}.{file}"
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         assert text == path.read_text(), f"{path.name} differs: --update-golden writes it anew"
+
+
+def _eras() -> Iterator[tuple[str, str, Release]]:
+    """Yield each toolkit and machine with the oldest and the newest release that is built with it."""
+    found: dict[tuple[str, str], list[Release]] = {}
+    for release in OURS.releases["torch"]:
+        for arch in {"x86_64", "aarch64"} & {*release.arches}:
+            for toolkit in ReleaseTerms.for_release(OURS, release).axes(arch)[1]:
+                found.setdefault((toolkit.version, arch), []).append(release)
+    for (version, arch), releases in found.items():
+        yield version, arch, releases[0]
+        yield version, arch, releases[-1]
+
+
+@pytest.mark.parametrize("purpose", ["development", "distribution"])
+def test_every_toolkit_has_a_builder_with_all_pythons_of_its_releases(purpose: str) -> None:
+    refusals = {}
+    for toolkit, arch, release in [*_eras()][:: 1 if purpose == "development" else 2]:
+        said = ImageOptions("builder", toolkit=toolkit, arch=arch, purpose=purpose)
+        wanted = make_image_request(OURS, said, release, arch)
+        try:
+            recipe = recipes.builder_recipe(OURS, wanted)
+        except ConfigError as error:
+            refusals[toolkit, arch] = error.code
+            continue
+        text = recipe.texts["Dockerfile"]
+        assert f"CUDA_HOME=/usr/local/cuda-{toolkit} " in text
+        assert not [word for word in ("None", "  \n", "{", "}", "()", "[]") if word in text.replace("${", "")]
+        assert text.count("curl --fail") == text.count("sha256sum --check") + 2 * text.count("md5sum --check")
+        assert [note for note in recipe.notes if "left out" in note] == []
+        none = Version(release.version) < Version("1.6") and Version(toolkit).major > 10  # wants cuDNN 7
+        assert any("cuDNN" in note for note in recipe.notes) == none
+        for python in wanted.pythons:
+            place = (f"python{python}-dev", f"/Python-{python}.", f" {python} ", f" {python}\n", "pypa/manylinux")
+            assert any(word in text for word in place), (toolkit, release, python)
+    boards = {(cuda, "aarch64"): "no-base-image" for cuda in ("9.0", "10.0", "10.2")}
+    unknown = {("13.5", arch): "no-base-image" for arch in ("x86_64", "aarch64")}
+    old = {(cuda, "x86_64"): "image-without-compiler" for cuda in ("9.0", "9.1")} if purpose == "distribution" else {}
+    assert refusals == boards | unknown | old
+
+
+@pytest.mark.parametrize("stated", ["sha256", "checksums"])
+def test_a_download_is_compared_with_what_is_stated_of_it(stated: str, tmp_path: Path) -> None:
+    served, there = tmp_path / "served", tmp_path / "unpacked"
+    served.mkdir()
+    there.mkdir()
+    file, sums = served / "cuda.run", served / "md5sum.txt"
+    file.write_bytes(b"installer")
+    md5 = hashlib.md5(b"installer", usedforsecurity=False).hexdigest()
+    sums.write_text(f"{'0' * 32}  other_cuda.run\n{md5}  cuda.run\n")
+    states = {"sha256": hashlib.sha256(b"installer").hexdigest(), "checksums": sums.as_uri()}
+    archive = Archive("toolkit", "11.0.3", ("x86_64",), file.as_uri(), "11.0", **{stated: states[stated]})
+    facts = replace(OURS, images=replace(OURS.images, archives=(archive,)))
+    said = make_image_request(OURS, GOLDENS["r3-builder-cu110"], find_release(OURS, "torch", "1.8.0"), "x86_64")
+    text = recipes.builder_recipe(facts, said).texts["Dockerfile"]
+    step = text.partition("WORKDIR /unpacked\n")[2].partition("RUN ")[2].partition(" && sh cuda.run")[0]
+    for content, code in ((b"installer", 0), (b"another", 1)):
+        file.write_bytes(content)
+        done = subprocess.run(["/bin/sh", "-c", step + " && true"], cwd=there, capture_output=True, check=False)
+        assert done.returncode == code, done
 
 
 @cache
@@ -167,10 +236,10 @@ def test_a_builder_takes_a_host_compiler_that_its_toolkit_takes() -> None:
 
 
 def test_pythons_that_are_not_to_be_had_are_left_out_or_refused() -> None:
-    recipe = _recipe(ImageOptions("builder"))
-    assert "Python 3.7 is left out: it is not available" in recipe.notes
+    trixie = "docker.io/library/debian:trixie-slim"
+    assert "Python 3.7 is left out: it is not available" in _recipe(ImageOptions("builder", base=trixie)).notes
     with refused("image-without-python"):
-        _recipe(ImageOptions("builder"), "1.1.0")
+        _recipe(ImageOptions("builder", ("3.5",), base=trixie), "1.1.0")
     own = _recipe(ImageOptions("builder", base="localhost/mine:1"), "1.1.0").texts["Dockerfile"]
     assert "command -v python3.5 " in own
     with refused("image-without-python"):
@@ -216,6 +285,36 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     next(layout.dist.glob("torch-1.13.1+cpu*manylinux*")).write_bytes(b"no zip")
     with refused("damaged-wheel"):
         recipes.image_wheels(OURS, wanted, layout.dist)
+
+
+def test_r4_runs_torch_torchvision_and_their_client(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Wheels without a label are those of the cell that their manifest names."""
+    layout, tag = Layout(tmp_path, tmp_path), "cp35-cp35m-manylinux_2_23_x86_64"
+    for name, version, identifier in (
+        ("torch", "1.1.0", "wheel-3.5-cu90"),
+        ("torchvision", "0.3.0", "vision-3.5-cu90"),
+    ):
+        wheel = paper_wheels.made(layout.dist, name, version, tag)
+        wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"identifier": identifier}))
+    client = paper_wheels.made(tmp_path / "own", "client", "1.0", "py3-none-any", requires=["torch"])
+    wanted = _request(ImageOptions("runtime", ("3.5",), "9.0", clients=(str(client),)), "1.1.0")
+    recipe, brought = image.recipe_of(OURS, wanted, layout, tmp_path, [client])
+    assert [path.name for path in brought] == [f"torch-1.1.0-{tag}.whl", f"torchvision-0.3.0-{tag}.whl", client.name]
+    assert recipe.copied == {f"wheels/{path.name}": path.name for path in brought}
+    assert "--shm-size=8G" in recipe.run
+    golden = GOLDEN / "r4-runtime-cu90.Dockerfile"
+    if request.config.getoption("--update-golden"):
+        golden.write_text(recipe.texts["Dockerfile"])
+    assert recipe.texts["Dockerfile"] == golden.read_text()
+    with refused("no-wheel"):
+        image.recipe_of(OURS, _request(ImageOptions("runtime", ("3.5",)), "1.1.0"), layout, tmp_path)
+    with refused("invalid-wheel-name"):
+        image.recipe_of(OURS, wanted, layout, tmp_path, [tmp_path / "client.tar.gz"])
+    indexed = _request(ImageOptions("runtime", ("3.10",), index=INDEX))
+    text = image.recipe_of(OURS, indexed, layout, tmp_path, [client])[0].texts["Dockerfile"]
+    assert {"COPY wheels/ /wheels/", " && /opt/torch/bin/pip download --no-cache-dir --no-deps --dest /wheels \\"} <= {
+        *text.splitlines()
+    }
 
 
 def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
@@ -344,6 +443,7 @@ def test_a_mac_runs_linux_of_its_own_processor() -> None:
         (ImageOptions("builder", index="https://x"), "option-not-for-kind"),
         (ImageOptions("devcontainer", toolkit="11.8"), "option-not-for-kind"),
         (ImageOptions("builder", gpus=("RTX 3090",)), "option-not-for-kind"),
+        (ImageOptions("builder", clients=("a.whl",)), "option-not-for-kind"),
         (ImageOptions("runtime", index="https://x", gpus=("RTX 3090",)), "option-not-for-kind"),
         (ImageOptions("runtime", gpus=("RTX 3091",)), "unknown-gpu"),
         (ImageOptions("runtime", index="file:///x"), "invalid-url"),

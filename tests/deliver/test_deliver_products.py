@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import ROOT
 from tests.support.refusals import refused
+from torchmill.commands import doctor, matrix, plan
+from torchmill.config.matrix import find_release
+from torchmill.config.model import Facts
 from torchmill.core import files
+from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code
 from torchmill.deliver import products
 from torchmill.deliver.products import ProductOptions, parse_conda_options
+from torchmill.host.measurement import load_host
 from torchmill.wheel import dist_files
 
 PARTS = {"wheel": "a.whl", "wheel_sha256": "1", "recipe": "2", "facts": "3", "code": "4"}
@@ -28,6 +34,52 @@ def file(tmp_path: Path) -> Path:
 def kept(file: Path, **changed: str) -> bool:
     recall = StatCache(file.with_name("recall.json"))
     return products.find_unchanged([file], PARTS | changed, recall) == file
+
+
+@pytest.mark.parametrize(
+    ("identifier", "product", "wheel"),
+    [
+        ("conda-3.10-cpu", "conda", "wheel-3.10-cpu"),
+        ("conda-vision-3.10-cu117", "conda", "vision-3.10-cu117"),
+        ("libtorch-3.10-cpu-aarch64", "libtorch", "wheel-3.10-cpu-aarch64"),
+        ("check-vision-3.10-cpu", "check", "vision-3.10-cpu"),
+        ("wheel-3.10-cpu", "", "wheel-3.10-cpu"),
+    ],
+)
+def test_what_is_made_of_a_wheel_is_known_by_its_name(
+    shipped: Facts, identifier: str, product: str, wheel: str
+) -> None:
+    word, cell = products.product_cell(shipped, identifier, "x86_64", find_release(shipped, "torch", "1.13.1"))
+    assert (word, cell.build.identifier("x86_64")) == (product, wheel)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "code"),
+    [
+        ("conda-2.7-cpu", "unknown-build"),
+        ("libtorch-vision-3.10-cpu", "unknown-build"),
+        ("image-3.10-cpu", "unknown-build"),
+        ("conda-3.12-cpu", "impossible-build"),
+        ("conda-3.10-cpu-amd64", "no-conda-platform"),
+    ],
+)
+def test_what_is_not_made_is_refused(shipped: Facts, identifier: str, code: str) -> None:
+    with refused(code):
+        products.product_cell(shipped, identifier, "x86_64", find_release(shipped, "torch", "1.13.1"))
+
+
+def test_plan_doctor_and_explain_tell_of_products(shipped: Facts, tmp_path: Path) -> None:
+    layout, host = Layout(tmp_path, tmp_path), str(ROOT / "tests/golden/hosts/ubuntu-2004.toml")
+    said = plan.show_plan(shipped, layout, "libtorch-3.8-cu110", "v1.8.0", host)
+    assert said.endswith("libtorch: makes dist/libtorch-cxx11-abi-shared-with-deps-1.8.0+cu110.zip of the wheel")
+    said = plan.show_plan(shipped, layout, "conda-3.8-cu110", "v1.8.0", host, json=True)
+    assert json.loads(said)["product"]["file"].endswith("/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda")
+    assert "check: tries the wheel" in plan.show_plan(shipped, layout, "check-3.8-cu110", "v1.8.0", host)
+    told = matrix.explain_cell_name(shipped, layout, "conda-3.8-cu110", "v1.8.0", host)
+    assert str(told).startswith("conda-3.8-cu110 is made of the wheel of wheel-3.8-cu110\nwheel-3.8-cu110 is possible")
+    release = find_release(shipped, "torch", "1.8.0")
+    found = doctor.examine_host(shipped, layout, load_host(Path(host)), "conda-3.8-cu110", release)
+    assert found.findings[-1].subject == "py-rattler-build"
 
 
 def test_nothing_changed(file: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -297,7 +298,7 @@ def _rendered(facts: Facts, case: str, tool: str) -> str:
     return tools.snippet_tools(facts)[tool][1](*CASES[case](facts))
 
 
-@pytest.mark.parametrize("tool", ["uv", "poetry", "pdm", "pip", "pixi"])
+@pytest.mark.parametrize("tool", ["uv", "poetry", "pdm", "pip", "conda", "pixi"])
 @pytest.mark.parametrize("case", [*CASES])
 def test_snippets_are_as_the_golden_files(shipped: Facts, case: str, tool: str, pytestconfig: pytest.Config) -> None:
     if (case, tool) == ("by_address", "pixi"):
@@ -317,11 +318,21 @@ def test_two_variants_are_kept_apart(shipped: Facts, tool: str, pytestconfig: py
 
 
 def _compare(name: str, text: str, pytestconfig: pytest.Config) -> None:
-    golden = GOLDEN / f"{name}.{'txt' if name.endswith('.pip') else 'toml'}"
+    golden = GOLDEN / f"{name}.{ {'pip': 'txt', 'conda': 'yml'}.get(name.rpartition('.')[2], 'toml') }"
     if pytestconfig.getoption("--update-golden"):
         golden.parent.mkdir(parents=True, exist_ok=True)
         golden.write_text(f"{text}\n", encoding="utf-8")
     assert golden.read_text(encoding="utf-8") == f"{text}\n"
+
+
+@pytest.mark.parametrize("case", [*CASES])
+def test_conda_brings_python_and_numpy_and_pip_the_rest(shipped: Facts, case: str) -> None:
+    data = yaml.safe_load(_rendered(shipped, case, "conda"))
+    assert data.keys() == {"name", "channels", "dependencies"}
+    *own, last = data["dependencies"]
+    assert [one.split(" ")[0].partition("<")[0] for one in own] == ["python", "pip", "numpy"]
+    lines = [line for line in _rendered(shipped, case, "pip").splitlines() if not line.startswith("#")]
+    assert last["pip"] == [line for line in lines if not line.startswith("numpy")]
 
 
 # The keys that pixi's documentation has for what is used of it (its reference of pixi.toml).

@@ -9,8 +9,11 @@ import pytest
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.matrix import make_case, rule_matches
 from torchmill.config.model import Facts, Host, Options, Plan, Release, Rule
+from torchmill.deliver.conda.package import planned_package
+from torchmill.deliver.products import product_cell
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, render
+from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.options import parse_options
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -89,6 +92,15 @@ def test_r3_sets_what_the_recipe_sets(shipped: Facts) -> None:
     assert (found["USE_STATIC_CUDNN"], found["USE_STATIC_NCCL"]) == ("1", "1")
 
 
+def test_r3_makes_the_conda_package_of_the_recipe(shipped: Facts) -> None:
+    computed, host = made(shipped, "r3-cu110")
+    product, cell = product_cell(shipped, "conda-3.8-cu110", host.arch, computed.release)
+    file = planned_package(shipped, cell, computed, used_cudnn(computed, host))
+    assert (product, file) == ("conda", "conda/linux-64/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda")
+    without = build_plan.compute_plan(shipped, cell, host, parse_options(["--set=USE_CUDNN=0"], "test"))
+    assert used_cudnn(without, host) is None
+
+
 def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
     found = environment(shipped, "r4-cu90")
     asked = ["NO_TEST", "NO_FBGEMM", "NO_MIOPEN", "NO_MKLDNN", "NO_NNPACK", "NO_QNNPACK"]
@@ -100,7 +112,10 @@ def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
 
 
 def test_r5_builds_on_apple_silicon_without_a_label(shipped: Facts) -> None:
-    assert made(shipped, "r5-macos")[0].wheel == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"
+    computed, host = made(shipped, "r5-macos")
+    assert computed.wheel == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"
+    _, cell = product_cell(shipped, "conda-3.8-cpu", host.arch, computed.release)
+    assert planned_package(shipped, cell, computed, None) == "conda/osx-arm64/pytorch-1.8.0-py3.8_cpu_0.conda"
 
 
 TABLES = (

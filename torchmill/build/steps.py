@@ -22,6 +22,7 @@ from torchmill.core.stat_cache import digest_data
 from torchmill.host import environments
 from torchmill.host.environments import Install
 from torchmill.plan import build_plan
+from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.toolchain.guard.timeline import BuildAccount
 from torchmill.wheel import dist_files, statement
 from torchmill.wheel.pack import bundling, metadata, repair, staging, wheel_writer
@@ -286,6 +287,7 @@ def compose_manifest(
         "toolkit_completed": context.host.completed.get(plan.toolkit or ""),
         "processor": asdict(plan.processor) if plan.processor else None,
         "libraries": dict(plan.libraries),
+        "cudnn": used_cudnn(plan, context.host),
         "switches": dict(plan.set),
         "patches": list(plan.patches),
         "lacks": [str(one) for one in plan.lacks],  # that the official wheel has

@@ -18,7 +18,7 @@ Only `noxfile.py` and `tasks.py` import it.
 - report/: `invoke report`
 - shards: `invoke shards`: how long a build takes on several machines, and what that costs
 - slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not run
-- snippet: `invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip or pixi
+- snippet: `invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip, conda or pixi
 - toolkit: `invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them without root
 - verify: `invoke verify`: check that wheels, manifests, statements and SBOMs agree
 """

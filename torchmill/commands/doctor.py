@@ -14,20 +14,22 @@ from torchmill.build import disk_space
 from torchmill.build.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.terminal import bring_missing, show_cures
-from torchmill.config import cell_lookup, selection
+from torchmill.config import selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
+from torchmill.deliver import products
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, find_cures
+from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict, find_cures
 from torchmill.plan.options import WHOLE_BUILD
 
+RATTLER = "py-rattler-build"  # packs conda packages
 _PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
 
 
@@ -92,7 +94,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
             )
         findings = examination.examine_machine(facts, host, release)
         return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
-    cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
+    product, cell = products.product_cell(facts, identifier, host.arch, release)
     fetched = load_source(layout, cell.build.package, cell.release.tag) if layout else None
     in_container = layout is not None and _needs_container(facts, cell, host)
     if layout:
@@ -107,6 +109,10 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         findings = examine_way_into_container(CheckContext(facts, cell, host, computed, fetched))
     else:
         findings = examination.examine_build(facts, cell, host, computed, fetched)
+    if product == "conda" and layout:
+        version = products.installed_version(RATTLER)
+        verdict: Verdict = "ok" if version else "failure"
+        findings = (*findings, Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}"))
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
 
 

@@ -21,8 +21,9 @@ from torchmill.core.files import fresh_path, real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
-from torchmill.deliver.image.request import KINDS, PURPOSES, ImageOptions, ImageRequest
+from torchmill.deliver.image.request import ImageOptions, ImageRequest
 from torchmill.host.native import native_arch
+from torchmill.wheel import wheel_file
 
 
 def write_image(  # noqa: PLR0917 - every one is an option
@@ -37,13 +38,15 @@ def write_image(  # noqa: PLR0917 - every one is an option
     base: str = "",
     index: str = "",
     gpu: list[str] | None = None,
+    client: list[str] | None = None,
     into: str = "",
     build: bool = False,
     engine: str = "",
 ) -> str:
     """Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it."""
     release = selection.selected_or_newest(facts, layout, tag)
-    options = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index, tuple(gpu or ()))
+    own = tuple(client or ())
+    options = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index, tuple(gpu or ()), own)
     wanted = request.make_image_request(facts, options, release, native_arch())
     if engine and not build:
         raise ConfigError(
@@ -60,7 +63,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
         locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag),
         fresh_path(layout.images / f"{wanted.name}.slim") as slim_folder,
     ):
-        recipe, wheels = recipe_of(facts, wanted, layout, slim_folder)
+        recipe, wheels = recipe_of(facts, wanted, layout, slim_folder, [Path(one).expanduser() for one in own])
         lines = [f"note: {note}" for note in recipe.notes]
         sources = {path.name: path for path in wheels}
         dockerfile.write_image_folder(place, recipe, sources, CHECKOUT, facts.patches.parent)
@@ -79,22 +82,25 @@ def write_image(  # noqa: PLR0917 - every one is an option
 
 
 def recipe_of(
-    facts: Facts, wanted: ImageRequest, layout: Layout, slim_folder: Path
+    facts: Facts, wanted: ImageRequest, layout: Layout, slim_folder: Path, clients: Sequence[Path] = ()
 ) -> tuple[ImageRecipe, Sequence[Path]]:
     """Return the files of an image, and the wheels that go into it, made slim in a folder where that is wanted.
 
-    Raises what the kinds' own recipes raise.
+    `clients` are the user's own. Raises what the kinds' own recipes raise, DeliveryError for what is no wheel.
     """
     if wanted.kind == "builder":
         return recipes.builder_recipe(facts, wanted), ()
     if wanted.kind == "devcontainer":
         return recipes.devcontainer_recipe(facts, wanted), ()
+    own = [wheel_file.read_wheel(one).path for one in clients]
     if wanted.index:
-        return recipes.runtime_recipe(facts, wanted, (), recipes.image_requirements(facts, wanted)), ()
+        required = recipes.image_requirements(facts, wanted)
+        return recipes.runtime_recipe(facts, wanted, [one.name for one in own], required), own
     brought: Sequence[Path] = recipes.image_wheels(facts, wanted, layout.dist)
     if wanted.arch_list:
         _say(f"making {', '.join(path.name for path in brought)} slim for {wanted.arch_list}")
         brought = slim_for_image(facts, layout, wanted.arch_list, slim_folder, brought)
+    brought = [*brought, *own]
     recipe = recipes.runtime_recipe(facts, wanted, [path.name for path in brought], ())
     lacking = recipes.missing_releases(facts, wanted, brought)
     notes = tuple(f"{layout.dist} has no {one} ({wanted.variant}) for it: the image has none" for one in lacking)
@@ -117,12 +123,4 @@ def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-IMAGE = TaskCommand(
-    write_image,
-    help={
-        "kind": "; ".join(f"{name}: {text}" for name, text in KINDS.items()),
-        "purpose": "of a builder: " + "; ".join(f"{name}: {text}" for name, text in PURPOSES.items()),
-        "build": f"build it too. A runtime image is run with {recipes.ADVICE} (or --ipc=host): {recipes.WHY}",
-    },
-    repeated=("python", "gpu"),
-)
+IMAGE = TaskCommand(write_image, repeated=("python", "gpu", "client"))

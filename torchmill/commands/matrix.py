@@ -13,6 +13,7 @@ from torchmill.config.model import Facts
 from torchmill.core.console import SCREEN_WIDTH
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
+from torchmill.deliver.products import product_cell
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.native import native_arch
 from torchmill.plan.published import find_published, published_wheels, why_unpublished
@@ -53,10 +54,12 @@ def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = 
     """Say whether a cell can be built, why not, and what can be built instead."""
     machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
-    cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
+    product, cell = product_cell(facts, identifier, machine.arch, release)
+    name = cell.build.identifier(machine.arch)
     wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))
     why = "" if wheel else why_unpublished(facts, cell)
-    text = f"{cell_lookup.explain_cell(facts, identifier, machine.arch, release)}\n{wheel or why}"
+    made = f"{identifier} is made of the wheel of {name}\n" if product else ""
+    text = f"{made}{cell_lookup.explain_cell(facts, name, machine.arch, release)}\n{wheel or why}"
     data = {"identifier": identifier, "release": str(cell.release), "published": wheel and wheel.as_data(), "why": why}
     return CommandOutput(text, data)
 

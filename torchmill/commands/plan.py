@@ -8,14 +8,17 @@ from json import dumps
 from typing import Any
 
 from torchmill.commands.command import TaskCommand
-from torchmill.config import cell_lookup, selection
-from torchmill.config.model import NO_OPTIONS, Facts, Options
+from torchmill.config import selection
+from torchmill.config.matrix import Cell
+from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan
 from torchmill.core.paths import Layout
+from torchmill.deliver.products import product_cell
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
+from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.options import WHOLE_BUILD
 
 
@@ -33,7 +36,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     """Print what a session would do and cost, with --all everything."""
     machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
-    cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
+    product, cell = product_cell(facts, identifier, machine.arch, release)
     if facts.arches[cell.build.arch].system != machine.system:  # of whose machines nothing is known here
         machine = replace(published.known_host(facts, machine, cell.build.arch), arch=machine.arch)
     if not host:
@@ -45,6 +48,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if release is None:
         newest = f"no release is selected: {plan.release.tag} is the newest that supports it"
         print(newest, file=sys.stderr)  # noqa: T201 - beside what is printed
+    file = _product_file(facts, cell, plan, machine, product)
     if sh:
         return render.plan_as_script(plan, facts, machine)
     container: tuple[str, dict[str, Any]] | None = None
@@ -54,12 +58,33 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         container = preview_cross_build(facts, cell, machine, options)
     if json:
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
+        data |= {"product": {"session": product, "file": file}} if product else {}
         return dumps(data | ({"container": container[1]} if container else {}), indent=2)
-    more = [*estimate.saving_for_gpus(facts, cell, machine, options), *([container[0]] if container else [])]
+    then = f"then       {product}: " + (f"makes dist/{file} of the wheel" if file else "tries the wheel")
+    more = [
+        *([then] if product else []),
+        *estimate.saving_for_gpus(facts, cell, machine, options),
+        *([container[0]] if container else []),
+    ]
     if not all_:
         return "\n".join([render.plan_summary(plan, machine, estimate.cost_rows(facts, plan, runs)), *more])
     cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs)
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])
+
+
+def _product_file(facts: Facts, cell: Cell, plan: Plan, machine: Host, product: str) -> str:
+    """Return what a session makes of a plan's wheel, as its path in dist/; "" where that is no file."""
+    if product == "conda":
+        from torchmill.deliver.conda.package import planned_package
+
+        return planned_package(facts, cell, plan, used_cudnn(plan, machine))
+    if product != "libtorch":
+        return ""
+    from torchmill.deliver.libtorch import archive_name
+
+    package, system = facts.packages[cell.build.package], facts.arches[cell.build.arch].system
+    abi = "cxx11-abi-" * (plan.set.get("_GLIBCXX_USE_CXX11_ABI") != "0")
+    return archive_name(package.import_name, plan.version, system, cell.build.arch, abi)
 
 
 PLAN = TaskCommand(show_plan, argument="identifier", required=True, session_options=WHOLE_BUILD)

@@ -1,4 +1,4 @@
-"""`invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip or pixi."""
+"""`invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip, conda or pixi."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     index: str = "",
     direct: bool = False,
 ) -> str:
-    """Print what a project needs to use the wheels: for uv, Poetry, PDM, pip or pixi."""
+    """Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi."""
     tools = snippet_tools(facts)
     if tool not in tools:
         raise ConfigError(f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool")

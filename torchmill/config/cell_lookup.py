@@ -15,6 +15,7 @@ NO_VARIANTS = {  # what people write in place of one
     "rocm": "ROCm is no variant yet: there is cpu, and CUDA as in cu126",
     "xpu": "Intel's GPUs are no variant yet: there is cpu, and CUDA as in cu126",
     "mps": "on a Mac, cpu includes MPS",
+    "image": "an image is no build: `invoke image` writes it, and builds it with --build",
 }
 NEIGHBOURS = 6  # of each kind that a message names
 SERIES = 8

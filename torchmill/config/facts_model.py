@@ -13,6 +13,7 @@ from torchmill.core.units import Bytes
 Scope = Literal["compile", "job"]
 Bounds = Literal["same", "major", "minor", "none"]
 SystemManager = Literal["apt", "dnf", "yum"]
+ArchiveKind = Literal["toolkit", "cudnn", "nccl", "python"]
 ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
 ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "nvshmem", "magma"]
 
@@ -166,8 +167,9 @@ class BaseImage:
     manager: SystemManager
     glibc: str | None = None
     pythons: Pythons = ()  # that it has, or that its package manager can bring
+    compiled: Pythons = ()  # that it can compile from the sources of an archive
     toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
-    gcc: str | None = None  # the major version of the compiler that it uses
+    gcc: str | None = None  # the version of the compiler that it uses, at least the major one
     compilers: tuple[str, ...] = ()  # further major versions of gcc that its package manager can bring
     compiler: CompilerTemplate = ""  # what such a compiler's package is called: "gcc-toolset-{major}-gcc-c++"
     lacks: tuple[str, ...] = ()  # packages that its archives do not have
@@ -197,8 +199,22 @@ class Companion:
 
 
 @dataclass(frozen=True, slots=True)
+class Archive:
+    """A file of its maker that a builder image downloads."""
+
+    kind: ArchiveKind
+    version: str  # "11.0.3", "8.0.5.39"; of a Python "3.5"
+    arches: tuple[str, ...]
+    url: str
+    cuda: str = ""  # the toolkit, or the major version of those, that it is for
+    sha256: str = ""  # "": nobody states it, and `checksums` is compared
+    checksums: str = ""  # address of a list of MD5 sums that the maker publishes
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """Everything in images.toml."""
+    """Everything in images.toml and archives.toml."""
 
     bases: tuple[BaseImage, ...] = ()  # the first that fits is taken
     tools: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages of the suite itself
@@ -206,6 +222,9 @@ class ImageFacts:
     uv_pythons: Pythons = ()  # that it can bring
     unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
     companions: tuple[Companion, ...] = ()
+    unpacking: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages that unpack an archive
+    compiling: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages that compile a Python
+    archives: tuple[Archive, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

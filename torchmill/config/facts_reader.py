@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from torchmill.config import facts_model, model
-from torchmill.config.facts_model import CondaName, ImageFacts, ToolkitSource
+from torchmill.config.facts_model import Archive, CondaName, ImageFacts, ToolkitSource
 from torchmill.config.matrix import is_within
 from torchmill.config.model import Cuda, Edition, Facts, Package, Release
 from torchmill.config.toml_reader import TomlTable, read_toml, version_key
@@ -55,21 +55,20 @@ def _conda_names(file: TomlTable) -> dict[str, CondaName]:
     return found
 
 
-def _images(file: TomlTable) -> ImageFacts:
+def _images(file: TomlTable, archives: TomlTable) -> ImageFacts:
     """Return what is known of container images; without the file nothing is."""
     if not file.data:
         return ImageFacts()
-    tools, uv = file.table("tools"), file.table("uv")
+    uv = file.table("uv")
     found = file.read(
         ImageFacts,
         bases=tuple(_base_image(table) for table in file.tables("base")),
-        tools={manager: tools.texts(manager) for manager in get_args(facts_model.SystemManager)},
+        archives=archives.read_each("archive", Archive),
         uv=uv.version("version"),
         uv_pythons=uv.pythons("pythons"),
     )
     uv.text("source")
-    for table in (tools, uv):
-        table.check_unknown_keys()
+    uv.check_unknown_keys()
     return found
 
 
@@ -149,7 +148,7 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         elsewhere=file("indexes").read_each("wheels", model.OfferedWheels),
         official=file("official").read_each("part", model.OfficialPart),
         kept_libraries=file("kept_libraries").texts("names", ()),
-        images=_images(file("images")),
+        images=_images(file("images"), file("archives")),
         conda=conda.read(facts_model.CondaFacts, names=_conda_names(conda)) if conda.data else None,
     )
     for table in opened:

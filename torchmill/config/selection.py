@@ -21,6 +21,8 @@ from torchmill.core.paths import Layout, facts_folder
 if TYPE_CHECKING:
     from torchmill.config.model import Facts, Release
 
+MADE_FROM_WHEELS = ("conda", "libtorch", "check", "speed")  # the words of sessions that make something of a wheel
+_MADE_FROM_WHEEL = re.compile(rf"({'|'.join(MADE_FROM_WHEELS)})-(?=\D|(\d))")
 READ = ("*.toml", "packages/*.toml", "releases/*.toml")  # what there is of facts
 
 
@@ -101,6 +103,12 @@ def asked_sessions(words: Iterable[str], environ_names: str = "") -> list[str]:
         if named:
             names.append(value if word.startswith("-") else word)
     return [name.strip() for word in names for name in word.split(",") if name.strip()]
+
+
+def split_product(name: str) -> tuple[str, str]:
+    """Return what a session makes of a wheel, "" for the wheel itself, and the wheel's: "conda", "wheel-3.10-cpu"."""
+    match = _MADE_FROM_WHEEL.match(name)
+    return (match[1], ("wheel-" if match[2] else "") + name[match.end() :]) if match else ("", name)
 
 
 def selected_tag(layout: Layout) -> str | None:

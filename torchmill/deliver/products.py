@@ -8,9 +8,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Plan
-from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.config.model import Facts, Plan, Release
+from torchmill.core.errors import ConfigError, DeliveryError, UnknownReleaseError
 from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
@@ -34,6 +35,22 @@ class Product:
     def __str__(self) -> str:
         """Return it as a sentence."""
         return f"{self.file} is there and nothing changed" if self.kept else f"{self.file} is made"
+
+
+def product_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> tuple[str, Cell]:
+    """Return the word of what is made of a wheel, "" for the wheel itself, and the cell of the wheel.
+
+    Raises UnknownReleaseError for a name that nothing has, ImpossibleBuildError for what cannot be made.
+    """
+    product, name = selection.split_product(identifier)
+    cell = cell_lookup.find_cell(facts, name, native, selected)
+    if product in {"libtorch", "speed"} and facts.packages[cell.build.package].after:
+        raise UnknownReleaseError(f"'{identifier}' names no session: {product} is of torch alone", code="unknown-build")
+    if product == "conda":
+        from torchmill.deliver.conda import requirements
+
+        requirements.conda_subdir(requirements.conda_facts(facts), cell.build.arch, {})
+    return product, cell
 
 
 def find_unchanged(files: Iterable[Path], parts: ProductParts, stat_cache: StatCache) -> Path | None:

@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.matrix import axis_conditions, make_case, rule_matches
-from torchmill.config.model import Facts, Host
+from torchmill.config.model import Facts, Host, Plan
 from torchmill.config.toml_reader import is_version
 from torchmill.host.provisioned import MAGMA_NAME, ProvisionedMagma, provisioned_magma
 from torchmill.plan.constraints import CellConstraints
@@ -93,6 +93,12 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
     """
     places = (f"{name}@{cuda}", name)
     return next((host.libraries[place] for place in places if place in host.libraries), None)
+
+
+def used_cudnn(plan: Plan, host: Host) -> str | None:
+    """Return the version of cuDNN that a build on a machine has; None where it has none, or that is not known."""
+    off = plan.build.cuda is None or plan.set.get("USE_CUDNN") == "0"
+    return None if off else plan.libraries.get("cudnn") or visible_version(host, "cudnn", plan.toolkit) or None
 
 
 def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:

@@ -1,6 +1,5 @@
 # Builds wheels of torch 1.13.1 (cpu) on x86_64, for development.
 # Written by `invoke image` from build_configs/; run it again instead of changing this.
-# Without Python 3.7, which is not available for this image.
 
 # docker.io/library/debian:bookworm-slim: docker-library/repo-info 05f354f (images of 2026-08-04)
 FROM docker.io/library/debian@sha256:abd67ffcfa541b485a3dff59865ab629aa048a6c613e639d36e7456b0b229241
@@ -18,9 +17,27 @@ RUN apt-get update \
         libjpeg-dev \
         libpng-dev \
         zlib1g-dev \
+        curl \
+        libbz2-dev \
+        libffi-dev \
+        liblzma-dev \
+        libreadline-dev \
+        libsqlite3-dev \
+        libssl-dev \
+        xz-utils \
         python3.11-dev \
         python3.11-venv \
  && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /unpacked
+RUN curl --fail --silent --show-error --location --remote-name https://www.python.org/ftp/python/3.7.17/Python-3.7.17.tgz \
+ && printf '%s  %s\n' fd50161bc2a04f4c22a0971ff0f3856d98b4bf294f89740a9f06b520aae63b49 Python-3.7.17.tgz > digests \
+ && sha256sum --check digests \
+ && tar --extract --file Python-3.7.17.tgz --strip-components=1 \
+ && ./configure \
+ && make --jobs "$(nproc)" \
+ && make altinstall \
+ && rm -rf /unpacked/*
 
 RUN python3.11 -m venv /opt/uv \
  && /opt/uv/bin/pip install --no-cache-dir uv==0.13.9 \

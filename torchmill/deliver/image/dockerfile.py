@@ -8,11 +8,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from torchmill.config.facts_model import BaseImage
-from torchmill.config.matrix import buildable_cells, is_within, python_key
+from torchmill.build.containers.image import python_image
+from torchmill.config.facts_model import BaseImage, ImageFacts
+from torchmill.config.matrix import CPU, buildable_cells, format_bounds, is_within, python_key
 from torchmill.config.model import Facts
 from torchmill.core import files
-from torchmill.core.errors import DeliveryError
+from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan import system_packages
@@ -36,6 +37,7 @@ def digest_notes(*bases: BaseImage | None) -> tuple[str, ...]:
 
 
 OLDEST_SUITE_PYTHON = Version("3.11")  # the oldest Python that the suite runs on
+OLDEST_UV_PYTHON = Version("3.8")  # the oldest whose pip installs uv
 SYSTEM_PYTHONS = "3.12"  # that uv brings for the suite where the distribution's own is older
 
 
@@ -46,6 +48,7 @@ class ImagePythons:
     suite: str  # the one that the suite runs on: "3.11"
     own: tuple[str, ...]  # that the base has, or its package manager brings
     brought: tuple[str, ...]  # that uv brings
+    compiled: tuple[str, ...]  # that are compiled from their sources
     missing: tuple[str, ...]  # that are not available
 
 
@@ -57,7 +60,16 @@ def plan_pythons(facts: Facts, base: BaseImage, wanted: Sequence[str]) -> ImageP
     every = sorted({*wanted, suite}, key=python_key)
     own = tuple(one for one in every if one in base.pythons)
     brought = tuple(one for one in every if one not in own and one in images.uv_pythons)
-    return ImagePythons(suite, own, brought, tuple(one for one in every if one not in own + brought))
+    sources = base.compiled if base.distribution else ()  # a user's own image has those that it is for
+    compiled = tuple(one for one in every if one in sources and one not in own + brought)
+    missing = tuple(one for one in every if one not in own + brought + compiled)
+    return ImagePythons(suite, own, brought, compiled, missing)
+
+
+def uv_image(images: ImageFacts, arch: str, base: BaseImage) -> BaseImage | None:
+    """Return the image that uv is copied from, where the base's own Python is too old to install it; or None."""
+    old = Version(base.pythons[0].rstrip("t")) < OLDEST_UV_PYTHON
+    return python_image(images, arch, SYSTEM_PYTHONS) if old else None
 
 
 def system_packages_of_image(
@@ -65,16 +77,19 @@ def system_packages_of_image(
 ) -> tuple[str, ...]:
     """Return the system packages: the suite's, those of `invoke deps`, the Pythons', the host compiler's."""
     manager = "dnf" if base.manager == "yum" else base.manager
-    cells = buildable_cells(facts, request.release, request.arch)
+    every = buildable_cells(facts, request.release, request.arch)
+    cells = [one for one in every if one.build.variant in {CPU, request.variant}]
     names = [
         *facts.images.tools.get(base.manager, ()),
         *system_packages.required_packages(facts, cells, manager, "debian" if request.purpose == "debian" else None),
+        *(facts.images.compiling.get(base.manager, ()) if found.compiled else ()),
     ]
     if base.manager == "apt" and base.role == "python":
         names += _beside(base, found)
     elif base.manager == "apt":
         names += [f"python{one}-{part}" for one in found.own for part in ("dev", "venv")]
-        names += ["python3-venv"] if found.suite in found.brought else []
+        if found.suite in found.brought and uv_image(facts.images, request.arch, base) is None:
+            names.append("python3-venv")
     return tuple(one for one in dict.fromkeys((*names, *_compiler(facts, request, base))) if one not in base.lacks)
 
 
@@ -86,11 +101,20 @@ def _beside(base: BaseImage, found: ImagePythons) -> tuple[str, ...]:
 
 
 def _compiler(facts: Facts, request: ImageRequest, base: BaseImage) -> tuple[str, ...]:
-    """Return the package of a compiler that the toolkit takes, where the base's own is too new for it."""
+    """Return the package of a compiler that the toolkit takes, where the base's own is too new for it.
+
+    Raises ConfigError where the base can have none.
+    """
     toolkit = facts.toolkit(request.toolkit)
     if toolkit is None or base.gcc is None or is_within(toolkit.gcc, base.gcc):
         return ()
     fitting = [major for major in base.compilers if is_within(toolkit.gcc, major)]
+    if not fitting and base.distribution:
+        raise ConfigError(
+            f"CUDA {toolkit.version} takes gcc {format_bounds(toolkit.gcc)}, and {base.named} has no such gcc: "
+            "take --purpose development, or give an image that has one with --base",
+            code="image-without-compiler",
+        )
     return (base.compiler.format(major=max(fitting, key=Version)),) if fitting else ()
 
 

@@ -1,5 +1,6 @@
 """Dockerfiles of builders, dev containers and small runtime images, and the wheels that go into the last."""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,17 +12,19 @@ from torchmill.config.facts_model import BaseImage
 from torchmill.config.matrix import is_within, paired_release
 from torchmill.config.model import Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.deliver.image.archives import toolkit_archives
 from torchmill.deliver.image.dockerfile import (
     OLDEST_SUITE_PYTHON,
     ImageRecipe,
     digest_notes,
     plan_pythons,
     system_packages_of_image,
+    uv_image,
 )
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
 from torchmill.plan.wheel_name import python_tag
-from torchmill.wheel import wheel_file
+from torchmill.wheel import dist_files, wheel_file
 
 HERE = Path(__file__).parent  # with the templates
 HOME = "/home/builder"
@@ -35,7 +38,9 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     """
     images, like = facts.images, _like(facts, request)
     base = image.user_image(images, request.base, like) if request.base else like
-    toolkit = _toolkit(facts, request)
+    apart = request.purpose == "distribution" and base.distribution  # a base that only the user knows has its own
+    toolkit = image.toolkit_image(images, "toolkit", request.arch, request.toolkit) if apart else None
+    unpacked = () if base.toolkit or toolkit or not base.distribution else toolkit_archives(facts, request)
     found = plan_pythons(facts, base, request.pythons)
     missing = [one for one in found.missing if one in request.pythons]
     expected = () if base.distribution else missing  # a base of the user's own may have any
@@ -54,6 +59,10 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         base=base,
         like=like,
         toolkit=toolkit,
+        unpacked=unpacked,
+        unpacking=images.unpacking.get(base.manager, ()),
+        sources=[one for one in images.archives if one.kind == "python" and one.version in found.compiled],
+        uv_image=uv_image(images, request.arch, base) if found.brought else None,
         programs=[*nvcc, *(f"python{one}" for one in expected)],
         packages=system_packages_of_image(facts, request, base, found),
         pythons=found,
@@ -63,6 +72,8 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         home=HOME,
     )
     notes = digest_notes(toolkit, base)
+    if unpacked and "cudnn" not in {one.kind for one in unpacked}:
+        notes += (f"without cuDNN: no archive of one for CUDA {request.toolkit} is known that {request.release} takes",)
     notes += (f"Python {', '.join(left)} is left out: it is not available",) if left else ()
     return ImageRecipe({"Dockerfile": dockerfile}, {"suite": "suite"}, notes, run=RUN)
 
@@ -75,16 +86,16 @@ def _like(facts: Facts, request: ImageRequest) -> BaseImage:
     if request.purpose == "debian":
         release = request.release
         suite, _, _ = facts.packages[release.package].debian.get(release.version, "").partition("/")
-        return image.debian_image(images, arch, suite, str(release))
-    role, given = "cuda" if request.toolkit else "system", bool(request.base)
-    return image.base_image(images, role, arch, toolkit=request.toolkit, given=given)
-
-
-def _toolkit(facts: Facts, request: ImageRequest) -> BaseImage | None:
-    """Return the image whose toolkit is copied; one that is given has it already."""
-    if request.toolkit is None or request.purpose != "distribution" or request.base:
-        return None
-    return image.base_image(facts.images, "toolkit", request.arch, toolkit=request.toolkit)
+        if not suite:
+            raise ConfigError(
+                f"invoke image: no Debian is known to have the source of {release}: take another --purpose",
+                code="release-not-in-debian",
+            )
+        return image.system_image(images, arch, suite=suite)
+    if found := image.toolkit_image(images, "cuda", arch, request.toolkit):
+        return found
+    toolkit = facts.toolkit(request.toolkit)
+    return image.system_image(images, arch, toolkit.gcc if toolkit else None, request.pythons)
 
 
 def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
@@ -93,7 +104,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     Raises ConfigError where the facts have no base image with that Python on which the suite runs.
     """
     python, images = request.pythons[0], facts.images
-    like = image.base_image(images, "python", request.arch, python=python, given=bool(request.base))
+    like = image.python_image(images, request.arch, python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
     found = plan_pythons(facts, base, (python,))
     if found.suite not in base.pythons:
@@ -102,13 +113,8 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
             "take a newer --python, or give an image that has both with --base",
             code="image-without-python",
         )
-    values = {
-        "request": request,
-        "base": base,
-        "like": like,
-        "packages": system_packages_of_image(facts, request, base, found),
-        "pythons": found,
-    }
+    packages = system_packages_of_image(facts, request, base, found)
+    values = {"request": request, "base": base, "like": like, "packages": packages, "pythons": found}
     texts = {
         "Dockerfile": fill_template(HERE / "devcontainer.Dockerfile.jinja", **values),
         "devcontainer.json": fill_template(HERE / "devcontainer.json.jinja", request=request),
@@ -128,14 +134,14 @@ ENTRY = HERE / "run-torch.sh"  # gives ADVICE where it starts with less
 def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]) -> ImageRecipe:
     """Return the files of a runtime image. It has no side effects, and the same facts give the same files.
 
-    `wheels` are file names in dist/; where there are none, `packages` ("torch==1.13.1+cpu") come from the
-    request's index. Raises ConfigError where the facts have no base image with that Python.
+    `wheels` are file names, `packages` ("torch==1.13.1+cpu") come from the request's index. Raises ConfigError where
+    the facts have no base image with that Python.
     """
     python, images = request.pythons[0], facts.images
-    like = image.base_image(images, "python", request.arch, python=python, given=bool(request.base))
+    like = image.python_image(images, request.arch, python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
     gpus = "--gpus all " if request.toolkit else ""
-    names = [one.partition("-")[0] for one in wheels] or [one.partition("==")[0] for one in packages]
+    names = [re.split("-|==", one)[0] for one in (*wheels, *packages)]
     dockerfile = fill_template(
         HERE / "runtime.Dockerfile.jinja",
         request=request,
@@ -213,7 +219,8 @@ def _fitting(dist: Path, release: Release, request: ImageRequest) -> Iterator[Pa
     found = []
     for path in wheel_file.list_wheels(dist):
         name, version, build, tags = wheel_file.parse_file_name(path)
-        label = (version.local or "").partition(".")[0]
+        identifier = str(dist_files.read_manifest(path).get("identifier", ""))  # of one without a label
+        label = (version.local or "".join(identifier.split("-")[2:3])).partition(".")[0]
         same = name == canonicalize_name(release.package) and version.public == release.version
         fits = any(
             {tag.interpreter, tag.abi} <= plain | {"py3", "none", "abi3"}

@@ -10,18 +10,8 @@ from torchmill.config.matrix import CPU, ReleaseTerms, python_key
 from torchmill.config.model import Facts, Release
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 
-KINDS = {
-    "builder": "builds wheels: compilers, system packages, the suite and the Pythons",
-    "runtime": "runs torch and torchvision, and holds nothing else",
-    "devcontainer": "a .devcontainer/ folder to open this checkout in, for any release",
-}
-PURPOSES = {
-    "distribution": "wheels that are given to others: manylinux, an old C library",
-    "development": "wheels for systems like this one: Debian or Ubuntu",
-    "debian": "wheels of what `invoke fetch --from debian` brings: the Debian that has it, with its libraries",
-}
-
-
+KINDS = ("builder", "runtime", "devcontainer")
+PURPOSES = ("distribution", "development", "debian")
 URL = re.compile(r"https?://[^\s'\"]+")
 
 
@@ -37,6 +27,7 @@ class ImageOptions:
     base: str = ""
     index: str = ""
     gpus: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()  # wheels of the user's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +76,8 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         wrong = f"--toolkit is not for dev containers: in one, `invoke toolkit --cuda {said.toolkit}` brings it"
     elif said.index and kind != "runtime":
         wrong = f"--index is for runtime images, and the kind is {kind}"
+    elif said.clients and kind != "runtime":
+        wrong = f"--client is for runtime images, and the kind is {kind}"
     elif said.gpus and (kind != "runtime" or said.index):
         wrong = "--gpu is for runtime images with the wheels of dist/, which it makes slim"
     if wrong:
@@ -123,10 +116,10 @@ def _refuse_index(index: str) -> None:
         )
 
 
-def _known(what: str, word: str, there: Sequence[str] | dict[str, str]) -> str:
+def _known(what: str, word: str, there: Sequence[str]) -> str:
     if word in there:
         return word
-    near = get_close_matches(word.strip().lower(), list(there), 1)
+    near = get_close_matches(word.strip().lower(), there, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise ConfigError(
         f"invoke image: unknown {what} '{word}': choose from {', '.join(there)}{hint}", code="unknown-choice"
