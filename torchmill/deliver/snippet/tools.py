@@ -110,7 +110,7 @@ def snippet_tools(facts: Facts) -> dict[str, tuple[bool, Render]]:
         "uv": (True, render_uv),  # as extras that exclude each other
         "poetry": (False, render_poetry),
         "pdm": (False, render_pdm),
-        "pip": (False, render_pip),
+        "pip": (False, partial(_fill, "pip.txt")),
         "pixi": (True, pixi),  # as environments
     }
 
@@ -156,11 +156,6 @@ def _target(decision: SnippetDecision, arch: Arch) -> str:
         return f"{arch.system}_{arch.name}"
     needed = _newest_glibc(offer for pin in decision.pins if pin.arch == arch for offer in pin.offers)
     return f"manylinux_2_{max(_OLDEST, needed)}_{arch.name}"
-
-
-def render_pip(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
-    """Return requirements.txt."""
-    return _fill("pip.txt", decisions, direct)
 
 
 def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: Mapping[str, str]) -> str:
