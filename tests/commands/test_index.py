@@ -70,7 +70,7 @@ def test_json_is_as_the_standards_say(home: Home) -> None:
     home.index(yank=["tinytorch==1.0+cu118"], reason="wrong <b>")
     page = home.page("tinytorch")
     assert (page["meta"], page["name"], page["versions"]) == (
-        {"api-version": "1.1"},
+        {"api-version": "1.4"},
         "tinytorch",
         ["1.0", "1.0+cpu", "1.0+cu118"],
     )
@@ -90,10 +90,29 @@ def test_json_is_as_the_standards_say(home: Home) -> None:
     assert [by_name[name]["yanked"] for name in (CPU, CUDA)] == [False, "wrong <b>"]
 
 
+@pytest.mark.parametrize("options", [{}, {"files": "stay"}, {"base_url": "https://wheels.example/whl"}])
+def test_statement_and_sbom_are_linked(home: Home, options: dict[str, str]) -> None:
+    texts = {"statement": b"{}", "sbom": b'{"bomFormat": "CycloneDX"}'}
+    for suffix, content in zip((".intoto.json", ".cdx.json", ".json"), (*texts.values(), b"{}"), strict=True):
+        (home.dist / f"{CPU}{suffix}").write_bytes(content)
+    home.index(**options)
+    anchors = {str(one["href"]).partition("#")[0]: one for one in Anchors(home.out / "tinytorch" / "index.html").found}
+    for file in home.page("tinytorch")["files"]:
+        linked = {kind: file[f"_{kind}"] for kind in texts if f"_{kind}" in file}
+        assert set(linked) == (set(texts) if file["filename"] == CPU else set())
+        for kind, one in linked.items():
+            assert one["sha256"] == hashlib.sha256(texts[kind]).hexdigest()
+            assert one["url"].startswith(file["url"])
+            assert anchors[file["url"]][f"data-{kind}"] == f"{one['url']}#sha256={one['sha256']}"
+            if not options.get("base_url"):
+                assert (home.out / "tinytorch" / unquote(one["url"])).read_bytes() == texts[kind]
+        assert "provenance" not in file, "which the standard has for attestations that PyPI makes"
+
+
 def test_html_says_the_same(home: Home) -> None:
     home.index(yank=["tinytorch==1.0+cu118"], reason="wrong <b>")
     text = (home.out / "tinytorch/index.html").read_text("utf-8")
-    assert '<meta name="pypi:repository-version" content="1.1">' in text
+    assert '<meta name="pypi:repository-version" content="1.4">' in text
     assert 'data-yanked="wrong &lt;b&gt;"' in text
     for anchor, file in zip(
         Anchors(home.out / "tinytorch/index.html").found, home.page("tinytorch")["files"], strict=True

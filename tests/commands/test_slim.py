@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import struct
@@ -13,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.support import gpu_libraries, paper_wheels
+from tests.support import gpu_libraries, paper_wheels, told_wheels
 from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
 from torchmill.commands import index, slim, snippet, verify
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
-from torchmill.wheel import wheel_file
+from torchmill.wheel import dist_files, sbom, wheel_file
 from torchmill.wheel.verify import device_code
 
 TAG = "cp310-cp310-manylinux_2_28_x86_64"
@@ -76,6 +77,33 @@ def test_it_is_proved_against_its_original(shipped: Facts, tmp_path: Path, binar
     other = torch_wheel(tmp_path / "other", binary, body="x = 1\n")
     with refused("wheel-rejected"):
         verify.verify_wheels(shipped, layout(tmp_path), original=str(other)).require()
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_the_sbom_in_it_is_of_what_is_left(shipped: Facts, tmp_path: Path, binary: bytes, manifest: bool) -> None:
+    def add_sbom(members: dict[str, bytes]) -> None:
+        described = told_wheels.manifest(tmp_path / f"torch-2.6.0-{TAG}.whl") | {"bundled": bundled, "origins": {}}
+        digests = {LIBRARY: hashlib.sha256(binary).hexdigest()}
+        inner = sbom.compose_inner_sbom(described, members["torch-2.6.0.dist-info/METADATA"], digests)
+        told_wheels.add(members, f"torch-2.6.0.dist-info/{sbom.INNER_PATH}", inner)
+
+    bundled = [{"name": "libtorch_cuda.so", "path": LIBRARY, "source": "/opt/libtorch_cuda.so", "sha256": "aa" * 32}]
+    wheel = torch_wheel(tmp_path / "in", binary, change=add_sbom)
+    if manifest:
+        told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": bundled, "origins": {}})
+        assert verify.verify_wheels(shipped, layout(tmp_path), [str(wheel)]).verdicts[0].problems == ()
+    run(shipped, tmp_path, wheel)
+    verify.verify_wheels(shipped, layout(tmp_path), original=str(wheel)).require()
+    (made,) = (tmp_path / "dist").glob("*.whl")
+    content = dist_files.read_described(made, sbom.INNER_PATH)
+    assert (content is not None) == manifest
+    if content is not None:
+        said = json.loads(content)
+        assert said["metadata"]["component"]["version"].endswith(".sm86")
+        (library,) = (one for one in said["components"] if one["name"] == "libtorch_cuda.so")
+        with zipfile.ZipFile(made) as archive:
+            left = hashlib.sha256(archive.read(LIBRARY)).hexdigest()
+        assert [one["content"] for one in library["hashes"]] == [left]
 
 
 def test_what_was_changed_beside_the_code_is_found(shipped: Facts, tmp_path: Path, binary: bytes) -> None:

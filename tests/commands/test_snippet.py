@@ -185,6 +185,55 @@ def test_uv_locks_for_all_platforms_and_installs_here(shop: Shop) -> None:
     assert project.imported() == INSTALLED
 
 
+MINE = """\
+[project]
+name = "mine"  # not my-project
+version = "1"
+requires-python = ">=3.8"
+dependencies = ["base>=2"]
+
+[tool.uv]
+package = false
+[tool.poetry]
+package-mode = false
+[tool.pdm]
+distribution = false
+"""
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("tool", "commands", "lock"),
+    [
+        ("uv", [["lock"], ["sync", "--locked"]], "uv.lock"),
+        ("poetry", [["lock"], ["install"]], "poetry.lock"),
+        ("pdm", [["lock"], ["sync"]], "pdm.lock"),
+    ],
+)
+def test_a_project_of_ones_own_is_edited_and_taken(
+    shop: Shop, clients: Path, tool: str, commands: list[list[str]], lock: str
+) -> None:
+    project = Project(shop.folder / "p", MINE)
+    file = project.folder / "pyproject.toml"
+    for _ in range(2):
+        said = shop.snippet(tool, *LINUX, index=shop.url, into=str(file))
+    assert "has all of it already" in said
+    assert f"{tool} lock" in said
+    assert 'name = "mine"  # not my-project' in file.read_text()
+    for command in commands:
+        project.must(UV if tool == "uv" else clients / tool, *command)
+    assert holds(project.locked(lock), *LABELLED)
+    assert project.imported() == INSTALLED
+
+
+@on_linux
+def test_uv_takes_an_extra_of_a_project_of_ones_own(shop: Shop) -> None:
+    project = Project(shop.folder / "p", MINE)
+    shop.snippet("uv", HERE, index=shop.url, into=str(project.folder / "pyproject.toml"), extra="gpu")
+    project.must(UV, "sync", "--extra", "gpu")
+    assert project.imported() == INSTALLED
+
+
 @on_linux
 def test_uv_takes_a_folder_and_the_official_index_beside_it(shop: Shop, configs: Path) -> None:
     (other,) = (one for one in LINUX if one != HERE)
@@ -318,6 +367,9 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
         ({"tag": "v2.0.0"}, "no-such-wheel"),
         ({"variant": ["cu118"]}, "no-such-wheel"),
         ({"tool": "pdm", "variant": ["cpu", "cu118"]}, "several-variants"),
+        ({"tool": "pip", "into": "requirements.txt"}, "contradictory-options"),
+        ({"extra": "gpu"}, "contradictory-options"),
+        ({"into": "nowhere/pyproject.toml"}, "no-project-file"),
         ({"index": "/nowhere"}, "no-wheels"),
         ({"index": "http://me:s3cret@127.0.0.1:9/x/"}, "index-unreadable"),
         ({"index": "http://[::1/"}, "invalid-url"),

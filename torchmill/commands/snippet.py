@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
@@ -21,6 +22,8 @@ from torchmill.deliver.snippet.stock import (
 from torchmill.deliver.snippet.tools import direct_if_ours, never_direct, snippet_tools
 from torchmill.host import native
 
+_OF_PYPROJECT = ("uv", "poetry", "pdm")
+
 
 def write_snippet(  # noqa: PLR0917 - every one is an option
     facts: Facts,
@@ -32,6 +35,8 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     platform: list[str] | None = None,
     index: str = "",
     direct: bool = False,
+    into: str = "",
+    extra: str = "",
 ) -> str:
     """Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi."""
     tools = snippet_tools(facts)
@@ -44,6 +49,11 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
             f"--variant {' --variant '.join(variants)}: {tool} cannot keep two apart in one project: name "
             "one, or use uv or pixi",
             code="several-variants",
+        )
+    if (into and tool not in _OF_PYPROJECT) or (extra and (not into or len(variants) > 1)):
+        raise ConfigError(
+            f"--into edits the pyproject.toml of {', '.join(_OF_PYPROJECT)}; --extra goes with it and one --variant",
+            code="contradictory-options",
         )
     wanted = platforms_named(facts, platform or ())
     stock = read_stock(facts, layout, index)
@@ -65,7 +75,16 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
         raise DeliveryError(
             f"no Python has wheels of all variants ({pythons}): name one of them", code="no-common-python"
         )
-    return render(decisions, direct_if_ours if direct else never_direct)
+    text = render(decisions, direct_if_ours if direct else never_direct)
+    return _edit(Path(into), text, tool, extra) if into else text
+
+
+def _edit(file: Path, text: str, tool: str, extra: str) -> str:
+    """Put a snippet into a project's file; return what was changed, and what the snippet has to say at its top."""
+    from torchmill.deliver.snippet import project_file
+
+    told = text.partition("\n\n")[0].splitlines()
+    return "\n".join([project_file.edit_project(file, text, tool, extra), *(line.removeprefix("# ") for line in told)])
 
 
 def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Release:

@@ -1,7 +1,8 @@
-"""Whether a wheel, its manifest, its statement and its SBOM agree, field by field."""
+"""Whether a wheel, its manifest, its statement and its SBOMs agree, field by field."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ class AgreementCheck:
     @property
     def text(self) -> str:
         """Return it in one line."""
-        return f"{self.name:9}  {'; '.join(self.problems) or self.said}"
+        return f"{self.name:10}  {'; '.join(self.problems) or self.said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,8 @@ def examine_wheel(wheel: Path, original: Path | None = None) -> AgreementVerdict
         AgreementCheck("tags", *((kept,) if made_of else (promise, tuple(static_checks.tag_problems(wheel))))),
         manifest,
         _check_document("statement", dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
-        _check_document("SBOM", dist_files.SBOM_SUFFIX, found, expected, _read_sbom),
+        _check_document("SBOM", dist_files.SBOM_SUFFIX, found, expected, partial(_read_sbom, sha256=found.sha256)),
+        _check_inner_sbom(found),
     ]
     if made_of:
         checks.append(_check_original(wheel, made_of, original or wheel.with_name(str(made_of.get("wheel")))))
@@ -255,24 +257,50 @@ def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[s
     )
 
 
-def _read_sbom(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
+def _read_sbom(found: Distribution, document: Mapping[str, Any], *, sha256: str | None) -> tuple[str, Iterable[str]]:
+    """Return what an SBOM says in short, and how it does not fit the wheel, of which it should give this digest."""
+    from torchmill.wheel import sbom
+
     if document.get("bomFormat") != "CycloneDX":
         return "", ["is not of CycloneDX"]
     about = _object_at(document, "metadata", "component")
-    claimed = {
-        "name": canonicalize_name(str(about.get("name"))),
-        "version": about.get("version"),
-        "hashes": about.get("hashes"),
-    }
-    hashes = [{"alg": "SHA-256", "content": found.sha256}]
+    name = canonicalize_name(str(about.get("name")))
+    claimed = {"name": name, "version": about.get("version"), "hashes": about.get("hashes")}
+    hashes, serial = [{"alg": "SHA-256", "content": sha256}] if sha256 else None, sbom.serial_number(document, sha256)
     actual = {"name": found.name, "version": str(found.version), "hashes": hashes}
     return (
         f"CycloneDX {document.get('specVersion')}, {_count(document.get('components'))} components",
         chain(
+            document_differences(document.get("serialNumber"), serial, WHEEL, "serialNumber"),
             document_differences(claimed, actual, WHEEL, "metadata.component"),
             _library_differences(found.path, document),
         ),
     )
+
+
+def _check_inner_sbom(found: Distribution) -> AgreementCheck:
+    """Return the check of the SBOM in a wheel, by itself and against the one beside it, which the manifest judges."""
+    from torchmill.wheel import sbom
+
+    name, content = "inner SBOM", dist_files.read_described(found.path, sbom.INNER_PATH)
+    if content is None:
+        wrong = ("is missing: build the wheel again",) if "licences" in found.manifest else ()
+        return AgreementCheck(name, "none in it: not compared", wrong)
+    try:
+        document = parse_json_object(content)
+        summary, problems = _read_sbom(found, document, sha256=None)
+        if summary and (beside := _read(dist_files.document_path(found.path, dist_files.SBOM_SUFFIX), "")[0]):
+            other = Reference("the SBOM beside it")
+            problems = [*problems, *document_differences(_parts(document), _parts(beside), other, "components")]
+        return AgreementCheck(name, summary, tuple(problems))
+    except DAMAGED as error:
+        return AgreementCheck(name, "", (_describe_damage(error),))
+
+
+def _parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the components of an SBOM that are in the wheel, without where they were fetched from."""
+    parts = (one for one in document["components"] if "scope" not in one)  # nor built with, nor required
+    return [{key: one[key] for key in one.keys() - {"purl", "externalReferences"}} for one in parts]
 
 
 def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[str]:

@@ -153,7 +153,8 @@ def _all_offers(place: str, project: str, environ: Mapping[str, str]) -> Iterabl
     if match := GITHUB.fullmatch(place):
         return _of_releases(match["repository"], match["tag"], environ)
     if match := BUCKET.fullmatch(place):
-        return _of_bucket(BucketTarget.from_address(match["bucket"], match["path"] or ""))
+        bucket = BucketTarget.from_address(match["bucket"], match["path"] or "")
+        return [Offer(key.rpartition("/")[2], partial(bucket.signed_url, key)) for key in bucket.list_keys()]
     if not place.startswith(("http:", "https:")):
         folder = Path(url2pathname(urlsplit(place).path) if place.startswith("file:") else place)
         if not folder.is_dir():
@@ -181,12 +182,6 @@ def _of_releases(repository: str, tag: str | None, environ: Mapping[str, str]) -
             yield Offer(asset["name"], partial(_beside, asset["browser_download_url"]))
     except (KeyError, TypeError):
         raise DeliveryError("it does not answer as GitHub does: look at GITHUB_API_URL", code="not-github") from None
-
-
-def _of_bucket(bucket: BucketTarget) -> Iterator[Offer]:
-    """Yield the objects of a bucket below its prefix."""
-    for key in bucket.list_keys():
-        yield Offer(key.rpartition("/")[2], partial(bucket.signed_url, key))
 
 
 def _read(offer: Offer, suffix: str) -> bytes:

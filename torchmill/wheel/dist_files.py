@@ -69,19 +69,22 @@ def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, byt
     plain = json.loads(_manifest_text(manifest))
     return {
         STATEMENT_SUFFIX: statement.canonical_json(statement.compose_statement(plain)),
-        SBOM_SUFFIX: sbom.compose_sbom(plain, metadata, record),
+        SBOM_SUFFIX: sbom.compose_sbom(plain, metadata, sbom.recorded_digests(record)),
     }
 
 
 def read_metadata_and_record(wheel: Path) -> tuple[bytes, bytes]:
     """Return METADATA and RECORD of a sound wheel; b"" for a RECORD that is missing."""
+    return read_described(wheel, "METADATA") or b"", read_described(wheel, "RECORD") or b""
+
+
+def read_described(wheel: Path, name: str) -> bytes | None:
+    """Return a file of a sound wheel's .dist-info; None where it has no such file."""
     from zipfile import ZipFile  # a session whose wheel is up to date does not load it
 
     with ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        metadata = next(name for name in names if name.count("/") == 1)
-        record = metadata.removesuffix("METADATA") + "RECORD"
-        return archive.read(metadata), archive.read(record) if record in archive.namelist() else b""
+        found = [one for one in archive.namelist() if one.split("/", 1)[1:] == [name] and ".dist-info/" in one]
+        return archive.read(found[0]) if found else None
 
 
 def publish_wheel(
@@ -129,11 +132,7 @@ def _temporary_path(file: Path) -> Path:
 
 
 def _manifest_text(manifest: Mapping[str, Any]) -> str:
-    return json.dumps(manifest, indent=1, default=_json_default) + "\n"
-
-
-def _json_default(value: object) -> object:
-    return str(value) if isinstance(value, Path) else asdict(value)  # type: ignore[call-overload]
+    return json.dumps(manifest, indent=1, default=lambda one: str(one) if isinstance(one, Path) else asdict(one)) + "\n"
 
 
 def _move_file(file: Path, destination: Path) -> None:

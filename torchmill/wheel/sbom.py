@@ -1,4 +1,4 @@
-"""The SBOM of a wheel, as CycloneDX 1.6: what is in it, what it requires, what it was built with."""
+"""The SBOMs of a wheel, as CycloneDX 1.6: what is in it and, beside it, what it requires and was built with."""
 
 import base64
 import contextlib
@@ -11,10 +11,11 @@ from email.message import Message
 from email.parser import HeaderParser
 from typing import Any
 
-from cyclonedx.factory.license import LicenseFactory
+from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Commit, Component, ComponentScope, ComponentType, Pedigree
+from cyclonedx.model.license import License
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
@@ -25,33 +26,55 @@ from torchmill.wheel.statement import Material
 
 ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = "torchmill:role", "torchmill:path", "torchmill:requires"
 _LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
+LICENCE_PROPERTY = "torchmill:licence-file"  # below .dist-info
+INNER_PATH = "sboms/torchmill.cdx.json"  # below .dist-info (PEP 770)
+_OF_THE_BUILD = {"wheel", "sha256", "identifier", "builder", "requirements", "tools", "toolkit", "libraries"}
 # Chosen once at random; serial numbers derive from it.
 _SERIAL_NAMESPACE = uuid.UUID("6c1d2f0e-5f0b-5a63-9d5e-8f4f7f0c3a11")
 _BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, statement.REQUIREMENT_KIND}
 
 
-def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, record: bytes) -> bytes:
-    """Return the SBOM of the wheel that a manifest describes, with this METADATA and RECORD.
+def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[str, str]) -> bytes:
+    """Return the SBOM of the wheel that a manifest describes, with this METADATA and these digests in its RECORD.
 
     It names no time, and its serial number follows from the wheel's digest.
     """
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
-    hashes = recorded_digests(record)
     wheel = _wheel_component(manifest, headers)
-    materials = [_material_component(each, hashes) for each in statement.list_materials(manifest)]
+    materials = [_material_component(each, digests) for each in statement.list_materials(manifest)]
+    for each in materials:
+        if told := manifest.get("licences", {}).get(each.bom_ref.value):
+            each.licenses = _licences(told["licence"])
+            each.properties |= {Property(name=LICENCE_PROPERTY, value=file) for file in told["files"]}
     inside = [each for each in materials if each.scope != ComponentScope.EXCLUDED]
     required = list(_required_components(headers))
-    version = manifest.get("builder", {}).get("torchmill", "unknown")
-    suite = Component(name="torchmill", version=version, type=ComponentType.APPLICATION)
+    version = manifest.get("builder", {}).get("torchmill")
+    suite = Component(name="torchmill", version=version, type=ComponentType.APPLICATION, bom_ref="torchmill")
     bom = Bom(
-        serial_number=uuid.uuid5(_SERIAL_NAMESPACE, manifest["sha256"]),
         metadata=BomMetaData(component=wheel, tools=ToolRepository(components=[suite])),
         components=[*materials, *required],
     )
     bom.register_dependency(wheel, [*inside, *required])
     document = json.loads(JsonV1Dot6(bom).output_as_string())
     del document["metadata"]["timestamp"]  # the library sets one
+    document["serialNumber"] = serial_number(document, manifest.get("sha256"))
     return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def compose_inner_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[str, str]) -> bytes:
+    """Return the SBOM that a wheel contains, with the digests of bundled libraries: what is in it, not what built it.
+
+    It cannot know the digest of the wheel, which covers it. It is the same wherever the source was fetched from:
+    where that is the release's own, the manifest names the `repository` that has it.
+    """
+    inside = {name: value for name, value in manifest.items() if name not in _OF_THE_BUILD}
+    return compose_sbom(inside | {"source": manifest.get("repository", "")}, metadata, digests)
+
+
+def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
+    """Return the serial number that follows from the digest of the wheel, or else from all that a document says."""
+    text = sha256 or json.dumps({**document, "serialNumber": ""}, sort_keys=True)
+    return uuid.uuid5(_SERIAL_NAMESPACE, text).urn
 
 
 def recorded_digests(record: bytes) -> dict[str, str]:
@@ -68,20 +91,25 @@ def recorded_digests(record: bytes) -> dict[str, str]:
 
 def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:
     name, version = headers.get("Name", manifest["package"]), headers.get("Version", manifest["version"])
-    purl = PackageURL("pypi", name=name, version=version, qualifiers={"file_name": manifest["wheel"]})
+    file = {"file_name": manifest["wheel"]} if "wheel" in manifest else None
+    purl = PackageURL("pypi", name=name, version=version, qualifiers=file)
     licence = headers.get("License-Expression") or headers.get("License") or ""
     is_text = "\n" in licence or len(licence) > _LONGEST_LICENCE_CHARACTERS
-    named = licence not in {"", "UNKNOWN"} and not is_text
+    identifier = [manifest["identifier"]] if "identifier" in manifest else []
     return Component(
         name=name,
         version=version,
         type=ComponentType.LIBRARY,
         bom_ref=purl.to_string(),
         purl=purl,
-        hashes=_sha256_hashes(manifest["sha256"]),
-        licenses=[LicenseFactory().make_from_string(licence)] if named else [],
-        properties=[Property(name="torchmill:identifier", value=manifest["identifier"])],
+        hashes=_sha256_hashes(manifest.get("sha256")),
+        licenses=_licences("" if is_text or licence == "UNKNOWN" else licence),
+        properties=[Property(name="torchmill:identifier", value=one) for one in identifier],
     )
+
+
+def _licences(named: str) -> list[License]:
+    return [LicenseFactory().make_from_string(named)] if named else []
 
 
 def _material_component(material: Material, hashes: Mapping[str, str]) -> Component:

@@ -21,7 +21,7 @@ from packaging.version import Version
 
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable, write_atomically
-from torchmill.wheel import dist_files, slim, statement, wheel_file
+from torchmill.wheel import dist_files, sbom, slim, statement, wheel_file
 from torchmill.wheel.pack import elf, metadata, wheel_writer, zip_archive
 from torchmill.wheel.pack.staging import StagedWheel
 from torchmill.wheel.pack.wheel_writer import open_compressor
@@ -157,27 +157,38 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
     parts = found.file_name.split("-")
     name = "-".join([parts[0], version, *parts[2:]])
     with fresh_path(destination / name) as packed:
-        codec = _write_archive(staged, _stamp(staged, version, bases), packed)
-        packed.chmod(0o644)
         own = found.manifest or {"package": found.name, "tag": f"v{found.version.public}", "identifier": found.name}
         kept_for = [f"{gpu.name}{'+PTX' * ptx}" for gpu, ptx in request.gpus]
         manifest: dict[str, Any] = {
             **{key: value for key, value in own.items() if key != "planned"},
             "wheel": name,
-            "sha256": hash_file(packed),
-            "size": packed.stat().st_size,
             "version": version,
             "key": hashlib.sha256(f"{found.sha256} {kept_for}".encode()).hexdigest(),
             "toolkit": cuda or None,
             "original": {"wheel": found.file_name, "version": str(found.version), "sha256": found.sha256},
             "kept_for": kept_for,
             "device_code": {library.name: dict(library.plan.kept) for library in staged.libraries},
-            "packing": {"codec": codec},
             "builder": statement.describe_builder(os.environ),
         }
+        stamped = _stamp(staged, version, bases)
+        _write_inner_sbom(staged, stamped, manifest)
+        manifest["packing"] = {"codec": _write_archive(staged, stamped, packed)}
+        packed.chmod(0o644)
+        manifest |= {"sha256": hash_file(packed), "size": packed.stat().st_size}
         documents = dist_files.compose_documents(manifest, packed)
         dist_files.publish_wheel(packed, destination / name, manifest, documents=documents)
     return destination / name
+
+
+def _write_inner_sbom(staged: StagedLibraries, stamped: StagedWheel, manifest: Mapping[str, Any]) -> None:
+    """Write the SBOM in the wheel anew; where nothing says any more what the wheel was made of, leave it out."""
+    file = stamped.dist_info / sbom.INNER_PATH
+    if not staged.wheel.manifest:
+        file.unlink(missing_ok=True)
+    elif file.exists():
+        digests = sbom.recorded_digests(dist_files.read_metadata_and_record(staged.wheel.path)[1])
+        digests |= {each.name: hash_file(each.path) for each in staged.libraries}
+        file.write_bytes(sbom.compose_inner_sbom(manifest, (stamped.dist_info / "METADATA").read_bytes(), digests))
 
 
 def _write_proved(library: SlimLibrary, destination: Path) -> None:

@@ -21,7 +21,8 @@ PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:torchmill:build:v1"  # docs/explanation/provenance.md describes its parameters
 
 SOURCE_KIND, SUBMODULE_KIND, PATCH_KIND = "source", "submodule", "patch"
-BUNDLED_KIND, TOOLKIT_KIND, ORIGINAL_KIND = "bundled library", "toolkit", "original wheel"
+BUNDLED_KIND, STATIC_KIND = "bundled library", "static library"
+TOOLKIT_KIND, ORIGINAL_KIND = "toolkit", "original wheel"
 INTERPRETER_KIND, REQUIREMENT_KIND = "interpreter", "requirement"
 
 _SHA256 = re.compile(r"\bsha256 ([0-9a-f]{64})\b")
@@ -156,15 +157,16 @@ def _build_tools(manifest: Mapping[str, Any]) -> Iterator[Material]:
 
 
 def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the bundled libraries as they were on the machine, before any edit."""
+    """Yield the libraries of the machine that were bundled, as they were before any edit, or linked in."""
     origins = manifest.get("origins", {})
-    for library in sorted(manifest.get("bundled", ()), key=lambda library: library["path"]):
+    libraries = [*manifest.get("bundled", ()), *manifest.get("static", ())]
+    for library in sorted(libraries, key=lambda library: library.get("path", library["source"])):
         package = origins.get(library["source"])
         purl = PackageURL.from_string(package) if package else None
         version = (purl.version or "") if purl else ""
-        digest, notes = {"sha256": library["sha256"]}, {"path": library["path"]}
-        name = PurePath(library["source"]).name
-        yield Material(BUNDLED_KIND, name, version, purl, digest=digest, notes=notes)
+        digest, notes = {"sha256": library["sha256"]}, {"path": library["path"]} if "path" in library else {}
+        kind, name = BUNDLED_KIND if notes else STATIC_KIND, PurePath(library["source"]).name
+        yield Material(kind, name, version, purl, digest=digest, notes=notes)
 
 
 LOCAL_BUILDER = "urn:torchmill:local"  # nobody vouches for the machine

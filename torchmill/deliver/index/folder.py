@@ -164,11 +164,13 @@ def stat_wheel(path: Path) -> str:
     return f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ino}"
 
 
-def companions(wheel: ScannedWheel, *, manifest: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield the place and the content of each file about a wheel: its statement, its SBOM, its manifest."""
+def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
+    """Return the content of each file about a wheel, by its suffix: its statement, its SBOM, its manifest."""
+    found = {}
     for path in dist_files.companion_paths(wheel.path)[0 if manifest else 1 :]:
         with contextlib.suppress(FileNotFoundError):
-            yield wheel.entry.place + path.name.removeprefix(wheel.path.name), path.read_bytes()
+            found[path.name.removeprefix(wheel.path.name)] = path.read_bytes()
+    return found
 
 
 def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:

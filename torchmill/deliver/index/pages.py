@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -112,7 +111,7 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
             yield f"{name} {version}: {difference}"
 
 
-API = "1.1"  # PEP 700: sizes, versions, times
+API = "1.4"  # https://packaging.python.org/specifications/simple-repository-api
 HTML, JSON = "index.html", "index.v1_json"
 FLAT = "torch_stable.html"  # as people know it from the official index; it lists all packages
 
@@ -125,6 +124,7 @@ class PageLink:
     url: str  # of the file, quoted; relative to the page, or absolute
     yanked: str | None  # the reason, which may be empty; None: it is not yanked
     metadata: bool  # whether METADATA lies beside the file (PEP 658)
+    documents: Mapping[str, str]  # that lie beside it: suffix -> sha256
 
 
 def _project_json(name: str, links: Sequence[PageLink]) -> str:
@@ -143,7 +143,7 @@ def _html(title: str, **lists: Sequence[object]) -> str:
     """Return a page with lists of `links`, `projects` or `variants`."""
     from torchmill.deliver.templates import fill_template
 
-    values = {"links": (), "projects": (), "variants": (), **lists}
+    values = {"links": (), "projects": (), "variants": (), "documents": LINKED, **lists}
     return fill_template(Path(__file__).with_name("page.html.jinja"), api=API, title=title, **values)
 
 
@@ -161,7 +161,9 @@ def _file(link: PageLink) -> dict[str, Any]:
         fields["requires-python"] = entry.requires_python
     if link.metadata:  # not under its old name: pip 22.3 to 23.1 ends with a traceback on that (PEP 714)
         fields["core-metadata"] = {"sha256": entry.metadata_sha256}
-    return fields
+    # The standard leaves names that begin so to each index. `provenance` is for attestations by a Trusted Publisher.
+    beside = {f"_{LINKED[end]}": {"url": link.url + end, "sha256": sha256} for end, sha256 in link.documents.items()}
+    return fields | beside
 
 
 def _json(data: Any) -> str:
@@ -236,20 +238,12 @@ def apply_yanks(before: Mapping[str, str], change: YankChange, entries: Iterable
 
 METADATA = ".metadata"  # after the wheel's name (PEP 658)
 Address = Callable[[IndexEntry, str], str]  # the wheel and the folder of the page -> the URL
-
-
-def relative_url(entry: IndexEntry, folder: str) -> str:
-    """Return the URL of a wheel in the index, as a page in `folder` says it."""
-    return quote(posixpath.relpath(entry.place, folder or "."))
-
-
-def url_below(base: str) -> Address:
-    """Return what makes URLs where the index is uploaded in parts: the wheels below `base`."""
-    return lambda entry, _: f"{base}/{quote(entry.place)}"
+Documents = Mapping[str, Mapping[str, str]]  # sha256 by the wheel's file and by suffix
+LINKED = {".intoto.json": "statement", ".cdx.json": "sbom", ".intoto.jsonl": "signature", ".sigstore.json": "sigstore"}
 
 
 def compute_pages(
-    entries: Sequence[IndexEntry], yanked: Mapping[str, str], address: Address, *, metadata: bool
+    entries: Sequence[IndexEntry], yanked: Mapping[str, str], address: Address, documents: Documents, *, metadata: bool
 ) -> dict[str, str]:
     """Return the pages for these wheels, which are sorted, by their place, in the order of writing.
 
@@ -259,7 +253,10 @@ def compute_pages(
     _require_room(variants, entries)
 
     def links(chosen: Iterable[IndexEntry], folder: str) -> list[PageLink]:
-        return [PageLink(entry, address(entry, folder), yank_reason(yanked, entry), metadata) for entry in chosen]
+        return [
+            PageLink(entry, address(entry, folder), yank_reason(yanked, entry), metadata, documents[entry.file])
+            for entry in chosen
+        ]
 
     projects: dict[str, str] = {}
     lists: dict[str, str] = {}

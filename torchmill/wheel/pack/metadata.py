@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from email.message import Message
+from email.parser import HeaderParser
 from itertools import product
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -21,6 +22,7 @@ from torchmill.wheel.pack.staging import StagedWheel, invalid_raw_wheel, read_he
 PYTHON_CLASSIFIER = re.compile(r"Classifier:\s*Programming Language :: Python :: 3\.\d+\s*")
 TRAILING_HEADERS = ("Requires-Python", "Provides-Extra", "Requires-Dist")  # older tools had another order
 GIT_VERSION = re.compile(r"^(?P<name>git_version\b[^=\n]*=)[^\n]*$", re.MULTILINE)
+
 
 DeclaredNeeds = frozenset[str]
 
@@ -92,8 +94,19 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
 
 
 def normalize_metadata(staged: StagedWheel, pythons: Iterable[str]) -> None:
-    """Rewrite the METADATA of a staged wheel with `normalize_headers`."""
-    _edit_headers(staged, lambda head: normalize_headers(head, pythons))
+    """Rewrite the METADATA of a staged wheel with `normalize_headers`, and name the licence files that it has."""
+    _edit_headers(staged, lambda head: normalize_headers(_name_licence_files(staged, head), pythons))
+
+
+def _name_licence_files(staged: StagedWheel, head: str) -> str:
+    """Return the headers with each file in licenses/, where they are of a version that names them (PEP 639)."""
+    version = HeaderParser().parsestr(head).get("Metadata-Version", "1")
+    if Version(version) < Version("2.4"):
+        return head
+    folder = staged.dist_info / "licenses"
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    lines = [line for line in head.split("\n") if not line.startswith("License-File:")]
+    return "\n".join([*lines, *(f"License-File: {file}" for file in files)])
 
 
 def normalize_headers(head: str, pythons: Iterable[str]) -> str:

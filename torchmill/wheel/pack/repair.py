@@ -9,13 +9,15 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from packageurl import PackageURL
 
 from torchmill.core.errors import VerifyError
+from torchmill.core.files import read_table_beside
 from torchmill.wheel.pack import bundling, elf, elf_edit, macos, metadata
 from torchmill.wheel.pack.bundling import (
     INTERPRETER_LIBRARY,
@@ -62,7 +64,7 @@ def repair_wheel(
         return RepairResult(notes=("Windows: libraries lie beside their users, nothing to repair",))
     if platform_tag.startswith("macosx"):
         bundled, edited = macos.delocate_wheel(staged, platform_tag, provided)
-        return RepairResult(bundled, edited, notes=copy_licences(staged, bundled))
+        return RepairResult(bundled, edited, notes=())
     search = bundling.system_search(folders)
     plain, arch = platform_tag.startswith(PLAIN_LINUX_PREFIX), platform_tag.removeprefix(PLAIN_LINUX_PREFIX)
     target = PlainLinuxTarget(platform_tag, arch, search) if plain else bundling.platform_target(platform_tag)
@@ -71,7 +73,7 @@ def repair_wheel(
     edited = tuple(sorted(graft.path_in_wheel(path) for path in _edit_files(graft)))
     lowest = None if isinstance(target, PlainLinuxTarget) else _judge_tag(graft, target)
     bundled = tuple(sorted(graft.bundled.values(), key=lambda library: library.name))
-    return RepairResult(bundled, edited, lowest, (*graft.notes, *copy_licences(staged, bundled)))
+    return RepairResult(bundled, edited, lowest, tuple(graft.notes))
 
 
 def _start_graft(
@@ -154,52 +156,78 @@ def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
 
 
 LICENCE_FILE = re.compile(r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE)
+# at the top of a repository, where a program may be called so, too
+_TOP_FILE = re.compile(r"(un)?(licen[cs]e|copying|notice|copyright)(?!.*\.(py|sh|cc?|[ch]pp|h|in)$)", re.IGNORECASE)
 LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's own in licenses/
 SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
 _DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
 _RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
 _FIELD_COUNT = 3  # name, version, architecture
+_TEXTS = read_table_beside(__file__, "licences.toml")
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryOwner:
-    """The package that installed a library, and its licence files."""
+class LicenceHolder:
+    """A package that installed a library, or a submodule, with its licence files."""
 
-    name: str  # "libopenblas0-pthread", "mkl-2022.2.1"
+    name: str  # "libopenblas0-pthread", "mkl-2022.2.1", "third_party/fmt"
     files: tuple[Path, ...]
     purl: PackageURL | None = field(default=None, compare=False)
 
 
-def copy_licences(staged: StagedWheel, bundled: Iterable[BundledLibrary]) -> tuple[str, ...]:
-    """Copy the licence files of bundled libraries into .dist-info, and return a note on those without one."""
-    lacking = set()
-    for library, owner in find_owners([library.source for library in bundled]).items():
-        if owner is None or not owner.files:
-            lacking.add(library.name)
-            continue
-        folder = staged.dist_info / LICENCE_FOLDER / owner.name
+def copy_licences(
+    staged: StagedWheel, holders: Mapping[str, LicenceHolder | None]
+) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
+    """Copy licence files into .dist-info, of holders by the SBOM's references to what is theirs.
+
+    Return for each its `licence` ("" where it is not known) and `files` below .dist-info, and a note on libraries
+    without any.
+    """
+    there = {reference: holder for reference, holder in holders.items() if holder and holder.files}
+    named = sorted(re.split("[:/]", one)[-1] for one in holders.keys() - there.keys() if "library:" in one)
+    told = {}
+    for reference, holder in there.items():
+        folder = staged.dist_info / LICENCE_FOLDER / holder.name
         folder.mkdir(parents=True, exist_ok=True)
-        for file in owner.files:
+        for file in holder.files:
             shutil.copyfile(file, folder / file.name)
             (folder / file.name).chmod(0o644)
-    names = ", ".join(sorted(lacking))
-    return (f"no licence file was found for {names}: add it before you publish",) if lacking else ()
+        names = [f"{LICENCE_FOLDER}/{holder.name}/{name}" for name in sorted({file.name for file in holder.files})]
+        told[reference] = {"licence": identify_licence(holder.files), "files": names}
+    return told, (f"no licence file was found for {', '.join(named)}: add it before you publish",) if named else ()
 
 
-def find_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner | None]:
+def find_submodule(source: Path, path: str) -> LicenceHolder:
+    """Return a submodule of a source, with the licence files at its top."""
+    folder = source / path
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    return LicenceHolder(path, tuple(file for file in there if _TOP_FILE.match(file.name) and file.is_file()))
+
+
+def identify_licence(files: Iterable[Path]) -> str:
+    """Return the SPDX identifier of the one licence that some files are the text of; "" where that is not certain."""
+    found = set()
+    for file in (one for one in files if not one.name.lower().startswith("notice")):
+        words = " ".join(re.findall(r"[a-z0-9]+", file.read_text("utf-8", "replace").lower()))
+        known = (name for name, text in _TEXTS.items() if _is_licence(words, **text))
+        found.add(" or ".join(known))
+    return found.pop() if len(found) == 1 and " or " not in min(found) else ""
+
+
+def _is_licence(words: str, says: list[str], most: int, lacks: Collection[str] = ()) -> bool:
+    """Tell whether a text is that of a licence; one that grants twice may be of two of them."""
+    fits = words.count(says[0]) == 1 and words.count(" ") < most
+    return fits and all(one in words for one in says) and not any(one in words for one in lacks)
+
+
+def find_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder | None]:
     """Return the packages of pip, Debian or RPM that installed these libraries."""
     libraries = tuple(libraries)
     debian = _debian_owners(libraries)
     return {path: next(_pip_owners(path), None) or debian.get(path) or _rpm_owner(path) for path in libraries}
 
 
-def library_purls(libraries: Iterable[Path]) -> dict[str, str]:
-    """Return the package of each library as a purl, by path; libraries of no package are left out."""
-    owners = find_owners(libraries).items()
-    return {str(path): owner.purl.to_string() for path, owner in owners if owner is not None and owner.purl}
-
-
-def _pip_owners(library: Path) -> Iterator[LibraryOwner]:
+def _pip_owners(library: Path) -> Iterator[LicenceHolder]:
     for prefix in library.parents:
         sites = [prefix] if prefix.name in {"site-packages", "dist-packages"} else prefix.glob(SITE_PACKAGES)
         for site in sites:
@@ -210,10 +238,10 @@ def _pip_owners(library: Path) -> Iterator[LibraryOwner]:
                     files = (path for path in sorted(info.rglob("*")) if path.is_file())
                     licences = (each for each in files if LICENCE_FILE.search(f"{each.parent.name}/{each.name}"))
                     name, _, version = info.name.removesuffix(".dist-info").partition("-")
-                    yield LibraryOwner(f"{name}-{version}", tuple(licences), PackageURL("pypi", None, name, version))
+                    yield LicenceHolder(f"{name}-{version}", tuple(licences), PackageURL("pypi", None, name, version))
 
 
-def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
+def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder]:
     """Return the Debian packages of libraries, by two runs of dpkg-query, which take a while."""
     spellings = {str(path): path for path in libraries}
     # packages may record a path without the /usr that /lib became a link to
@@ -229,14 +257,14 @@ def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
     found = filter(None, (_parse_purl("deb", line) for line in reversed(listing.splitlines())))
     purls = {purl.name: purl for purl in found}  # of several architectures the first
     return {
-        path: LibraryOwner(name, (texts[name],) if texts[name].is_file() else (), purls.get(name))
+        path: LicenceHolder(name, (texts[name],) if texts[name].is_file() else (), purls.get(name))
         for path, name in names.items()
     }
 
 
-def _rpm_owner(library: Path) -> LibraryOwner | None:
+def _rpm_owner(library: Path) -> LicenceHolder | None:
     purl = _parse_purl("rpm", _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library)))
-    return LibraryOwner(purl.name, (), purl) if purl else None
+    return LicenceHolder(purl.name, (), purl) if purl else None
 
 
 def _parse_purl(kind: str, output: str) -> PackageURL | None:

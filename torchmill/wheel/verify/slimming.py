@@ -30,7 +30,9 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
     RECORD must be true in both. Raises BuildError where a library is damaged.
     """
     before, after = (
-        sbom.recorded_digests(dist_files.read_metadata_and_record(each)[1]) for each in (original, slimmed)
+        {name: digest for name, digest in recorded.items() if not name.endswith(f".dist-info/{sbom.INNER_PATH}")}
+        for each in (original, slimmed)
+        for recorded in [sbom.recorded_digests(dist_files.read_metadata_and_record(each)[1])]
     )
     names = {_plain_name(name): name for name in before}
     if set(names) != {_plain_name(name) for name in after}:

@@ -1,0 +1,183 @@
+"""A snippet put into a project's own pyproject.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.refusals import refused
+from torchmill.deliver.snippet.project_file import edit_project
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "snippets"
+PROJECT = """\
+# a project of mine
+[build-system]
+requires = ["hatchling"]  # the back end
+
+[project]
+name = "mine"  # a name
+version = "1"
+requires-python = ">=3.9.2"  # as on the cluster
+dependencies = [
+    "requests>=2",  # http
+    # what it is all about
+    "Torch>=2",
+    "numpy>=1.20",
+]
+
+[tool.uv]
+dev-dependencies = ["pytest"]  # tests
+
+[tool.uv.sources]
+torch = { index = "pytorch" }
+other = { git = "https://example.org/other" }
+
+[[tool.uv.index]]
+name = "pytorch"
+url = "https://download.pytorch.org/whl/cpu"
+explicit = true
+
+[tool.mypy]
+strict = true  # always
+"""
+CASES = [tuple(path.name.split(".")[:2]) for path in sorted(GOLDEN.glob("*.toml")) if ".pixi." not in path.name]
+
+
+def put(folder: Path, text: str, case: str, tool: str, extra: str = "") -> tuple[str, str]:
+    """Return the file afterwards, and what was said."""
+    file = folder / "pyproject.toml"
+    file.write_bytes(text.encode())
+    said = edit_project(file, (GOLDEN / f"{case}.{tool}.toml").read_text(), tool, extra)
+    return file.read_bytes().decode(), said
+
+
+@pytest.mark.parametrize(("case", "tool"), CASES)
+def test_comments_stay_and_a_second_time_changes_nothing(tmp_path: Path, case: str, tool: str) -> None:
+    edited, _ = put(tmp_path, PROJECT, case, tool)
+    comments = [line.rpartition("#")[2] for line in PROJECT.splitlines() if "#" in line]
+    assert [line.rpartition("#")[2] for line in edited.splitlines() if " #" in f" {line}"] == comments
+    again, said = put(tmp_path, edited, case, tool)
+    assert again == edited
+    assert said.endswith("has all of it already")
+    wanted = tomllib.loads((GOLDEN / f"{case}.{tool}.toml").read_text())["project"]
+    found = tomllib.loads(edited)["project"]
+    for name, lines in wanted.get("optional-dependencies", {}).items():
+        assert found["optional-dependencies"][name] == lines
+    assert {*wanted.get("dependencies", [])} - {"numpy<2"} <= {*found["dependencies"]}
+    assert not [line for line in found["dependencies"] if line == "Torch>=2"]
+
+
+def test_what_gives_way_is_said(tmp_path: Path) -> None:
+    edited, said = put(tmp_path, PROJECT, "macos_of_ours", "uv")
+    assert "requires-python was >=3.9.2, and is >=3.10,<3.11" in said
+    assert "Torch>=2 gave way" in said
+    assert "numpy>=1.20 is numpy<2,>=1.20: the wheels are compiled against NumPy 1" in said
+    assert 'tool.uv.sources.torch was { index = "pytorch" }' in said
+    uv = tomllib.loads(edited)["tool"]["uv"]
+    assert uv["sources"] == {"torch": {"index": "torchmill"}, "other": {"git": "https://example.org/other"}}
+    assert [one["name"] for one in uv["index"]] == ["pytorch", "torchmill"]
+    assert uv["dev-dependencies"] == ["pytest"]
+
+
+def test_own_earlier_lines_are_replaced(tmp_path: Path) -> None:
+    first, _ = put(tmp_path, PROJECT, "differs_by_machine", "uv")
+    moved = first.replace("https://wheels.example.org", "https://old.example.org")
+    second, said = put(tmp_path, moved, "one_pin", "uv")
+    assert "url of torchmill in tool.uv.index was" in said
+    torch = [line for line in tomllib.loads(second)["project"]["dependencies"] if line.startswith("torch==")]
+    wanted = tomllib.loads((GOLDEN / "one_pin.uv.toml").read_text())["project"]["dependencies"]
+    assert torch == [line for line in wanted if line.startswith("torch==")]
+    third, said = put(tmp_path, second, "by_address", "uv")
+    assert "tool.uv.sources.torch gave way" in said
+    assert "torch" not in tomllib.loads(third)["tool"]["uv"]["sources"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (">=3.9", ">=3.9,<3.11"),
+        (">=3.9.2,!=3.10.1", ">=3.9.2,<3.11,!=3.10.1"),
+        ("==3.10.*", "==3.10.*"),
+        (">=3.10,<4", ">=3.10,<3.11"),
+        ("~=3.9", "~=3.9,<3.11"),
+    ],
+)
+def test_pythons_are_left_out_only_where_they_have_no_wheels(tmp_path: Path, before: str, after: str) -> None:
+    text = PROJECT.replace(">=3.9.2", before)
+    edited, said = put(tmp_path, text, "by_address", "pdm")
+    assert tomllib.loads(edited)["project"]["requires-python"] == after
+    assert ("requires-python was" in said) == (before != after)
+
+
+def test_a_project_that_names_no_python_gets_those_of_the_wheels(tmp_path: Path) -> None:
+    edited, _ = put(tmp_path, '[project]\nname = "x"\nversion = "1"\n', "by_address", "poetry")
+    found = tomllib.loads(edited)
+    assert found["project"]["requires-python"] == ">=3.9,<3.11"
+    assert "numpy<2" in found["project"]["dependencies"]
+    assert "tool" not in found or "package-mode" not in found["tool"].get("poetry", {}), "it may be a package"
+
+
+def test_it_can_be_an_extra(tmp_path: Path) -> None:
+    edited, _ = put(tmp_path, PROJECT, "macos_of_ours", "uv", "gpu")
+    project = tomllib.loads(edited)["project"]
+    assert project["dependencies"] == ["requests>=2", "numpy>=1.20"]
+    assert project["optional-dependencies"]["gpu"][0].startswith("torch==1.13.1+cpu")
+    assert put(tmp_path, edited, "macos_of_ours", "uv", "gpu")[0] == edited
+
+
+def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
+    real = tmp_path / "real.toml"
+    real.write_bytes(PROJECT.replace("\n", "\r\n").encode())
+    real.chmod(0o640)
+    link = tmp_path / "pyproject.toml"
+    link.symlink_to(real)
+    edit_project(link, (GOLDEN / "one_pin.uv.toml").read_text(), "uv", "")
+    content = real.read_bytes()
+    assert content.count(b"\n") == content.count(b"\r\n")
+    assert b"torchmill" in content
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"[project\n", "invalid-project"),
+        (b"\xff\xfe", "invalid-project"),
+        (b'[project]\nname = "x"\nname = "y"\n', "invalid-project"),
+        (b"[tool.ruff]\nline-length = 100\n", "invalid-project"),
+        (b'[tool.poetry]\nname = "x"\n', "invalid-project"),
+        (b"project = 3\n", "invalid-project"),
+        (b'[project]\nrequires-python = ">>3"\n', "invalid-project"),
+        (b'[project]\nrequires-python = ">=3.12"\n', "no-common-python"),
+        (b'[project]\ndependencies = "torch"\n', "invalid-project"),
+        (b"tool = 3\n[project]\n", "invalid-project"),
+        (b'[project]\ndependencies = [1, "torch"]\n', ""),
+    ],
+)
+def test_what_cannot_be_edited_is_refused_and_stays(tmp_path: Path, content: bytes, code: str) -> None:
+    file = tmp_path / "pyproject.toml"
+    file.write_bytes(content)
+    snippet = (GOLDEN / "one_pin.uv.toml").read_text()
+    if code:
+        with refused(code):
+            edit_project(file, snippet, "uv", "")
+        assert file.read_bytes() == content
+    else:
+        assert "torch gave way" in edit_project(file, snippet, "uv", "")
+    assert [one.name for one in tmp_path.iterdir()] == ["pyproject.toml"]
+
+
+def test_a_file_that_is_not_there_or_read_only_is_refused(tmp_path: Path) -> None:
+    snippet = (GOLDEN / "one_pin.uv.toml").read_text()
+    for none in (tmp_path / "absent.toml", tmp_path):
+        with refused("no-project-file"):
+            edit_project(none, snippet, "uv", "")
+    file = tmp_path / "pyproject.toml"
+    file.write_text(PROJECT)
+    file.chmod(0o444)
+    with refused("read-only-project"):
+        edit_project(file, snippet, "uv", "")
+    assert file.read_text() == PROJECT

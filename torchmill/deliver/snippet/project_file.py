@@ -1,0 +1,164 @@
+"""Put a snippet into a project's own pyproject.toml, whose comments and order stay."""
+
+import contextlib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from tomlkit.exceptions import TOMLKitError
+
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.files import report_unwritable, write_atomically
+
+# By tool, in its table: where packages come from, and the places.
+_TABLES = {"uv": ("sources", "index"), "poetry": ("dependencies", "source"), "pdm": ("", "source")}
+_OF_NEW_PROJECTS = {"package-mode", "distribution"}  # an older one has decided that
+_PYTHONS = [f"3.{minor}.{patch}" for minor in range(60) for patch in (0, 99)]
+_WRITABLE = 0o222
+
+
+def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
+    """Put what a snippet declares into a project's file, in one move, and return what was changed.
+
+    With `extra`, dependencies become those of that extra. Raises ConfigError for a file that is none, is read-only,
+    or is no project's; DeliveryError where that is for other Pythons; HostError where it cannot be written.
+    """
+
+    def refused(problem: str, code: str) -> ConfigError:
+        return ConfigError(f"--into {file}: {problem}", code=code)
+
+    if not file.is_file():
+        raise refused("no such file: name the project's pyproject.toml", "no-project-file")
+    if not file.stat().st_mode & _WRITABLE:
+        raise refused(f"is read-only: run `chmod u+w {file}`", "read-only-project")
+    try:
+        text = file.read_bytes().decode()
+        project = tomlkit.parse(text)
+        said = list(merge_snippet(project, snippet, tool, extra))
+    except (UnicodeDecodeError, TOMLKitError) as error:
+        raise refused(f"not TOML of a project ({error}): correct it, or run `{tool} init`", "invalid-project") from None
+    except (AttributeError, InvalidSpecifier, TypeError):
+        kinds = f"has a value of another kind than {tool} takes, or an invalid requires-python"
+        raise refused(f"{kinds}: correct it", "invalid-project") from None
+    edited, read = tomlkit.dumps(project), None
+    if "\r\n" in text:
+        edited = edited.replace("\r\n", "\n").replace("\n", "\r\n")
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        read = tomllib.loads(edited)
+    if read != project.unwrap():
+        raise refused("its tables are too scattered to be edited: bring those of one name together", "scattered-tables")
+    if edited == text:
+        return f"{file} has all of it already"
+    with report_unwritable(file):
+        write_atomically(file.resolve(), edited, file.stat().st_mode & 0o777)
+    return "\n".join([f"{file} is changed", *(f"  {line}" for line in said)])
+
+
+def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra: str = "") -> Iterator[str]:
+    """Put what a snippet declares into a project, and yield a clause for what gave way. Raises DeliveryError."""
+    wanted: Any = tomlkit.parse(f"{snippet}\n\n")  # an empty line comes along with its last table
+    yield from _narrow_pythons(project["project"], str(wanted["project"]["requires-python"]))
+    yield from _merge_requirements(project["project"], wanted["project"], extra)
+    own = {key: value for key, value in wanted["tool"].get(tool, {}).items() if key not in _OF_NEW_PROJECTS}
+    settings: Any = project.get("tool", {}).get(tool, {})
+    if own:
+        settings = project.setdefault("tool", tomlkit.table(True)).setdefault(tool, tomlkit.table())
+    sources, places = _TABLES[tool]
+    packages, there = _packages(wanted["project"]), settings.get(sources, {})
+    for name in [one for one in there if canonicalize_name(one) in packages and one not in own.get(sources, {})]:
+        yield f"tool.{tool}.{sources}.{name} gave way: {there.pop(name)}"
+    for key, value in own.items():
+        title = f"tool.{tool}.{key}"
+        if key == sources and key in settings:
+            for name, source in value.items():
+                yield from _assign(settings[key], name, source, f"{title}.{name}")
+        elif key == places and key in settings:
+            for place in value:
+                yield from _merge_place(settings[key], place, title)
+        else:
+            yield from _assign(settings, key, value, title)
+
+
+def _narrow_pythons(table: Any, wanted: str) -> Iterator[str]:
+    """Leave out of requires-python the Pythons that have no wheels, if it has any."""
+    said, served = str(table.setdefault("requires-python", wanted)), SpecifierSet(wanted)
+    before = SpecifierSet(said)
+    admitted = [one for one in _PYTHONS if one in before]
+    if not any(one in served for one in admitted):
+        raise DeliveryError(
+            f"--into: the project requires Python {said}, and the wheels are for {wanted}: build them for one of its "
+            "Pythons, or change requires-python",
+            code="no-common-python",
+        )
+    if not all(one in served for one in admitted):
+        clauses = [*before, *(one for one in served if not all(each in one for each in admitted))]
+        for one in [one for one in before if one.operator != "!="]:
+            others = [other for other in clauses if other != one]
+            if all(python in one for python in _PYTHONS if all(python in other for other in others)):
+                clauses = others
+        table["requires-python"] = ",".join(sorted(map(str, clauses), reverse=True))
+        yield f"requires-python was {said}, and is {table['requires-python']}: other Pythons have no wheels"
+
+
+def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lists of requirements of a snippet: those of extras by name, its own as ""."""
+    return dict(table.get("optional-dependencies", {})) or {"": table["dependencies"]}
+
+
+def _packages(table: Mapping[str, Any]) -> set[str]:
+    """Return the packages that a snippet pins: all but NumPy, which it bounds."""
+    return {_name_of(line) for lines in _lists(table).values() for line in lines} - {"numpy"}
+
+
+def _name_of(requirement: object) -> str:
+    with contextlib.suppress(InvalidRequirement):  # the tool will say so
+        return canonicalize_name(Requirement(str(requirement)).name)
+    return ""
+
+
+def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> Iterator[str]:
+    """Put requirements in the place of those on the same packages; NumPy's bound is added to what is said of it."""
+    packages = _packages(wanted)
+    for name, lines in ({"": []} | {extra or name: lines for name, lines in _lists(wanted).items()}).items():
+        where = table.setdefault("optional-dependencies", tomlkit.table()) if name else table
+        there = where.setdefault(name or "dependencies", tomlkit.array())
+        ours = [str(line) for line in lines if _name_of(line) in packages]
+        found = [number for number, one in enumerate(there) if _name_of(one) in packages]
+        if [there[number] for number in found] != ours:
+            for number in reversed(found):
+                yield f"{there.pop(number)} gave way"
+            for number, line in enumerate(ours, min([*found, len(there)])):
+                there.insert(number, line)
+            there.multiline(multiline=len(there) > 1 or "\n" in there.as_string())
+        for bound in (Requirement(line) for line in lines if _name_of(line) == "numpy"):
+            named = [number for number, one in enumerate(there) if _name_of(one) == "numpy"]
+            if not named:
+                there.append(str(bound))
+            for said, number in ((Requirement(there[number]), number) for number in named):
+                if not set(bound.specifier) <= set(said.specifier):
+                    was, said.specifier = there[number], said.specifier & bound.specifier
+                    there[number] = str(said)
+                    yield f"{was} is {said}: the wheels are compiled against NumPy 1"
+
+
+def _merge_place(there: Any, place: Any, title: str) -> Iterator[str]:
+    """Add a place, or change that of its name; PyPI, if it is named there, stays what it is."""
+    known = next((one for one in there if one["name"] == place["name"]), None)
+    if known is None:
+        there.append(place)
+    elif place["name"] != "pypi":
+        for name, value in place.items():
+            yield from _assign(known, name, value, f"{name} of {place['name']} in {title}")
+
+
+def _assign(table: Any, key: str, value: Any, title: str) -> Iterator[str]:
+    """Set a key, unless it has the value, and yield a clause if it had another."""
+    if key not in table or table[key] != value:
+        if key in table:
+            yield f"{title} was {' '.join(table[key].as_string().split())}"
+        table[key] = value
