@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-import requests
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -20,6 +19,7 @@ from torchmill.config.matrix import python_key
 from torchmill.config.model import Cuda, Edition, Facts, Package, Release
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.fetch import package_index
+from torchmill.fetch.download import http_session
 from torchmill.fetch.package_index import IndexFile, source_archives
 
 MILLION = 1_000_000  # bytes; smaller libraries are left out of `sizes`
@@ -403,7 +403,7 @@ def with_capabilities(
 def _capabilities(file: IndexFile, cache: Path) -> tuple[str, ...]:
     known = cache / f"{file.name}.{file.digest}.capabilities"
     if not known.exists():
-        with requests.Session() as session:
+        with http_session() as session:
             library = read_member(file, f"{file.name.partition('-')[0]}/lib/{LIBRARY}", session)
         match = _LIST.search(library)
         half = known.with_suffix(".part")
@@ -455,7 +455,7 @@ def observe_index(
     """
     found = {}
     for package in _of_wheels(facts):
-        with requests.Session() as session:
+        with http_session() as session:
             files = package_index.project_files(session, where, package)
         if chosen:
             mine = [one for one in facts.releases[package] if (one.torch or one.version) in chosen]
@@ -490,6 +490,6 @@ def _declared(facts: Facts, where: str) -> Iterator[Difference]:
     """Yield what the index says otherwise of releases that packages declare themselves."""
     for package in facts.packages.values():
         if package.editions and package.pypi:
-            with requests.Session() as session:
+            with http_session() as session:
                 files = package_index.project_files(session, where, canonicalize_name(package.pypi))
             yield from archive_differences(package, files)

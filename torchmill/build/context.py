@@ -119,7 +119,12 @@ class BuildContext:
 
         All of that depends on the interpreter. Nor is it done where links are not everyone's to make.
         """
-        return self.package.after is None and self.host.system != "windows"
+        return self.package.after is None and self.links_environment
+
+    @property
+    def links_environment(self) -> bool:
+        """Tell whether the build knows its environment by a link in the tree, so that it is below the cache's base."""
+        return self.host.system != "windows"
 
     @cached_property
     def tree(self) -> BuildTree:
@@ -174,7 +179,7 @@ class BuildContext:
     @property
     def placeholders(self) -> Mapping[str, str]:
         """Return what the ${…} of the plan stand for here."""
-        venv = self.tree.env if self.shares_tree else self.venv
+        venv = self.tree.env if self.links_environment else self.venv
         found = {
             "tree": str(self.tree.folder),
             "source": str(self.tree.source),

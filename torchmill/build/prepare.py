@@ -40,7 +40,7 @@ def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: 
         note(cost)
     with fetcher.hold_source(context.layout, context.source):
         copy_source(tree, context.source)
-    if context.shares_tree:
+    if context.links_environment:
         claim_tree(tree, user, context.venv)
     _run_preparations(context)
     write_atomically(tree.patched_file, json.dumps(_differing_sources(context, {})))

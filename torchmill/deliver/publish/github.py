@@ -12,6 +12,7 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
 from torchmill.core.urls import redact_url
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
+from torchmill.fetch.download import http_session
 
 API_TIMEOUT_SECONDS = 60  # seconds without an answer
 _VERSION = "2022-11-28"
@@ -34,9 +35,8 @@ class GithubApi:
             return request
 
         self.url = url.rstrip("/")
-        self.session = requests.Session()
-        headers = {"X-GitHub-Api-Version": _VERSION, "User-Agent": "torchmill"}
-        self.session.headers.update({"Accept": "application/vnd.github+json", **headers})
+        self.session = http_session()
+        self.session.headers.update({"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": _VERSION})
         if token:
             self.session.auth = authorize  # as a header alone, .netrc would replace it
 

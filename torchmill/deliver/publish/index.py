@@ -23,7 +23,7 @@ from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 from torchmill.fetch import package_index
-from torchmill.fetch.download import read_chunks
+from torchmill.fetch.download import http_session, read_chunks
 
 PUBLIC = {  # where the public indexes are read (https://packaging.python.org/guides/using-testpypi)
     "upload.pypi.org": "https://pypi.org/simple",
@@ -92,7 +92,7 @@ class IndexTarget(PublishTarget):
                 "uploading to an index needs twine: run `python -m pip install twine`", code="twine-missing"
             )
         found: dict[str, str] = {}
-        with requests.Session() as session:
+        with http_session() as session:
             session.auth = self.login
             for project in sorted({file.wheel.name for file in files}):
                 found |= self._listed(session, project, {file.name: file for file in files})
@@ -118,7 +118,7 @@ class IndexTarget(PublishTarget):
     def _read_back(self, session: requests.Session, file: package_index.IndexFile) -> tuple[str, int]:
         """Return the sha256 of what the index has for a file, and how many bytes that is."""
         # whoever else keeps the file is not told the password
-        asked = session if _server(file.url) == _server(self.simple) else requests.Session()
+        asked = session if _server(file.url) == _server(self.simple) else http_session()
         try:
             with contextlib.closing(read_chunks(asked, file.url, {})) as chunks:
                 next(chunks)

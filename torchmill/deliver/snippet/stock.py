@@ -275,13 +275,12 @@ def _nothing(folder: Path, index: str, why: str) -> str:
 
 
 def _served(facts: Facts, index: str) -> WheelStock:
-    import requests
-
+    from torchmill.fetch.download import http_session
     from torchmill.fetch.package_index import find_project_files
 
     url = urls.strip_login(index).rstrip("/")
     cure = "check the address of --index, or serve it"
-    with requests.Session() as session:
+    with http_session() as session:
         pages = [find_project_files(session, index, package, cure) or () for package in facts.packages]
     files = tuple(replace(one, url=_without_login(one.url)) for page in pages for one in page)
     if not files:
