@@ -44,7 +44,7 @@ def told(orders: Path) -> list[list[str]]:
     return [json.loads(line) for line in orders.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path) -> None:
     orders = stand_in_engine.podman(tmp_path, OTHER, OTHER)
     sample.env |= {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}", "PIP_TIMEOUT": "60"}

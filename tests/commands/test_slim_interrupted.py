@@ -18,7 +18,7 @@ from tests.support import gpu_libraries, paper_wheels
 from tests.support.commands import ROOT, environment, run
 from tests.support.fatbins import fatbin, piece
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TAG = "cp310-cp310-manylinux_2_28_x86_64"
 KILLS = 6

@@ -105,6 +105,7 @@ def test_a_wheel_that_is_packed_again_has_the_same_bytes(shared: Sample) -> None
     assert shared.manifest(name)["sha256"] == before["sha256"]
 
 
+@pytest.mark.long
 def test_a_release_with_a_pep_517_back_end(sample: Sample, upstream: Path) -> None:
     """Another release in the same environments: nothing of the first is left in them."""
     assert sample.nox("-s", f"wheel-{THIS}-cpu").returncode == 0
@@ -124,6 +125,7 @@ def test_a_release_with_a_pep_517_back_end(sample: Sample, upstream: Path) -> No
     assert "wheel" not in installed
 
 
+@pytest.mark.long
 def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -> None:
     session = f"vision-{THIS}-cpu"
     assert sample.nox("-s", session).returncode == 0
@@ -142,6 +144,7 @@ def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -
     assert sample.manifest(dependent)["key"] != before
 
 
+@pytest.mark.long
 def test_another_wheel_to_build_against(sample: Sample) -> None:
     assert sample.nox("-s", f"wheel-{THIS}-cpu", "--", "--label", "git").returncode == 0
     (name,) = sample.wheels()
@@ -193,6 +196,7 @@ def test_a_patch_that_does_not_apply_stops_before_anything_compiles(sample: Samp
     assert not (sample.home / ".torchmill" / "logs").exists()
 
 
+@pytest.mark.long
 def test_a_patch_of_the_users_own(sample: Sample, tmp_path: Path) -> None:
     """It is in the wheel, named with its digest, and a build without it is another one."""
     session = f"wheel-{THIS}-cpu"
@@ -295,6 +299,7 @@ def contents(archive: zipfile.ZipFile) -> list[str]:
     return sorted(name for name in archive.namelist() if not name.endswith("/"))
 
 
+@pytest.mark.long
 def test_the_shell_script_builds_the_same_wheel(shared: Sample, upstream: Path, tmp_path: Path) -> None:
     """With nothing of the suite on its way: bash, git, a compiler and pip."""
     session = f"wheel-{THIS}-cpu"
@@ -371,6 +376,7 @@ def source_archive(folder: Path) -> bytes:
     return Path(shutil.make_archive(str(tree), "gztar", folder, tree.name)).read_bytes()
 
 
+@pytest.mark.long
 def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_path: Path) -> None:
     one = shared.configs / "packages/tiny-scatter.toml"
     one.write_text(BESIDE.format(expected="7.0"))

@@ -71,6 +71,7 @@ def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> Non
         assert "torchmill-0.1.0/tests/conftest.py" in archive.getnames()
 
 
+@pytest.mark.long
 def test_tasks_and_sessions_work_for_the_folder_they_are_called_in(programs: Path, tmp_path: Path) -> None:
     listed = run(programs, tmp_path, "torchmill")
     assert {line.split()[0] for line in listed.stdout.splitlines() if line[:2] == "  " and line.split()} >= TASKS
@@ -85,6 +86,7 @@ def test_tasks_and_sessions_work_for_the_folder_they_are_called_in(programs: Pat
     assert {path.name for path in tmp_path.iterdir()} <= {".torchmill", ".nox", "cache", "dist"}
 
 
+@pytest.mark.long
 def test_the_demo_runs_from_an_installed_suite(programs: Path, tmp_path: Path) -> None:
     done = run(programs, tmp_path, "torchmill", "nox", "-s", "demo")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -94,6 +96,7 @@ def test_the_demo_runs_from_an_installed_suite(programs: Path, tmp_path: Path) -
     assert (indexed.returncode, (home / "index" / "tinytorch" / "index.html").is_file()) == (0, True), indexed.stderr
 
 
+@pytest.mark.long
 def test_a_project_begins_with_one_command_and_keeps_its_own_facts(programs: Path, tmp_path: Path) -> None:
     begun = run(programs, tmp_path, "torchmill", "init", "--github")
     assert begun.returncode == 0, begun.stderr

@@ -173,7 +173,7 @@ def wheel_of(tree: Path, python: Path, environment: Mapping[str, str], **variabl
     return wheel
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_builds_by_hand(tmp_path: Path, environment: dict[str, str], python: Path) -> None:
     vision = clone("tinyvision", "v0.1.0", tmp_path / "vision", environment)
     assert "built against an installed tinytorch" in refused(python, "setup.py", "bdist_wheel", cwd=vision)
