@@ -106,6 +106,17 @@ def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
         preflight(job(known, tmp_path, HOST), print)
 
 
+@pytest.mark.parametrize("identifier", ["wheel-3.10-cpu", "vision-3.10-cpu"])
+def test_compilers_are_told_of_the_environment_by_a_path_that_is_the_same_in_every_tree(
+    known: Facts, tmp_path: Path, identifier: str
+) -> None:
+    begun = job(known, tmp_path, HOST, identifier)
+    assert begun.placeholders["venv"] == str(begun.tree.folder / "env")
+    assert begun.placeholders["python"] == str(begun.tree.folder / "env/bin/python")
+    windows = replace(begun, host=replace(HOST, system="windows"))
+    assert windows.placeholders["venv"] == str(begun.venv), "where links are not everyone's to make"
+
+
 def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
