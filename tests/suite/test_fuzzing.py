@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(derandomize=True, max_examples=15, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(derandomize=True, max_examples=8, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_content_makes_a_traceback(name: str, data: st.DataObject) -> None:
     content = READERS[name][1]()

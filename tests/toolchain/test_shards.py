@@ -113,7 +113,7 @@ def test_a_time_is_given_as_people_write_it(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
-slow = pytest.mark.slow
+long = pytest.mark.long
 
 
 def digest(sample: Sample) -> str:
@@ -138,7 +138,7 @@ def forget(sample: Sample) -> Sample:
     return sample
 
 
-@pytest.mark.long
+@long
 def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Path) -> None:
     """All three, with no record, one missing, one damaged, none."""
     parts = tmp_path / "parts"
@@ -167,7 +167,7 @@ def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Pa
     assert digest(machines) == alone
 
 
-@pytest.mark.long
+@long
 def test_a_configured_tree_is_shared_too_and_finished_where_it_is(machines: Sample, tmp_path: Path) -> None:
     """As a task that starts again on the same machine."""
     shard, parts = ("-s", SESSION, "--", "--shard=1/2", f"--parts={tmp_path}"), f"--parts={tmp_path}"
@@ -177,7 +177,7 @@ def test_a_configured_tree_is_shared_too_and_finished_where_it_is(machines: Samp
     assert "is up to date" in said(machines.nox(*shard)), "the wheel is here"
 
 
-@pytest.mark.long
+@long
 def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(machines: Sample, tmp_path: Path) -> None:
     compiler = tmp_path / "c++"
     compiler.write_text(
@@ -199,7 +199,7 @@ def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(machines: Sa
     assert "fit.cpp:1:1: error: no" in log.read_text()
 
 
-@slow
+@long
 def test_a_build_ends_in_time_and_goes_on(machines: Sample) -> None:
     said(forget(machines).nox("-s", SESSION, "--", "--until=1s"), 15)
     assert not (machines.home / "dist").exists()
@@ -207,7 +207,7 @@ def test_a_build_ends_in_time_and_goes_on(machines: Sample) -> None:
     assert digest(machines)
 
 
-@slow
+@long
 @pytest.mark.parametrize(
     ("words", "what"),
     [

@@ -135,7 +135,7 @@ def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_chan
     }
 
 
-@pytest.mark.parametrize("way", ["half", "without its record"])
+@pytest.mark.parametrize("way", ["half", pytest.param("without its record", marks=pytest.mark.long)])
 def test_a_kept_environment_that_was_spoiled_is_made_again(tmp_path: Path, way: str) -> None:
     kept = tmp_path / "kept"
     first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)

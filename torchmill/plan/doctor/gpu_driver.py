@@ -143,7 +143,7 @@ def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, message: str) 
     for because, cure in _visible_causes(facts, host, toolkit):
         return f"{words}: {because}: {cure}"
     told = diagnose(facts.causes, [message]).match
-    if told is not None:
+    if told is not None and told.cause.precedence != "report":
         return f"{words}: {told.cause.cause}: {told.cause.cure}"
     return f"{words}: `invoke doctor` shows what is known of the GPU and its driver"
 
