@@ -193,10 +193,10 @@ def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(machines: Sa
     record = json.loads((tmp_path / "parts/shards/1-of-1.json").read_text())
     assert [Path(name).name for name in record["failed"]] == ["fit.cpp.o"], done.stdout
     assert record["made"] == record["compiles"] - 1
-    told = said(machines.nox("-s", SESSION, "--", f"--parts={tmp_path}/parts"))
-    assert f"parts in {tmp_path}/parts: 1/1 (without 1 of its files)" in told
     (log,) = (machines.home / ".torchmill" / "logs").glob("*.log")
     assert "fit.cpp:1:1: error: no" in log.read_text()
+    told = said(machines.nox("-s", SESSION, "--", f"--parts={tmp_path}/parts"))
+    assert f"parts in {tmp_path}/parts: 1/1 (without 1 of its files)" in told
 
 
 @long
