@@ -25,6 +25,7 @@ from invoke.parser.context import to_flag
 
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.core import reaper
+from torchmill.core.errors import ConfigError
 from torchmill.core.exits import exit_with_error, print_now, show_uncaught
 from torchmill.core.paths import Layout
 
@@ -227,7 +228,7 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
         if command.rest:
             kwargs[command.rest] = REST
         elif REST:
-            raise Exit(f"error: invoke {task} takes its options without `--`: leave that out", code=2)
+            raise ConfigError(f"invoke {task} takes its options without `--`: leave that out", code="words-after-dash")
         as_json = command.json and kwargs.pop("json")
         result: Any = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
         print_now(dumps(result.data, indent=1) if as_json else on_terminal(str(result)))
