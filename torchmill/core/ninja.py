@@ -85,6 +85,7 @@ class EdgePace:
         self, weigh: Callable[[str], float] = lambda _: 1.0, coming: Callable[[], Iterable[str]] = tuple
     ) -> None:
         self.edge: Edge | None = None
+        self.weighed = False  # is it known what is to be made, so that a share says more than the number of edges?
         self._weigh, self._list_coming = weigh, coming
         self._coming: dict[str, float] = {}
         self._rest = 0.0  # weight of those
@@ -96,6 +97,7 @@ class EdgePace:
         if self.edge is None or edge.done < self.edge.done:
             self._coming = {path: self._weigh(path) for path in self._list_coming()}
             self._rest = sum(self._coming.values())
+            self.weighed = bool(self._coming)
             self._done, self._at = [], []
             edges = edge.done or 1
         else:
@@ -114,11 +116,6 @@ class EdgePace:
         return self._weigh(path) * edges
 
     @property
-    def weighed(self) -> bool:
-        """Tell whether it is known what is to be made, so that a share says more than the number of edges."""
-        return bool(self._coming)
-
-    @property
     def share(self) -> float:
         """Return which share of the work is done, from 0 to 1."""
         return self._done[-1] / (self._done[-1] + self._weight_left(self.edge)) if self.edge else 0.0
@@ -133,7 +130,7 @@ class EdgePace:
         """Return the seconds that the rest may take; None while nothing can be said."""
         if self.edge is None or len(self._done) <= _FEWEST:
             return None
-        if self.share < (_EARLIEST_WEIGHED if self._coming else _EARLIEST):
+        if self.share < (_EARLIEST_WEIGHED if self.weighed else _EARLIEST):
             return None
         middle = (self._done[0] + self._done[-1]) / 2
         since = bisect_right(self._done, middle) - 1
