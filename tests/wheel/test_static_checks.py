@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.support import tiny_wheels as tiny
 from torchmill.wheel.verify import static_checks
@@ -152,6 +154,52 @@ def test_a_requirement_must_be_the_plans(raw: tiny.Raw, here: TargetInterpreter,
     ]
     none = tiny.rewrite(vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data))
     assert "METADATA requires no tinytorch, not tinytorch==1.0+cpu" in static_checks.static_problems(none, plan, here)
+
+
+@tiny.needs_compiler
+def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
+    raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path
+) -> None:
+    vision, _ = tiny.finish(raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch)
+    plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
+    served = replace(plan, release=replace(plan.release, stable_abi=SpecifierSet(">=1.0")))
+    assert static_checks.static_problems(vision, served, here) == [
+        "METADATA requires tinytorch==1.0+cpu, not tinytorch>=1.0"
+    ]
+    (tmp_path / "unstable.c").write_text(
+        "void *_ZN2at6detail5emptyEv(void); void *f(void) { return _ZN2at6detail5emptyEv(); }"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "_C.so", tmp_path / "unstable.c"], check=True)
+    with ZipFile(vision, "a") as archive:
+        archive.write(tmp_path / "_C.so", "tinyvision/_C.so")
+    found = static_checks.static_problems(vision, served, here)
+    assert "tinyvision/_C.so needs _ZN2at6detail5emptyEv, which tinytorch>=1.0 is not sure to have" in found
+
+
+@pytest.mark.parametrize(
+    ("symbol", "stable"),
+    [
+        ("_ZN2at4_ops10empty_like4callERKNS_6TensorE", False),
+        ("_ZN3c1010TensorImplD1Ev", False),
+        ("_ZNK3c1010TensorImpl5sizesEv", False),
+        ("_ZTIN3c105ErrorE", False),
+        ("_ZN5torch7LibraryC1ENS0_4KindENSt7__cxx1112basic_stringIcEE", False),
+        ("_ZSt4moveIRN2at6TensorEEONSt16remove_referenceIT_E4typeEOS4_", False),
+        ("aoti_torch_empty_strided", True),
+        ("torch_call_dispatcher", True),
+        ("_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE9_M_createERmm", True),
+        ("_ZN12atomic_thing3runEv", True),
+        ("cudaLaunchKernel", True),
+    ],
+)
+def test_names_of_torchs_own_cpp_change_with_each_release(symbol: str, stable: bool) -> None:
+    assert static_checks.unstable_symbols([symbol], any_python=False) == ([] if stable else [symbol])
+
+
+def test_a_wheel_for_any_python_uses_nothing_of_its_interface() -> None:
+    used = ["PyLong_FromLong", "_Py_Dealloc", "memcpy"]
+    assert static_checks.unstable_symbols(used, any_python=True) == ["PyLong_FromLong", "_Py_Dealloc"]
+    assert static_checks.unstable_symbols(used, any_python=False) == []
 
 
 CP310 = TargetInterpreter("3.10.13", "cp310", ".cpython-310-x86_64-linux-gnu.so")

@@ -168,7 +168,7 @@ def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repai
     version_file = f"{context.package.import_name}/version.py"
     staged = staging.stage_wheel(raw, context.outputs.stage, {version_file})
     if not context.package.version_variables:
-        staged = metadata.stamp_version(staged, context.plan.version, context.plan.torch)
+        staged = metadata.stamp_version(staged, context.plan.version, context.plan.torch_requirement)
     if context.source.provider != "git" and context.source.commit and (staged.root / version_file).is_file():
         metadata.set_git_version(staged, version_file, context.source.commit)
     homes = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")

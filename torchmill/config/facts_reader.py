@@ -282,11 +282,12 @@ def _of_edition(package: Package, edition: Edition, base: Release) -> Release:
         cuda=base.cuda if edition.cuda is None else edition.cuda,
         cuda_official=base.cuda_official,
         torch=base.version,
-        wheel_tag=None,
+        wheel_tag=edition.wheel_tag,
         source=edition.source,
         date=edition.date,
         cuda_pypi=base.cuda_pypi,
         sha256=edition.sha256,
+        stable_abi=edition.stable_abi,
     )
 
 
@@ -323,6 +324,7 @@ def _release(table: TomlTable, package: Package, base: Release | None) -> Releas
         torch=base.version if base else None,
         built_from=_built_from(table),
         sha256=None,
+        stable_abi=None,
         **toolkits,
     )
 

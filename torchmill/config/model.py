@@ -99,6 +99,8 @@ class Edition:
     commit: Commit | None = None
     sha256: str | None = None  # of its archive on PyPI
     date: str | None = None
+    wheel_tag: str | None = None  # "py39-none" where its libraries use nothing of Python's interface
+    stable_abi: SpecifierSet | None = None  # torch that one wheel serves, by libtorch's stable ABI: ">=2.10"
 
 
 Launch = Literal["cmake", "path"]
@@ -222,6 +224,7 @@ class Release:
     built_from: Mapping[str, tuple[str, ...]] = no_entries()
     explained: Mapping[str, str] = no_entries()  # what PyPI says otherwise -> why
     sha256: str | None = None  # of its source archive on PyPI
+    stable_abi: SpecifierSet | None = None  # torch that its wheel serves, by libtorch's stable ABI: ">=2.10"
 
     def __str__(self) -> str:
         """Return "torch 1.13.1"."""
@@ -539,7 +542,7 @@ class Plan:
     platform_tag: str
     reasons: tuple[str, ...]  # of the rules that shaped it
     lacks: tuple[Shortfall, ...]  # what the official wheel has and this one will not
-    torch: str | None  # what a dependent package requires: "torch==1.13.1+cpu"
+    torch: str | None  # what a dependent package is built against: "torch==1.13.1+cpu"
     toolkit: str | None = None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
     libraries: Mapping[str, str] = no_entries()  # "cudnn" -> "8.5.0.96", where a kept one is taken
     kept: Mapping[str, str] = no_entries()  # how these are called where they are kept
@@ -549,6 +552,12 @@ class Plan:
     published: PublishedWheel | None = None  # that would do as well
     processor: Processor | None = None  # that it is for; None: any
     given: Mapping[str, str] = no_entries()  # of the patches, the user's own, with their paths
+
+    @property
+    def torch_requirement(self) -> str | None:
+        """Return what the wheel requires of torch: what it is built against, or all that its stable ABI serves."""
+        served = self.release.stable_abi
+        return f"{self.torch.partition('==')[0]}{served}" if self.torch and served else self.torch
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
     """Return the lines that say version and base in a wheel whose build can be told neither."""
     if package.version_variables:
         return ":"
-    said = f"Version: {plan.version}" + (f"\\\nRequires-Dist: {plan.torch}" if plan.torch else "")
+    said = f"Version: {plan.version}" + (f"\\\nRequires-Dist: {plan.torch_requirement}" if plan.torch else "")
     info = shlex.quote("-".join(plan.wheel.split("-")[:2]) + ".dist-info")
     drop = f"/^Requires-Dist: *{package.after}([^[:alnum:]._-]|$)/Id; " if plan.torch else ""
     return (

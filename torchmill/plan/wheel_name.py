@@ -43,7 +43,8 @@ def wheel_version(facts: Facts, cell: Cell, label: str, commit: str | None, proc
     """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
     local = local_label(build, facts.arches[build.arch].system, label, commit, processor)
-    if local and package.editions and package.after:  # tells wheels for several torch apart: "+cu130.torch2.11.0"
+    one_torch = package.editions and not release.stable_abi
+    if local and one_torch and package.after:  # tells wheels for several torch apart: "+cu130.torch2.11.0"
         local += f".{canonicalize_name(package.after).replace('-', '.')}{release.torch}"
     return release.version + local
 

@@ -17,6 +17,7 @@ from torchmill.config.model import Plan
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import read_refusal
 from torchmill.core.process import capture
+from torchmill.core.units import name_few
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import bundling, elf, metadata, zip_archive
 from torchmill.wheel.pack.bundling import DRIVER_LIBRARY, INTERPRETER_LIBRARY, PlatformTarget, expand_origin
@@ -37,6 +38,8 @@ EXTENSION_MODULE = re.compile(
     r"/?(?P<module>[^/.]+)(?P<suffix>\.(cpython-|cp\d|pypy|graalpy|abi3)[^/]*\.(so|pyd)|\.abi3\.so)$"
 )
 CPYTHON_NAME = re.compile(r"cpython-(\d+)")
+_TORCH_NAME = r"^_Z.*(?<!\d)(2at|3c10|5torch|6caffe2)(?=[\dEI])"  # a namespace of torch in a symbol of C++
+_PYTHON_NAME = r"^_?Py[A-Z_]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,8 @@ def _archive_problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: Ta
     yield from wheel_file.record_problems(archive, f"{infos[0]}/RECORD")
     yield from foreign_files(archive.namelist(), interpreter)
     yield from _modules_without_entry(archive)
+    if plan.release.stable_abi:
+        yield from _unstable_libraries(archive, plan)
 
 
 def _is_planned(name: str, plan: Plan) -> bool:
@@ -145,11 +150,11 @@ def _metadata_problems(headers: Message, plan: Plan) -> Iterator[str]:
         yield f"METADATA names {name or 'nothing'}, not {plan.build.package}"
     if canonicalize_version(version) != canonicalize_version(plan.version):
         yield f"METADATA says version {version or 'nothing'}, not {plan.version}"
-    if plan.torch is not None:
-        planned = Requirement(plan.torch)
+    if plan.torch_requirement is not None:
+        planned = Requirement(plan.torch_requirement)
         declared = metadata.requirements_on(headers, planned.name)
         if [Requirement(each) for each in declared] != [planned]:
-            yield f"METADATA requires {' and '.join(declared) or f'no {planned.name}'}, not {plan.torch}"
+            yield f"METADATA requires {' and '.join(declared) or f'no {planned.name}'}, not {planned}"
 
 
 def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
@@ -163,6 +168,26 @@ def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
             entry = ENTRY_PREFIX + match["module"]
             if elf.is_elf(path) and entry not in elf.defined_symbols(path):
                 yield f"{name} has no {entry}: it is not an extension module of that name"
+
+
+def _unstable_libraries(archive: ZipFile, plan: Plan) -> Iterator[str]:
+    """Yield a clause for each library that needs more of torch and Python than the wheel's name and requirement say."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in _extract_libraries(archive, Path(folder)):
+            found = unstable_symbols(elf.undefined_symbols(path), any_python="-none-" in plan.wheel)
+            if found:
+                name = path.relative_to(folder).as_posix()
+                yield f"{name} needs {name_few(found)}, which {plan.torch_requirement} is not sure to have"
+
+
+def unstable_symbols(undefined: Iterable[str], *, any_python: bool) -> list[str]:
+    """Return those of a library's undefined symbols that change with torch: names of its C++, sorted.
+
+    What libtorch keeps stable are functions of C, aoti_torch_... and torch_...; with `any_python` the library must
+    not use Python's interface either.
+    """
+    unwanted = re.compile(f"{_TORCH_NAME}|{_PYTHON_NAME}" if any_python else _TORCH_NAME)
+    return sorted(name for name in undefined if unwanted.search(name))
 
 
 def _read_needs(wheel: Path) -> DeclaredNeeds | None:
