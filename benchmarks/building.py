@@ -53,15 +53,15 @@ class Site:
         """Delete everything but the caches."""
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def build(self, contender: str, python: str) -> tuple[Spent, Path | None]:
-        """Make a wheel; return what it took, and where the wheel is, or None where that failed."""
+    def build(self, contender: str, python: str, *words: str) -> tuple[Spent, Path | None]:
+        """Make a wheel, ours with these words after --; return what it took, and the wheel, None where that failed."""
         state = self.home / ".torchmill"
         if not state.exists():
             state.mkdir(parents=True)
             (state / "sources").symlink_to(self.project.sources)
         self.kept.mkdir(parents=True, exist_ok=True)
         if contender == OURS:
-            argv, dist = self._session(python), self.home / "dist"
+            argv, dist = [*self._session(python), *words], self.home / "dist"
         else:
             argv, dist = self._script(python), self.home / "work" / "dist"
         before = set(dist.glob("*.whl"))
@@ -75,7 +75,7 @@ class Site:
 
     def _session(self, python: str) -> list[str]:
         envs = str(self.home / "envs")
-        return [sys.executable, "-m", "nox", "--envdir", envs, "-s", self.project.session(python)]
+        return [sys.executable, "-m", "nox", "--envdir", envs, "-s", self.project.session(python), "--"]
 
     def _script(self, python: str) -> list[str]:
         """Write the plan as a script, which is not what is measured; return how it is run."""
