@@ -174,7 +174,7 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def session(session: nox.Session) -> None:
-        from torchmill.build.context import create_context, missing_base_session
+        from torchmill.build.context import create_context, missing_sessions
         from torchmill.build.up_to_date import find_delivered_wheel
 
         with reported(session):
@@ -183,8 +183,8 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
             venv = own_environment(session, listed.python)
             facts, cell = load_cell(listed.name)
             context = create_context(ROOT, facts, cell, session.posargs, venv)
-            if (base := missing_base_session(context)) is not None:
-                session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base, external=True)
+            for first in missing_sessions(context):
+                session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *first, external=True)
             artifact = find_delivered_wheel(context)
             if artifact is not None:
                 session.log(f"{artifact.wheel.name} is up to date")

@@ -20,6 +20,7 @@ from results import Row
 from spent import Compilers
 
 WHOLE, RELAY = "in one piece", "ended"
+UNFINISHED = 15  # the exit code of a build that was ended in time
 
 
 def run(asked: Namespace) -> None:
@@ -28,14 +29,16 @@ def run(asked: Namespace) -> None:
         folder = Path(name)
         built, compilers = building.project(asked, folder), Compilers(folder)
         for number in range(asked.rounds):
-            wheels, row = {}, {"project": built.title, "round": number, "busy": results.busy(), "ends": asked.ends}
+            wheels, row = {}, {"project": built.title, "round": number, "busy": results.busy()}
             for way in (WHOLE, RELAY):
                 site = Site(built, compilers, folder / "home", folder / "kept")
-                limit = ["--until", f"{row['seconds'] / (asked.ends + 1):.0f}s"] if way == RELAY else []
-                pieces = [site.build(OURS, asked.python, *limit)[0] for _ in range(asked.ends)] if limit else []
-                last, wheel = site.build(OURS, asked.python)
+                limits = [["--until", f"{row['seconds'] / (asked.ends + 1):.0f}s"]] * asked.ends if way == RELAY else []
+                wheel, spent = None, []
+                for words in [*limits, []]:
+                    if wheel is None:  # else a piece came to the end
+                        took, wheel = site.build(OURS, asked.python, *words)
+                        spent.append(took)
                 wheels[way] = wheel and wheel.read_bytes()
-                spent = [*pieces, last]
                 row |= {
                     "way": way,
                     "cpu": round(sum(one.cpu for one in spent), 1),
@@ -53,11 +56,12 @@ def run(asked: Namespace) -> None:
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each way of each project."""
     good = [row for row in rows if row["good"]]
-    for (title, ends), found in results.grouped(good, results.fields("project", "ends")).items():
+    for title, found in results.grouped(good, lambda row: row["project"]).items():
         whole = {row["round"]: row["cpu"] for row in found if row["way"] == WHOLE}
         for way, same in results.grouped(found, lambda row: row["way"]).items():
             shares = [row["cpu"] / whole[row["round"]] for row in same if row["round"] in whole]
             compiles = " ".join("+".join(map(str, row["compiles"])) for row in same)
+            ends = ", ".join(str(row["codes"].count(UNFINISHED)) for row in same)
             said = way if way == WHOLE else f"{way} {ends} times"
             alike = "yes" if all(row["same"] for row in same) else "no"
             yield (

@@ -149,9 +149,11 @@ def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -
         "vision-3.10-cu118",
         Options(settings={"CFLAGS": "-g"}, toolkit="11.8", arch_list="8.6", guard=False),
     )
-    assert context.missing_base_session(begun) == [
-        *("-s", "wheel-3.10-cu118", "--"),
-        *("--arch-list=8.6", "--toolkit=11.8", "--no-guard"),
+    assert list(context.missing_sessions(begun)) == [
+        [
+            *("-s", "wheel-3.10-cu118", "--"),
+            *("--arch-list=8.6", "--toolkit=11.8", "--no-guard"),
+        ]
     ]
     wheel = begun.layout.dist / "base-1.0.0+cu118-cp310-cp310-linux_x86_64.whl"
     wheel.parent.mkdir()
@@ -160,9 +162,25 @@ def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -
     wheel.with_name(wheel.name.replace("linux_x86_64", "linux_zz_aarch64")).touch()
     wheel.touch()
     assert context.base_wheel(begun) == wheel
-    assert context.missing_base_session(begun) is None
+    assert list(context.missing_sessions(begun)) == []
     dist_files.manifest_path(wheel).write_text(json.dumps({"sha256": "0" * 64}))
     assert context.base_wheel(begun) is None, "it is not what its manifest says: it is made again"
+
+
+def test_what_a_package_imports_is_built_before_it(known: Facts, tmp_path: Path) -> None:
+    addon = replace(known.packages["addon"], imports=("base",))
+    facts = replace(known, packages={**known.packages, "addon": addon})
+    begun = job(facts, tmp_path, HOST, "vision-3.10-cpu", Options(torch="PyPI", jobs=2))
+    assert list(context.missing_sessions(begun)) == [["-s", "wheel-3.10-cpu", "--", "--jobs=2", "--torch=PyPI"]]
+    wheels = [
+        begun.layout.dist / f"base-{name}-linux_x86_64.whl"
+        for name in ("1.0.0+cu118-cp310-cp310", "2.0+cpu-cp310-cp310")
+    ]
+    wheels[0].parent.mkdir()
+    for wheel in wheels:
+        wheel.touch()
+    assert context.imported_wheel(begun, known.packages["base"]) == wheels[1]
+    assert list(context.missing_sessions(begun)) == []
 
 
 def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifest(known: Facts, tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "packages/tiny-scatter.toml",
             'after = "base"',
             'after = "bass"',
-            "tiny-scatter.toml: 'after' is 'bass'; packages/ has addon, base",
+            "tiny-scatter.toml: 'after' names 'bass'; packages/ has addon, base",
         ),
         (
             "packages/tiny-scatter.toml",

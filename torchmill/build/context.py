@@ -240,22 +240,32 @@ def require_source(layout: Layout, facts: Facts, cell: Cell) -> Source:
     return found
 
 
-def missing_base_session(context: BuildContext) -> list[str] | None:
-    """Return nox's arguments for the build that must come first, None when its wheel is there."""
-    if context.base is None or context.options.torch is not None or base_wheel(context) is not None:
-        return None
+def missing_sessions(context: BuildContext) -> Iterator[list[str]]:
+    """Yield nox's arguments for each build that must come first: whose wheel this one is made or checked with."""
     build, options = context.plan.build, context.options
-    base = replace(build, package=context.base.name, session=context.base.session)
-    # Its variables and patches are its own; how much may run at a time is the machine's, and the GPUs are the same.
+    # Variables and patches are a package's own; how much may run at a time is the machine's, and the GPUs are the same.
     words = format_options(replace(options, settings={}, patches={}, shard=None, parts=None))
-    return ["-s", base.identifier(context.host.arch), *(("--", *words) if words else ())]
+    needed = [context.base] if context.base and options.torch is None and base_wheel(context) is None else []
+    imported = [context.facts.packages[name] for name in context.package.imports]
+    for package in (*needed, *(one for one in imported if imported_wheel(context, one) is None)):
+        other = replace(build, package=package.name, session=package.session)
+        yield ["-s", other.identifier(context.host.arch), *(("--", *words) if words else ())]
 
 
 def base_wheel(context: BuildContext) -> Path | None:
     """Return the wheel in dist/ that a dependent package is built against."""
     if context.base is None or context.plan.torch is None:
         return None
-    stem = f"{wheel_name.distribution_name(context.base)}-{context.plan.torch.partition('==')[2]}"
+    return _wheel_in_dist(context, context.base, context.plan.torch.partition("==")[2])
+
+
+def imported_wheel(context: BuildContext, package: Package) -> Path | None:
+    """Return the wheel in dist/ of another package that this one imports: of the same label, so for the same torch."""
+    return _wheel_in_dist(context, package, "*" + "".join(context.plan.version.partition("+")[1:]))
+
+
+def _wheel_in_dist(context: BuildContext, package: Package, version: str) -> Path | None:
+    stem = f"{wheel_name.distribution_name(package)}-{version}"
     build = context.plan.build  # what containers made for other machines lies there, too
     pattern = f"{stem}-{wheel_name.python_tag(build.python)}-*_{build.arch}.whl"
     return max(

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchmill.build import disk_space, machine_inputs, prepare
 from torchmill.build.compile import compile_wheel, timeline_file
-from torchmill.build.context import BuildContext, BuildTree, base_wheel
+from torchmill.build.context import BuildContext, BuildTree, base_wheel, imported_wheel
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.up_to_date import StageLog, StageRecord, installed_inputs, records_as_data, stage_inputs
 from torchmill.config.model import NO_OPTIONS, Artifact, Options
@@ -254,6 +254,8 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     if context.plan.torch:
         own = base_wheel(context) if context.options.torch is None else None
         extra.append(own or context.plan.requirements[-1])
+    imported = (imported_wheel(context, context.facts.packages[name]) for name in context.package.imports)
+    extra += filter(None, imported)
     with context.log.open("a", encoding="utf-8") as log:
         report = verification.verify_wheel(
             packed,

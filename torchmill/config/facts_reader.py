@@ -186,8 +186,10 @@ def _cross_check(facts: Facts, problems: list[str]) -> None:
 
 def _misnamed(facts: Facts, package: Package) -> Iterator[str]:
     """Yield what a package says of another that is not so."""
-    if package.after is not None and package.after not in facts.packages:
-        yield f"{package.name}.toml: 'after' is '{package.after}'; packages/ has {', '.join(facts.packages)}"
+    for key, names in (("after", filter(None, [package.after])), ("imports", package.imports)):
+        for name in names:
+            if name not in facts.packages:
+                yield f"{package.name}.toml: '{key}' names '{name}'; packages/ has {', '.join(facts.packages)}"
     for other in facts.packages.values():
         if other.session == package.session and other.name < package.name:
             yield f"{package.name}.toml: 'session' is '{package.session}', which is that of {other.name}"
