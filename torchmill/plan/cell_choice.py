@@ -29,14 +29,15 @@ def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Rel
     Raises UnknownReleaseError for a name that no cell has, ImpossibleBuildError for a cell that is impossible.
     """
     found: dict[str, Cell] = {}
+    base = matrix.base_package(facts)
     for name in question.names or _composed_names(facts, question, host, release):
         for cell in _named_cells(facts, name, host.arch, release):
-            base = matrix.base_package(facts)
-            if question.with_base and cell.build.package != base.name:
-                own = cell.build.identifier(host.arch).replace(cell.build.session, base.session, 1)
-                goes_with = cell_lookup.base_release(facts, cell.release)
-                found.setdefault(own, cell_lookup.find_cell(facts, own, host.arch, goes_with))
-            found[cell.build.identifier(host.arch)] = cell
+            own, package = cell.build.identifier(host.arch), facts.packages[cell.build.package]
+            goes_with = cell_lookup.base_release(facts, cell.release)
+            for first in ([base.name] if question.with_base else []) + [*package.imports]:
+                needed = own.replace(package.session, facts.packages[first].session, 1)
+                found.setdefault(needed, cell_lookup.find_cell(facts, needed, host.arch, goes_with))
+            found[own] = cell
     return list(found.values())
 
 
