@@ -11,37 +11,10 @@ from torchmill.config.matrix import is_within
 from torchmill.config.model import FailureCause, Precedence
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
 from torchmill.plan import first_error
-from torchmill.plan.first_error import BuildFailure, LogLine
+from torchmill.plan.first_error import LOG_WORDS, BuildFailure, LogLine
 
-# Every line by which a cause is told holds one of these: most lines of a long log are not tried further.
-_TROUBLE_WORDS = (
-    "rror", "ERROR", "Fehler", "atal", "ail", "illed", "llegal", "annot", "not ", "NOT ", "No ", "no ", "nable",
-    "xceed", "xhausted", "efused", "enied", "mismatch", "equire", "nsupported", "ndefined", "memory", "elocation",
-    "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid", "TIME", "too ",
-    "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ", "shutdown", "but ", "unresolved",
-    "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list", "greater", "less than", "multiple",
-    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "不", "assert ",
-    "version.cuda", "pip-install-", "cuda_dir",
-)  # fmt: skip
-# Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
-# put into them first, and all quotes are made one.
+# All quotes are made one, and the words of all tools those of GNU's in English, which patterns know.
 _QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
-_WORDINGS = {
-    r"对'(.+?)'未定义的引用|^\s*\"_?(.+)\", referenced from:": r"undefined reference to '\1\2'",
-    r"(?:undefined symbol:|LNK20\d\d: (?:symbole externe non r\S+|\S*nicht aufgel\S+ externes Symbol)"
-    r"|unresolved external symbol|无法解析的外部符号|[Ss]ymbol not found(?: in flat namespace|:)) ?[\"']?"
-    r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?|undefined reference to (?=[^'s])": "undefined reference to '",
-    r"(?:library not found for|unable to find library) -l|\bld\S*: library '(\S+)' not found"
-    r"|LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1\2",
-    "\N{FULLWIDTH COLON}": ": ",
-    "错误|Fehler": "error",
-    "引用不是一个树": "reference is not a tree",
-    "没有那个文件或目录|no such file or directory"
-    "|(?:Datei oder Verz|Aucun fichier ou doss)[a-z ]+": "No such file or directory",
-    r"(?:fatal error: '(?=\S+ file not)|fatal error C1083: [^']*'|error: (?:cannot|could not) open source file \")"
-    r"([^'\"]+).*": r"fatal error: \1: No such file or directory",
-    r"No module named (?!')(\S+)": r"No module named '\1'",
-}
 _MOST_LINES = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
 CausePatterns = list[tuple[FailureCause, list[re.Pattern[str]]]]
 
@@ -102,7 +75,7 @@ def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str
 
 
 def _match_cause(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> DiagnosedCause | None:
-    telling = {line.text: line for line in reversed(run) if any(word in line.text for word in _TROUBLE_WORDS)}
+    telling = {line.text: line for line in reversed(run) if any(word in line.text for word in LOG_WORDS["trouble"])}
     suspects = list(reversed(telling.values()))  # each text once
     wanted = [(cause, _compiled(cause)) for cause in sorted(catalogue, key=_rank)]
     found = _earliest(wanted, suspects[:_MOST_LINES])
@@ -117,7 +90,7 @@ def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureC
     found: tuple[FailureCause, LogLine] | None = None
     for line in lines:
         said = line.text.translate(_QUOTES)
-        for pattern, words in _WORDINGS.items():
+        for pattern, words in LOG_WORDS["wordings"]:
             said = re.sub(pattern, words, said)
         for cause, patterns in wanted:
             if told := _told_cause(cause, patterns, said):

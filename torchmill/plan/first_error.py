@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from torchmill.core.errors import ConfigError
+from torchmill.core.files import read_table_beside
 from torchmill.core.ninja import parse_edge, strip_colours
 from torchmill.core.silence import until_silent
 
@@ -29,38 +30,12 @@ class LogLine(NamedTuple):
     text: str
 
 
-# What runners, containers and people's tools write before a line; several may stand one after another.
-_PREFIX = re.compile(
-    r"\ufeff"
-    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? "  # GitHub Actions
-    r"|(?!\S+\t[A-Z]+\d+\t)[^\t\[]{1,80}\t[^\t]{1,80}\t"  # the same by `gh run view --log`: job and step
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "  # syslog, as in logs of Jenkins
-    r"|##\[\w+\]|::error[^:]*::"
-    r"|#\d+ (?:\d+\.\d+ )?"  # docker buildx
-    r"|\d+\.\d{1,3} (?= *\S)"  # its recapitulation
-    r"| *(?:>> *\d+ {2,4}|[>┃] |\d+>)| {4,7}\d+ {4}(?=\S)"  # spack, nix, Visual Studio
-    r"|[A-Za-z][\w.]*-\d+ +\| "  # docker compose
-    r"|\[\d{4}-\d\d-\d\d[T ][^\]]{8,20}\] |\d\d:\d\d:\d\d(?:\.\d+)? |\[ *\d+(?:\.\d+)?s\] "  # Jenkins, obs
-)
+LOG_WORDS = read_table_beside(__file__, "log_words.toml")
+_PREFIX = re.compile("|".join(LOG_WORDS["prefixes"]))
 _PREFIXED = frozenset("\ufeff ┃#:[0123456789ADFJMNOS")
-
-# Lines that show source, commands or progress: they may hold the words of any failure.
-_TOOL = (
-    r"(?:ccache|sccache|gcc|g\+\+|cc|c\+\+|clang|clang\+\+|nvcc|cmake|cl|link|ar|ld|python[\d.]*)"
-    r"(?:-\d+)?(?:\.exe)?\"? +(?!fatal|error)(?:[-/@\"]|\S+ +-)"
-)
-_HARMLESS = re.compile(
-    r"-- |\d* *\| |copying |adding |creating |byte-compiling |hard linking |running |reading |writing "
-    r"|In file included from |from \S+:\d+[,:]|inlined from |required from |(?:\S+: )?(?:In|At) .*[:,]$"
-    r"|ERROR: pip's dependency resolver does not currently|WARN(?:ING)?: |\S+:\d+: \w*Warning: (?!CUDA )"
-    r"|warnings\.warn\(|raise [\w.]+\(|HEAD is now at |(?:\[\S+ (?:\(root-commit\) )?)?[0-9a-f]{7,40}\]? "
-    rf"|\S+ \(\S+\) \.\.\. (?:ok|skip)|\+ |cd \S+ && |: && |(?:\S*[/\\])?(?:[\w.-]+-)?{_TOOL}"
-)
+_HARMLESS = re.compile("|".join(LOG_WORDS["harmless"]))
 _SAID = re.compile(r"(?:rror|fatal)(?: \w+)?: |undefined |relocation ")  # which no command holds
-_WARNING = re.compile(
-    r"(?!\S*\bld: |warning: \S+: (?:fatal )?error: )(?:(?!rror\b(?! \(|\.\w))[^'\"])*?"
-    r"\b(?:[Ww]arning(?: [CD]\d+)?|note|remark) ?[:#]"
-)
+_WARNING = re.compile(LOG_WORDS["warning"])
 _CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation )?Warning)\b")
 
 
@@ -195,48 +170,9 @@ class BuildFailure:
         return f"{place}: {self.message}" if place else self.message
 
 
-# Each pattern has a group `message` and may have `file` and `line`. In a list, the first pattern that
-# matches anything wins, and of its matches the first: later ones tend to follow from it.
-_FILE = r"(?P<file>(?:[A-Za-z]:)?[^\s:(][^:(]*)"
-_COMPILER = [
-    rf"{_FILE}:(?P<line>\d+)(?::\d+)?: (?:fatal |internal compiler )?[Ee]rror: (?P<message>.+)",
-    rf"{_FILE}\((?P<line>\d+)(?:,\d+)?\) ?: (?:catastrophic |fatal )?error(?: [\w#-]+)?: (?P<message>.+)",
-]
-_LINKER = [
-    r"(?:\S*\bld\S*: )?(?P<file>[^\s:]+):(?:(?P<line>\d+)|\S*): (?P<message>undefined reference to .+)",
-    r".*?(?P<message>(?:undefined reference to|multiple definition of|relocation truncated to fit) ?.+)",
-    r".*?(?P<message>relocation \S+ against .+)",
-    r"\S*\bld\S*: (?P<message>(?:cannot find|library not found for) .+)",
-    r"(?P<file>\S.*?) : (?:fatal )?error (?P<message>LNK\d+: .+)",
-    r'(?P<message>"\S+", referenced from:)',  # macOS, below "Undefined symbols for architecture arm64:"
-    r"(?:\S*/)?(?:ld(?:\.\w+)?|mold|lld(?:-link)?): (?:error: )?(?!warning|.*\bin function )(?P<message>.+)",
-    r"collect2: (?:fatal )?error: (?P<message>ld (?:returned|terminated) .+)",
-]
-_DRIVER = [
-    r"(?P<message>\S*(?:cc1\w*|cc|[cg]\+\+|clang\S*|as)(?:-\d+)?: (?:fatal |internal compiler )?error: .+)",
-    r"(?P<message>(?:nvcc|ptxas|nvlink|cicc|fatbinary)\b.*?(?:fatal|error)\s*: .+)",
-]
-_OTHER = [
-    r"(?P<message>ninja: (?:error|fatal): (?!rebuilding.*subcommand).+)",
-    r"(?P<message>fatal: (?!not a git repository).+)",  # git, which some builds call
-    r"(?P<message>[^\t]+\t(?:LNK|MSB|C)\d+\t.+)",  # Visual Studio's list of errors
-    r"(?P<message>configure: error: .+)",
-    r"\S*make(?:\[\d+\])?: \*\*\* (?P<message>No rule to make target .+?)\.?(?:  Stop\.)?$",
-    r"(?P<message>(?:\w+\.)*(?!Called)[A-Z]\w+(?:Error|Exception): .+)",  # whose traceback was cut off
-    r"(?P<message>(?:\w+\.)*CalledProcessError: .+)",
-    r"(?P<message>(?:error|ERROR): (?!subprocess-exited).+)",
-    r"(?P<message>\S.*: (?:command )?not found)$",
-    r"(?P<message>.*\b(?:Killed|Illegal instruction|Segmentation fault)\b.*)$",
-    r"(?P<message>Process completed with exit code (?!0\b)\d+.*)",  # GitHub Actions
-    r"(?P<message>\S*make(?:\[\d+\])?: \*\*\* .+)",
-    r"(?P<message>ninja: build stopped: .+)",
-]
 _FAILED = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _ENDS = re.compile(r"\s*(?:FAILED|ninja): ")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
-_CMAKE = re.compile(
-    r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+))?(?: \(\w+\))?)?:(?P<message>(?! *Error g).*)"
-)
 _FRAME = re.compile(r'(?P<indent>[\s|]*)  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
 _WRAPPERS = ("CalledProcessError", "SystemExit", "subprocess-exited-with-error")
@@ -277,7 +213,7 @@ def _beginning(lines: Iterable[LogLine]) -> int:
 
 def first_failure(run: Sequence[LogLine]) -> BuildFailure | None:
     """Return the root failure that the lines of a run name; None where they name none."""
-    return _failed_step(run) or _cause(run) or _first("other", _OTHER, run)
+    return _failed_step(run) or _cause(run) or _first("other", "other", run)
 
 
 def target_of_line(run: Sequence[LogLine], index: int) -> str | None:
@@ -314,17 +250,17 @@ def _blocks(lines: Sequence[LogLine]) -> Iterator[list[LogLine]]:
 
 def _cause(lines: Sequence[LogLine]) -> BuildFailure | None:
     return (
-        _first("compiler", _COMPILER, lines)
-        or _first("linker", _LINKER, lines)
-        or _first("compiler", _DRIVER, lines)
-        or _first("cmake", [_CMAKE.pattern], lines)
+        _first("compiler", "compiler", lines)
+        or _first("linker", "linker", lines)
+        or _first("compiler", "driver", lines)
+        or _first("cmake", "cmake", lines)
         or _python(lines)
     )
 
 
-def _first(kind: Kind, patterns: Iterable[str], lines: Sequence[LogLine]) -> BuildFailure | None:
-    """Return the first line that the first fitting pattern matches."""
-    for pattern in patterns:
+def _first(kind: Kind, patterns: str, lines: Sequence[LogLine]) -> BuildFailure | None:
+    """Return the first line that the first fitting one of some patterns matches."""
+    for pattern in LOG_WORDS[patterns]:
         search = re.compile(r"\s*" + pattern).match
         for line in lines:
             if match := search(line.text):
