@@ -50,8 +50,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
     wanted = request.make_image_request(facts, options, release, native_arch())
     if engine and not build:
         raise ConfigError(
-            "invoke image: --engine names what builds the image: give --build, too",
-            code="engine-without-build",
+            "invoke image: --engine names what builds the image: give --build, too", code="engine-without-build"
         )
     with_engine = find_engine(os.environ, engine) if build else None  # refused before anything is written
     place = layout.images / wanted.name

@@ -121,8 +121,7 @@ def _compiler_request(name: str, facts: Facts, arch: str) -> ToolkitRequest:
         sources = [source for source in facts.toolkit_sources if source.kind == COMPILER]
         names = ", ".join(dict.fromkeys(name for one in sources for name in one.versions)) or "gcc-11"
         raise ConfigError(
-            f"unknown --compiler {name}: name family and major version, one of {names}",
-            code="unknown-compiler",
+            f"unknown --compiler {name}: name family and major version, one of {names}", code="unknown-compiler"
         )
     return ToolkitRequest(COMPILER, name, None, arch)
 

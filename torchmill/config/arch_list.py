@@ -61,8 +61,7 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu]) -> tuple[NamedGpu, ...]:
             found.append(NamedGpu(gpu.name, known[gpu.capability]))
         else:
             raise ConfigError(
-                f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks",
-                code="unknown-capability",
+                f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks", code="unknown-capability"
             )
     if not found:
         raise ConfigError("no GPU was found here: name one with `invoke arch --gpu NAME`", code="no-gpu")

@@ -122,8 +122,7 @@ def selected_tag(layout: Layout) -> str | None:
         return None
     if not isinstance(tag := files.load_object(layout.selection).get("tag"), str):
         raise SourceError(
-            f"{layout.selection} does not name a release: run `invoke fetch --tag TAG` again",
-            code="selection-invalid",
+            f"{layout.selection} does not name a release: run `invoke fetch --tag TAG` again", code="selection-invalid"
         )
     return tag
 

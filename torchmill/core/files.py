@@ -335,8 +335,7 @@ def report_unwritable(where: Path, wanted: int = 0) -> Iterator[None]:
 def read_refusal(text: str, where: Path, wanted: int = 0) -> HostError | None:
     """Return the error to show where a program's output says that the system refused it something."""
     number = next(
-        (one for one in _REFUSALS if _REFUSALS[one] != _TAKEN and os.strerror(one).lower() in text.lower()),
-        None,
+        (one for one in _REFUSALS if _REFUSALS[one] != _TAKEN and os.strerror(one).lower() in text.lower()), None
     )
     return None if number is None else machine_error(OSError(number, os.strerror(number)), where, wanted)
 

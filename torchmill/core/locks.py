@@ -52,8 +52,7 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
             lock = _try_lock(folder)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again",
-            code="interrupted",
+            f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again", code="interrupted"
         ) from None
     with lock:
         (folder / HOLDER_FILE).write_text(who, encoding="utf-8")

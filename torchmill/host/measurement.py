@@ -60,10 +60,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
 
 
 def measure_host(
-    builds: Path,
-    environ: Mapping[str, str] = os.environ,
-    root: Path = Path("/"),
-    home: Path | None = None,
+    builds: Path, environ: Mapping[str, str] = os.environ, root: Path = Path("/"), home: Path | None = None
 ) -> Host:
     """Measure the machine whose files lie below `root`; `builds` is where builds will happen."""
     home = home or Path.home()

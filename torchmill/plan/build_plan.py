@@ -21,11 +21,7 @@ from torchmill.plan.wheel_name import local_label
 
 
 def build_variables(
-    facts: Facts,
-    using: CudaSelection,
-    rules: Iterable[Rule],
-    options: Options,
-    stated: Mapping[str, str | None],
+    facts: Facts, using: CudaSelection, rules: Iterable[Rule], options: Options, stated: Mapping[str, str | None]
 ) -> Mapping[str, str]:
     """Return the variables to set: facts first, rules in file order, the user's last.
 

@@ -65,8 +65,7 @@ def _read_lines(name: str) -> Iterator[str]:
                         line = text.readline(_HEAD_BYTES)
     except OSError as error:
         raise ConfigError(
-            f"cannot read {name} ({error.strerror}): name a build's log, or - for standard input",
-            code="log-unreadable",
+            f"cannot read {name} ({error.strerror}): name a build's log, or - for standard input", code="log-unreadable"
         ) from error
 
 

@@ -74,8 +74,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
         name, equals, value = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0",
-                code="invalid-setting",
+                f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0", code="invalid-setting"
             )
         settings[name] = value
     said = found.memory

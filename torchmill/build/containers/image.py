@@ -109,8 +109,7 @@ def _images(images: ImageFacts, role: str, arch: str) -> list[BaseImage]:
     """Return the images of a role for a machine, of which there is one at least."""
     if not images.bases:
         raise ConfigError(
-            "build_configs/images.toml is missing: without it no image can be built on another",
-            code="no-image-facts",
+            "build_configs/images.toml is missing: without it no image can be built on another", code="no-image-facts"
         )
     found = [one for one in images.bases if one.role == role and arch in one.arches]
     if not found:

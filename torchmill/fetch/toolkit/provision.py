@@ -151,8 +151,7 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
         missing += [part.called for part in left if not part.without]
     if missing:
         raise SourceError(
-            f"{request} from {offer.provider} has no {', '.join(missing)}: {_OTHER}",
-            code="incomplete-toolkit",
+            f"{request} from {offer.provider} has no {', '.join(missing)}: {_OTHER}", code="incomplete-toolkit"
         )
     if request.kind == TOOLKIT and (output := _unexpected_nvcc(folder, request.version, context.run)):
         raise SourceError(
@@ -190,8 +189,7 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
         )
     if missed := unserved(code, request.capabilities):
         raise SourceError(
-            f"{what} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}",
-            code="magma-lacks-capability",
+            f"{what} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}", code="magma-lacks-capability"
         )
     return provisioned.magma_name(request.name, code)
 

@@ -81,8 +81,7 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
     match = MACOS_TAG.fullmatch(platform_tag)
     if match is None:
         raise VerifyError(
-            f"{platform_tag}: not a platform tag of macOS: use one like macosx_11_0_arm64",
-            code="invalid-platform-tag",
+            f"{platform_tag}: not a platform tag of macOS: use one like macosx_11_0_arm64", code="invalid-platform-tag"
         )
     macos = int(match["major"]), int(match["minor"])
     machines = TAG_MACHINES.get(match["arch"], {match["arch"]})

@@ -180,8 +180,7 @@ def _open_source(path: Path) -> FileIO:
 def _require_sound(file: MemberSource, content: ContentDigest) -> None:
     if content.size != file.size or file.crc not in {None, content.crc}:
         raise BuildError(
-            f"{file.path}: {file.name} is damaged, or changed meanwhile: build it again",
-            code="damaged-raw-wheel",
+            f"{file.path}: {file.name} is damaged, or changed meanwhile: build it again", code="damaged-raw-wheel"
         )
 
 
