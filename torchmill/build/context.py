@@ -343,10 +343,7 @@ def _clone(origin: str, copy: str) -> str:
 
 
 def fill_placeholders(text: str, places: Mapping[str, str]) -> str:
-    """Fill in the ${…} of a plan.
-
-    Raises ConfigError for a name that stands for nothing.
-    """
+    """Fill in the ${…} of a plan. Raises ConfigError for a name that stands for nothing."""
     try:
         return Template(text).substitute(places)
     except (KeyError, ValueError) as error:

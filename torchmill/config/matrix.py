@@ -170,10 +170,7 @@ def release_grid(facts: Facts, release: Release) -> Iterator[Cell]:
 
 
 def find_release(facts: Facts, package: str, version: str) -> Release:
-    """Return a package's release by version or tag.
-
-    Raises UnknownReleaseError, with near matches.
-    """
+    """Return a package's release by version or tag. Raises UnknownReleaseError, with near matches."""
     for release in facts.releases[package]:
         if version in (release.version, release.tag):
             return release

@@ -241,8 +241,7 @@ def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
 def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
     """Take files and folders out of sight, each in one move, and return where they lie now.
 
-    What is gone already is left out. Raises OSError where one cannot be moved; what was moved before it
-    stays away.
+    What is gone already is left out. Raises OSError where one cannot be moved; what was moved before it stays away.
     """
     moved = []
     for path in paths:

@@ -18,10 +18,7 @@ SHORT_WAIT_SECONDS = 1.0  # seconds within which who only looks at a folder has 
 
 
 def hold_lock(folder: Path, what: str) -> AbstractContextManager[None]:
-    """Hold the folder for this process alone.
-
-    Raises BusyError when another run holds it.
-    """
+    """Hold the folder for this process alone. Raises BusyError when another run holds it."""
     message = f"{what} is being built by another run: wait for it, or stop it"
     return hold_folder(folder, SHORT_WAIT_SECONDS, message, "cell-locked")
 
@@ -40,8 +37,7 @@ def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterat
 def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterator[None]:
     """Hold the folder for this process alone, as soon as whoever holds it has ended.
 
-    `who` is told to those who wait for this run in turn. Raises InterruptedBuildError where the user stops
-    the waiting.
+    `who` is told to those who wait for this run in turn. Raises InterruptedBuildError where the user stops the waiting.
     """
     lock = _try_lock(folder)
     try:

@@ -150,8 +150,7 @@ class VerifiedWheel:
 def find_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]) -> VerifiedWheel | None:
     """Return the wheel in dist/ that a cell's session with these arguments makes; None where there is none.
 
-    Whether its source has changed since is for its own session to find out. Raises ConfigError for invalid
-    arguments.
+    Whether its source has changed since is for its own session to find out. Raises ConfigError for invalid arguments.
     """
     layout = Layout.of_checkout(root)
     from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`

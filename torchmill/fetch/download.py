@@ -33,11 +33,10 @@ def download_file(
 ) -> Path:
     """Return the file of an http(s) URL, complete, in `folder`.
 
-    `sha256` is what an index says of the file; None: nothing is checked. A download that broke off is resumed
-    where the host tells which version of the file it has, or where the digest is known.
-    Raises NetworkError that ends with `otherwise` (what has arrived is kept for the next try); SourceError
-    that ends with `refused` if the host does not give the file; SourceError if it has another digest, and is
-    deleted; HostError for a full disk.
+    `sha256` is what an index says of the file; None: nothing is checked. A download that broke off is resumed where the
+    host tells which version of the file it has, or where the digest is known. Raises NetworkError that ends with
+    `otherwise` (what has arrived is kept for the next try); SourceError that ends with `refused` if the host does not
+    give the file; SourceError if it has another digest, and is deleted; HostError for a full disk.
     """
     target = folder / (Path(unquote(urlsplit(url).path)).name or "archive")
     if not target.exists():

@@ -38,8 +38,7 @@ class CompileWork:
 def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> CompileWork | None:
     """Return the work of a build by the catalogue.
 
-    `images` is how often device code is compiled (count_code_images), 0 without CUDA. None where no run
-    says anything.
+    `images` is how often device code is compiled (count_code_images), 0 without CUDA. None where no run says anything.
     """
     if facts.assumed is None:
         return None

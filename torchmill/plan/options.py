@@ -64,10 +64,7 @@ def _positive(text: str) -> int:
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
-    """Return the options in `arguments`.
-
-    Raises ConfigError for anything that is no option, or has no sense.
-    """
+    """Return the options in `arguments`. Raises ConfigError for anything that is no option, or has no sense."""
     found = _parser(prog).parse_args(arguments)
     settings = {}
     for text in found.set_:

@@ -35,10 +35,7 @@ def required_packages(facts: Facts, cells: Iterable[Cell], manager: str, provide
 
 
 def find_manager(environment: Mapping[str, str], which: Callable[[str], str | None] = shutil.which) -> str:
-    """Return the package manager to use.
-
-    Raises HostError when this machine has none that the facts know.
-    """
+    """Return the package manager to use. Raises HostError when this machine has none that the facts know."""
     for manager, command in INSTALL_COMMANDS.items():
         if manager == "conda" and "CONDA_PREFIX" not in environment:
             continue

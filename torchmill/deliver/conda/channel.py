@@ -33,10 +33,9 @@ class ChannelEntry:
 def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     """Write or bring up to date the channel in the folder `out`, and return what to print.
 
-    Packages appear whole, and the index that names them after them; what is indexed is not read again.
-    Raises DeliveryError for a package that is not what it says, for another one of the same name in the
-    channel, and for a folder that somebody else wrote into; HostError where py-rattler is missing or the disk
-    refuses.
+    Packages appear whole, and the index that names them after them; what is indexed is not read again. Raises
+    DeliveryError for a package that is not what it says, for another one of the same name in the channel, and for a
+    folder that somebody else wrote into; HostError where py-rattler is missing or the disk refuses.
     """
     if importlib.util.find_spec("rattler") is None:
         raise HostError(

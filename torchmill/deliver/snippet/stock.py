@@ -29,10 +29,7 @@ def platform_name(arch: Arch) -> str:
 
 
 def platforms_named(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
-    """Return the platforms with these names, in the order of the facts.
-
-    Raises ConfigError for a name that none has.
-    """
+    """Return the platforms with these names, in the order of the facts. Raises ConfigError for a name that none has."""
     known = {platform_name(arch): arch for arch in facts.arches.values()}
     if unknown := [word for word in words if word not in known]:
         raise ConfigError(f"unknown --platform {unknown[0]}: choose from {', '.join(known)}", code="unknown-platform")

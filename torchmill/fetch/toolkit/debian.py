@@ -190,8 +190,7 @@ _UNPACKERS = 4  # at most: more than that wait for the disk
 def unpack_packages(packages: Sequence[Path], folder: Path, place: Place, on_done: Callable[[Path], None]) -> None:
     """Put the files of packages where `place` wants them; `on_done` hears of each package that is through.
 
-    Raises SourceError for a package that cannot be read, HostError for a full disk. Whatever stops one stops
-    all.
+    Raises SourceError for a package that cannot be read, HostError for a full disk. Whatever stops one stops all.
     """
 
     def unpack(package: Path) -> None:

@@ -208,8 +208,7 @@ _TRIAL = Path(__file__).with_name("trial.cpp")
 def complete_toolkit(folder: Path, version: str, arch: str) -> None:
     """Add what the packages of a distribution leave out.
 
-    That is nvcc's settings, the toolkit's version, and the profiling interface and other parts where NVIDIA
-    has them.
+    That is nvcc's settings, the toolkit's version, and the profiling interface and other parts where NVIDIA has them.
     """
     (folder / "bin").mkdir(exist_ok=True)
     shutil.copyfile(_PROFILE, folder / "bin/nvcc.profile")

@@ -37,8 +37,7 @@ class MeasuredNeed:
 class NeedHistory:
     """The units that were measured, by key.
 
-    A file that is broken is started anew; one that cannot be read or written costs what was learned, never
-    the build.
+    A file that is broken is started anew; one that cannot be read or written costs what was learned, never the build.
     """
 
     def __init__(self, file: Path) -> None:

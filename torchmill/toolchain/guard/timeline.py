@@ -1,7 +1,6 @@
 """The timeline of a build: records written by the guard, read by progress line, manifest and report.
 
-The guard's process writes each record as one line of JSON, to the timeline's file and to whoever started
-it.
+The guard's process writes each record as one line of JSON, to the timeline's file and to whoever started it.
 """
 
 import json

@@ -279,9 +279,8 @@ def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:
 def installed_nvidia_folders(site: Path) -> dict[str, str]:
     """Return the libraries of NVIDIA in site-packages: "libcublas.so.11" -> folder there.
 
-    The CUDA runtime is left out: a package built with another toolkit than torch needs its own, and two
-    runtimes do not interfere. Two copies of another library would: handles that torch passes on belong to
-    one of them.
+    The CUDA runtime is left out: a package built with another toolkit than torch needs its own, and two runtimes do not
+    interfere. Two copies of another library would: handles that torch passes on belong to one of them.
     """
     files = (path for path in site.glob("nvidia/*/lib/*.so*") if not path.name.startswith("libcudart."))
     return {path.name: path.parent.relative_to(site).as_posix() for path in files}

@@ -53,12 +53,11 @@ def repair_wheel(
 ) -> RepairResult:
     """Bundle every library that `platform_tag` does not promise, and set the run paths.
 
-    The plain linux tag is for systems like this one: what this system's loader finds by default is not
-    bundled. Nor are libraries of NVIDIA in packages that the wheel requires: run paths lead to them.
-    `folders` are searched for libraries before the system's own. `provided` names the libraries of the
-    package that this one imports first, and `installed_nvidia` libraries of NVIDIA and their folders in
-    site-packages (see `bundling.installed_nvidia_folders`): neither are bundled. Raises VerifyError where a
-    library is nowhere, or a need is newer than the tag.
+    The plain linux tag is for systems like this one: what this system's loader finds by default is not bundled. Nor are
+    libraries of NVIDIA in packages that the wheel requires: run paths lead to them. `folders` are searched for
+    libraries before the system's own. `provided` names the libraries of the package that this one imports first, and
+    `installed_nvidia` libraries of NVIDIA and their folders in site-packages (see `bundling.installed_nvidia_folders`):
+    neither are bundled. Raises VerifyError where a library is nowhere, or a need is newer than the tag.
     """
     if platform_tag.startswith("win"):
         return RepairResult(notes=("Windows: libraries lie beside their users, nothing to repair",))

@@ -122,8 +122,7 @@ def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
 def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None:
     """Return the compute capabilities that a plan asks for and that can be checked in its wheel.
 
-    None where the list is left to the build or cannot be parsed, and for Windows, whose libraries are not
-    read.
+    None where the list is left to the build or cannot be parsed, and for Windows, whose libraries are not read.
     """
     listed = "" if plan.platform_tag.startswith("win") else plan.set.get("TORCH_CUDA_ARCH_LIST", "")
     targets, unread = parse_arch_list(facts, listed, plan.release.torch_version)
@@ -133,10 +132,9 @@ def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None
 def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) -> Iterator[str]:
     """Yield a clause for each library whose code does not match a list of compute capabilities.
 
-    Static libraries that are linked in were compiled for lists of their own: NCCL or gloo for some fatbins
-    of a library, MAGMA for all of MAGMA_ALONE, which can be the largest. So only the largest of the others is
-    always judged, and every library where a fatbin matches. A release may compile single kernels for one
-    capability ("9.0a").
+    Static libraries that are linked in were compiled for lists of their own: NCCL or gloo for some fatbins of a
+    library, MAGMA for all of MAGMA_ALONE, which can be the largest. So only the largest of the others is always judged,
+    and every library where a fatbin matches. A release may compile single kernels for one capability ("9.0a").
     """
     if all(name.rpartition("/")[2] == MAGMA_ALONE for name in libraries):
         yield "no library has GPU code of torch: the build left CUDA out; its log says why"

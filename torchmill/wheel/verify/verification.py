@@ -42,10 +42,9 @@ def verify_wheel(
 ) -> VerifyReport:
     """Check `wheel` against its plan, install it with `extra` in a clean environment, and run its checks.
 
-    `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the checks
-    need; the environment is created in `scratch`, from one in `kept`. Output of pip goes to `log`.
-    `targets` are the compute capabilities that were asked for; None accepts any. Raises VerifyError with
-    every check that failed.
+    `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the checks need; the
+    environment is created in `scratch`, from one in `kept`. Output of pip goes to `log`. `targets` are the compute
+    capabilities that were asked for; None accepts any. Raises VerifyError with every check that failed.
     """
     start = time.monotonic()
     _require(wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags()))
