@@ -78,17 +78,15 @@ def needed(path: Path) -> list[str]:
 
 
 def test_an_outside_library_comes_along(staged: StagedWheel, tmp_path: Path) -> None:
-    bundled, edited = macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
-    (one,) = bundled
+    (one,) = macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
     assert (one.path, one.source) == ("pykdtree/.dylibs/libomp.dylib", tmp_path / "outside" / "libomp.dylib")
     extension = next((staged.root / "pykdtree").glob("*.so"))
-    assert edited == (extension.relative_to(staged.root).as_posix(),)
     assert needed(extension) == ["@loader_path/.dylibs/libomp.dylib", "/usr/lib/libSystem.B.dylib"]
     assert str(tmp_path).encode() not in (staged.root / one.path).read_bytes()
 
 
 def test_what_the_base_package_brings_stays_outside(staged: StagedWheel) -> None:
-    assert macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset({"libomp.dylib"})) == ((), ())
+    assert macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset({"libomp.dylib"})) == ()
     assert not (staged.root / "pykdtree" / ".dylibs").exists()
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from torchmill.core.errors import ConfigError, NetworkError
 
@@ -77,11 +77,10 @@ def _complaint(who: str, seconds: float) -> str:
     return f"{who} has sent nothing, or next to nothing, for {seconds:.0f} s"
 
 
-class _End:
+class _End(NamedTuple):
     """The end of a source, and what it raised."""
 
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
+    error: BaseException | None
 
 
 def _pass_on(source: Iterable[Item], box: queue.Queue[Item | _End], gone: threading.Event) -> None:

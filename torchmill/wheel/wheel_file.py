@@ -92,7 +92,7 @@ def read_metadata(wheel: Path) -> bytes:
     """Return METADATA of a wheel, unparsed. Raises DeliveryError as `read_wheel` does."""
     parse_file_name(wheel)
     with _open_wheel(wheel) as archive:
-        if problem := next(_unsafe_members(archive), None):
+        if problem := next(filter(None, map(zip_archive.unsafe_member, archive.infolist())), None):
             raise DeliveryError(f"{wheel}: {problem}: do not use it", code="unsafe-wheel")
         return archive.read(f"{_dist_info(wheel, archive)}/METADATA")
 
@@ -135,7 +135,7 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
     platform tags, `verify.static_checks` judges. Raises DeliveryError where the file is not a wheel.
     """
     with _open_wheel(wheel) as archive:
-        yield from _unsafe_members(archive)
+        yield from filter(None, map(zip_archive.unsafe_member, archive.infolist()))
         info = _dist_info(wheel, archive)
         name, version, build, tags = parse_file_name(wheel)
         _require_same_project(wheel, name, version, parse_headers(archive.read(f"{info}/METADATA")))
@@ -148,10 +148,6 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
         else:
             yield f"{info}/WHEEL is missing"
         yield from record_problems(archive, f"{info}/RECORD")
-
-
-def _unsafe_members(archive: ZipFile) -> Iterator[str]:
-    return filter(None, map(zip_archive.unsafe_member, archive.infolist()))
 
 
 def tag_mismatches(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:

@@ -376,8 +376,9 @@ def lay_out_wheel(wheel: Path, prefix: Path, python: str) -> StagedWheel:
     for data in sorted(site.glob("*.data")):
         _spread(data, staged, prefix, python)
         shutil.rmtree(data)
-    for entry in _entry_points(staged):
-        _write_script(prefix / "bin" / entry.name, staged, entry)
+    for entry in PathDistribution(staged.dist_info).entry_points:
+        if entry.group in GROUPS:
+            _write_script(prefix / "bin" / entry.name, staged, entry)
     return staged
 
 
@@ -432,18 +433,12 @@ def _adopt(script: Path) -> None:
     script.chmod(0o755)
 
 
-def _entry_points(staged: StagedWheel) -> Iterator[EntryPoint]:
-    for entry in PathDistribution(staged.dist_info).entry_points:
-        if entry.group in GROUPS:
-            if not SCRIPT.fullmatch(entry.name) or entry.name in {".", ".."}:
-                raise DeliveryError(
-                    f"{staged.raw_name}: the script name {entry.name!r} is not a valid file name: do not use it",
-                    code="invalid-script",
-                )
-            yield entry
-
-
 def _write_script(path: Path, staged: StagedWheel, entry: EntryPoint) -> None:
+    if not SCRIPT.fullmatch(entry.name) or entry.name in {".", ".."}:
+        raise DeliveryError(
+            f"{staged.raw_name}: the script name {entry.name!r} is not a valid file name: do not use it",
+            code="invalid-script",
+        )
     match = re.fullmatch(r"(?P<module>[\w.]+)\s*:\s*(?P<call>[\w.]+)\s*(\[.*\])?", entry.value)
     if match is None:
         raise DeliveryError(

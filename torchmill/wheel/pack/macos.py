@@ -27,14 +27,11 @@ XCODE_TOOLS = ("otool", "install_name_tool", "codesign")
 Slices = Mapping[str, tuple[int, int]]  # for which machines a file is, and from which macOS on: "arm64": (14, 0)
 
 
-def delocate_wheel(
-    staged: StagedWheel, platform_tag: str, provided: frozenset[str]
-) -> tuple[tuple[BundledLibrary, ...], tuple[str, ...]]:
+def delocate_wheel(staged: StagedWheel, platform_tag: str, provided: frozenset[str]) -> tuple[BundledLibrary, ...]:
     """Copy outside libraries into the package's .dylibs, let `@loader_path` lead there, and check the tag.
 
-    `provided` names the libraries of the package that this one imports first. Returns the bundled libraries
-    and the paths of the files that need them. Raises HostError without delocate or Xcode's tools, VerifyError
-    where a library is nowhere, or newer than the tag.
+    `provided` names the libraries of the package that this one imports first. Returns the bundled libraries. Raises
+    HostError without delocate or Xcode's tools, VerifyError where a library is nowhere, or newer than the tag.
     """
     try:
         from delocate.delocating import delocate_path
@@ -67,8 +64,7 @@ def delocate_wheel(
     if not bundled:
         folder.rmdir()
     require_macos_tag(staged, platform_tag)
-    users = {Path(user).relative_to(staged.root).as_posix() for users in copied.values() for user in users}
-    return bundled, tuple(sorted(users))
+    return bundled
 
 
 def must_bundle(library: str, provided: frozenset[str]) -> bool:

@@ -38,7 +38,6 @@ class RepairResult:
     """What repair changed, for the manifest and the log."""
 
     bundled: tuple[BundledLibrary, ...] = ()
-    edited: tuple[str, ...] = ()  # paths from the wheel's root
     lowest_tag: str | None = None  # the oldest platform tag that holds; None for tags that are not judged
     notes: tuple[str, ...] = ()
 
@@ -62,17 +61,20 @@ def repair_wheel(
     if platform_tag.startswith("win"):
         return RepairResult(notes=("Windows: libraries lie beside their users, nothing to repair",))
     if platform_tag.startswith("macosx"):
-        bundled, edited = macos.delocate_wheel(staged, platform_tag, provided)
-        return RepairResult(bundled, edited, notes=())
+        return RepairResult(macos.delocate_wheel(staged, platform_tag, provided))
     search = bundling.system_search(folders)
     plain, arch = platform_tag.startswith(PLAIN_LINUX_PREFIX), platform_tag.removeprefix(PLAIN_LINUX_PREFIX)
     target = PlainLinuxTarget(platform_tag, arch, search) if plain else bundling.platform_target(platform_tag)
     graft = _start_graft(staged, target, search, provided, installed_nvidia or {})
     bundling.bundle_libraries(graft)
-    edited = tuple(sorted(graft.path_in_wheel(path) for path in _edit_files(graft)))
+    names = {library.name for library in graft.bundled.values()}
+    for path, info in graft.files.items():
+        edit = _needed_edit(graft, path, info, names)
+        if edit != ElfEdit():
+            elf_edit.edit_file(edit, path)
     lowest = None if isinstance(target, PlainLinuxTarget) else _judge_tag(graft, target)
     bundled = tuple(sorted(graft.bundled.values(), key=lambda library: library.name))
-    return RepairResult(bundled, edited, lowest, tuple(graft.notes))
+    return RepairResult(bundled, lowest, tuple(graft.notes))
 
 
 def _start_graft(
@@ -104,16 +106,6 @@ def _start_graft(
         files=files,
         own=frozenset(path.name for path in files),
     )
-
-
-def _edit_files(graft: Graft) -> Iterator[Path]:
-    """Apply to each file all its edits at once, and yield the edited files."""
-    bundled = {library.name for library in graft.bundled.values()}
-    for path, info in graft.files.items():
-        edit = _needed_edit(graft, path, info, bundled)
-        if edit != ElfEdit():
-            elf_edit.edit_file(edit, path)
-            yield path
 
 
 def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> ElfEdit:
