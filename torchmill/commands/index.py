@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
@@ -18,11 +19,13 @@ from torchmill.core.console import ProgressBar
 from torchmill.core.errors import ConfigError, DeliveryError, require_choice
 from torchmill.core.paths import Layout
 from torchmill.core.units import name_few
+from torchmill.deliver import retention
 from torchmill.deliver.index import folder, pages
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
 from torchmill.deliver.index.pages import IndexEntry
-from torchmill.wheel import wheel_file
+from torchmill.wheel import dist_files, wheel_file
 
+PLACEHOLDERS, _PLACEHOLDER = ("package", "version", "tag"), r"\{(.*?)\}"  # of --base-url
 Contents = Mapping[str, Mapping[str, bytes]]  # of the files beside a wheel, by its name and their suffixes
 
 
@@ -38,25 +41,20 @@ def write_index(  # noqa: PLR0917 - every one is an option
     reason: str = "",
     replace: list[str] | None = None,
     manifest: bool = False,
+    keep: str = "",
     conda: bool = False,
     json: bool = False,
 ) -> str:
     """Write a static package index of the wheels in dist/, for pip, uv and any web server."""
     if conda:
-        if dist or files != LINK or base_url or yank or unyank or reason or replace or manifest or json:
-            raise ConfigError(
-                "--conda writes a channel of conda packages: of the other options it takes only --out",
-                code="contradictory-options",
-            )
-        from torchmill.deliver.conda import channel
-
-        return channel.write_channel(facts, layout, _absolute(out) if out else layout.channel)
+        others = (dist, files != LINK, base_url, yank, unyank, reason, replace, manifest, keep, json)
+        return _write_channel(facts, _absolute(out) if out else layout.channel, layout, others)
     require_choice("--files", files, (LINK, COPY, STAY), "unknown-files")
     target = _absolute(out) if out else layout.index
     dists = [_absolute(each) for each in dist or ()] or [layout.dist]
     replaced = [pages.parse_yanked_version("--replace", each) for each in replace or ()]
     change = pages.parse_yank_options(yank or (), unyank or (), reason)
-    base = _base(base_url) if base_url else ""
+    base, most = _base(base_url) if base_url else "", retention.parse_keep(keep)
     folder.require_our_index(target)
     for each in dists:
         if not wheel_file.list_wheels(each):  # an index of nothing would remove what is there
@@ -66,30 +64,49 @@ def write_index(  # noqa: PLR0917 - every one is an option
             )
     with locks.hold_lock(target / folder.FOLDER, str(target)):
         before = folder.load_state(target) or IndexState()
-        wheels = _scan(dists, before, replaced)
+        scanned = _scan(dists, before, replaced)
+        yanked = pages.apply_yanks(before.yanked, change, [one.entry for one in scanned])
+        older = _older_wheels(scanned, yanked, most)
+        wheels = [one for one in scanned if one.entry.file not in older]
         entries = [one.entry for one in wheels]
-        yanked = pages.apply_yanks(before.yanked, change, entries)
         beside = {one.entry.file: folder.companions(one, manifest=manifest) for one in wheels}
         written = _pages(wheels, yanked, files, base, target, beside)
-        state = IndexState({}, {one.entry.file: one.remembered for one in wheels}, yanked)
+        state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
         lying = () if files == STAY else wheels
         documents = {
             one.entry.place + suffix: content for one in lying for suffix, content in beside[one.entry.file].items()
         }
-        contents = IndexContents(written, lying, state, documents)
+        contents = IndexContents(written, tuple(lying), state, documents)
         outcome = folder.write_folder(target, contents, before, files)
     warnings = list(pages.requirement_differences(entries))
     variants = sorted({one.variant for one in entries if one.variant})
-    data = {"index": str(target), "wheels": [one.file for one in entries], "variants": variants}
+    data = {"index": str(target), "wheels": [one.file for one in entries], "variants": variants, "older": older}
     changes = {name: list(getattr(outcome, name)) for name in ("written", "removed", "foreign")}
     if json:
         return dumps({**data, **changes, "warnings": warnings}, indent=1)
-    return "\n".join(_report(target, entries, outcome, warnings))
+    notes = [f"  left out, not of the newest {most}: {file}" for file in older]
+    notes += [f"warning: {warning}" for warning in warnings]
+    return "\n".join(_report(target, entries, outcome, notes))
 
 
-def _report(
-    target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, warnings: Sequence[str]
-) -> Iterator[str]:
+def _write_channel(facts: Facts, target: Path, layout: Layout, others: Sequence[object]) -> str:
+    """Write a conda channel, and return what was done; raise ConfigError where there are other options than --out."""
+    if any(others):
+        raise ConfigError(
+            "--conda writes a channel of conda packages: of the other options it takes only --out",
+            code="contradictory-options",
+        )
+    from torchmill.deliver.conda import channel
+
+    return channel.write_channel(facts, layout, target)
+
+
+def _older_wheels(wheels: Sequence[ScannedWheel], yanked: Mapping[str, str], most: int) -> list[str]:
+    withdrawn = {one.entry.file for one in wheels if pages.yank_reason(yanked, one.entry) is not None}
+    return retention.older_wheels((one.entry.file for one in wheels), most, withdrawn)
+
+
+def _report(target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]) -> Iterator[str]:
     """Yield what the run did, and the lines to try."""
     names, count = ", ".join(dict.fromkeys(one.name for one in entries)), len(entries)
     did = f"{len(outcome.written)} files written, {len(outcome.removed)} removed"
@@ -98,7 +115,7 @@ def _report(
     yield f"{target}: {count} wheel{'s' * (count != 1)} of {names}; {did}"
     if outcome.foreign:
         yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
-    yield from (f"warning: {warning}" for warning in warnings)
+    yield from notes
     yield from pages.install_lines(entries[-1], target.as_uri())
 
 
@@ -129,10 +146,11 @@ def _pages(  # noqa: PLR0917
         for file, found in beside.items()
     }
     paths = {one.entry.file: one.path for one in wheels}
+    bases = {one.entry.file: _fill(base, one) for one in wheels}
 
     def where(entry: IndexEntry, inside: str) -> str:
         if base:
-            return f"{base}/{quote(entry.file if files == STAY else entry.place)}"
+            return f"{bases[entry.file]}/{quote(entry.file if files == STAY else entry.place)}"
         if files == STAY:
             return quote(os.path.relpath(paths[entry.file], out / inside))
         return quote(posixpath.relpath(entry.place, inside or "."))
@@ -140,9 +158,21 @@ def _pages(  # noqa: PLR0917
     return pages.compute_pages([one.entry for one in wheels], yanked, where, digests, metadata=files != STAY)
 
 
+def _fill(base: str, wheel: ScannedWheel) -> str:
+    """Return --base-url with what its placeholders stand for."""
+    version = wheel.entry.version
+    tag = wheel_file.source_tag(version, dist_files.read_manifest(wheel.path) if "{tag}" in base else {})
+    values = dict(zip(PLACEHOLDERS, (wheel.entry.name, version.public, tag), strict=True))
+    return re.sub(_PLACEHOLDER, lambda match: quote(values[match[1]]), base)
+
+
 def _base(url: str) -> str:
-    """Return the address of the files without its last slash. Raises ConfigError."""
-    parts = urls.validate_url("--base-url", url, ("https", "http", "file"), "https://wheels.example/whl")
+    """Return the address of the files, with its placeholders, without its last slash. Raises ConfigError."""
+    for word in re.findall(_PLACEHOLDER, url):
+        require_choice("placeholder of --base-url", word, PLACEHOLDERS, "unknown-placeholder")
+    parts = urls.validate_url(
+        "--base-url", re.sub(_PLACEHOLDER, "x", url), ("https", "http", "file"), "https://wheels.example/whl"
+    )
     if urls.has_login(parts):
         raise ConfigError(
             "--base-url: every page would show the password in it: leave user and password out",

@@ -22,7 +22,10 @@ from torchmill.plan.build_plan import compute_plan, largest_compile
 from torchmill.plan.link_overflow import OverflowRisk
 
 DAYS_PER_YEAR = 365.25
-_LARGEST = {"PyPI takes unless it grants more (100 MiB)": 100 * 2**20, "a release on GitHub takes (2 GiB)": 2 * 2**30}
+_LARGEST = {
+    "PyPI takes unless it grants more (100 MiB)": published.PYPI_LARGEST,
+    "a release on GitHub takes (2 GiB)": published.GITHUB_LARGEST,
+}
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 
 

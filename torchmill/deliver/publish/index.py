@@ -21,9 +21,11 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError, SourceError
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
+from torchmill.core.units import format_bytes
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session, read_chunks
+from torchmill.plan.published import PYPI_LARGEST
 
 PUBLIC = {  # where the public indexes are read (https://packaging.python.org/guides/using-testpypi)
     "upload.pypi.org": "https://pypi.org/simple",
@@ -84,6 +86,15 @@ class IndexTarget(PublishTarget):
                 "with a platform tag that it can hold, or publish it elsewhere"
             )
         return None
+
+    def warning(self, file: UploadFile) -> str | None:
+        """Return why PyPI may find a file too large."""
+        if urlsplit(self.upload_url).hostname not in PUBLIC or file.size <= PYPI_LARGEST:
+            return None
+        return (
+            f"{file.name} has {format_bytes(file.size)}: PyPI takes {format_bytes(PYPI_LARGEST)} a file, unless it "
+            "granted the project more"
+        )
 
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that the index lists. Raises NetworkError or HostError."""
