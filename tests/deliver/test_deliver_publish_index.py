@@ -206,7 +206,10 @@ def test_what_pypi_may_find_too_large_is_said_before_it_is_uploaded(
     deliver_files(targets.choose_target(url, environ), [large], dry_run=True)
     assert capsys.readouterr().err == "", "another index may take more"
     assert deliver_files(pypi, [large], dry_run=True) == [(large, upload_set.ABSENT)]
-    assert "has 100.0 MiB: PyPI takes 100.0 MiB a file, unless it granted" in capsys.readouterr().err
+    assert (
+        "has 100.0 MiB: https://upload.pypi.org/legacy/ takes 100.0 MiB a file, unless it granted"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("to", ["https://upload.pypi.org/legacy/", "https://test.pypi.org/legacy/", "pypirc:pypi"])

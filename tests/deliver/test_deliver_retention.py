@@ -202,7 +202,7 @@ def test_a_removal_that_is_refused_names_what_is_gone() -> None:
     def refuse() -> None:
         raise DeliveryError("it is closed", code="upload-refused")
 
-    files = [StoredFile(name, str, bytes, remove) for name, remove in (("a.whl", str), ("a.whl.json", refuse))]
+    files = [StoredFile(name, str, list, remove) for name, remove in (("a.whl", str), ("a.whl.json", refuse))]
     with refused("upload-refused") as error:
         retention.remove_files(files)
     assert str(error.value) == "it is closed (all is uploaded; removed is a.whl)"

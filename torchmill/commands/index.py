@@ -6,16 +6,14 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from dataclasses import asdict
 from hashlib import sha256
-from json import dumps
 from pathlib import Path
 from urllib.parse import quote
 
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.model import Facts
-from torchmill.core import console, locks, urls
-from torchmill.core.console import ProgressBar
+from torchmill.core import locks, urls
 from torchmill.core.errors import ConfigError, DeliveryError, require_choice
 from torchmill.core.paths import Layout
 from torchmill.core.units import name_few
@@ -43,12 +41,18 @@ def write_index(  # noqa: PLR0917 - every one is an option
     manifest: bool = False,
     keep: str = "",
     conda: bool = False,
-    json: bool = False,
-) -> str:
+) -> CommandOutput:
     """Write a static package index of the wheels in dist/, for pip, uv and any web server."""
     if conda:
-        others = (dist, files != LINK, base_url, yank, unyank, reason, replace, manifest, keep, json)
-        return _write_channel(facts, _absolute(out) if out else layout.channel, layout, others)
+        if dist or files != LINK or base_url or yank or unyank or reason or replace or manifest or keep:
+            raise ConfigError(
+                "--conda writes a channel of conda packages: of the other options it takes only --out and --json",
+                code="contradictory-options",
+            )
+        from torchmill.deliver.conda import channel
+
+        target = _absolute(out) if out else layout.channel
+        return CommandOutput(channel.write_channel(facts, layout, target), {"channel": str(target)})
     require_choice("--files", files, (LINK, COPY, STAY), "unknown-files")
     target = _absolute(out) if out else layout.index
     dists = [_absolute(each) for each in dist or ()] or [layout.dist]
@@ -64,46 +68,24 @@ def write_index(  # noqa: PLR0917 - every one is an option
             )
     with locks.hold_lock(target / folder.FOLDER, str(target)):
         before = folder.load_state(target) or IndexState()
-        scanned = _scan(dists, before, replaced)
+        scanned = folder.scan_wheels(dists, before.wheels, replaced)
         yanked = pages.apply_yanks(before.yanked, change, [one.entry for one in scanned])
-        older = _older_wheels(scanned, yanked, most)
+        withdrawn = [one.entry.file for one in scanned if pages.yank_reason(yanked, one.entry) is not None]
+        older = retention.older_wheels((one.entry.file for one in scanned), most, withdrawn)
         wheels = [one for one in scanned if one.entry.file not in older]
         entries = [one.entry for one in wheels]
         beside = {one.entry.file: folder.companions(one, manifest=manifest) for one in wheels}
         written = _pages(wheels, yanked, files, base, target, beside)
         state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
         lying = () if files == STAY else wheels
-        documents = {
-            one.entry.place + suffix: content for one in lying for suffix, content in beside[one.entry.file].items()
-        }
-        contents = IndexContents(written, tuple(lying), state, documents)
+        contents = IndexContents(written, tuple(lying), state, beside)
         outcome = folder.write_folder(target, contents, before, files)
     warnings = list(pages.requirement_differences(entries))
-    variants = sorted({one.variant for one in entries if one.variant})
-    data = {"index": str(target), "wheels": [one.file for one in entries], "variants": variants, "older": older}
-    changes = {name: list(getattr(outcome, name)) for name in ("written", "removed", "foreign")}
-    if json:
-        return dumps({**data, **changes, "warnings": warnings}, indent=1)
+    data = asdict(outcome) | {"index": str(target), "wheels": [one.file for one in entries], "older": older}
+    data |= {"variants": sorted({one.variant for one in entries if one.variant}), "warnings": warnings}
     notes = [f"  left out, not of the newest {most}: {file}" for file in older]
     notes += [f"warning: {warning}" for warning in warnings]
-    return "\n".join(_report(target, entries, outcome, notes))
-
-
-def _write_channel(facts: Facts, target: Path, layout: Layout, others: Sequence[object]) -> str:
-    """Write a conda channel, and return what was done; raise ConfigError where there are other options than --out."""
-    if any(others):
-        raise ConfigError(
-            "--conda writes a channel of conda packages: of the other options it takes only --out",
-            code="contradictory-options",
-        )
-    from torchmill.deliver.conda import channel
-
-    return channel.write_channel(facts, layout, target)
-
-
-def _older_wheels(wheels: Sequence[ScannedWheel], yanked: Mapping[str, str], most: int) -> list[str]:
-    withdrawn = {one.entry.file for one in wheels if pages.yank_reason(yanked, one.entry) is not None}
-    return retention.older_wheels((one.entry.file for one in wheels), most, withdrawn)
+    return CommandOutput("\n".join(_report(target, entries, outcome, notes)), data)
 
 
 def _report(target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]) -> Iterator[str]:
@@ -116,26 +98,15 @@ def _report(target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, 
     if outcome.foreign:
         yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
     yield from notes
-    yield from pages.install_lines(entries[-1], target.as_uri())
+    last, index = entries[-1], f"{target.as_uri()}/"
+    url, pin = f"{index}{last.variant}/" if last.variant else index, f"{last.name}=={last.version}"
+    yield f"  pip install --extra-index-url {url} {pin}"
+    yield f"  uv pip install --index {url} {pin}"
 
 
 def _absolute(path: str) -> Path:
     """Return a path from the root on, its links as they are."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib's leaves `..` in it
-
-
-def _scan(dists: Sequence[Path], before: IndexState, replaced: Sequence[str]) -> tuple[ScannedWheel, ...]:
-    """Read the wheels, and show progress unless all are remembered."""
-    with ExitStack() as shown:
-        bars: list[ProgressBar] = []
-
-        def note(done: int, total: int, name: str) -> None:
-            if not bars:
-                bars.append(shown.enter_context(console.show_progress()).task("wheels"))
-                shown.callback(bars[0].close)
-            bars[0].update(done, total, name)
-
-        return folder.scan_wheels(dists, before.wheels, replaced, note)
 
 
 def _pages(  # noqa: PLR0917
@@ -181,4 +152,4 @@ def _base(url: str) -> str:
     return url.rstrip("/")
 
 
-INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), short_flags=False)
+INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), short_flags=False, json=True)

@@ -14,6 +14,7 @@ from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import report_unwritable
 from torchmill.core.paths import Layout
+from torchmill.core.units import format_bytes
 from torchmill.deliver import agreement, retention, signature
 from torchmill.deliver.agreement import AgreementVerdict
 from torchmill.deliver.publish import targets, upload_set
@@ -116,8 +117,9 @@ def deliver_files(
     if complaints := [text for file in files if (text := target.complaint(file))]:
         head = f"nothing is published to {target.name}:"
         raise DeliveryError("\n  ".join([head, *complaints]), code="target-refuses")
-    for text in filter(None, map(target.warning, files)):
-        sys.stderr.write(f"warning: {text}\n")
+    for file in (one for one in files if one.size > target.usual):
+        said = f"{file.name} has {format_bytes(file.size)}: {target.name} takes {format_bytes(target.usual)} a file"
+        sys.stderr.write(f"warning: {said}, unless it granted the project more\n")
     missing = upload_set.files_to_upload(files, target.existing(files), target.name)
     for number, file in enumerate([] if dry_run else missing):
         try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import report_unwritable, write_atomically
@@ -18,37 +17,6 @@ from torchmill.deliver.agreement import AgreementCheck, AgreementVerdict
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems
 from torchmill.wheel import dist_files, wheel_file
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyAnswer:
-    """What each wheel was found to be."""
-
-    verdicts: tuple[AgreementVerdict, ...]
-
-    def __str__(self) -> str:
-        """Return it for a person, a line for each check."""
-        lines = ((one.wheel.name, *(f"  {check.text}" for check in one.checks)) for one in self.verdicts)
-        return "\n".join(chain.from_iterable(lines))
-
-    @property
-    def data(self) -> list[dict[str, Any]]:
-        """Return it for a program, JSON-ready."""
-        data = []
-        for one in self.verdicts:
-            checks = [asdict(check) | {"ok": not check.problems} for check in one.checks]
-            data.append({"wheel": str(one.wheel), "ok": not one.problems, "checks": checks})
-        return data
-
-    def require(self) -> None:
-        """Raise DeliveryError that names every problem of every wheel."""
-        wrong = [one for one in self.verdicts if one.problems]
-        if len(wrong) == 1:
-            wrong[0].require()
-        if wrong:
-            head = f"{len(wrong)} of {len(self.verdicts)} wheels are not what they claim, do not use them:"
-            lines = [f"{one.wheel}: {'; '.join(one.problems)}" for one in wrong]
-            raise DeliveryError("\n  ".join([head, *lines]), code="wheels-disagree")
 
 
 def verify_wheels(  # noqa: PLR0917 - every one is an option
@@ -61,7 +29,7 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     identity: str = "",
     issuer: str = "",
     trusted_root: str = "",
-) -> VerifyAnswer:
+) -> CommandOutput:
     """See whether wheels, their manifests, statements, SBOMs and contents agree."""
     files = named_wheels(layout, wheel or ())
     if write:
@@ -70,8 +38,24 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     signers = signature.read_public_keys(key or ())
     if identity or issuer or trusted_root:
         signers = replace(signature.read_identity(identity, issuer, trusted_root), keys=signers.keys)
-    verdicts = (signature.add_check(agreement.examine_wheel(file, named), signers) for file in files)
-    return VerifyAnswer(tuple(map(_with_processor, verdicts)))
+    verdicts = [_with_processor(signature.add_check(agreement.examine_wheel(file, named), signers)) for file in files]
+    lines = [line for one in verdicts for line in (one.wheel.name, *(f"  {check.text}" for check in one.checks))]
+    data = []
+    for one in verdicts:
+        checks = [asdict(check) | {"ok": not check.problems} for check in one.checks]
+        data.append({"wheel": str(one.wheel), "ok": not one.problems, "checks": checks})
+    return CommandOutput("\n".join(lines), data, partial(require_sound, verdicts))
+
+
+def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
+    """Raise DeliveryError that names every problem of every wheel."""
+    wrong = [one for one in verdicts if one.problems]
+    if len(wrong) == 1:
+        wrong[0].require()
+    if wrong:
+        head = f"{len(wrong)} of {len(verdicts)} wheels are not what they claim, do not use them:"
+        lines = [f"{one.wheel}: {'; '.join(one.problems)}" for one in wrong]
+        raise DeliveryError("\n  ".join([head, *lines]), code="wheels-disagree")
 
 
 def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:

@@ -9,14 +9,14 @@ from typing import Any
 
 from packaging.version import Version
 
-from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
-from torchmill.core.files import parse_json_object
+from torchmill.core.errors import DeliveryError, TorchmillError, require_count
+from torchmill.core.files import parse_json_object, report_unwritable
 from torchmill.deliver.agreement import DAMAGED
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile
 from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.wheel_file import Distribution
 
-_MOST_DIGITS = 9
+_MOST = 1000  # releases; what is meant to be more is no number of them
 _SYSTEM = re.compile(r"(?:many)?(linux|musllinux|macosx)_?\d+(?:_\d+)?(?=_)")  # which system a platform tag needs
 # Of a wheel and the files beside it, in the order of removal: the statement, which proves that they are ours, last.
 _SUFFIXES = ("", dist_files.MANIFEST_SUFFIX, *dist_files.SIGNATURE_SUFFIXES, *reversed(dist_files.DOCUMENT_SUFFIXES))
@@ -24,9 +24,7 @@ _SUFFIXES = ("", dist_files.MANIFEST_SUFFIX, *dist_files.SIGNATURE_SUFFIXES, *re
 
 def parse_keep(text: str) -> int:
     """Return how many releases --keep keeps; 0, for all of them, where it is not given. Raises ConfigError."""
-    if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and int(text)):
-        raise ConfigError(f"--keep {text}: give a whole number of releases from 1, as --keep 3", code="invalid-keep")
-    return int(text or 0)
+    return require_count("--keep", text, 1, _MOST, "invalid-keep") if text else 0
 
 
 def _parse_release(wheel: str) -> tuple[Hashable, Version]:
@@ -83,7 +81,7 @@ def _find_published(target: PublishTarget, kinds: Collection[Hashable]) -> dict[
 def _is_published(wheel: str, files: Mapping[str, StoredFile]) -> bool:
     """Tell whether the statement beside a wheel, which may be removed already, is torchmill's and names its bytes."""
     try:
-        document: Any = parse_json_object(files[dist_files.STATEMENT_SUFFIX].read())
+        document: Any = parse_json_object(b"".join(files[dist_files.STATEMENT_SUFFIX].read()))
         [subject] = document["subject"]
         sha256 = files[""].digest() if "" in files else subject["digest"]["sha256"]
         kind = document["predicate"]["buildDefinition"]["buildType"]
@@ -96,7 +94,8 @@ def remove_files(files: Sequence[StoredFile]) -> None:
     """Remove files from a place to which all is uploaded. Raises TorchmillError that names those that are gone."""
     for number, file in enumerate(files):
         try:
-            file.remove()
+            with report_unwritable(Path(file.name)):
+                file.remove()
         except TorchmillError as error:
             gone = ", ".join(one.name for one in files[:number]) or "nothing"
             raise type(error)(f"{error} (all is uploaded; removed is {gone})", code=error.code) from None

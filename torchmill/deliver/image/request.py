@@ -1,18 +1,17 @@
 """What image is wanted: what a user said, checked against the facts."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from torchmill.config.arch_list import capability_key, find_gpus
 from torchmill.config.matrix import CPU, ReleaseTerms, python_key
 from torchmill.config.model import Facts, Release
-from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.core import urls
+from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
 
 KINDS = ("builder", "runtime", "devcontainer")
 PURPOSES = ("distribution", "development", "debian")
-URL = re.compile(r"https?://[^\s'\"]+")
+INDEX = "https://wheels.example/whl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     """
     if not said.kind:
         raise ConfigError("invoke image needs --kind: " + ", ".join(KINDS), code="no-image-kind")
-    kind = _known("kind", said.kind, KINDS)
+    kind = require_choice("--kind", said.kind, KINDS, "unknown-choice")
     wrong = ""
     if said.purpose and kind != "builder":
         wrong = f"--purpose is for builders, and the kind is {kind}"
@@ -82,12 +81,18 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         wrong = "--gpu is for runtime images with the wheels of dist/, which it makes slim"
     if wrong:
         raise ConfigError(f"invoke image: {wrong}", code="option-not-for-kind")
-    _refuse_index(said.index)
+    if said.index and urls.has_login(urls.validate_url("--index", said.index, ("https", "http"), INDEX)):
+        raise ConfigError(
+            "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
+            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out",
+            code="password-in-command",
+        )
     arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
     if arch not in release.arches:
         raise ImpossibleBuildError(
             f"{release} is not built for {arch}, only for {', '.join(release.arches)}", code="impossible-build"
         )
+    purpose = require_choice("--purpose", said.purpose or "development", PURPOSES, "unknown-choice")
     capabilities = {one.capability.name for name in said.gpus for one in find_gpus(facts, name)}
     return ImageRequest(
         kind,
@@ -95,34 +100,10 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         arch,
         _pythons(kind, release, said.pythons),
         *_toolkit(facts, release, arch, said.toolkit),
-        _known("purpose", said.purpose or "development", PURPOSES) if kind == "builder" else "",
+        purpose if kind == "builder" else "",
         said.base,
         said.index,
         ";".join(sorted(capabilities, key=capability_key)),
-    )
-
-
-def _refuse_index(index: str) -> None:
-    """Raise ConfigError for an index that no container can, or should, be given."""
-    if index and not URL.fullmatch(index):
-        raise ConfigError(
-            f"invoke image: --index {index!r}: a container reaches http:// and https:// only", code="invalid-url"
-        )
-    if "@" in index.partition("://")[2].partition("/")[0]:
-        raise ConfigError(
-            "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
-            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out",
-            code="password-in-command",
-        )
-
-
-def _known(what: str, word: str, there: Sequence[str]) -> str:
-    if word in there:
-        return word
-    near = get_close_matches(word.strip().lower(), there, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise ConfigError(
-        f"invoke image: unknown {what} '{word}': choose from {', '.join(there)}{hint}", code="unknown-choice"
     )
 
 
@@ -131,7 +112,7 @@ def _arch(facts: Facts, arch: str, *, explicit: bool) -> str:
     linux = tuple(name for name, one in facts.arches.items() if one.system == "linux")
     if not explicit:
         arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
-    return _known("arch", arch, linux)
+    return require_choice("--arch", arch, linux, "unknown-choice")
 
 
 def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
@@ -159,7 +140,7 @@ def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> tuple[s
         return CPU, None
     toolkit = facts.toolkit(version)
     if toolkit is None:
-        _known("toolkit", version, [one.version for one in facts.toolkits])
+        require_choice("--toolkit", version, [one.version for one in facts.toolkits], "unknown-choice")
     _, toolkits = ReleaseTerms.for_release(facts, release).axes(arch)
     if toolkit is None or version not in {one.version for one in toolkits}:
         choices = ", ".join(one.version for one in toolkits) or "none"

@@ -66,10 +66,7 @@ class BucketTarget(PublishTarget):
         for key in self.list_keys():
             if "/" not in (name := key.removeprefix(self.prefix)):
                 remove = partial(self._call, "delete_object", Key=key)
-                yield StoredFile(name, partial(self._digest, key), partial(self._read, key), remove)
-
-    def _read(self, key: str) -> bytes:
-        return bytes(self._body(key).read())
+                yield StoredFile(name, partial(self._digest, key), partial(self._body, key), remove)
 
     def list_keys(self) -> Iterator[str]:
         """Yield the keys of all objects below the prefix."""

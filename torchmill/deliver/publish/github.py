@@ -226,11 +226,8 @@ class GithubReleases(PublishTarget):
                 own = tag.startswith(f"{canonicalize_name(asset['name'].partition('-')[0])}-")
                 if asset.get("state") == "uploaded" and (self.tag or own):
                     address = f"/repos/{self.repository}/releases/assets/{asset['id']}"
-                    remove = partial(self.api.call, "DELETE", address)
-                    yield StoredFile(asset["name"], partial(self._digest, asset), partial(self._read, address), remove)
-
-    def _read(self, address: str) -> bytes:
-        return b"".join(self.api.content(address))
+                    read, remove = partial(self.api.content, address), partial(self.api.call, "DELETE", address)
+                    yield StoredFile(asset["name"], partial(self._digest, asset), read, remove)
 
     def _assets(self, release: int) -> list[Mapping[str, Any]]:
         path = f"/repos/{self.repository}/releases/{release}/assets"

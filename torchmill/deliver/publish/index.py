@@ -21,7 +21,6 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError, SourceError
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
-from torchmill.core.units import format_bytes
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session, read_chunks
@@ -49,6 +48,7 @@ class IndexTarget(PublishTarget):
     section: str  # of ~/.pypirc; "" where the address is all there is
     login: tuple[str, str] | None  # of who reads it
     environ: Mapping[str, str]
+    usual: int  # bytes of a file
     halves: dict[str, int] = field(default_factory=dict)  # file of which it has the beginning alone -> bytes
     takes_documents: ClassVar[bool] = False
 
@@ -63,7 +63,8 @@ class IndexTarget(PublishTarget):
             environ.get(name) or known for name, known in zip(("TWINE_USERNAME", "TWINE_PASSWORD"), said, strict=True)
         )
         same = _server(read) == _server(upload)
-        return cls(upload, read, section, (user, password) if user and password and same else None, environ)
+        login = (user, password) if user and password and same else None
+        return cls(upload, read, section, login, environ, PYPI_LARGEST if host in PUBLIC else sys.maxsize)
 
     @property
     def name(self) -> str:
@@ -86,15 +87,6 @@ class IndexTarget(PublishTarget):
                 "with a platform tag that it can hold, or publish it elsewhere"
             )
         return None
-
-    def warning(self, file: UploadFile) -> str | None:
-        """Return why PyPI may find a file too large."""
-        if urlsplit(self.upload_url).hostname not in PUBLIC or file.size <= PYPI_LARGEST:
-            return None
-        return (
-            f"{file.name} has {format_bytes(file.size)}: PyPI takes {format_bytes(PYPI_LARGEST)} a file, unless it "
-            "granted the project more"
-        )
 
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that the index lists. Raises NetworkError or HostError."""

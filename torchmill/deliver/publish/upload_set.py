@@ -43,7 +43,7 @@ class StoredFile:
 
     name: str
     digest: Callable[[], str]  # its sha256
-    read: Callable[[], bytes]
+    read: Callable[[], Iterable[bytes]]  # its parts
     remove: Callable[[], object]
 
 
@@ -52,6 +52,7 @@ class PublishTarget(ABC):
 
     takes_documents: ClassVar[bool] = True  # files that are no wheels
     largest: ClassVar[int] = sys.maxsize  # bytes of a file
+    usual: int = sys.maxsize  # of one that it takes from everybody
     # files of which `existing` found but the beginning -> how many bytes it keeps
     halves: Mapping[str, int] = MappingProxyType({})
 
@@ -65,10 +66,6 @@ class PublishTarget(ABC):
         if file.size <= self.largest:
             return None
         return f"{file.name} has {file.size} bytes; {self.name} takes at most {self.largest} a file"
-
-    def warning(self, file: UploadFile) -> str | None:  # noqa: ARG002 - for others
-        """Return why it may refuse a file; None where nothing is known."""
-        return None
 
     @abstractmethod
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
@@ -212,8 +209,5 @@ class FolderTarget(PublishTarget):
         """Yield the files that lie in it."""
         for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
             if path.is_file() and not path.is_symlink():
-                yield StoredFile(path.name, partial(hash_file, path), path.read_bytes, partial(self._remove, path))
-
-    def _remove(self, path: Path) -> None:
-        with report_unwritable(self.path):
-            path.unlink(missing_ok=True)
+                read, remove = partial(map, Path.read_bytes, [path]), partial(path.unlink, missing_ok=True)
+                yield StoredFile(path.name, partial(hash_file, path), read, remove)
