@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from torchmill.deliver.index import folder
 
 INFO = "tinytorch-1.0+cpu.dist-info"
 CPU, CUDA = "tinytorch-1.0+cpu-py3-none-any.whl", "tinytorch-1.0+cu118-py3-none-any.whl"
+VISION = "tiny_vision-0.5+cpu-py3-none-any.whl"
 MACOS = "tinytorch-1.0-py3-none-macosx_11_0_arm64.whl"
 
 
@@ -291,9 +293,53 @@ def test_files_may_be_served_elsewhere(home: Home) -> None:
     assert home.page("tinytorch")["files"][1]["url"].startswith("http://[::1]:8080/tinytorch-1.0%2B")
 
 
+def test_files_may_lie_in_releases_of_each_package(home: Home) -> None:
+    """As `invoke publish --to github:` makes them: the tag is the manifest's, else the usual one."""
+    releases, base = home.path / "download", "{package}-{tag}"
+    (home.dist / f"{CPU}.json").write_text('{"tag": "v1.0-patched"}')
+    for file, release in ((CPU, "tinytorch-v1.0-patched"), (VISION, "tiny-vision-v0.5")):
+        (releases / release).mkdir(parents=True)
+        shutil.copy2(home.dist / file, releases / release)
+    with served(home.path) as port:
+        home.index(base_url=f"http://127.0.0.1:{port}/download/{base}", files="stay")
+        for client, option in (("pip", "--index-url"), ("uv", "--default-index")):
+            install(client, home.path / client, [option, f"http://127.0.0.1:{port}/index/cpu/", "tiny-vision"])
+            assert installed(home.path / client) == {"tinytorch-1.0+cpu", "tiny_vision-0.5+cpu"}
+    home.index(base_url="https://{package}.example/{version}")
+    urls = [file["url"] for file in home.page("tinytorch")["files"]]
+    assert urls[1] == "https://tinytorch.example/1.0/cpu/tinytorch-1.0%2Bcpu-py3-none-any.whl"
+
+
+def test_the_newest_releases_are_kept_and_the_others_named(home: Home) -> None:
+    for version in ("1.10+cpu", "1.2+cpu", "1.11+cpu"):
+        made(home.dist, version=version)
+    home.index()
+    told = home.told(keep="2", yank=["tinytorch==1.11+cpu"])
+    assert told["older"] == [CPU], "a yanked release does not count"
+    assert {f"cpu/{CPU}", f"cpu/{CPU}.metadata"} <= set(told["removed"])
+    assert (home.dist / CPU).is_file()
+    assert CPU not in home.names("cpu/tinytorch")
+    assert {CUDA, MACOS} <= set(home.names("tinytorch")), "each variant has its own"
+    before = home.page("tinytorch")
+    told = home.told(keep="1")
+    assert told["older"] == sorted([CPU, CPU.replace("1.0", "1.2")])
+    assert f"left out, not of the newest 1: {CPU}" in home.index(keep="1")
+    assert home.told(keep="2")["older"] == [CPU]
+    assert home.page("tinytorch") == before, "also when it had come"
+    assert CPU in home.told()["wheels"]
+    with refused("invalid-keep"):
+        home.index(keep="0")
+
+
 @pytest.mark.parametrize(
     ("url", "code"),
     [
+        ("https://x/{pakage}", "unknown-placeholder"),
+        ("https://x/{{package}}", "unknown-placeholder"),
+        ("https://x/{tag.__class__}", "unknown-placeholder"),
+        ("https://x/{}", "unknown-placeholder"),
+        ("https://x/{tag", "invalid-url"),
+        ("https://{package}@x/", "password-in-url"),
         ("wheels.example", "invalid-url"),
         ("ftp://x/", "invalid-url"),
         ("https:///whl", "invalid-url"),

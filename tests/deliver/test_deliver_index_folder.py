@@ -26,7 +26,7 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
     page = (home.out / "index.html").read_bytes()
     made(home.dist, version="1.1+cpu")
     made(home.dist, version="1.2+cpu")
-    first, second, third = folder.scan_wheels([home.dist], {}, (), _silent)
+    first, second, third = folder.scan_wheels([home.dist], {}, ())
     before = folder.load_state(home.out)
     assert before is not None
     wheels = (first, second, replace(third, look="9 9 9"))  # as if it had changed after it was read
@@ -42,7 +42,7 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
 def test_a_copy_that_is_not_what_was_read_does_not_appear(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
     made(home.dist)
-    (found,) = folder.scan_wheels([home.dist], {}, (), _silent)
+    (found,) = folder.scan_wheels([home.dist], {}, ())
     with found.path.open("ab") as file:
         file.write(b"more")
     with refused("changed-meanwhile"):

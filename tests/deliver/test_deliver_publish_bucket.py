@@ -82,6 +82,6 @@ def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_said(
 
 def test_what_s3_cannot_take_is_said(client: Any, files: list[UploadFile]) -> None:
     del client
-    large = UploadFile(files[-1].path, files[-1].sha256, bucket.LARGEST + 1, files[-1].wheel)
+    large = UploadFile(files[-1].path, files[-1].sha256, bucket.BucketTarget.largest + 1, files[-1].wheel)
     with refused("target-refuses"):
         publish([large])

@@ -134,7 +134,7 @@ def test_a_rehearsal_asks_and_changes_nothing(hub: GitHub, files: list[UploadFil
 
 
 def test_what_github_cannot_take_is_said_before_anything_is_asked(hub: GitHub, files: list[UploadFile]) -> None:
-    large = UploadFile(files[-1].path, files[-1].sha256, github.LARGEST, files[-1].wheel)
+    large = UploadFile(files[-1].path, files[-1].sha256, github.GithubReleases.largest + 1, files[-1].wheel)
     with refused("target-refuses"):
         deliver_files(place(hub), [large])
     assert hub.asked == []

@@ -196,6 +196,22 @@ def test_an_index_that_is_gone_is_a_matter_of_the_network(wheel: Path, environ: 
         targets.choose_target(gone, environ).upload(files(wheel)[0])
 
 
+def test_what_pypi_may_find_too_large_is_said_before_it_is_uploaded(
+    url: str, environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (one,) = files(told_wheels.built(tmp_path / "dist", "1.13.1"))
+    large, fitting = (UploadFile(one.path, one.sha256, size, one.wheel) for size in (100 * 2**20 + 1, 100 * 2**20))
+    pypi = targets.choose_target("https://upload.pypi.org/legacy/", environ, f"{url}/simple")
+    assert deliver_files(pypi, [fitting], dry_run=True) == [(fitting, upload_set.ABSENT)]
+    deliver_files(targets.choose_target(url, environ), [large], dry_run=True)
+    assert capsys.readouterr().err == "", "another index may take more"
+    assert deliver_files(pypi, [large], dry_run=True) == [(large, upload_set.ABSENT)]
+    assert (
+        "has 100.0 MiB: https://upload.pypi.org/legacy/ takes 100.0 MiB a file, unless it granted"
+        in capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("to", ["https://upload.pypi.org/legacy/", "https://test.pypi.org/legacy/", "pypirc:pypi"])
 def test_the_public_index_takes_no_local_version_and_no_plain_linux(
     to: str, wheel: Path, environ: dict[str, str], tmp_path: Path

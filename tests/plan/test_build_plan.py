@@ -4,10 +4,12 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from string import Template
 from textwrap import dedent
 
 import pytest
 
+from tests.support import tiny_wheels
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.matrix import Cell
@@ -30,6 +32,32 @@ def test_the_official_label_and_name(known: Facts) -> None:
     assert made.version == "1.0.0+cpu"
     assert made.wheel == "base-1.0.0+cpu-cp310-cp310-manylinux_2_36_x86_64.whl"
     assert made.set["BASE_VERSION"] == "1.0.0+cpu"
+
+
+EXTENSIONS = ("vision", "audio", "scatter", "cluster", "flash", "conv1d")
+
+
+@tiny_wheels.needs_compiler
+@pytest.mark.parametrize("session", EXTENSIONS)
+def test_an_extension_names_no_folder_in_its_messages(shipped: Facts, session: str, tmp_path: Path) -> None:
+    """As ninja calls the compiler, by whole paths, and as ccache does, by paths from where it works."""
+    name = f"{session}-3.11-{'cu124' if session in {'flash', 'conv1d'} else 'cpu'}"
+    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", release)
+    gcc, clang = (replace(LINUX, compiler=Compiler(*each)) for each in (("gcc", "12.2.0"), ("clang", "14.0.0")))
+    plans = [build_plan.compute_plan(shipped, cell, host, Options()) for host in (gcc, clang)]
+    source, header = tmp_path / "source", tmp_path / "env/lib/torch.h"
+    (flags,) = {one.set[word] for one in plans for word in ("CFLAGS", "CXXFLAGS")}
+    flags = Template(flags).substitute(tree=tmp_path, source=source)
+    work = source / "build/temp.linux"
+    for path in (source / "csrc", header.parent, work):
+        path.mkdir(parents=True)
+    header.write_text("__FILE__\n")
+    (source / "csrc/a.cpp").write_text("#include <torch.h>\n__FILE__\n")
+    for near, far in ((source, tmp_path), (Path("../.."), Path("../../.."))):
+        argv = ["c++", *flags.split(), f"-I{far}/env/lib", "-E", "-P", f"{near}/csrc/a.cpp"]
+        done = subprocess.run(argv, cwd=work, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ['"./env/lib/torch.h"', '"./csrc/a.cpp"']
 
 
 def test_macos_has_no_label(known: Facts) -> None:

@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Any
 
 from torchmill.commands import index
+from torchmill.commands.command import CommandOutput
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
 
@@ -39,11 +40,14 @@ class Home:
     def out(self) -> Path:
         return self.path / "index"
 
-    def index(self, **options: Any) -> str:
+    def written(self, **options: Any) -> CommandOutput:
         return index.write_index(self.facts, Layout(self.path, self.path / "cache"), **options)
 
+    def index(self, **options: Any) -> str:
+        return str(self.written(**options))
+
     def told(self, **options: Any) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads(self.index(json=True, **options))
+        data: dict[str, Any] = json.loads(json.dumps(self.written(**options).data))
         return data
 
     def page(self, folder: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ GOMP = "pkg:deb/debian/libgomp1@12.2.0-14%2Bdeb12u1?arch=amd64"
 PATCH = "ef1b24cb10f91092b384b8e0d37c2055469a9713f9c129013cb7b242fd48f033"
 
 
-def manifest(wheel: Path) -> dict[str, Any]:
+def manifest(wheel: Path, release: str = "v1.13.1") -> dict[str, Any]:
     """Return what a build tells of a wheel, without what nobody reads again."""
     content = wheel.read_bytes() if wheel.exists() else b""
     name, version = wheel.name.split("-")[:2]
@@ -42,7 +42,7 @@ def manifest(wheel: Path) -> dict[str, Any]:
         "sha256": hashlib.sha256(content).hexdigest(),
         "package": name,
         "version": version,
-        "tag": "v1.13.1",
+        "tag": release,
         "commit": COMMIT,
         "commit_verified": True,
         "source": "https://github.com/pytorch/pytorch.git",
@@ -67,14 +67,21 @@ def manifest(wheel: Path) -> dict[str, Any]:
     }
 
 
-def built(folder: Path, version: str = "1.13.1+cu117", *, name: str = "tinytorch", tag: str = "py3-none-any") -> Path:
+def built(
+    folder: Path,
+    version: str = "1.13.1+cu117",
+    *,
+    name: str = "tinytorch",
+    tag: str = "py3-none-any",
+    release: str = "v1.13.1",
+) -> Path:
     """Leave a wheel with a bundled library, and its documents."""
     requires = ["typing-extensions", "numpy<2 ; python_version < '3.12'", "opt-einsum>=3.3 ; extra == 'opt'"]
-    described = manifest(folder / f"{name}-{version}-{tag}.whl")
+    described = manifest(folder / f"{name}-{version}-{tag}.whl", release)
     wheel = paper_wheels.made(
         folder, name, version, tag, requires=requires, change=lambda members: _complete(members, described)
     )
-    write(wheel, manifest(wheel))
+    write(wheel, manifest(wheel, release))
     return wheel
 
 

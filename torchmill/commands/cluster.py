@@ -14,13 +14,13 @@ from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core import files
-from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
+from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice, require_count
 from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import capture
 from torchmill.host.native import native_arch
 from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
-from torchmill.toolchain.shards import MOST_SHARDS, parse_count
+from torchmill.toolchain.shards import MOST_SHARDS
 
 _ENGINES = {  # the fewest and the most tasks of an array, and what has to be told
     "slurm": (1, MOST_SHARDS, ()),
@@ -74,7 +74,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
 def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], options: Options) -> None:
     """Raise ConfigError where an engine does not take what it was told, or lacks what it needs."""
     least, most, needed = _ENGINES[require_choice("--engine", engine, _ENGINES, "unknown-engine")]
-    parse_count("--shards", shards, least, most)
+    require_count("--shards", shards, least, most, "invalid-shard")
     for name in (name for name, value in told.items() if value and name not in (needed or ("sbatch", "submit"))):
         hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""
         raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from dataclasses import asdict
 from hashlib import sha256
-from json import dumps
 from pathlib import Path
 from urllib.parse import quote
 
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.model import Facts
-from torchmill.core import console, locks, urls
-from torchmill.core.console import ProgressBar
+from torchmill.core import locks, urls
 from torchmill.core.errors import ConfigError, DeliveryError, require_choice
 from torchmill.core.paths import Layout
 from torchmill.core.units import name_few
+from torchmill.deliver import retention
 from torchmill.deliver.index import folder, pages
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
 from torchmill.deliver.index.pages import IndexEntry
-from torchmill.wheel import wheel_file
+from torchmill.wheel import dist_files, wheel_file
 
+PLACEHOLDERS, _PLACEHOLDER = ("package", "version", "tag"), r"\{(.*?)\}"  # of --base-url
 Contents = Mapping[str, Mapping[str, bytes]]  # of the files beside a wheel, by its name and their suffixes
 
 
@@ -38,25 +39,26 @@ def write_index(  # noqa: PLR0917 - every one is an option
     reason: str = "",
     replace: list[str] | None = None,
     manifest: bool = False,
+    keep: str = "",
     conda: bool = False,
-    json: bool = False,
-) -> str:
+) -> CommandOutput:
     """Write a static package index of the wheels in dist/, for pip, uv and any web server."""
     if conda:
-        if dist or files != LINK or base_url or yank or unyank or reason or replace or manifest or json:
+        if dist or files != LINK or base_url or yank or unyank or reason or replace or manifest or keep:
             raise ConfigError(
-                "--conda writes a channel of conda packages: of the other options it takes only --out",
+                "--conda writes a channel of conda packages: of the other options it takes only --out and --json",
                 code="contradictory-options",
             )
         from torchmill.deliver.conda import channel
 
-        return channel.write_channel(facts, layout, _absolute(out) if out else layout.channel)
+        target = _absolute(out) if out else layout.channel
+        return CommandOutput(channel.write_channel(facts, layout, target), {"channel": str(target)})
     require_choice("--files", files, (LINK, COPY, STAY), "unknown-files")
     target = _absolute(out) if out else layout.index
     dists = [_absolute(each) for each in dist or ()] or [layout.dist]
     replaced = [pages.parse_yanked_version("--replace", each) for each in replace or ()]
     change = pages.parse_yank_options(yank or (), unyank or (), reason)
-    base = _base(base_url) if base_url else ""
+    base, most = _base(base_url) if base_url else "", retention.parse_keep(keep)
     folder.require_our_index(target)
     for each in dists:
         if not wheel_file.list_wheels(each):  # an index of nothing would remove what is there
@@ -66,30 +68,27 @@ def write_index(  # noqa: PLR0917 - every one is an option
             )
     with locks.hold_lock(target / folder.FOLDER, str(target)):
         before = folder.load_state(target) or IndexState()
-        wheels = _scan(dists, before, replaced)
+        scanned = folder.scan_wheels(dists, before.wheels, replaced)
+        yanked = pages.apply_yanks(before.yanked, change, [one.entry for one in scanned])
+        withdrawn = [one.entry.file for one in scanned if pages.yank_reason(yanked, one.entry) is not None]
+        older = retention.older_wheels((one.entry.file for one in scanned), most, withdrawn)
+        wheels = [one for one in scanned if one.entry.file not in older]
         entries = [one.entry for one in wheels]
-        yanked = pages.apply_yanks(before.yanked, change, entries)
         beside = {one.entry.file: folder.companions(one, manifest=manifest) for one in wheels}
         written = _pages(wheels, yanked, files, base, target, beside)
-        state = IndexState({}, {one.entry.file: one.remembered for one in wheels}, yanked)
+        state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
         lying = () if files == STAY else wheels
-        documents = {
-            one.entry.place + suffix: content for one in lying for suffix, content in beside[one.entry.file].items()
-        }
-        contents = IndexContents(written, lying, state, documents)
+        contents = IndexContents(written, tuple(lying), state, beside)
         outcome = folder.write_folder(target, contents, before, files)
     warnings = list(pages.requirement_differences(entries))
-    variants = sorted({one.variant for one in entries if one.variant})
-    data = {"index": str(target), "wheels": [one.file for one in entries], "variants": variants}
-    changes = {name: list(getattr(outcome, name)) for name in ("written", "removed", "foreign")}
-    if json:
-        return dumps({**data, **changes, "warnings": warnings}, indent=1)
-    return "\n".join(_report(target, entries, outcome, warnings))
+    data = asdict(outcome) | {"index": str(target), "wheels": [one.file for one in entries], "older": older}
+    data |= {"variants": sorted({one.variant for one in entries if one.variant}), "warnings": warnings}
+    notes = [f"  left out, not of the newest {most}: {file}" for file in older]
+    notes += [f"warning: {warning}" for warning in warnings]
+    return CommandOutput("\n".join(_report(target, entries, outcome, notes)), data)
 
 
-def _report(
-    target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, warnings: Sequence[str]
-) -> Iterator[str]:
+def _report(target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]) -> Iterator[str]:
     """Yield what the run did, and the lines to try."""
     names, count = ", ".join(dict.fromkeys(one.name for one in entries)), len(entries)
     did = f"{len(outcome.written)} files written, {len(outcome.removed)} removed"
@@ -98,27 +97,16 @@ def _report(
     yield f"{target}: {count} wheel{'s' * (count != 1)} of {names}; {did}"
     if outcome.foreign:
         yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
-    yield from (f"warning: {warning}" for warning in warnings)
-    yield from pages.install_lines(entries[-1], target.as_uri())
+    yield from notes
+    last, index = entries[-1], f"{target.as_uri()}/"
+    url, pin = f"{index}{last.variant}/" if last.variant else index, f"{last.name}=={last.version}"
+    yield f"  pip install --extra-index-url {url} {pin}"
+    yield f"  uv pip install --index {url} {pin}"
 
 
 def _absolute(path: str) -> Path:
     """Return a path from the root on, its links as they are."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib's leaves `..` in it
-
-
-def _scan(dists: Sequence[Path], before: IndexState, replaced: Sequence[str]) -> tuple[ScannedWheel, ...]:
-    """Read the wheels, and show progress unless all are remembered."""
-    with ExitStack() as shown:
-        bars: list[ProgressBar] = []
-
-        def note(done: int, total: int, name: str) -> None:
-            if not bars:
-                bars.append(shown.enter_context(console.show_progress()).task("wheels"))
-                shown.callback(bars[0].close)
-            bars[0].update(done, total, name)
-
-        return folder.scan_wheels(dists, before.wheels, replaced, note)
 
 
 def _pages(  # noqa: PLR0917
@@ -129,10 +117,11 @@ def _pages(  # noqa: PLR0917
         for file, found in beside.items()
     }
     paths = {one.entry.file: one.path for one in wheels}
+    bases = {one.entry.file: _fill(base, one) for one in wheels}
 
     def where(entry: IndexEntry, inside: str) -> str:
         if base:
-            return f"{base}/{quote(entry.file if files == STAY else entry.place)}"
+            return f"{bases[entry.file]}/{quote(entry.file if files == STAY else entry.place)}"
         if files == STAY:
             return quote(os.path.relpath(paths[entry.file], out / inside))
         return quote(posixpath.relpath(entry.place, inside or "."))
@@ -140,9 +129,21 @@ def _pages(  # noqa: PLR0917
     return pages.compute_pages([one.entry for one in wheels], yanked, where, digests, metadata=files != STAY)
 
 
+def _fill(base: str, wheel: ScannedWheel) -> str:
+    """Return --base-url with what its placeholders stand for."""
+    version = wheel.entry.version
+    tag = wheel_file.source_tag(version, dist_files.read_manifest(wheel.path) if "{tag}" in base else {})
+    values = dict(zip(PLACEHOLDERS, (wheel.entry.name, version.public, tag), strict=True))
+    return re.sub(_PLACEHOLDER, lambda match: quote(values[match[1]]), base)
+
+
 def _base(url: str) -> str:
-    """Return the address of the files without its last slash. Raises ConfigError."""
-    parts = urls.validate_url("--base-url", url, ("https", "http", "file"), "https://wheels.example/whl")
+    """Return the address of the files, with its placeholders, without its last slash. Raises ConfigError."""
+    for word in re.findall(_PLACEHOLDER, url):
+        require_choice("placeholder of --base-url", word, PLACEHOLDERS, "unknown-placeholder")
+    parts = urls.validate_url(
+        "--base-url", re.sub(_PLACEHOLDER, "x", url), ("https", "http", "file"), "https://wheels.example/whl"
+    )
     if urls.has_login(parts):
         raise ConfigError(
             "--base-url: every page would show the password in it: leave user and password out",
@@ -151,4 +152,4 @@ def _base(url: str) -> str:
     return url.rstrip("/")
 
 
-INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), short_flags=False)
+INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), short_flags=False, json=True)

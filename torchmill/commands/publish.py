@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import report_unwritable
 from torchmill.core.paths import Layout
-from torchmill.deliver import agreement, signature
+from torchmill.core.units import format_bytes
+from torchmill.deliver import agreement, retention, signature
 from torchmill.deliver.agreement import AgreementVerdict
 from torchmill.deliver.publish import targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
@@ -34,26 +36,36 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     simple: str = "",
     sign_key: str = "",
     manifest: bool = False,
+    keep: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
     """Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any."""
-    target = targets.choose_target(to, os.environ, simple)
-    wheels = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)
-    if sign_key and not target.takes_documents:
+    target, most = targets.choose_target(to, os.environ, simple), retention.parse_keep(keep)
+    if (sign_key or most) and not target.takes_documents:
         raise ConfigError(
-            f"--sign-key: {target.name} takes wheels alone, and no signatures: publish to a folder, GitHub or a bucket",
+            f"{'--sign-key' if sign_key else '--keep'}: {target.name} takes wheels alone, no signatures, and lets none "
+            "be removed: publish to a folder, GitHub or a bucket",
             code="contradictory-options",
         )
+    chosen = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)
+    wheels, late, stale = retention.sort_out(target, chosen, most)
     sign_wheels([wheel.path for wheel in wheels], sign_key, dry_run=dry_run)
     beside = (*DOCUMENT_SUFFIXES, *SIGNATURE_SUFFIXES, *([MANIFEST_SUFFIX] if manifest else []))
     suffixes = beside if target.takes_documents else ()
     files = [file for wheel in wheels for file in upload_set.upload_files(wheel, suffixes)]
     outcomes = deliver_files(target, files, dry_run=dry_run)
-    text = "\n".join([f"to {target.name}", *(f"  {file.name}: {outcome}" for file, outcome in outcomes)])
+    if not dry_run:
+        retention.remove_files(stale)
+    older = [(wheel, "not uploaded") for wheel in late]
+    older += [(file.name, "would be removed" if dry_run else "removed") for file in stale]
+    lines = [f"to {target.name}", *(f"  {file.name}: {outcome}" for file, outcome in outcomes)]
+    if older:
+        lines += [f"not of the newest {most}:", *(f"  {file}: {outcome}" for file, outcome in older)]
     data = [
         {"name": file.name, "sha256": file.sha256, "size": file.size, "said": outcome} for file, outcome in outcomes
     ]
-    return CommandOutput(text, {"to": target.name, "files": data})
+    dropped = [{"name": file, "said": outcome} for file, outcome in older]
+    return CommandOutput("\n".join(lines), {"to": target.name, "files": data, "older": dropped})
 
 
 def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> list[Distribution]:
@@ -105,6 +117,9 @@ def deliver_files(
     if complaints := [text for file in files if (text := target.complaint(file))]:
         head = f"nothing is published to {target.name}:"
         raise DeliveryError("\n  ".join([head, *complaints]), code="target-refuses")
+    for file in (one for one in files if one.size > target.usual):
+        said = f"{file.name} has {format_bytes(file.size)}: {target.name} takes {format_bytes(target.usual)} a file"
+        sys.stderr.write(f"warning: {said}, unless it granted the project more\n")
     missing = upload_set.files_to_upload(files, target.existing(files), target.name)
     for number, file in enumerate([] if dry_run else missing):
         try:

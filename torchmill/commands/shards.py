@@ -6,14 +6,14 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core import console
-from torchmill.core.errors import ConfigError
+from torchmill.core.errors import ConfigError, require_count
 from torchmill.core.paths import Layout
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.plan import estimate
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import SharedBuild, format_estimate
 from torchmill.plan.options import WHOLE_BUILD
-from torchmill.toolchain.shards import parse_count
+from torchmill.toolchain.shards import MOST_SHARDS
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _WIDTH = 30  # columns of the longest bar
@@ -29,7 +29,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs."""
-    asked = [parse_count("--count", count)] if count else _COUNTS
+    asked = [require_count("--count", count, 1, MOST_SHARDS, "invalid-shard")] if count else _COUNTS
     machine = read_or_measure_host(host, layout.root)
     found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))
     plan = compute_plan(facts, found, machine, options)

@@ -76,15 +76,12 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
             f"no Python has wheels of all variants ({pythons}): name one of them", code="no-common-python"
         )
     text = render(decisions, direct_if_ours if direct else never_direct)
-    return _edit(Path(into), text, tool, extra) if into else text
-
-
-def _edit(file: Path, text: str, tool: str, extra: str) -> str:
-    """Put a snippet into a project's file; return what was changed, and what the snippet has to say at its top."""
+    if not into:
+        return text
     from torchmill.deliver.snippet import project_file
 
-    told = text.partition("\n\n")[0].splitlines()
-    return "\n".join([project_file.edit_project(file, text, tool, extra), *(line.removeprefix("# ") for line in told)])
+    told = (line.removeprefix("# ") for line in text.partition("\n\n")[0].splitlines())  # at the snippet's top
+    return "\n".join([project_file.edit_project(Path(into), text, tool, extra), *told])
 
 
 def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Release:

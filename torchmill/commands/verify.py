@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from torchmill.commands.command import CommandOutput, TaskCommand
@@ -39,21 +38,16 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     signers = signature.read_public_keys(key or ())
     if identity or issuer or trusted_root:
         signers = replace(signature.read_identity(identity, issuer, trusted_root), keys=signers.keys)
-    found = (signature.add_check(agreement.examine_wheel(file, named), signers) for file in files)
-    verdicts = [_with_processor(one) for one in found]
-    lines = ((one.wheel.name, *(f"  {check.text}" for check in one.checks)) for one in verdicts)
-    data = [
-        {
-            "wheel": str(one.wheel),
-            "ok": not one.problems,
-            "checks": [asdict(check) | {"ok": not check.problems} for check in one.checks],
-        }
-        for one in verdicts
-    ]
-    return CommandOutput("\n".join(chain.from_iterable(lines)), data, partial(_require_sound, verdicts))
+    verdicts = [_with_processor(signature.add_check(agreement.examine_wheel(file, named), signers)) for file in files]
+    lines = [line for one in verdicts for line in (one.wheel.name, *(f"  {check.text}" for check in one.checks))]
+    data = []
+    for one in verdicts:
+        checks = [asdict(check) | {"ok": not check.problems} for check in one.checks]
+        data.append({"wheel": str(one.wheel), "ok": not one.problems, "checks": checks})
+    return CommandOutput("\n".join(lines), data, partial(require_sound, verdicts))
 
 
-def _require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
+def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
     """Raise DeliveryError that names every problem of every wheel."""
     wrong = [one for one in verdicts if one.problems]
     if len(wrong) == 1:

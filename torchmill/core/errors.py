@@ -127,6 +127,13 @@ def require_choice(what: str, word: str, choices: Collection[str], code: str) ->
     raise ConfigError(f"unknown {what} '{word}': choose from {', '.join(choices)}{hint}", code=code)
 
 
+def require_count(option: str, text: str, least: int, most: int, code: str) -> int:
+    """Return the number that is the text of an option; raise ConfigError for one out of bounds, or none."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and least <= int(text) <= most):
+        raise ConfigError(f"{option} {text[:40]}: give a whole number from {least} to {most}", code=code)
+    return int(text)
+
+
 def parse_option(option: str, text: str, parse: Callable[[str], T], code: str) -> T:
     """Return what `parse` makes of the text of an option; raise ConfigError where it raises ValueError."""
     try:

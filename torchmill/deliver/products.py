@@ -11,7 +11,7 @@ from typing import Any
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Plan, Release
-from torchmill.core.errors import ConfigError, DeliveryError, UnknownReleaseError
+from torchmill.core.errors import ConfigError, DeliveryError, UnknownReleaseError, require_count
 from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
@@ -116,7 +116,7 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
         prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False, exit_on_error=False
     )
     meaning = "of the conda package; by default the wheel's, else 0"
-    parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", type=_parse_build_number, help=meaning)
+    parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", help=meaning)
     try:
         options, rest = parser.parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
@@ -126,13 +126,9 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
         ) from None
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
         parser.print_help()
-    return ProductOptions(options.build_number), rest
-
-
-def _parse_build_number(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_BUILD_NUMBER)):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a build number")
+    code, number = "invalid-build-number", options.build_number
+    option = f"{prog}: {BUILD_NUMBER_OPTION}"
+    return ProductOptions(None if number is None else require_count(option, number, 0, MAX_BUILD_NUMBER, code)), rest
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from torchmill.host.native import native_arch
 from torchmill.plan import link_overflow, published
 from torchmill.plan.build_plan import compute_plan, largest_compile
 from torchmill.plan.link_overflow import OverflowRisk
+from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST
 
 DAYS_PER_YEAR = 365.25
-_LARGEST = {"PyPI takes unless it grants more (100 MiB)": 100 * 2**20, "a release on GitHub takes (2 GiB)": 2 * 2**30}
+_LARGEST = {"PyPI (100 MiB, unless it grants more)": PYPI_LARGEST, "a release on GitHub (2 GiB)": GITHUB_LARGEST}
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 
 
@@ -377,7 +378,7 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
         f"memory: {_range(estimate.memory)} by all compiles together",
         f"  {_range(estimate.compile)} by each of the largest",
         f"disk: {_range(estimate.tree)} for the tree, {_range(estimate.wheel)} for the wheel",
-        *(f"  at worst a larger file than {place}" for place, most in _LARGEST.items() if estimate.wheel.high > most),
+        *(f"  at worst a larger file than {one} takes" for one, most in _LARGEST.items() if estimate.wheel.high > most),
         f"judged by {estimate.confidence}: {estimate.basis}",
     ]
     if estimate.memory.high > memory:

@@ -15,6 +15,7 @@ from torchmill.config.model import Arch, Capability, Facts, Gpu, Host, OfferedWh
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
 UNRECORDED = "not recorded"
+PYPI_LARGEST, GITHUB_LARGEST = 100 * 2**20, 2 * 2**30 - 1  # bytes of a file; PyPI may grant a project more
 _TAGS = {"linux": ("manylinux", "linux_"), "macos": ("macosx_",), "windows": ("win_",)}
 _OLDEST_GLIBC = "2.17"  # of those that any official wheel runs with, whatever its tag says
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.core import files
-from torchmill.core.errors import ConfigError
 from torchmill.core.files import load_object, read_table_beside
 from torchmill.core.paths import CHECKOUT
 
@@ -66,13 +65,6 @@ def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
     if not 1 <= shard.number <= shard.count <= MOST_SHARDS:
         raise ValueError(f"there is no share {shard}: the first is 1/{max(1, shard.count)}")
     return shard
-
-
-def parse_count(option: str, text: str, least: int = 1, most: int = MOST_SHARDS) -> int:
-    """Return the number of shares that an option names. Raises ConfigError for one that is out of bounds, or none."""
-    if not (text.isdecimal() and least <= int(text) <= most):
-        raise ConfigError(f"{option} {text}: give a number from {least} to {most}", code="invalid-shard")
-    return int(text)
 
 
 def _engine_shard(count: int, environ: Mapping[str, str]) -> Shard:

@@ -97,6 +97,11 @@ def read_metadata(wheel: Path) -> bytes:
         return archive.read(f"{_dist_info(wheel, archive)}/METADATA")
 
 
+def source_tag(version: Version, manifest: Mapping[str, Any]) -> str:
+    """Return the tag of the source that a wheel was built of; without a manifest the usual one, "v1.13.1"."""
+    return str(manifest.get("tag") or f"v{version.public}")
+
+
 def read_wheels(dist: Path) -> tuple[Distribution, ...]:
     """Return the wheels in a folder, by name, version and file name; none where there is no folder.
 

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import struct
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,6 @@ from torchmill.deliver.products import Product, VerifiedWheel
 from torchmill.host import limits
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import bundling, elf, elf_edit, wheel_writer
-from torchmill.wheel.pack.elf import DYNAMIC, RPATH, RUNPATH, open_elf
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.staging import StagedWheel, unpack_wheel
 from torchmill.wheel.wheel_file import Distribution
@@ -318,9 +316,6 @@ def _about(headers: Message, license_: str | None, repository: str, wheel: Distr
     return found | {"extra": {"torchmill": origin}}
 
 
-ENTRY = "qQ"  # of the dynamic section of 64-bit files: tag and value
-
-
 def apply_run_paths(staged: StagedWheel, lib: Path) -> tuple[str, ...]:
     """Give every library and program of an unpacked wheel its run path; return which, from site-packages.
 
@@ -332,25 +327,9 @@ def apply_run_paths(staged: StagedWheel, lib: Path) -> tuple[str, ...]:
     for path, facts in elf.dynamic_files(staged.root).items():
         if facts.needed:
             own = elf_edit.run_path(path, facts.rpath, True, staged.root, libraries)
-            mode = path.stat().st_mode
-            path.chmod(mode | 0o200)
-            elf_edit.edit_file(ElfEdit(rpath=(*own, elf_edit.relative_to_origin(path, lib))), path)
-            force_rpath(path)
-            path.chmod(mode)
+            elf_edit.edit_file(ElfEdit(rpath=(*own, elf_edit.relative_to_origin(path, lib)), forced=True), path)
             edited.append(path.relative_to(staged.root).as_posix())
     return tuple(edited)
-
-
-def force_rpath(path: Path) -> None:
-    """Change the tag of a 64-bit file's run path, to one that LD_LIBRARY_PATH does not come before."""
-    with open_elf(path) as image:
-        table, order = image.first_segment(DYNAMIC), image.byte_order
-        tags = [tag for tag, _ in image.dynamic]
-    if table is None or RUNPATH not in tags:
-        return
-    with path.open("r+b") as file:
-        file.seek(table.offset + tags.index(RUNPATH) * struct.calcsize(order + ENTRY))
-        file.write(struct.pack(f"{order}q", RPATH))
 
 
 GROUPS = ("console_scripts", "gui_scripts")

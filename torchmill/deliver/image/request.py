@@ -1,17 +1,17 @@
 """What image is wanted: what a user said, checked against the facts."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchmill.config.arch_list import capability_key, find_gpus
 from torchmill.config.matrix import CPU, ReleaseTerms, python_key
 from torchmill.config.model import Facts, Release
+from torchmill.core import urls
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
 
 KINDS = ("builder", "runtime", "devcontainer")
 PURPOSES = ("distribution", "development", "debian")
-URL = re.compile(r"https?://[^\s'\"]+")
+INDEX = "https://wheels.example/whl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,12 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     if wrong:
         raise ConfigError(f"invoke image: {wrong}", code="option-not-for-kind")
     purpose = require_choice("--purpose", said.purpose or "development", PURPOSES, "unknown-choice")
-    _refuse_index(said.index)
+    if said.index and urls.has_login(urls.validate_url("--index", said.index, ("https", "http"), INDEX)):
+        raise ConfigError(
+            "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
+            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out",
+            code="password-in-command",
+        )
     arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
     if arch not in release.arches:
         raise ImpossibleBuildError(
@@ -100,20 +105,6 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         said.index,
         ";".join(sorted(capabilities, key=capability_key)),
     )
-
-
-def _refuse_index(index: str) -> None:
-    """Raise ConfigError for an index that no container can, or should, be given."""
-    if index and not URL.fullmatch(index):
-        raise ConfigError(
-            f"invoke image: --index {index!r}: a container reaches http:// and https:// only", code="invalid-url"
-        )
-    if "@" in index.partition("://")[2].partition("/")[0]:
-        raise ConfigError(
-            "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
-            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out",
-            code="password-in-command",
-        )
 
 
 def _arch(facts: Facts, arch: str, *, explicit: bool) -> str:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from torchmill.core import files, locks, stat_cache
+from torchmill.core import console, files, locks, stat_cache
 from torchmill.core.errors import DeliveryError, HostError
 from torchmill.core.units import name_few
 from torchmill.deliver.index import pages
@@ -110,9 +110,6 @@ def _refuse(out: Path, why: str) -> IndexState:
     ) from None
 
 
-Note = Callable[[int, int, str], None]  # how many are read, of how many, and which is being read
-
-
 @dataclass(frozen=True, slots=True)
 class ScannedWheel:
     """A wheel of dist/ and its entry in the index."""
@@ -129,9 +126,9 @@ class ScannedWheel:
 
 
 def scan_wheels(
-    dists: Sequence[Path], known: Mapping[str, RememberedWheel], replace: Collection[str], note: Note
+    dists: Sequence[Path], known: Mapping[str, RememberedWheel], replace: Collection[str]
 ) -> tuple[ScannedWheel, ...]:
-    """Return the wheels of some folders, by name, version and file.
+    """Return the wheels of some folders, by name, version and file; show progress unless all are known.
 
     `known` is what the index remembers by file names, `replace` names versions whose wheels may have changed.
     Raises DeliveryError for whatever is wrong with any of them, all in one message.
@@ -139,18 +136,25 @@ def scan_wheels(
     paths = [path for dist in dists for path in wheel_file.list_wheels(dist)]
     looks = {path: stat_wheel(path) for path in paths}
     fresh = [path for path in paths if path.name not in known or known[path.name].look != looks[path]]
-    read: dict[Path, IndexEntry] = {}
-    problems: list[str] = []
-    for number, path in enumerate(fresh):
-        note(number, len(fresh), path.name)
-        try:
-            read[path] = _read(path, known.get(path.name), replace)
-        except DeliveryError as error:
-            problems.append(str(error))
-    if problems:
-        raise DeliveryError("\n  ".join(["these wheels are not indexed:", *problems]), code="wheels-rejected")
+    read = _read_all(fresh, known, replace) if fresh else {}
     all_ = [ScannedWheel(path, looks[path], read[path] if path in read else known[path.name].entry) for path in paths]
     return _single(all_)
+
+
+def _read_all(
+    paths: Sequence[Path], known: Mapping[str, RememberedWheel], replace: Collection[str]
+) -> dict[Path, IndexEntry]:
+    read, problems = {}, []
+    with console.show_progress() as progress, contextlib.closing(progress.task("wheels")) as bar:
+        for number, path in enumerate(paths):
+            bar.update(number, len(paths), path.name)
+            try:
+                read[path] = _read(path, known.get(path.name), replace)
+            except DeliveryError as error:
+                problems.append(str(error))
+    if problems:
+        raise DeliveryError("\n  ".join(["these wheels are not indexed:", *problems]), code="wheels-rejected")
+    return read
 
 
 def stat_wheel(path: Path) -> str:
@@ -223,7 +227,13 @@ class IndexContents:
     pages: Mapping[str, str]  # in the order in which they may be written
     wheels: tuple[ScannedWheel, ...]  # those that lie in it
     state: IndexState  # but for what is written
-    documents: Mapping[str, bytes] = field(default_factory=dict)  # that lie beside the wheels, by their places
+    beside: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # documents by wheel's file and suffix
+
+    @property
+    def documents(self) -> dict[str, bytes]:
+        """Return the documents that lie beside the wheels, by their places."""
+        texts = ((one.entry.place, self.beside.get(one.entry.file, {})) for one in self.wheels)
+        return {place + end: text for place, found in texts for end, text in found.items()}
 
     @property
     def digests(self) -> dict[str, str]:

@@ -91,12 +91,6 @@ def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:
     return IndexEntry(file, name, version, everywhere=version.local is None and all_variants, **fields)
 
 
-def install_lines(entry: IndexEntry, index: str) -> tuple[str, str]:
-    """Return how pip and uv install a wheel from the index at an address."""
-    url, pin = f"{index}/{entry.variant}/" if entry.variant else f"{index}/", f"{entry.name}=={entry.version}"
-    return f"  pip install --extra-index-url {url} {pin}", f"  uv pip install --index {url} {pin}"
-
-
 def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
     """Yield a sentence for each version whose wheels differ in what they require."""
     versions: dict[tuple[str, str], list[IndexEntry]] = defaultdict(list)

@@ -4,13 +4,12 @@ import base64
 import mimetypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 from torchmill.core.errors import DeliveryError, HostError, NetworkError
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
+from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 
-# bytes of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
-LARGEST = 5 * 2**30
 _ABSENT = {"404", "NoSuchKey", "NotFound", "NoSuchBucket"}
 _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 
@@ -21,6 +20,8 @@ class BucketTarget(PublishTarget):
 
     bucket: str
     prefix: str  # "" or "wheels/"
+    # of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
+    largest: ClassVar[int] = 5 * 2**30
     client: Any  # of boto3, which finds its credentials and AWS_ENDPOINT_URL by itself
 
     @classmethod
@@ -43,28 +44,29 @@ class BucketTarget(PublishTarget):
         """Return its address."""
         return f"s3://{self.bucket}/{self.prefix}"
 
-    def complaint(self, file: UploadFile) -> str | None:
-        """Return why a file is too large."""
-        if file.size <= LARGEST:
-            return None
-        return f"{file.name} has {file.size} bytes; S3 takes {LARGEST} at a time"
-
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has: S3 keeps it since it was uploaded, else it is read."""
         self._call("head_bucket")
-        found = {}
-        for file in files:
-            answer = self._call("head_object", Key=self.prefix + file.name, ChecksumMode="ENABLED", absent={})
-            if answer:
-                found[file.name] = self._digest(file, answer)
-        return found
+        digests = {file.name: self._digest(self.prefix + file.name) for file in files}
+        return {name: digest for name, digest in digests.items() if digest}
 
-    def _digest(self, file: UploadFile, answer: Mapping[str, Any]) -> str:
+    def _digest(self, key: str) -> str:
+        """Return the sha256 of an object; "" where there is none."""
+        answer = self._call("head_object", Key=key, ChecksumMode="ENABLED", absent={})
         kept = answer.get("ChecksumSHA256", "")
         if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
             return base64.b64decode(kept).hex()
-        body = self._call("get_object", Key=self.prefix + file.name)["Body"]
-        return digest_parts(body.iter_chunks(1 << 20))[0]
+        return digest_parts(self._body(key).iter_chunks(1 << 20))[0] if answer else ""
+
+    def _body(self, key: str) -> Any:
+        return self._call("get_object", Key=key)["Body"]
+
+    def stored(self) -> Iterator[StoredFile]:
+        """Yield the files that it has, without those of deeper prefixes."""
+        for key in self.list_keys():
+            if "/" not in (name := key.removeprefix(self.prefix)):
+                remove = partial(self._call, "delete_object", Key=key)
+                yield StoredFile(name, partial(self._digest, key), partial(self._body, key), remove)
 
     def list_keys(self) -> Iterator[str]:
         """Yield the keys of all objects below the prefix."""
@@ -125,6 +127,6 @@ class BucketTarget(PublishTarget):
         message = response.get("Error", {}).get("Message") or code
         return DeliveryError(
             f"{self.name} refuses {key or 'these keys'} ({message}): they need s3:ListBucket, "
-            "s3:GetObject and s3:PutObject",
+            "s3:GetObject, s3:PutObject and, for --keep, s3:DeleteObject",
             code="upload-refused",
         )

@@ -3,16 +3,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
 import requests
+from packaging.utils import canonicalize_name
 
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
 from torchmill.core.urls import redact_url
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
+from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 from torchmill.fetch.download import http_session
+from torchmill.plan.published import GITHUB_LARGEST
+from torchmill.wheel import wheel_file
 
 API_TIMEOUT_SECONDS = 60  # seconds without an answer
 _VERSION = "2022-11-28"
@@ -129,7 +133,6 @@ def _parse_response(response: requests.Response, what: str) -> Any:
 
 
 PUBLIC = "https://api.github.com"
-LARGEST = 2 * 2**30  # bytes; an asset must have fewer
 MOST = 1000  # assets of a release
 BODY = "Wheels built from source by torchmill."  # by it a draft that was left is known as ours
 
@@ -142,6 +145,7 @@ class GithubReleases(PublishTarget):
 
     repository: str  # "OWNER/NAME"
     tag: str | None  # None: each wheel's own
+    largest: ClassVar[int] = GITHUB_LARGEST
     api: GithubApi
     found: dict[str, Release | None] = field(default_factory=dict)  # by tag
     broken: dict[str, int] = field(default_factory=dict)  # asset of which only a part came -> its id
@@ -161,12 +165,6 @@ class GithubReleases(PublishTarget):
     def name(self) -> str:
         """Return how messages call it."""
         return f"github:{self.repository}" + (f"@{self.tag}" if self.tag else "")
-
-    def complaint(self, file: UploadFile) -> str | None:
-        """Return why a file is too large."""
-        if file.size < LARGEST:
-            return None
-        return f"{file.name} has {file.size} bytes; GitHub takes less than {LARGEST} a file"
 
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that their releases have; a part of a file counts as none."""
@@ -206,8 +204,7 @@ class GithubReleases(PublishTarget):
     def _tag(self, file: UploadFile) -> str:
         if self.tag:
             return self.tag
-        wheel = file.wheel
-        return f"{wheel.name}-{wheel.manifest.get('tag') or f'v{wheel.version.public}'}"
+        return f"{file.wheel.name}-{wheel_file.source_tag(file.wheel.version, file.wheel.manifest)}"
 
     def _release(self, tag: str) -> Release | None:
         """Return the release of a tag; drafts are found in the list of all alone."""
@@ -216,8 +213,21 @@ class GithubReleases(PublishTarget):
         if response.status_code != requests.codes.not_found:
             found: Release = _parse_response(response, path)
             return found
-        every = self.api.pages(f"/repos/{self.repository}/releases", f"{self.name} is not there for this token")
-        return next((one for one in every if one["draft"] and one["tag_name"] == tag), None)
+        return next((one for one in self._releases() if one["draft"] and one["tag_name"] == tag), None)
+
+    def _releases(self) -> Iterator[Release]:
+        return self.api.pages(f"/repos/{self.repository}/releases", f"{self.name} is not there for this token")
+
+    def stored(self) -> Iterator[StoredFile]:
+        """Yield the files of the release that is named, or of each package's own ones."""
+        for release in self._releases():
+            tag = release["tag_name"]
+            for asset in self._assets(release["id"]) if self.tag in {None, tag} else ():
+                own = tag.startswith(f"{canonicalize_name(asset['name'].partition('-')[0])}-")
+                if asset.get("state") == "uploaded" and (self.tag or own):
+                    address = f"/repos/{self.repository}/releases/assets/{asset['id']}"
+                    read, remove = partial(self.api.content, address), partial(self.api.call, "DELETE", address)
+                    yield StoredFile(asset["name"], partial(self._digest, asset), read, remove)
 
     def _assets(self, release: int) -> list[Mapping[str, Any]]:
         path = f"/repos/{self.repository}/releases/{release}/assets"

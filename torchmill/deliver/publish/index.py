@@ -24,6 +24,7 @@ from torchmill.core.silence import LOWEST_RATE, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session, read_chunks
+from torchmill.plan.published import PYPI_LARGEST
 
 PUBLIC = {  # where the public indexes are read (https://packaging.python.org/guides/using-testpypi)
     "upload.pypi.org": "https://pypi.org/simple",
@@ -47,6 +48,7 @@ class IndexTarget(PublishTarget):
     section: str  # of ~/.pypirc; "" where the address is all there is
     login: tuple[str, str] | None  # of who reads it
     environ: Mapping[str, str]
+    usual: int  # bytes of a file
     halves: dict[str, int] = field(default_factory=dict)  # file of which it has the beginning alone -> bytes
     takes_documents: ClassVar[bool] = False
 
@@ -61,7 +63,8 @@ class IndexTarget(PublishTarget):
             environ.get(name) or known for name, known in zip(("TWINE_USERNAME", "TWINE_PASSWORD"), said, strict=True)
         )
         same = _server(read) == _server(upload)
-        return cls(upload, read, section, (user, password) if user and password and same else None, environ)
+        login = (user, password) if user and password and same else None
+        return cls(upload, read, section, login, environ, PYPI_LARGEST if host in PUBLIC else sys.maxsize)
 
     @property
     def name(self) -> str:

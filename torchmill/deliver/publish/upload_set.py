@@ -2,10 +2,12 @@
 
 import hashlib
 import shutil
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
@@ -35,10 +37,22 @@ class UploadFile:
         return self.path.name
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that a place has."""
+
+    name: str
+    digest: Callable[[], str]  # its sha256
+    read: Callable[[], Iterable[bytes]]  # its parts
+    remove: Callable[[], object]
+
+
 class PublishTarget(ABC):
     """Somewhere that files can be brought to."""
 
     takes_documents: ClassVar[bool] = True  # files that are no wheels
+    largest: ClassVar[int] = sys.maxsize  # bytes of a file
+    usual: int = sys.maxsize  # of one that it takes from everybody
     # files of which `existing` found but the beginning -> how many bytes it keeps
     halves: Mapping[str, int] = MappingProxyType({})
 
@@ -47,9 +61,11 @@ class PublishTarget(ABC):
     def name(self) -> str:
         """Return how messages call it; never with a password."""
 
-    def complaint(self, file: UploadFile) -> str | None:  # noqa: ARG002 - for others
+    def complaint(self, file: UploadFile) -> str | None:
         """Return why it would not take a file, whatever it has; None where it would."""
-        return None
+        if file.size <= self.largest:
+            return None
+        return f"{file.name} has {file.size} bytes; {self.name} takes at most {self.largest} a file"
 
     @abstractmethod
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
@@ -64,6 +80,10 @@ class PublishTarget(ABC):
 
         Raises DeliveryError where it has one by now, or refuses it; NetworkError or HostError.
         """
+
+    def stored(self) -> Iterable[StoredFile]:
+        """Return all files that it has; nothing where it lets none be removed. Raises as `existing` does."""
+        return ()
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to do
         """Show what was brought, where that is kept back until all of it is there."""
@@ -184,3 +204,10 @@ class FolderTarget(PublishTarget):
                         f"{target} has appeared in the meantime: run the command again", code="file-appeared"
                     ) from None
                 fresh.rename(target)
+
+    def stored(self) -> Iterator[StoredFile]:
+        """Yield the files that lie in it."""
+        for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
+            if path.is_file() and not path.is_symlink():
+                read, remove = partial(map, Path.read_bytes, [path]), partial(path.unlink, missing_ok=True)
+                yield StoredFile(path.name, partial(hash_file, path), read, remove)

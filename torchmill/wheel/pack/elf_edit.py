@@ -42,6 +42,7 @@ class ElfEdit:
     dropped: tuple[str, ...] = ()  # needed names
     soname: str | None = None
     rpath: tuple[str, ...] | None = None  # None: unchanged
+    forced: bool = False  # LD_LIBRARY_PATH does not come before the run path
 
 
 @dataclass
@@ -153,7 +154,7 @@ def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Ite
     if edit.soname is not None:
         yield elf.SONAME, names.add(edit.soname)
     if edit.rpath:
-        yield elf.RUNPATH, names.add(":".join(edit.rpath))
+        yield elf.RPATH if edit.forced else elf.RUNPATH, names.add(":".join(edit.rpath))
 
 
 def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
@@ -234,6 +235,7 @@ def run_patchelf(edit: ElfEdit, path: Path) -> None:
         words += ["--set-soname", edit.soname]
     if edit.rpath is not None:
         words += ["--set-rpath", ":".join(edit.rpath)] if edit.rpath else ["--remove-rpath"]
+        words += ["--force-rpath"] if edit.forced else []
     capture([find_patchelf(), *words, str(path)])
 
 

@@ -1,0 +1,213 @@
+"""`--keep N`: which releases are old, and what goes of them from a folder, a bucket and releases on GitHub."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pytest
+
+from tests.support import paper_wheels, told_wheels
+from tests.support import publishing_servers as servers
+from tests.support.refusals import refused
+from torchmill.commands.command import CommandOutput
+from torchmill.commands.publish import publish_wheels
+from torchmill.config.model import Facts
+from torchmill.core.errors import DeliveryError
+from torchmill.core.paths import Layout
+from torchmill.deliver import retention
+from torchmill.deliver.publish.upload_set import StoredFile
+from torchmill.wheel import dist_files
+
+OLD, MIDDLE, NEW = (f"tinytorch-{version}+cpu-py3-none-any.whl" for version in ("1.9.0", "1.12.0", "1.13.1"))
+CUDA = "tinytorch-1.9.0+cu117-py3-none-any.whl"
+BESIDE = ("", *dist_files.DOCUMENT_SUFFIXES, dist_files.MANIFEST_SUFFIX)
+
+
+def named(version: str, python: str = "cp310-cp310", platform: str = "manylinux_2_17_x86_64") -> str:
+    return f"torch-{version}-{python}-{platform}.whl"
+
+
+def test_each_package_variant_python_and_platform_has_its_own_newest() -> None:
+    kept = [
+        named("1.13.1+cpu"),
+        named("1.13.1+cpu", platform="manylinux2014_x86_64.manylinux_2_17_x86_64"),
+        named("1.12.0+cu118"),
+        named("1.12.0+cpu", "cp37-cp37m"),
+        named("1.12.0+cpu", platform="manylinux_2_17_aarch64"),
+        named("1.12.0", platform="macosx_11_0_arm64"),
+        "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
+    ]
+    old = [named("1.9.0+cpu", platform="linux_x86_64"), named("1.12.0+cpu", platform="manylinux_2_28_x86_64")]
+    assert retention.older_wheels([*old, *kept], 1) == sorted(old)
+    assert retention.older_wheels([*old, *kept], 2) == old[:1]
+    assert retention.older_wheels([*old, *kept], 0) == []
+
+
+def test_versions_say_what_is_newer_and_yanked_ones_do_not_count() -> None:
+    versions = [named(f"{version}+cpu") for version in ("2.0.0rc1", "2.0.0", "1.10.0", "1.9.0")]
+    assert retention.older_wheels(versions, 2) == sorted([versions[2], versions[3]])
+    assert retention.older_wheels(versions, 1, versions[:1]) == sorted([versions[0], versions[2], versions[3]])
+    assert retention.older_wheels(versions, 2, versions[1:2]) == [versions[3]], "a yanked one between kept ones stays"
+    assert retention.older_wheels(versions, 1, versions) == [], "where all are yanked, none is a release"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "two", "²", "1e3", " 2", "9" * 5000])
+def test_a_number_is_whole_and_at_least_one(text: str) -> None:
+    with refused("invalid-keep"):
+        retention.parse_keep(text)
+
+
+@dataclass
+class Place:
+    """Somewhere to publish to."""
+
+    to: str
+    names: Callable[[], set[str]]
+    add: Callable[[str, bytes], object]
+
+
+def _folder(folder: Path, _: pytest.MonkeyPatch) -> Iterator[Place]:
+    folder.mkdir()
+    yield Place(
+        str(folder),
+        lambda: {path.name for path in folder.iterdir()},
+        lambda name, content: (folder / name).write_bytes(content),
+    )
+
+
+def _bucket(_: Path, patch: pytest.MonkeyPatch) -> Iterator[Place]:
+    with servers.s3("kept") as environ:
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="kept")
+        deeper = f"whl/cpu/{OLD}.intoto.json"
+        client.put_object(Bucket="kept", Key=deeper, Body=b"of another place")
+
+        def names() -> set[str]:
+            keys = {one["Key"] for one in client.list_objects_v2(Bucket="kept")["Contents"]}
+            return {key.removeprefix("whl/") for key in keys - {deeper}}
+
+        yield Place(
+            "s3://kept/whl",
+            names,
+            lambda name, content: client.put_object(Bucket="kept", Key=f"whl/{name}", Body=content),
+        )
+        assert client.get_object(Bucket="kept", Key=deeper)["Body"].read() == b"of another place"
+
+
+def _github(_: Path, patch: pytest.MonkeyPatch) -> Iterator[Place]:
+    with servers.github() as hub:
+        patch.setenv("GH_TOKEN", servers.TOKEN)
+        patch.setenv("GITHUB_API_URL", hub.url)
+        mine = hub.release("nightly")  # not one of those that are made for each package and release
+        hub.add(mine, OLD, b"mine")
+        yield Place(
+            f"github:{hub.repository}",
+            lambda: {asset["name"] for release in hub.releases[1:] for asset in release["assets"]},
+            lambda name, content: hub.add(hub.releases[-1], name, content),
+        )
+        assert hub.names("nightly") == [OLD]
+
+
+@pytest.fixture(params=[_folder, _bucket, _github], ids=["folder", "bucket", "github"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    yield from request.param(tmp_path / "there", monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    dist = tmp_path_factory.mktemp("built")
+    for version in ("1.9.0+cpu", "1.9.0+cu117", "1.12.0+cpu", "1.13.1+cpu"):
+        told_wheels.built(dist, version, release=f"v{version.partition('+')[0]}")
+    return dist
+
+
+@pytest.fixture
+def publish(known: Facts, built: Path, tmp_path: Path) -> Callable[..., CommandOutput]:
+    """Return what publishes some of the wheels."""
+
+    def run(to: str, *wheels: str, **options: bool | str) -> CommandOutput:
+        home = tmp_path / "home"
+        shutil.rmtree(home, ignore_errors=True)
+        for name in wheels:
+            (home / "dist").mkdir(parents=True, exist_ok=True)
+            for end in BESIDE:
+                shutil.copy2(built / f"{name}{end}", home / "dist")
+        return publish_wheels(known, Layout(home, home / "cache"), to, manifest=True, **options)  # type: ignore[arg-type]
+
+    return run
+
+
+def files_of(*wheels: str) -> set[str]:
+    return {f"{wheel}{end}" for wheel in wheels for end in BESIDE}
+
+
+def older(said: CommandOutput) -> dict[str, str]:
+    assert all(f"  {one['name']}: {one['said']}" in said.text for one in said.data["older"])
+    return {one["name"]: one["said"] for one in said.data["older"]}
+
+
+def test_old_releases_go_with_all_that_lies_beside_them(
+    place: Place, publish: Callable[..., CommandOutput], tmp_path: Path
+) -> None:
+    publish(place.to, OLD, CUDA, MIDDLE)
+    foreign = paper_wheels.made(tmp_path / "foreign", version="1.0+cpu")
+    unproved = "tinytorch-1.1.0+cpu-py3-none-any.whl"  # its statement is of another wheel
+    others = {
+        foreign.name: foreign.read_bytes(),
+        f"{foreign.name}.cdx.json": b"{}",
+        unproved: b"another",
+        f"{unproved}.intoto.json": (tmp_path / "home/dist" / f"{OLD}.intoto.json").read_bytes(),
+        "notes.txt": b"mine",
+    }
+    for name, content in others.items():
+        place.add(name, content)
+    before = files_of(OLD, CUDA, MIDDLE) | others.keys()
+    assert place.names() == before
+    said = publish(place.to, NEW, keep="2", dry_run=True)
+    assert older(said) == dict.fromkeys(files_of(OLD), "would be removed")
+    assert place.names() == before
+    said = publish(place.to, NEW, keep="2")
+    assert older(said) == dict.fromkeys(files_of(OLD), "removed")
+    assert place.names() == files_of(CUDA, MIDDLE, NEW) | others.keys()
+    assert older(publish(place.to, NEW, keep="2")) == {}
+    assert older(publish(place.to, OLD, MIDDLE, keep="1")) == dict.fromkeys(files_of(MIDDLE), "removed") | {
+        OLD: "not uploaded"
+    }
+    assert place.names() == files_of(CUDA, NEW) | others.keys()
+
+
+def test_a_removal_that_was_interrupted_is_gone_on_with(publish: Callable[..., CommandOutput], tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    publish(str(there), OLD, NEW)
+    for end in ("", dist_files.MANIFEST_SUFFIX):
+        (there / f"{OLD}{end}").unlink()
+    publish(str(there), NEW, keep="1")
+    assert {path.name for path in there.iterdir()} == files_of(NEW)
+
+
+def test_nothing_is_removed_where_the_upload_is_refused(publish: Callable[..., CommandOutput], tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    publish(str(there), OLD)
+    (there / NEW).write_bytes(b"another")
+    with refused("file-exists"):
+        publish(str(there), NEW, keep="1")
+    assert {path.name for path in there.iterdir()} == files_of(OLD) | {NEW}
+
+
+def test_a_removal_that_is_refused_names_what_is_gone() -> None:
+    def refuse() -> None:
+        raise DeliveryError("it is closed", code="upload-refused")
+
+    files = [StoredFile(name, str, list, remove) for name, remove in (("a.whl", str), ("a.whl.json", refuse))]
+    with refused("upload-refused") as error:
+        retention.remove_files(files)
+    assert str(error.value) == "it is closed (all is uploaded; removed is a.whl)"
+
+
+def test_an_index_lets_nothing_be_removed(publish: Callable[..., CommandOutput]) -> None:
+    with refused("contradictory-options"):
+        publish("https://index.example", keep="1")
