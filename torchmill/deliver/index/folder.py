@@ -141,7 +141,7 @@ def scan_wheels(
     fresh = [path for path in paths if path.name not in known or known[path.name].look != looks[path]]
     read: dict[Path, IndexEntry] = {}
     problems: list[str] = []
-    for number, path in enumerate(fresh):
+    for number, path in enumerate(fresh, 1):
         note(number, len(fresh), path.name)
         try:
             read[path] = _read(path, known.get(path.name), replace)
