@@ -1,9 +1,10 @@
-"""Sessions: one for each wheel of the matrix, "wheel-3.10-cpu", and the project's own lint, tests and demo.
+"""Sessions: one for each wheel of the matrix, "wheel-3.10-cpu"; lint, tests, demo.
 
-Those of torch and of what else is fetched of the selected release (`invoke fetch --tag v1.13.1`) are listed, or of the
-newest torch while none is selected. All others run as well, and a tag lists them: `-t vision`. Of each wheel there
-are more than are listed: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu. `invoke matrix` prints a
-grid.
+Of the selected release (`invoke fetch --tag v1.13.1`), those of torch and of
+what else is fetched are listed; while none is selected, of the newest torch.
+All others run as well, and a tag lists them: `-t vision`. More can be made of
+each wheel: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu.
+`invoke matrix` prints a grid.
 """
 
 import sys
@@ -54,11 +55,13 @@ IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch
 HELP = """\
 nox -s demo                     the main job on a small sample, in a minute
 invoke build wheel-3.10-cpu --tag v1.13.1
-                                all of the next three, in this order; asks before it does anything
-invoke fetch --tag v1.13.1      fetch a release and select it ({selected})
-invoke doctor wheel-3.10-cpu    what this machine lacks for a wheel; --fix brings it
+                                all of the next three; asks before it begins
+invoke fetch --tag v1.13.1      fetch a release and select it
+                                ({selected})
+invoke doctor wheel-3.10-cpu    what this machine lacks; --fix brings it
 nox -s wheel-3.10-cpu           build that wheel
-nox -l                          all wheels that can be built here; invoke --list: all tasks\
+nox -l                          all wheels that can be built here
+invoke --list                   all tasks\
 """
 nox.options.error_on_missing_interpreters = True
 sys.excepthook = show_uncaught
@@ -313,7 +316,7 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(python=False, default=False)
 def gpu(session: nox.Session) -> None:
-    """Try the newest wheels with CUDA, or those that are named after --, on the GPU of this machine."""
+    """Try wheels on the GPU here: the newest with CUDA, or those after --."""
     from torchmill.commands.gpu import try_wheels
     from torchmill.config import facts_reader
 

@@ -17,7 +17,6 @@ from functools import wraps
 from itertools import takewhile
 from json import dumps
 from pathlib import Path
-from textwrap import TextWrapper
 from typing import Any
 
 from invoke import Collection, Context, Exit, Task
@@ -25,6 +24,7 @@ from invoke.parser.context import to_flag
 
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.core import reaper
+from torchmill.core.console import fit_screen, fold_text
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import exit_with_error, print_now, show_uncaught
 from torchmill.core.paths import Layout
@@ -173,16 +173,21 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
 def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
     options = {each: _session_options().HELP[each] for each in command.session_options}
     body, told = _body(name, command, names), read_help()
-    body.__doc__ = "\n  ".join([f"{COMMANDS[name][1]}\n\nFor example:", *told["examples"][name]])
+    line = fold_text(COMMANDS[name][1], shutil.get_terminal_size().columns - 2)  # by which invoke indents it
+    body.__doc__ = "\n  ".join([f"{line}\n\nFor example:", *told["examples"][name]])
     shared = {each: text for each, text in told["shared"].items() if each in inspect.signature(body).parameters}
     return HelpfulTask(
-        exit_with_error(body, lambda message, code: Exit(message, code=code)),
+        exit_with_error(body, _ended),
         name=name,
         help={**shared, **told.get(name, {}), **command.help, **options},
         iterable=[each for each in (*command.repeated, *({"set_", "patch"} & options.keys())) if each not in names],
         positional=list(names),
         auto_shortflags=command.short_flags,
     )
+
+
+def _ended(message: str, code: int) -> Exit:
+    return Exit(fit_screen(message, sys.stderr), code=code)
 
 
 def _listed(name: str, line: str) -> Task[Any]:
@@ -194,15 +199,10 @@ def _listed(name: str, line: str) -> Task[Any]:
 
 
 def on_terminal(text: str) -> str:
-    """Return a text as a terminal shows it best: sentences folded at spaces, commands whole, verdicts in colour."""
+    """Return a text as a terminal shows it best: folded, verdicts in colour."""
     if not sys.stdout.isatty():
         return text
-    columns, lines = shutil.get_terminal_size().columns, []
-    fold = TextWrapper(columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).fill
-    for line in text.splitlines():
-        whole = re.sub("`[^`]+`", lambda one: one[0].replace(" ", "\0"), line)
-        lines.append(line if len(line) <= columns or line[:1] == " " else fold(whole).replace("\0", " "))
-    text = "\n".join(lines)
+    text = fit_screen(text)
     if "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb":
         return text
     return re.sub(
@@ -230,8 +230,9 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
         elif REST:
             raise ConfigError(f"invoke {task} takes its options without `--`: leave that out", code="words-after-dash")
         as_json = command.json and kwargs.pop("json")
+        folded = command.folded and not (kwargs.get("json") or kwargs.get("sh"))  # which return a file's text
         result: Any = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
-        print_now(dumps(result.data, indent=1) if as_json else on_terminal(str(result)))
+        print_now(dumps(result.data, indent=1) if as_json else on_terminal(str(result)) if folded else result)
         getattr(result, "require", lambda: None)()
         if code := getattr(result, "exit_code", 0):
             raise Exit(code=code)
@@ -293,7 +294,7 @@ REST = sys.argv[len(own) + 1 :]
 if "--complete" in sys.argv:
     complete_cells(sys.argv[sys.argv.index("--complete") + 1 :])
 deps: Task[Any] = Task(
-    exit_with_error(install_dependencies, lambda message, code: Exit(message, code=code)),
+    exit_with_error(install_dependencies, _ended),
     name="deps",
     help={
         "tag": "the release; default: the selected one",

@@ -96,3 +96,28 @@ def test_a_file_is_as_good_as_stderr() -> None:
     with console.show_progress(file) as bars:
         bars.task("torch").close()
     assert file.getvalue() == "torch\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "folded"),
+    [
+        ("glibc: it is as new as that", ["glibc: it is as new", "  as that"]),
+        ("    build it where glibc is old", ["    build it where", "      glibc is old"]),
+        ("  GPUs    K80, K40, GTX 960, P100", ["  GPUs    K80, K40,", "          GTX 960,", "          P100"]),
+        ("see `nox -s wheel-3.10-cpu` for it", ["see", "  `nox -s wheel-3.10-cpu`", "  for it"]),
+        ("    `nox -s wheel-3.10-cpu -- --jobs 1`", ["    `nox -s wheel-3.10-cpu -- --jobs 1`"]),
+        ("    sudo apt-get install --yes git", ["    sudo apt-get install --yes git"]),
+        ("install:  pip install torch-2.0.whl", ["install:  pip install torch-2.0.whl"]),
+        ("error: invoke toolkit: name one of", ["error: invoke", "  toolkit: name one", "  of"]),
+        ("  CFLAGS=-O3 -DNDEBUG -fno-plt -g", ["  CFLAGS=-O3 -DNDEBUG -fno-plt -g"]),
+        ("short", ["short"]),
+        ("", [""]),
+    ],
+)
+def test_long_lines_are_folded_below_their_beginning_and_commands_are_not(line: str, folded: list[str]) -> None:
+    assert console.fold_text(f"{line}\nend", 20).split("\n") == [*folded, "end"]
+    assert console.fold_text(line, 80) == line
+
+
+def test_what_is_no_terminal_gets_lines_as_they_are() -> None:
+    assert console.fit_screen("a " * 100, io.StringIO()) == "a " * 100

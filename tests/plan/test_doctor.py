@@ -55,8 +55,9 @@ def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
     assert of(findings, "CMake").found == "from PyPI, not the system's 3.25.1"
     assert of(findings, "source").cure == "invoke fetch --tag v1.13.1"
     glibc = of(findings, "glibc")
-    assert glibc.verdict == "warning"
+    assert glibc.verdict == "ok", "every build on a newer system than the official one's would begin with a warning"
     assert "manylinux_2_36_x86_64" in glibc.because
+    assert glibc.because.endswith("as far as the official wheel is built on a system with glibc 2.17")
 
 
 def test_debian_12_lacks_everything_for_cuda_117(shipped: Facts) -> None:
@@ -169,7 +170,7 @@ def test_a_jetson_is_examined(shipped: Facts) -> None:
     assert of(findings, "CUDA toolkit").verdict == "ok"
     assert of(findings, "BLAS").found == "OpenBLAS 0.2.20"
     assert "NCCL" not in {one.subject for one in findings}
-    assert of(findings, "glibc").verdict == "warning"
+    assert of(findings, "glibc").verdict == "ok"
 
 
 def test_what_a_description_leaves_out_is_not_known(shipped: Facts) -> None:

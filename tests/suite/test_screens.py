@@ -3,26 +3,59 @@
 import fcntl
 import os
 import pty
+import shutil
 import struct
 import sys
+import tempfile
 import termios
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyte
 import pytest
 
+from tests.support import told_wheels
 from tests.support.commands import ROOT, environment
 
 GOLDEN = ROOT / "tests" / "golden" / "screens"
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 ROWS = 120
+DEBIAN, RTX3090 = (f"--host={HOSTS / name}.toml" for name in ("debian-12", "rtx3090"))
+CUDA = ("wheel-3.12-cu121", "--tag=v2.4.1")
 COMMANDS = {
-    "matrix": ["matrix", "--tag=v2.4.1", "--arch=x86_64"],
-    "plan": ["plan", "wheel-3.12-cu121", "--tag=v2.4.1", f"--host={HOSTS / 'rtx3090.toml'}"],
-    "doctor": ["doctor", "wheel-3.10-cpu", "--tag=v1.13.1", f"--host={HOSTS / 'debian-12.toml'}"],
-    "explain": ["explain", "wheel-3.12-cpu", "--tag=v2.4.1", f"--host={HOSTS / 'debian-12.toml'}"],
-    "build-help": ["build", "--help"],
+    "matrix": ["invoke", "matrix", "--tag=v2.4.1", "--arch=x86_64"],
+    "plan": ["invoke", "plan", *CUDA, RTX3090],
+    "doctor": ["invoke", "doctor", "wheel-3.10-cu117", "--tag=v1.13.1", DEBIAN],
+    "explain": ["invoke", "explain", "wheel-3.12-cpu", "--tag=v2.4.1", DEBIAN],
+    "explain-impossible": ["invoke", "explain", "wheel-3.14-cu121", "--tag=v2.4.1", DEBIAN],
+    "jobs": ["invoke", "jobs", *CUDA, RTX3090, "--memory=48 GiB"],
+    "shards": ["invoke", "shards", *CUDA, RTX3090],
+    "arch": ["invoke", "arch", "--local", "--cuda=12.1", "--tag=v2.4.1", RTX3090],
+    "arch-list": ["invoke", "arch"],
+    "index": ["invoke", "index"],
+    "publish": ["invoke", "publish", "--to=published", "--dry-run"],
+    "build-help": ["invoke", "build", "--help"],
+    "nox-list": ["nox", "-l"],
+    "nox": ["nox"],
 }
+NARROW = {"matrix", "nox", "nox-list", "publish"}  # whatever the width
+SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Return a folder with two wheels, whose name is always as long: where lines are folded depends on it."""
+    folder = Path(tempfile.mkdtemp(prefix="torchmill-", dir="/tmp"))
+    for variant in ("cpu", "cu117"):
+        told_wheels.built(folder / "dist", f"1.13.1+{variant}")
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the user's cache, in which the facts are, once they were read."""
+    return str(tmp_path_factory.mktemp("cache"))
 
 
 def shown(words: list[str], columns: int, home: Path, **variables: str) -> pyte.Screen:
@@ -30,8 +63,8 @@ def shown(words: list[str], columns: int, home: Path, **variables: str) -> pyte.
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(ROOT)
-        env = {name: value for name, value in environment(home, variables).items() if name != "NO_COLOR" or variables}
-        argv = [sys.executable, "-m", "invoke", *words]
+        env = {name: value for name, value in environment(home).items() if name != "NO_COLOR"} | variables
+        argv = [sys.executable, "-m", *words]
         os.execve(sys.executable, argv, {**env, "TERM": "xterm", "COLUMNS": str(columns)})  # noqa: S606 - our own
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     screen = pyte.Screen(columns, ROWS)
@@ -49,11 +82,16 @@ def shown(words: list[str], columns: int, home: Path, **variables: str) -> pyte.
     return screen
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("name", COMMANDS)
-def test_screens_are_as_they_were(name: str, columns: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    screen = shown(COMMANDS[name], columns, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [(name, columns) for name in COMMANDS for columns in (80, 120) if columns == 80 or name not in NARROW],
+)
+def test_screens_are_as_they_were(
+    name: str, columns: int, home: Path, cache: str, request: pytest.FixtureRequest
+) -> None:
+    screen = shown(COMMANDS[name], columns, home, XDG_CACHE_HOME=cache, **(SAMPLE if name == "nox-list" else {}))
     text = "\n".join(line.rstrip() for line in screen.display).rstrip() + "\n"
+    text = text.replace(str(home), f"{home.parent}/torchmill-12345678").replace(str(ROOT), "/torchmill")
     file = GOLDEN / f"{name}-{columns}.txt"
     if request.config.getoption("--update-golden"):
         file.write_text(text, encoding="utf-8")
@@ -65,5 +103,5 @@ def test_verdicts_have_colours_where_they_are_wanted(tmp_path: Path) -> None:
         screen = shown(COMMANDS["doctor"], 120, tmp_path, **variables)
         return {cell.fg for row in screen.buffer.values() for cell in row.values()}
 
-    assert colours() == {"default", "green", "brown"}  # ok and warnings
+    assert colours() == {"default", "green", "brown", "red"}  # ok, warnings, failures
     assert colours(NO_COLOR="1") == {"default"}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from textwrap import fill
 from typing import Any, NamedTuple
 
 from torchmill.commands.command import CommandOutput, TaskCommand
@@ -10,12 +9,11 @@ from torchmill.config import arch_list, selection
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
+from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import compute_plan
-
-WIDTH = 100
 
 
 class ArchQuestion(NamedTuple):
@@ -52,17 +50,18 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
 def _capability_as_text(facts: Facts, one: Capability) -> str:
     lines = [f"{one.name}  {one.architecture}"]
     for title, text in _rows(facts, one):
-        lines.append(fill(text, WIDTH, initial_indent=f"  {title:<10}  ", subsequent_indent=" " * 14))
+        lines.append(fold_text(f"  {title:<10}  {text}"))
     return "\n".join(lines)
 
 
-def _overview(facts: Facts, capabilities: Iterable[Capability]) -> Iterator[str]:
-    """Yield one line for each capability."""
+def _overview(facts: Facts, capabilities: Iterable[Capability]) -> str:
+    """Return a table with a line for each capability."""
+    rows = []
     for one in capabilities:
         able = arch_list.toolkits_with_target(facts, one.name)
-        toolkits = f"CUDA {arch_list.format_toolkit_range(able)}" if able else ""
         names = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance
-        yield f"{one.name:<5} {one.architecture:<10} {toolkits:<18} {names}".rstrip()
+        rows.append((one.name, one.architecture, arch_list.format_toolkit_range(able) if able else "none", names))
+    return format_table(("capability", "architecture", "CUDA", "GPUs"), rows)
 
 
 def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
@@ -150,7 +149,7 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandOutp
             if not any(arch_list.find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
         ]
         everything = [capability_as_data(facts, one) for one in fitting]
-        return CommandOutput("\n".join(_overview(facts, fitting)), {"capabilities": everything})
+        return CommandOutput(_overview(facts, fitting), {"capabilities": everything})
     targets = arch_list.check_arch_list(facts, asked, toolkit, release, host.gpus)
     names = {each.capability for each in targets}
     capabilities = [one for one in facts.capabilities if one.name in names]

@@ -14,6 +14,7 @@ from torchmill.commands.terminal import STOPPED, agree, bring_missing, run_step,
 from torchmill.config import arch_list, cell_lookup, matrix, selection
 from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Release
+from torchmill.core.console import fit_screen
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
@@ -145,7 +146,7 @@ class Dialogue(NamedTuple):
         usual = asks_for_usual_wheel(replace(self.options, arch_list=None))
         found = [published.find_published(self.facts, cell, host, listed) if usual else None for cell in self.cells]
         for line in dict.fromkeys([*(str(one) for one in found if one), newest]):
-            print_now(line, end="\n" if line else "")
+            print_now(fit_screen(line), end="\n" if line else "")
         return None in found or self.dry_run or agree("Build anyway?", yes=self.yes, default=False)
 
     def steps(self, cures: Cures, new: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ class TaskCommand:
     short_flags: bool = True
     json: bool = False  # takes --json, beside `run`'s parameters
     session_options: tuple[str, ...] = ()  # of plan/options.py, for `run`'s parameter `options`
+    folded: bool = True  # on a terminal; False where what is printed is the text of a file
     rest: str = ""  # `run`'s parameter that takes the words after --
 
 

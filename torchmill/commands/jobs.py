@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, buildable_cells, newest_release
-from torchmill.config.model import NO_OPTIONS, Facts, Options, Release
+from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release
 from torchmill.core import console
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
 from torchmill.host import limits
 from torchmill.host.limits import CpuQuota, LimitReading
+from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch, native_system
 from torchmill.plan.build_plan import JobCount, count_jobs, guarded_slots, largest_compile
 
@@ -110,29 +112,45 @@ class Budget:
                 ("processors", "number", ""),
                 [(*row, "binds" if row[0] == self.cores.source else "") for row in processors],
             ),
-            (("under the guard", ""), follows),
-            (("build", "largest compiles", "at a time without a guard"), builds),
+            (("with the memory guard", ""), follows),
+            (("build", "largest compiles", "at a time without the guard"), builds),
         )
         texts = [console.format_table(headers, rows) for headers, rows in tables]
         return "\n\n".join([*texts, *(f"warning: {one}" for one in _warnings(self))])
 
 
-def show_budget(
-    facts: Facts, layout: Layout, build: str | None = None, tag: str = "", options: Options = NO_OPTIONS
+def show_budget(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    build: str | None = None,
+    tag: str = "",
+    host: str = "",
+    options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Say what limits memory and processors here, and what follows for a build."""
-    release = selection.selected_release(facts, layout, tag)
-    cells = cells_named_or_all(facts, build or "", native_arch(), release)
-    budget = measure_budget(compile_demands(facts, cells), options)
+    machine, release = load_host(Path(host)) if host else None, selection.selected_release(facts, layout, tag)
+    cells = cells_named_or_all(facts, build or "", machine.arch if machine else native_arch(), release)
+    demands = compile_demands(facts, cells)
+    budget = describe_budget(machine, demands, options) if machine else measure_budget(demands, options)
     return CommandOutput(budget.as_text(), budget.as_data())
 
 
 def measure_budget(demands: Sequence[CompileDemand], options: Options) -> Budget:
     """Measure what this machine allows builds with these demands and options."""
     meter = limits.LimitMeter()
-    cap = [LimitReading("--memory", options.memory)] if options.memory else []
-    memory, each = [*meter.readings(), *cap], limits.process_memory_limits()
+    memory, each = [*meter.readings(), *_cap(options)], limits.process_memory_limits()
     return Budget(memory, each, meter.quotas(), options.jobs, demands, native_system())
+
+
+def describe_budget(host: Host, demands: Sequence[CompileDemand], options: Options) -> Budget:
+    """Return what another machine allows builds with these demands and options, as far as it is described."""
+    memory = [LimitReading("the machine's memory", host.memory), *_cap(options)]
+    processors = [CpuQuota("the machine's processors", host.cores)]
+    return Budget(memory, (), processors, options.jobs, demands, host.system)
+
+
+def _cap(options: Options) -> list[LimitReading]:
+    return [LimitReading("--memory", options.memory)] if options.memory else []
 
 
 def cells_named_or_all(facts: Facts, identifier: str, native: str, release: Release | None) -> tuple[Cell, ...]:
@@ -162,7 +180,7 @@ def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand,
 def _warnings(budget: Budget) -> Iterator[str]:
     """Yield what a user should know before building."""
     if budget.system == "windows":
-        yield "there is no guard on Windows: the number without a guard holds"
+        yield "there is no guard on Windows: the number without it holds"
     if not budget.demands:
         return
     hungriest = max(budget.demands, key=lambda one: one.largest.high)

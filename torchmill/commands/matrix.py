@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from json import dumps
-from textwrap import fill
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
@@ -10,7 +9,7 @@ from torchmill.config import cell_lookup, selection
 from torchmill.config.arch_list import official_arch_list
 from torchmill.config.matrix import CPU, Cell, release_grid, releases_of
 from torchmill.config.model import Facts
-from torchmill.core.console import SCREEN_WIDTH
+from torchmill.core.console import fold_text
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.deliver.products import product_cell
@@ -122,7 +121,7 @@ def _reasons(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
             reason = cell.reason.replace(f"CUDA {cell.build.cuda} exists", "it exists")
             forbidden.setdefault(reason, []).append(cell)
     for reason, group in forbidden.items():
-        yield fill(f"  not {_span(facts, group, shown)}: {reason}", SCREEN_WIDTH, subsequent_indent="    ")
+        yield fold_text(f"  not {_span(facts, group, shown)}: {reason}")
 
 
 def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:

@@ -133,4 +133,4 @@ def _releases(
     return (base, *(one for one in asked if one != base))
 
 
-SNIPPET = TaskCommand(write_snippet, repeated=("package", "variant", "platform"), short_flags=False)
+SNIPPET = TaskCommand(write_snippet, repeated=("package", "variant", "platform"), short_flags=False, folded=False)

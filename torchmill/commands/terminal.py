@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 
 from torchmill.commands.command import CommandOutput
+from torchmill.core.console import fit_screen
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import CHECKOUT
@@ -53,7 +54,7 @@ def bring_missing(
             _require_curable(cures, done)
         new = [command for command in cures.commands if command not in done]
         if new or not done:
-            print_now(show(cures, new))
+            print_now(fit_screen(show(cures, new)))
             if dry_run or not agree("Go on?", yes=yes):
                 return CommandOutput("nothing was done" if not done else STOPPED, exit_code=int(not dry_run))
         if not new:

@@ -35,7 +35,7 @@ class MatrixSession(NamedTuple):
     python: str
     variant: str
     tag: str  # of the release
-    title: str  # "torch 1.13.1, Python 3.10, cpu"
+    title: str  # "torch 1.13.1"
     dependent: bool  # its package is built against another
 
 
@@ -84,7 +84,7 @@ def _sessions(root: Path, arch: str, tag: str | None) -> str:
                 build.python,
                 build.variant,
                 cell.release.tag,
-                f"{cell.release}, Python {build.python}, {build.variant}",
+                str(cell.release),
                 build.package != base,
             )
             for cell in matrix.buildable_cells(facts, release, arch)

@@ -1,13 +1,14 @@
-"""Progress bars and tables: moving on a terminal, a line now and then in a log."""
+"""What people read: progress bars, on a terminal moving, in a log a line now and then; tables, folded lines."""
 
 import os
+import re
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
-from textwrap import wrap
+from textwrap import TextWrapper, wrap
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 SCREEN_WIDTH = 80  # columns, of what is folded
 _NARROWEST = 12  # columns that a folded column keeps
+_IN_TEXT = re.compile("`[^`]+`")  # a command, which is not folded, to be pasted
+_COMMAND_LINE = re.compile(  # also after its name, as in "install:  pip install torch"; the value of a variable, too
+    r" *(\w+=|'?\$\{|(\w+: +)?(\$ )?(invoke|nox|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda) (?!\w+:))"
+)
+_ROW = re.compile(r" *\S.*?  +")  # the beginning of "name    value"
 INTERVAL_SECONDS = 30.0  # seconds between lines that say how far something is
 Clock = Callable[[], float]
 
@@ -117,6 +123,25 @@ def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         parts = (zip(row, widths, strict=True) for row in zip_longest(*cells, fillvalue=""))
         text += ["  ".join(part.ljust(width) for part, width in row).rstrip() for row in parts]
     return "\n".join(text)
+
+
+def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
+    """Return a text whose long lines are folded at spaces, below their beginning or value; commands stay whole."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) > columns and not _COMMAND_LINE.match(line):
+            row, whole = _ROW.match(line), _IN_TEXT.sub(lambda one: one[0].replace(" ", "\0"), line.lstrip())
+            begin = len(line) - len(line.lstrip())
+            hang = row.end() if row and row.end() <= columns // 2 else begin + 2
+            fold = TextWrapper(columns, " " * begin, " " * hang, break_long_words=False, break_on_hyphens=False).fill
+            line = fold(whole).replace("\0", " ")  # noqa: PLW2901
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def fit_screen(text: str, file: TextIO | None = None) -> str:
+    """Return a text as it is written to a file, by default standard output: a terminal gets it folded."""
+    return fold_text(text, shutil.get_terminal_size().columns) if (file or sys.stdout).isatty() else text
 
 
 def is_live_terminal(file: TextIO) -> bool:

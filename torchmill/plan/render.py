@@ -5,14 +5,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import TextWrapper
 from typing import Any
 
 from torchmill.config.model import Command, Facts, Host, Package, Plan
-from torchmill.core.console import SCREEN_WIDTH
+from torchmill.core.console import fold_text
 from torchmill.plan import cuda_toolkit
 
-_COMMAND = re.compile("`[^`]+`")  # is not folded, to be pasted
 SCRIPTS = Path(__file__).with_name("build_script")
 SYSTEM_LIBRARIES = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
 
@@ -56,9 +54,7 @@ def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str]) -> str:
         "published": f"`{plan.published.command}` would do as well" if plan.published else "",
         "more": f"`invoke plan {plan.identifier} --all`",
     }
-    fold = TextWrapper(SCREEN_WIDTH, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False).fill
-    whole = {name: _COMMAND.sub(lambda match: match[0].replace(" ", "\0"), text) for name, text in rows.items() if text}
-    return "\n".join(fold(f"{name:11}{text}") for name, text in whole.items()).replace("\0", " ")
+    return fold_text("\n".join(f"{name:11}{text}" for name, text in rows.items() if text))
 
 
 def plan_as_text(plan: Plan, host: Host) -> str:

@@ -146,7 +146,7 @@ def _read_all(
 ) -> dict[Path, IndexEntry]:
     read, problems = {}, []
     with console.show_progress() as progress, contextlib.closing(progress.task("wheels")) as bar:
-        for number, path in enumerate(paths):
+        for number, path in enumerate(paths, 1):
             bar.update(number, len(paths), path.name)
             try:
                 read[path] = _read(path, known.get(path.name), replace)
