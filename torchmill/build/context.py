@@ -21,6 +21,7 @@ from torchmill.core.files import read_text, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
+from torchmill.fetch.source.git_command import copy_or_link
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import environments
 from torchmill.host.environments import base_interpreter, in_environment
@@ -330,16 +331,7 @@ def copy_source(tree: BuildTree, source: Source) -> None:
     if tree.source.exists():
         shutil.rmtree(tree.source)
     with report_unwritable(tree.folder):
-        shutil.copytree(source.path, tree.source, symlinks=True, copy_function=_clone)
-
-
-def _clone(origin: str, copy: str) -> str:
-    """Copy a file; git's objects never change, so they are linked where the disk allows it."""
-    if f"{os.sep}objects{os.sep}" in origin and f"{os.sep}.git{os.sep}" in origin:
-        with contextlib.suppress(OSError):
-            os.link(origin, copy)
-            return copy
-    return shutil.copy2(origin, copy, follow_symlinks=False)
+        shutil.copytree(source.path, tree.source, symlinks=True, copy_function=copy_or_link)
 
 
 def fill_placeholders(text: str, places: Mapping[str, str]) -> str:

@@ -19,7 +19,14 @@ from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.source import git_command
-from torchmill.fetch.source.git_command import GitCheckout, GitFailure, complaint_gist, git_environment, is_commit
+from torchmill.fetch.source.git_command import (
+    GitCheckout,
+    GitFailure,
+    complaint_gist,
+    copy_or_link,
+    git_environment,
+    is_commit,
+)
 from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, list_fetched
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
@@ -134,25 +141,17 @@ def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:
 def _seed_history(slot: SourceDir) -> bool:
     """Copy the history of a tree that was fetched before into the partial folder; False if there is none.
 
-    Commits, branches and stashes of that tree come along, and git then fetches only what is new. Objects
-    never change, so they are linked where the disk allows it.
+    Commits, branches and stashes of that tree come along, and git then fetches only what is new.
     """
     trees = (folder / "tree" / ".git" for folder in (slot.folder, *list_fetched(slot.home)))
     origin = next((folder for folder in trees if folder.is_dir()), None)
     if origin is None:
         return False
 
-    def link_objects(old: str, new: str) -> str:
-        if f"{os.sep}objects{os.sep}" in old:
-            with contextlib.suppress(OSError):
-                os.link(old, new, follow_symlinks=False)
-                return new
-        return str(shutil.copy2(old, new, follow_symlinks=False))
-
     fresh = slot.partial.with_name(f".seeding-{slot.tag}")
     shutil.rmtree(fresh, ignore_errors=True)
     with report_unwritable(fresh):
-        shutil.copytree(origin, fresh / "tree" / ".git", symlinks=True, ignore=_LEFT_BEHIND, copy_function=link_objects)
+        shutil.copytree(origin, fresh / "tree" / ".git", symlinks=True, ignore=_LEFT_BEHIND, copy_function=copy_or_link)
     fresh.rename(slot.partial)
     return True
 

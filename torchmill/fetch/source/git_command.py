@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -10,7 +11,7 @@ from pathlib import Path
 from torchmill.core import process
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import read_table_beside, read_text, real_path
+from torchmill.core.files import link_file, read_table_beside, read_text, real_path
 from torchmill.core.process import CommandError
 from torchmill.core.urls import SCP_URL, hide_password
 
@@ -172,6 +173,14 @@ def git_folder(tree: Path) -> Path | None:
         return place
     word, _, folder = read_text(place).strip().partition(": ")
     return Path(os.path.normpath(tree / folder)) if word == "gitdir" else None
+
+
+def copy_or_link(origin: str, copy: str) -> str:
+    """Copy a file; git's objects never change, so they are linked where the disk allows it. Return the copy."""
+    is_object = f"{os.sep}.git{os.sep}" in origin and f"{os.sep}objects{os.sep}" in origin
+    if is_object and link_file(Path(origin), Path(copy)):
+        return copy
+    return shutil.copy2(origin, copy, follow_symlinks=False)
 
 
 def read_head(tree: Path) -> str | None:
