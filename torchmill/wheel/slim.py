@@ -12,21 +12,12 @@ from torchmill.wheel.pack import elf, elf_cut
 from torchmill.wheel.pack.elf import ElfImage, Section
 from torchmill.wheel.pack.elf_cut import Cuts, Extent
 from torchmill.wheel.pack.elf_edit import FileWrite
-from torchmill.wheel.verify.device_code import (
-    LTO,
-    PTX,
-    SASS,
-    Fatbin,
-    FatbinPiece,
-    device_sections,
-    list_fatbins,
-    refuse_damaged,
-)
+from torchmill.wheel.verify import device_code
+from torchmill.wheel.verify.device_code import Fatbin, FatbinPiece, device_sections, list_fatbins
 
 WRAPPER_SECTION = ".nvFatBinSegment"
 SIZE_AT = 8  # offset in the header of a fatbin
 ALIGNMENT_BYTES = 256  # no fatbin needs more
-KINDS = {SASS, PTX, LTO}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +86,7 @@ def plan_library(path: Path, request: Request) -> LibraryPlan | None:
             if plan.cuts.ranges:
                 plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, shrunk))
     else:
-        with refuse_damaged(path):
+        with device_code.refuse_damaged(path):
             for image in elf.static_objects(path):
                 _add_image(plan, image, request)
     plan.stay(plan.size)
@@ -124,7 +115,7 @@ def _add_image(plan: LibraryPlan, image: ElfImage, request: Request) -> dict[int
 
 def _add_fatbin(plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, at: int, request: Request) -> int:
     """Plan what of a fatbin stays, beginning at an offset, and return where it ends."""
-    if unknown := {each.kind for each in fatbin.pieces} - KINDS:
+    if unknown := {each.kind for each in fatbin.pieces} - {*device_code.CODE_KINDS.values()}:
         raise ValueError(f"it holds code of {', '.join(sorted(unknown))}, which is not known")
     kept: set[FatbinPiece] = set()
     for gpu, ptx in request.gpus:

@@ -19,15 +19,7 @@ from packageurl import PackageURL
 from torchmill.core.errors import VerifyError
 from torchmill.core.files import read_table_beside
 from torchmill.wheel.pack import bundling, elf, elf_edit, macos, metadata
-from torchmill.wheel.pack.bundling import (
-    INTERPRETER_LIBRARY,
-    PLAIN_LINUX_PREFIX,
-    BundledLibrary,
-    Graft,
-    LibrarySearch,
-    PlainLinuxTarget,
-    PlatformTarget,
-)
+from torchmill.wheel.pack.bundling import BundledLibrary, Graft, LibrarySearch, PlainLinuxTarget, PlatformTarget
 from torchmill.wheel.pack.elf import ElfInfo
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.staging import StagedWheel
@@ -63,7 +55,8 @@ def repair_wheel(
     if platform_tag.startswith("macosx"):
         return RepairResult(macos.delocate_wheel(staged, platform_tag, provided))
     search = bundling.system_search(folders)
-    plain, arch = platform_tag.startswith(PLAIN_LINUX_PREFIX), platform_tag.removeprefix(PLAIN_LINUX_PREFIX)
+    arch = platform_tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
+    plain = arch != platform_tag
     target = PlainLinuxTarget(platform_tag, arch, search) if plain else bundling.platform_target(platform_tag)
     graft = _start_graft(staged, target, search, provided, installed_nvidia or {})
     bundling.bundle_libraries(graft)
@@ -125,7 +118,7 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> 
     rpath = elf_edit.run_path(path, info.rpath, looks_inside, graft.staged.root, libraries)
     return ElfEdit(
         replaced=tuple(sorted(replaced.items())),
-        dropped=tuple(name for name in info.needed if INTERPRETER_LIBRARY.fullmatch(Path(name).name)),
+        dropped=tuple(name for name in info.needed if bundling.INTERPRETER_LIBRARY.fullmatch(Path(name).name)),
         soname=path.name if is_bundled and info.soname != path.name else None,
         rpath=None if rpath == info.rpath else rpath,
     )

@@ -30,15 +30,7 @@ from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.host import limits
 from torchmill.wheel.pack import staging, zip_archive
-from torchmill.wheel.pack.zip_archive import (
-    BLOCK_BYTES,
-    Codec,
-    ContentDigest,
-    MemberSource,
-    ZipMember,
-    ZipWriter,
-    crc32,
-)
+from torchmill.wheel.pack.zip_archive import BLOCK_BYTES, Codec, ContentDigest, MemberSource, ZipMember, ZipWriter
 
 EPOCH = "SOURCE_DATE_EPOCH"
 EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
@@ -271,7 +263,7 @@ class Compressor:
 
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
         """Add a member that is not a file."""
-        archive.add(ZipMember(name, 0o644, len(data), crc32(data)), self.codec.compress(data))
+        archive.add(ZipMember(name, 0o644, len(data), zip_archive.crc32(data)), self.codec.compress(data))
 
     def _add_large_file(self, archive: ZipWriter, file: MemberSource) -> ContentDigest:
         """Add a large file, from the cache or block by block."""
@@ -353,7 +345,7 @@ def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[
     size = 0
     for file in files:
         large = file.size > BLOCK_BYTES
-        first = crc32(file.name.encode()) % BATCH_FILES == 0
+        first = zip_archive.crc32(file.name.encode()) % BATCH_FILES == 0
         if batch and (large or first or size + file.size > BLOCK_BYTES):
             yield batch
             batch, size = [], 0
