@@ -45,7 +45,7 @@ def main() -> None:
     )
     with guard_build(site, {}) as guard:
         start = time.monotonic()
-        slots = str(build_plan.guarded_slots(asked.cores, limits.measure_memory().available))
+        slots = str(build_plan.guarded_slots(asked.cores, limits.LimitMeter().memory().available))
         environment = {**os.environ, "MAX_JOBS": slots, **guard.environment}
         code = subprocess.run(asked.command, env=environment, check=False).returncode
         seconds = time.monotonic() - start

@@ -97,12 +97,12 @@ def test_a_limit_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
 
 def test_slurm_grants_are_limits(tmp_path: Path) -> None:
     granted = {"SLURM_MEM_PER_NODE": "64", "SLURM_CPUS_ON_NODE": "1"}
-    assert bound(limits.measure_memory(tmp_path, granted)) == (64 * MIB, "SLURM_MEM_PER_NODE")
-    assert limits.measure_cores(tmp_path, granted).count == 1
+    assert bound(limits.LimitMeter(tmp_path, granted).memory()) == (64 * MIB, "SLURM_MEM_PER_NODE")
+    assert limits.LimitMeter(tmp_path, granted).cores().count == 1
     per_cpu = {"SLURM_MEM_PER_CPU": "32", "SLURM_CPUS_ON_NODE": "2"}
-    assert bound(limits.measure_memory(tmp_path, per_cpu)) == (64 * MIB, "SLURM_MEM_PER_CPU")
+    assert bound(limits.LimitMeter(tmp_path, per_cpu).memory()) == (64 * MIB, "SLURM_MEM_PER_CPU")
     per_gpu = {"SLURM_MEM_PER_GPU": "32", "SLURM_GPUS_ON_NODE": "3"}
-    assert bound(limits.measure_memory(tmp_path, per_gpu)) == (96 * MIB, "SLURM_MEM_PER_GPU")
+    assert bound(limits.LimitMeter(tmp_path, per_gpu).memory()) == (96 * MIB, "SLURM_MEM_PER_GPU")
 
 
 def test_grants_that_nobody_measures_are_used_up_by_the_children(tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ def test_what_is_no_grant_is_no_limit(tmp_path: Path, environ: dict[str, str]) -
 
 
 def test_this_machine_has_something_to_give() -> None:
-    assert 0 < limits.measure_memory().available <= psutil.virtual_memory().total
-    assert 1 <= limits.measure_cores().count <= (os.cpu_count() or 1)
+    assert 0 < limits.LimitMeter().memory().available <= psutil.virtual_memory().total
+    assert 1 <= limits.LimitMeter().cores().count <= (os.cpu_count() or 1)
 
 
 MEASURE = (
-    "from torchmill.host import limits; seen = limits.measure_memory(environ={});print(seen.available, seen.source)"
+    "from torchmill.host.limits import *; seen = LimitMeter(environ={}).memory();print(seen.available, seen.source)"
 )
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +140,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ulimit is not known there")
 def test_ulimit_bounds_one_process_and_not_all_together() -> None:
-    code = "from torchmill.host.limits import *;print(process_memory_limits(), measure_memory(environ={}).source)"
+    code = "from torchmill.host.limits import *;print(process_memory_limits(), LimitMeter(environ={}).memory().source)"
     command = f"ulimit -v 4194304; exec {sys.executable} -c '{code}'"
     said = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert str(LimitReading("ulimit -v", 4 * GIB)) in said
@@ -151,7 +151,7 @@ def test_ulimit_bounds_one_process_and_not_all_together() -> None:
 def test_affinity_is_seen() -> None:
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
-        "from torchmill.host import limits; print(limits.measure_cores(environ={}).count)"
+        "from torchmill.host import limits; print(limits.LimitMeter(environ={}).cores().count)"
     )
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert said.stdout == "1\n"

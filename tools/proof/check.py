@@ -323,7 +323,7 @@ def _outcomes(
     found: VerifiedWheel, one: ComparedWheel, tests: UpstreamTests, source: Path, log: Path
 ) -> dict[str, Outcome]:
     """Run the tests on one of the wheels, in an environment of its own and on a copy of upstream's tests."""
-    workers = limits.measure_cores().count
+    workers = limits.LimitMeter().cores().count
     with log.open("w", encoding="utf-8") as out, installed_wheel(one, found, tests.requires, out) as python:
         out.flush()
         with tempfile.TemporaryDirectory(prefix="tests-") as name:
@@ -331,7 +331,7 @@ def _outcomes(
             shutil.copytree(source / tests.folder, folder / tests.folder, symlinks=True)
             with suppress(FileNotFoundError):
                 shutil.copy2(source / "pytest.ini", folder)
-            memory = int(limits.measure_memory().available * MEMORY_SHARE / workers)
+            memory = int(limits.LimitMeter().memory().available * MEMORY_SHARE / workers)
             with show_progress() as display:
                 bar = display.task(f"upstream's tests on {one.title}")
                 found_outcomes = UpstreamRun(python, folder, tests, memory, log, bar).outcomes(workers)

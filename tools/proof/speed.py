@@ -105,7 +105,7 @@ def measure_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
     trial = trial_of(found)
     ours = describe_ours(found)
     theirs = choose_published(found.facts, found.cell, interpreters.installed_interpreters(), own.published)
-    cores = limits.measure_cores().count
+    cores = limits.LimitMeter().cores().count
     found.layout.logs.mkdir(parents=True, exist_ok=True)
     stem = found.layout.logs / f"{found.cell.release.tag}-speed-{found.plan.identifier}"
     with Path(f"{stem}.log").open("w", encoding="utf-8") as log, installed_wheel(ours, found, (), log) as one:

@@ -259,16 +259,6 @@ def tightness(limit: LimitReading | CpuQuota) -> float:
     return limit.available if isinstance(limit, LimitReading) else limit.cores
 
 
-def measure_memory(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> LimitReading:
-    """Measure once the memory that this process and its children can still get."""
-    return LimitMeter(root, environ).memory()
-
-
-def measure_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> CpuQuota:
-    """Measure once the processors that this process and its children may use."""
-    return LimitMeter(root, environ).cores()
-
-
 def process_memory_limits() -> list[LimitReading]:
     """Return the limits on what a single process may take: they bound one compiler, not all together."""
     if sys.platform == "win32":

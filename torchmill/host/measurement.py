@@ -35,6 +35,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
     translated = native_arch == "macos_x86_64" and programs.is_translated(programs.make_runner(environ))
     arch = "arm64" if translated else native_arch
     libc, version = platform.libc_ver()
+    meter = limits.LimitMeter(environ=environ)
     tools = programs.find_tools(environ)
     toolkits = cuda_toolkits.find_toolkits(environ, root, home, run)
     there = provisioned.list_provisioned(user_cache_folder(environ, home), arch).values()
@@ -43,8 +44,8 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
     return Host(
         arch=arch,
         system=native.native_system(),
-        cores=limits.measure_cores(environ=environ).count,
-        memory=limits.measure_memory(environ=environ).available,
+        cores=meter.cores().count,
+        memory=meter.memory().available,
         disk=None,
         glibc=version if libc == "glibc" else None,
         translated=translated,

@@ -111,7 +111,7 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
                 build_number=planned.number,
                 compression_level=LEVEL,
                 timestamp=planned.stamp,
-                compression_threads=limits.measure_cores().count,
+                compression_threads=limits.LimitMeter().cores().count,
                 detect_prefix=False,
             )
             add_info_files(Path(made.path), whole, more, planned.stamp)

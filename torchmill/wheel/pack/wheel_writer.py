@@ -313,7 +313,7 @@ def open_compressor(
 ) -> Iterator[Compressor]:
     """Start the threads of a compressor: by default as many as this process may use processors."""
     codec = codec or zip_archive.best_codec()
-    threads = min(threads or limits.measure_cores().count, MAX_THREADS)
+    threads = min(threads or limits.LimitMeter().cores().count, MAX_THREADS)
     pool = ThreadPoolExecutor(threads)
     try:
         yield Compressor(pool, threads, codec, MemberCache(cache_folder, str(codec)))
