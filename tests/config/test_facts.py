@@ -188,13 +188,13 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "packages/base.toml",
             'reason = "numpy 2 came later"',
             'reeson = "numpy 2 came later"',
-            "base.toml: rule 3: unknown key 'reeson'; did you mean 'reason'?",
+            "base.toml: rule 3: unknown key 'reeson'; did you mean reason?",
         ),
         (
             "packages/base.toml",
             'when = { variant = "cpu" }',
             'when = { varient = "cpu" }',
-            "base.toml: rule 1: when: unknown key 'varient'; did you mean 'variant'?",
+            "base.toml: rule 1: when: unknown key 'varient'; did you mean variant?",
         ),
         (
             "packages/base.toml",
@@ -310,12 +310,12 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "packages/tiny-scatter.toml",
             'cuda = ">=12"',
             'cudda = ">=12"',
-            "release 2: unknown key 'cudda'; did you mean 'cuda'?",
+            "release 2: unknown key 'cudda'; did you mean cuda?",
         ),
         ("runs.toml", '"job"', '"night"', "'scope' is 'night', expected one of compile, job"),
         ("runs.toml", "60", '60\n[assumed]\nscaling = "much"', "'scaling' is 'much', expected a number"),
         ("runs.toml", "", "", "runs.toml: assumed: job_seconds: key 'low' is missing"),
-        ("linking.toml", "split", "spilt", "linking.toml: unknown key 'spilt'; did you mean 'split'?"),
+        ("linking.toml", "split", "spilt", "linking.toml: unknown key 'spilt'; did you mean split?"),
         ("images.toml", '"apt"', '"pacman"', "'manager' is 'pacman', expected one of apt, dnf, yum"),
         (
             "images.toml",
@@ -345,17 +345,17 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "'a' has a name already, b",
         ),
         ("conda.toml", "[[name]]", "[subdirectories]\n[[name]]", "unknown key 'subdirectories'"),
-        ("toolkit_sources.toml", "[[debian]]", "[[debain]]", "unknown key 'debain'; did you mean 'debian'?"),
+        ("toolkit_sources.toml", "[[debian]]", "[[debain]]", "unknown key 'debain'; did you mean debian?"),
         (
             "toolkit_sources.toml",
             "versions",
             "verions",
-            "debian 1: unknown key 'verions'; did you mean 'versions'?",
+            "debian 1: unknown key 'verions'; did you mean versions?",
         ),
         ("toolkit_sources.toml", '"cudnn"', '"tool"', "pypi 1: 'kind' is 'tool', expected one of toolkit, "),
-        ("toolkit_parts.toml", "headers", "header", "nvtx: unknown key 'header'; did you mean 'headers'?"),
+        ("toolkit_parts.toml", "headers", "header", "nvtx: unknown key 'header'; did you mean headers?"),
         ("toolkit_parts.toml", 'package = "nvidia-nvtx"', "", "nvtx: key 'package' is missing"),
-        ("units.toml", "seconds", "secnds", "unknown key 'secnds'; did you mean 'seconds'?"),
+        ("units.toml", "seconds", "secnds", "unknown key 'secnds'; did you mean seconds?"),
         ("units.toml", '"2 GiB"', '"much"', "'peak': 'much' is not a quantity of bytes"),
         ("units.toml", '"base"', '"bass"', "'a/*.cpp': unknown package 'bass'; packages/ has addon, base"),
         ("indexes.toml", "source", "sorce", "indexes.toml: wheels 1: key 'source' is missing"),
@@ -379,7 +379,7 @@ def test_all_problems_come_in_one_message(configs: Path) -> None:
     text = problems(configs)
     assert "base.toml: 'session' is 1, expected a string" in text
     assert "addon.toml: key 'disk' is missing" in text
-    assert "addon.toml: unknown key 'disc'; did you mean 'disk'?" in text
+    assert "addon.toml: unknown key 'disc'; did you mean disk?" in text
 
 
 def test_a_folder_without_packages_is_refused(tmp_path: Path) -> None:

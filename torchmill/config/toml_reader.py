@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -17,6 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config.facts_model import CostRange
+from torchmill.core.errors import did_you_mean
 from torchmill.core.stat_cache import StatCache, stat_file
 from torchmill.core.units import parse_bytes
 
@@ -188,8 +188,7 @@ class TomlTable:
     def check_unknown_keys(self) -> None:
         """Complain about every key that nobody asked for."""
         for key in self.data:
-            near = get_close_matches(key, self.requested, 1)
-            self.problem(f"unknown key '{key}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+            self.problem(f"unknown key '{key}'{did_you_mean(key, self.requested)}")
 
 
 def _range(table: TomlTable, key: str, read: Callable[[TomlTable, str], float]) -> CostRange:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from packaging.requirements import Requirement
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.console import ProgressDisplay
@@ -158,7 +158,4 @@ def _remedy(request: ToolkitRequest, has: Sequence[str]) -> str:
 
 def version_key(version: str) -> Version:
     """Return the key that sorts versions of toolkits, libraries and compilers."""
-    try:
-        return Version(version)
-    except InvalidVersion:  # "gcc-11"
-        return Version(version.rpartition("-")[2])
+    return Version(version.rpartition("-")[2])  # of "gcc-11", too
