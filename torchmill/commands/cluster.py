@@ -13,8 +13,8 @@ from torchmill.build.context import require_source
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, Facts, Options
-from torchmill.core import files
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice, require_count
+from torchmill.core.files import read_table_beside, write_script
 from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import capture
 from torchmill.host.native import native_arch
@@ -22,12 +22,7 @@ from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
-_ENGINES = {  # the fewest and the most tasks of an array, and what has to be told
-    "slurm": (1, MOST_SHARDS, ()),
-    "gitlab": (2, 200, ("image",)),
-    "kubernetes": (1, MOST_SHARDS, ("image", "volume", "jobs", "memory")),
-    "aws-batch": (2, MOST_SHARDS, ("image", "volume", "queue", "jobs", "memory")),
-}
+_ENGINES = read_table_beside(__file__, "cluster.toml")
 _NAME = re.compile(r"[\w$][\w.:/@${}+-]*")  # of an image, a volume or a queue: what YAML and JSON take as it is
 
 
@@ -63,7 +58,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     words |= {"jobs": str(options.jobs), "mib": str((options.memory or 0) >> 20)}
     words |= {"options": (said := shlex.join(format_options(options))), "json_options": json.dumps(said)[1:-1]}
     for template in (Path(__file__).parent / "engines" / engine).iterdir():
-        files.write_script(folder / template.name, template, words)
+        write_script(folder / template.name, template, words)
     command = ["bash", str(folder / "submit.sh")]
     if not submit:
         return f"written: {folder}\n{shlex.join(command)}"
@@ -73,8 +68,9 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
 
 def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], options: Options) -> None:
     """Raise ConfigError where an engine does not take what it was told, or lacks what it needs."""
-    least, most, needed = _ENGINES[require_choice("--engine", engine, _ENGINES, "unknown-engine")]
-    require_count("--shards", shards, least, most, "invalid-shard")
+    array = _ENGINES[require_choice("--engine", engine, _ENGINES, "unknown-engine")]
+    needed = array["needs"]
+    require_count("--shards", shards, array["least"], array.get("most", MOST_SHARDS), "invalid-shard")
     for name in (name for name, value in told.items() if value and name not in (needed or ("sbatch", "submit"))):
         hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""
         raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")

@@ -11,6 +11,7 @@ from torchmill.config.matrix import Cell, ReleaseTerms, format_bounds, is_within
 from torchmill.config.model import Capability, Facts, Gpu, Host, Release, Toolkit
 from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.core.files import read_table_beside
 
 BRANDS = {"nvidia", "geforce", "quadro", "tesla", "gpu", "laptop", "generation"}
 
@@ -185,13 +186,7 @@ SEPARATORS = re.compile(r"[;,\s]+")
 NUMBER = re.compile(r"(\d+\.\d)([af]?)")
 # How nvcc ("sm_86", "compute_86") and CMake ("86-real") write it.
 UNDOTTED = re.compile(r"(sm_?|compute_?|lto_?)?(\d{1,2}?)(\d?)([af]?)(-real|-virtual)?", re.IGNORECASE)
-WHOLES = {
-    "all": "stands for all that the CMake of a release has names for, whether nvcc takes it or not; "
-    "leave the option out for the official list, or write the capabilities",
-    "common": "stands for another list in every release; leave the option out for the official one, "
-    "or write the capabilities",
-    "auto": "builds for many GPUs without a word where it finds none; write native for those of this machine",
-}
+WHOLES: dict[str, str] = read_table_beside(__file__, "not_names.toml")["capabilities"]
 
 
 class UnreadableArchError(ValueError):

@@ -10,13 +10,9 @@ from torchmill.config import matrix
 from torchmill.config.matrix import CPU, UNTRIED, Cell
 from torchmill.config.model import Build, Facts, Release
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did_you_mean
+from torchmill.core.files import read_table_beside
 
-NO_VARIANTS = {  # what people write in place of one
-    "rocm": "ROCm is no variant yet: there is cpu, and CUDA as in cu126",
-    "xpu": "Intel's GPUs are no variant yet: there is cpu, and CUDA as in cu126",
-    "mps": "on a Mac, cpu includes MPS",
-    "image": "an image is no build: `invoke image` writes it, and builds it with --build",
-}
+NO_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_names.toml")["variants"]
 NEIGHBOURS = 6  # of each kind that a message names
 SERIES = 8
 

@@ -7,6 +7,7 @@ from packaging.version import Version
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Facts, Host, Toolkit
+from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes
 from torchmill.host import provisioned
 from torchmill.host.cuda_toolkits import format_part_names
@@ -19,13 +20,7 @@ from torchmill.plan.system_packages import PACKAGES
 
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
-_DISPLAY_NAMES = {"cudnn": "cuDNN", "nccl": "NCCL", "cusparselt": "cuSPARSELt", "nvshmem": "NVSHMEM"}
-_WITHOUT = {
-    "cudnn": "USE_CUDNN=0` builds without it",
-    "cusparselt": "USE_CUSPARSELT=0` builds without it, and without 2:4 sparsity",
-    "nvshmem": "USE_NVSHMEM=0` builds without it, and without its symmetric memory",
-    "nccl": "USE_SYSTEM_NCCL=0` compiles the release's own source of it instead",
-}
+_LIBRARIES = read_table_beside(__file__, "libraries.toml")
 
 
 def check_cuda(context: CheckContext) -> Iterator[Finding]:
@@ -82,13 +77,13 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
     """Return the finding on a library that the build takes from those which `invoke toolkit` brings."""
     version, host, cuda = context.plan.libraries[name], context.host, str(context.plan.toolkit)
     home = host.kept.get(context.plan.kept[name])
-    called = _DISPLAY_NAMES[name]
+    called, without = _LIBRARIES[name]["called"], _LIBRARIES[name]["without"]
     if home is None:
-        without = f"`{context.session} -- --set {_WITHOUT[name]}" if _can_be_without(context, name) else ""
+        because = without.format(build=f"{context.session} -- --set") if _can_be_without(context, name) else ""
         cure = finding.toolkit_command(context, name, version) or ""
         seen = context.library(name)
         found = f"only {seen or 'one of an unknown version'}" if seen is not None else finding.absence_text(host)
-        return Finding(called, found, version, finding.absence_verdict(host), cure, without if host.complete else "")
+        return Finding(called, found, version, finding.absence_verdict(host), cure, because if host.complete else "")
     inside = host.libraries.get(f"{name}@{cuda}")
     if inside is not None and not version.startswith(inside or "-"):
         because = f"the toolkit has {inside or 'another one'} too, whose headers may be read in its place"
