@@ -19,7 +19,7 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from invoke import Collection, Context, Exit, Task
+from invoke import Argument, Collection, Context, Exit, Task
 from invoke.parser.context import to_flag
 
 from torchmill.commands.command import TaskCommand, read_help
@@ -151,6 +151,22 @@ def positional(task: str, command: TaskCommand, words: Sequence[str], switches: 
     return [command.argument if n == 1 else f"{command.argument}_{n}" for n in range(1, most + 1)]
 
 
+def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str]) -> None:
+    """Raise ConfigError for an option that is given twice, and one without its value, of which invoke says little."""
+    given = words[words.index(task) + 1 :] if task in words else []
+    own = [*takewhile(lambda word: word not in COMMANDS, given), ""]
+    flags = {to_flag(name): one for one in arguments for name in one.names}
+    for number, word in enumerate(own):
+        flag, _, value = word.partition("=")
+        one = flags.get(flag)
+        if one is None or not one.takes_value:
+            continue
+        if one.kind is list and not value and ("=" in word or own[number + 1] in {"", "--help", "-h", *flags}):
+            raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
+        if one.kind is not list and [each.partition("=")[0] for each in own].count(flag) > 1:
+            raise ConfigError(f"invoke {task}: {flag} is given twice: give it once", code="contradictory-options")
+
+
 class HelpfulTask(Task[Any]):
     """A task of which -h is the help, and no option's short form."""
 
@@ -166,6 +182,8 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
         return _listed(name, line)
     command: TaskCommand = getattr(importlib.import_module(module), name.upper())
     arguments = _task(name, command, []).get_arguments()
+    if words[1:2] != ["--complete"]:  # by which a shell asks
+        refuse_slips(name, arguments, words)
     switches = {to_flag(one) for each in arguments if not each.takes_value for one in each.names} | {"--help", "-h"}
     return _task(name, command, positional(name, command, words, switches))
 
@@ -302,4 +320,8 @@ deps: Task[Any] = Task(
         "manager": "apt, dnf, brew or conda; default: the one that is here",
     },
 )
-namespace = Collection(deps, *(make_task(name, own) for name in COMMANDS))
+try:
+    namespace = Collection(deps, *(make_task(name, own) for name in COMMANDS))
+except ConfigError as slip:
+    sys.stderr.write(fit_screen(f"error: {slip}\n", sys.stderr))
+    sys.exit(slip.exit_code)

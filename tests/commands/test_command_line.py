@@ -11,7 +11,8 @@ from invoke.parser import Parser, ParserContext
 
 import tasks
 from tests.support import paper_wheels
-from tests.support.commands import run
+from tests.support.commands import ROOT, InvokeHere, run
+from tests.support.refusals import refused
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.commands.verify import VERIFY
 
@@ -55,6 +56,40 @@ def test_the_help_of_a_task_fits_a_page(
     assert "For example:\n    " in help_
     assert len(help_.splitlines()) <= 50
     assert max(map(len, help_.partition("Options:")[2].splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", tasks.COMMANDS)
+def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) -> None:
+    """Of one that may be repeated invoke takes no value for none, and of the second of others it knows nothing."""
+    for one in tasks.make_task(name, ["invoke", name]).get_arguments():
+        flag = "--" + one.names[0].strip("_").replace("_", "-")
+        lines = [[flag], [f"{flag}="], [flag, "--help"]] if one.kind is list else [[flag, "a", f"{flag}=b"]]
+        for words in lines if one.takes_value else ():
+            with refused("option-without-value" if one.kind is list else "contradictory-options"):
+                tasks.make_task(name, ["invoke", name, *words])
+
+
+THERE = f"--host={ROOT / 'tests/golden/hosts/rtx3090.toml'}"
+SAID = "--tag=v2.4.1 wheel-3.12-cpu"  # where a build has to be named
+NEEDED = {"cluster": f"{SAID} --engine=gitlab", "doctor": THERE, "arch": THERE, "jobs": f"{THERE} {SAID}"}
+NEEDED |= {"plan": f"{THERE} {SAID}", "shards": f"{THERE} {SAID}", "explain": f"{THERE} {SAID}"}
+NEEDED |= {"diagnose": str(ROOT / "README.md"), "clean": "--dry-run"}
+ALONE = {*tasks.COMMANDS} - {"build", "facts", "fetch", "bisect", "toolkit", "image"}  # which ask indexes, or do much
+
+
+@pytest.mark.parametrize("name", sorted(ALONE))
+def test_no_option_alone_makes_a_traceback(name: str, invoke: InvokeHere) -> None:
+    """With a value that means nothing each is refused in a sentence, or does no harm."""
+    needed = NEEDED.get(name, "")
+    for one in tasks.make_task(name, ["invoke", name]).get_arguments():
+        flag = "--" + one.names[0].strip("_").replace("_", "-")
+        first = "-" if one.name in {"cell", "identifier", "build", "log"} else "-w/"  # of what is named beside it
+        for value in ("=x", "=''") if one.takes_value else ("",):
+            others = " ".join(word for word in needed.split() if not word.startswith(flag) and word[0] in first)
+            code, printed, error = invoke(f"{name} {others} {flag}{value}")
+            assert "please report" not in error, (flag, value, error)
+            assert "Traceback" not in error, (flag, value, error)
+            assert code == 0 or printed or error.startswith("error: "), (flag, value, code, error)
 
 
 def test_help_of_an_option_that_no_task_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+InvokeHere = Callable[[str], tuple[int, str, str]]  # what the fixture `invoke` gives: exit code, output, errors
 
 ROOT = Path(__file__).parents[2]
 OURS = ("TORCHMILL_", "NOX_", "INVOKE_")

@@ -12,7 +12,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import examine_host, survey_machine
 from torchmill.commands.terminal import STOPPED, agree, bring_missing, run_step, show_cures
 from torchmill.config import arch_list, cell_lookup, matrix, selection
-from torchmill.config.matrix import CPU, Cell
+from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Release
 from torchmill.core.console import fit_screen
 from torchmill.core.errors import BuildError, ConfigError
@@ -48,8 +48,8 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     """Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify."""
     if cell and (python or cuda):
         raise ConfigError("name cells, or say --python and --cuda: one of the two", code="two-ways-to-name")
-    if gpu and (options.arch_list or {*(cuda or ())} == {CPU}):
-        raise ConfigError("--gpu stands for an --arch-list of a build with CUDA: give one of the two", code="two-lists")
+    if gpu and options.arch_list:
+        raise ConfigError("--gpu stands for an --arch-list: give one of the two", code="two-lists")
     host = survey_machine(facts, layout)
     gpus = _named_gpus(facts, gpu or (), host, chosen=not (cell or cuda or options.arch_list))
     release = selection.selected_release(facts, layout, tag)
@@ -90,8 +90,9 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
         targets, problems = arch_list.parse_arch_list(facts, name, matrix.newest_release(facts).torch_version)
         if arch_list.UNDOTTED.fullmatch(name) and problems:
             raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
-        known = [facts.capability(one.capability) for one in targets]
-        found += (one.capability for one in arch_list.find_gpus(facts, name)) if problems else filter(None, known)
+        known = [one for each in targets if (one := facts.capability(each.capability))]
+        strange = bool(problems) or len(known) < len(targets)
+        found += [one.capability for one in arch_list.find_gpus(facts, name)] if strange else known
     return found
 
 
@@ -136,8 +137,9 @@ class Dialogue(NamedTuple):
         return replace(found, commands=whole)
 
     def _own(self, cell: Cell) -> Options:
-        """Return the options of a cell: without CUDA there is no list of capabilities."""
-        return self.options if cell.build.cuda else replace(self.options, arch_list=None)
+        """Return the options of a cell: beside builds with CUDA, one without has no list of capabilities."""
+        beside = any(one.build.cuda for one in self.cells) and not cell.build.cuda
+        return replace(self.options, arch_list=None) if beside else self.options
 
     def _wanted_all_the_same(self, newest: str) -> bool:
         """Tell whether the wheels are wanted although official ones would do."""

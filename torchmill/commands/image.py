@@ -69,8 +69,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
         if with_engine is None:
             lines.append(f"{place}: written")
             if wanted.kind != "devcontainer":
-                command = f"docker build --tag {wanted.tag} {shlex.quote(str(place))}"
-                lines.append(f"build it: invoke image … --build, or {command}")
+                lines.append(f"build it: docker build --tag {wanted.tag} {shlex.quote(str(place))}")
         else:
             native = {"arm64": "aarch64", "amd64": "x86_64"}.get(native_arch(), native_arch())
             job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, native)

@@ -120,12 +120,7 @@ class Budget:
 
 
 def show_budget(  # noqa: PLR0917 - every one is an option
-    facts: Facts,
-    layout: Layout,
-    build: str | None = None,
-    tag: str = "",
-    host: str = "",
-    options: Options = NO_OPTIONS,
+    facts: Facts, layout: Layout, build: str | None = None, tag: str = "", host: str = "", options: Options = NO_OPTIONS
 ) -> CommandOutput:
     """Say what limits memory and processors here, and what follows for a build."""
     machine, release = load_host(Path(host)) if host else None, selection.selected_release(facts, layout, tag)

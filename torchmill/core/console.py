@@ -18,7 +18,8 @@ SCREEN_WIDTH = 80  # columns, of what is folded
 _NARROWEST = 12  # columns that a folded column keeps
 _IN_TEXT = re.compile("`[^`]+`")  # a command, which is not folded, to be pasted
 _COMMAND_LINE = re.compile(  # also after its name, as in "install:  pip install torch"; the value of a variable, too
-    r" *(\w+=|'?\$\{|(\w+: +)?(\$ )?(invoke|nox|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda) (?!\w+:))"
+    r" *(\w+=|'?\$\{|(\w+( it)?: +)?(\$ )?"
+    r"(invoke|nox|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker) (?!\w+:))"
 )
 _ROW = re.compile(r" *\S.*?  +")  # the beginning of "name    value"
 INTERVAL_SECONDS = 30.0  # seconds between lines that say how far something is

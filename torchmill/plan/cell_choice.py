@@ -54,11 +54,11 @@ def _named_cells(facts: Facts, name: str, native: str, release: Release | None) 
 
 def _composed_names(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> Iterator[str]:
     """Yield the names of the cells of some Pythons and variants; what is not said is chosen for the machine."""
-    session = matrix.base_package(facts).session
-    chosen = _chosen_cell(facts, question, host, release)
-    for python, variant in product(
-        question.pythons or [chosen.build.python], question.variants or [chosen.build.variant]
-    ):
+    session, pythons, variants = matrix.base_package(facts).session, question.pythons, question.variants
+    if not (pythons and variants):
+        build = _chosen_cell(facts, question, host, release).build
+        pythons, variants = pythons or [build.python], variants or [build.variant]
+    for python, variant in product(pythons, variants):
         yield cell_lookup.usual_spelling(f"{session}-{python}-{variant}")
 
 
@@ -84,6 +84,9 @@ def _chosen_cell(facts: Facts, question: BuildQuestion, host: Host, release: Rel
         ]
         if able:
             return max(able, key=rank)
+    if said and not wanted:
+        session = matrix.base_package(facts).session
+        cell_lookup.find_cell(facts, f"{session}-{said[0]}-cpu", host.arch, release)  # which says why there is none
     who = f"torch {release.version}" if release else "a release"
     pythons = f" for Python {' or '.join(said)}" if said else ""
     what = f"with code for {', '.join(sorted(wanted))} (`invoke arch` says who has it)" if wanted else "without CUDA"
