@@ -23,7 +23,7 @@ from torchmill.plan.link_overflow import OverflowRisk
 from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST
 
 DAYS_PER_YEAR = 365.25
-_LARGEST = {"PyPI (100 MiB, unless it grants more)": PYPI_LARGEST, "a release on GitHub (2 GiB)": GITHUB_LARGEST}
+_LARGEST = {"PyPI takes unless granted (100 MiB)": PYPI_LARGEST, "a release on GitHub takes (2 GiB)": GITHUB_LARGEST}
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 
 
@@ -378,7 +378,7 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
         f"memory: {_range(estimate.memory)} by all compiles together",
         f"  {_range(estimate.compile)} by each of the largest",
         f"disk: {_range(estimate.tree)} for the tree, {_range(estimate.wheel)} for the wheel",
-        *(f"  at worst a larger file than {one} takes" for one, most in _LARGEST.items() if estimate.wheel.high > most),
+        *(f"  at worst a larger file than {one}" for one, most in _LARGEST.items() if estimate.wheel.high > most),
         f"judged by {estimate.confidence}: {estimate.basis}",
     ]
     if estimate.memory.high > memory:
