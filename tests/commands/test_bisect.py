@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import paper_wheels
 from tests.support.commands import ROOT, environment, run
+from tests.support.refusals import refused
 from tests.support.sampled import THIS
 from tests.support.searched import SearchedUpstream, make_history
 from tests.support.source_upstream import git
+from torchmill.commands.bisect import CommitSearch
+from torchmill.core.paths import Layout
+from torchmill.fetch.source.history import CommitHistory
 
 CELL = f"wheel-{THIS}-cpu"
 HANG_SECONDS = 900.0  # after which nobody waits for a search any more
@@ -140,6 +145,43 @@ def test_what_is_refused_before_anything_is_built(
     assert said in done.stderr
     assert done.stderr.startswith("error: ")
     assert "$ " not in done.stdout
+
+
+def searched(folder: Path, *, trust_ends: bool = False, **tested: str) -> tuple[CommitSearch, list[str]]:
+    """Return a search in a history of five commits that are tried already, with these verdicts, and the commits."""
+    history, commits = CommitHistory(folder / "history.git"), list[str]()
+    (folder / "history.git").mkdir(parents=True)
+    history.git("init", "--quiet", "--bare")
+    tree = history.git("hash-object", "-t", "tree", "-w", os.devnull).strip()
+    for number in range(5):
+        parent = ("-p", commits[-1]) if commits else ()
+        commits.append(history.git("commit-tree", tree, *parent, "-m", f"c{number}").strip())
+    history.start(good=commits[0], bad=commits[4])
+    asked = {"trust_ends": trust_ends, "with": [], "command": ["true"]}
+    record = {"asked": asked, "ends": {"good": commits[0], "bad": commits[4]}, "python": THIS}
+    record["tested"] = {commits[int(name[1])]: (word, "COMMAND ended so") for name, word in tested.items()}
+    layout = Layout(folder, folder / "cache")
+    return CommitSearch(layout, layout, history, record), commits
+
+
+def test_ends_are_tried_first_unless_they_are_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    between = {"c1": "good", "c2": "good", "c3": "bad"}
+    wrong, _ = searched(tmp_path / "wrong", c0="bad", c4="bad", **between)
+    with refused("end-not-as-said") as caught:
+        wrong.go()
+    assert "--good is not good (COMMAND ended so)" in str(caught.value)
+    trusted, commits = searched(tmp_path / "trusted", trust_ends=True, **between)  # whose ends are never looked up
+    assert f"first bad commit:\n  {commits[3]} c3" in trusted.go().text
+    assert commits[0] not in capsys.readouterr().out
+
+
+def test_what_the_command_needs_beside_the_wheel_is_in_its_environment(tmp_path: Path) -> None:
+    search, _ = searched(tmp_path)
+    search.record["asked"]["with"] = [str(paper_wheels.made(tmp_path, name)) for name in ("beside", "also")]
+    variables = search.provide()
+    program = ["python", "-c", "import beside, also, sys; print(sys.prefix)"]
+    done = subprocess.run(program, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == variables["VIRTUAL_ENV"] == str(search.layout.bisect / "env")
 
 
 def test_a_mirror_without_the_repository(tmp_path: Path, env: dict[str, str]) -> None:
