@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -147,7 +147,7 @@ def test_what_is_refused_before_anything_is_built(
     assert "$ " not in done.stdout
 
 
-def searched(folder: Path, *, trust_ends: bool = False, **tested: str) -> tuple[CommitSearch, list[str]]:
+def searched(folder: Path, tested: Mapping[str, str], *, trust_ends: bool = False) -> tuple[CommitSearch, list[str]]:
     """Return a search in a history of five commits that are tried already, with these verdicts, and the commits."""
     history, commits = CommitHistory(folder / "history.git"), list[str]()
     (folder / "history.git").mkdir(parents=True)
@@ -166,17 +166,17 @@ def searched(folder: Path, *, trust_ends: bool = False, **tested: str) -> tuple[
 
 def test_ends_are_tried_first_unless_they_are_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     between = {"c1": "good", "c2": "good", "c3": "bad"}
-    wrong, _ = searched(tmp_path / "wrong", c0="bad", c4="bad", **between)
+    wrong, _ = searched(tmp_path / "wrong", {**between, "c0": "bad", "c4": "bad"})
     with refused("end-not-as-said") as caught:
         wrong.go()
     assert "--good is not good (COMMAND ended so)" in str(caught.value)
-    trusted, commits = searched(tmp_path / "trusted", trust_ends=True, **between)  # whose ends are never looked up
+    trusted, commits = searched(tmp_path / "trusted", between, trust_ends=True)  # whose ends are never looked up
     assert f"first bad commit:\n  {commits[3]} c3" in trusted.go().text
     assert commits[0] not in capsys.readouterr().out
 
 
 def test_what_the_command_needs_beside_the_wheel_is_in_its_environment(tmp_path: Path) -> None:
-    search, _ = searched(tmp_path)
+    search, _ = searched(tmp_path, {})
     search.record["asked"]["with"] = [str(paper_wheels.made(tmp_path, name)) for name in ("beside", "also")]
     variables = search.provide()
     program = ["python", "-c", "import beside, also, sys; print(sys.prefix)"]
