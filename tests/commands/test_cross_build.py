@@ -69,7 +69,7 @@ def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path)
 def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
     done = sample.nox("-s", f"conda-{THIS}-cpu-{OTHER}", "--", "--build-number=one")
     assert done.returncode == 1
-    assert "'one' is not a build number" in done.stderr
+    assert "--build-number one: give a whole number" in done.stderr
     done = sample.nox("-s", SESSION, "--", "--build-number=1")
     assert done.returncode == 1
     assert "unrecognized arguments: --build-number=1" in done.stderr

@@ -128,7 +128,7 @@ def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
         "'system' is 'linus', expected one of linux, macos, windows",
         "'cores' is '8', expected a whole number from 1",
         "'memory' is 32, expected a string",
-        "unknown key 'disc'; did you mean 'disk'?",
+        "unknown key 'disc'; did you mean disk?",
         "'glibc' is the number 2.35",
         "'toolkits' is ['11.8'], expected a table",
         "'gpus' is ['8.6'], expected a list of tables",

@@ -34,15 +34,15 @@ def test_the_official_label_and_name(known: Facts) -> None:
     assert made.set["BASE_VERSION"] == "1.0.0+cpu"
 
 
-EXTENSIONS = ("vision", "audio", "scatter", "cluster", "flash", "conv1d")
+EXTENSIONS = ("vision", "audio", "scatter", "cluster", "sparse", "flash", "conv1d", "mamba", "xformers")
 
 
 @tiny_wheels.needs_compiler
 @pytest.mark.parametrize("session", EXTENSIONS)
 def test_an_extension_names_no_folder_in_its_messages(shipped: Facts, session: str, tmp_path: Path) -> None:
     """As ninja calls the compiler, by whole paths, and as ccache does, by paths from where it works."""
-    name = f"{session}-3.11-{'cu124' if session in {'flash', 'conv1d'} else 'cpu'}"
-    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    name = f"{session}-3.11-{'cu126' if session in {'flash', 'conv1d', 'mamba', 'xformers'} else 'cpu'}"
+    release = matrix.find_release(shipped, "torch", "v2.10.0")
     cell = cell_lookup.find_cell(shipped, name, "x86_64", release)
     gcc, clang = (replace(LINUX, compiler=Compiler(*each)) for each in (("gcc", "12.2.0"), ("clang", "14.0.0")))
     plans = [build_plan.compute_plan(shipped, cell, host, Options()) for host in (gcc, clang)]

@@ -198,7 +198,7 @@ def test_a_wheel_that_some_places_do_not_take_is_told(
     shipped: Facts, session: str, tag: str, places: list[str]
 ) -> None:
     text = estimate.estimate_as_text(shipped, planned(shipped, session, tag), 64 * GIB)
-    assert [place for place in ("PyPI", "GitHub") if f"{place} (" in text] == places
+    assert [place for place in ("PyPI", "GitHub") if f"{place} takes" in text] == places
 
 
 def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:

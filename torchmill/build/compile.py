@@ -179,11 +179,8 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             line.edge(text, guard.account)
             show_messages()
 
-        about = {"session": context.plan.identifier, "tree": context.tree_key}
-        variables = compiler_environment(context, guard, cache, line.note)
-        variables |= share.order_share(context.options, variables, context.tree, _known_units(context), about)
-        weigh = partial(expected_seconds, costs=share.known_costs(_known_units(context)))
-        line.expect(EdgePace(weigh, lambda: unmade_outputs(context.tree.build)))
+        variables = _order_share(context, compiler_environment(context, guard, cache, line.note))
+        line.expect(_pace_by_costs(context))
         before = _children_cpu_seconds()
         sandbox = _seal(context, cache, variables, line.note)
         try:
@@ -216,6 +213,16 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             code="not-one-wheel",
         )
     return CompileResult(wheels[0], edges, cpu, variables["MAX_JOBS"], account, hits, sandbox.why_open)
+
+
+def _order_share(context: BuildContext, variables: Mapping[str, str]) -> dict[str, str]:
+    about = {"session": context.plan.identifier, "tree": context.tree_key}
+    return {**variables, **share.order_share(context.options, variables, context.tree, _known_units(context), about)}
+
+
+def _pace_by_costs(context: BuildContext) -> EdgePace:
+    weigh = partial(expected_seconds, costs=share.known_costs(_known_units(context)))
+    return EdgePace(weigh, lambda: unmade_outputs(context.tree.build))
 
 
 def _known_units(context: BuildContext) -> tuple[KnownUnit, ...]:

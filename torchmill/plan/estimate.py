@@ -23,7 +23,10 @@ from torchmill.plan.link_overflow import OverflowRisk
 from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST
 
 DAYS_PER_YEAR = 365.25
-_LARGEST = {"PyPI takes unless granted (100 MiB)": PYPI_LARGEST, "a release on GitHub takes (2 GiB)": GITHUB_LARGEST}
+_LARGEST = {
+    "PyPI takes unless it grants more (100 MiB)": PYPI_LARGEST,
+    "a release on GitHub takes (2 GiB)": GITHUB_LARGEST,
+}
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 
 
