@@ -246,6 +246,14 @@ def test_the_inner_sbom_agrees_with_the_wheel_and_with_what_is_beside_it(
     assert any(one.startswith("inner SBOM: ") and problem in one for one in problems), problems
 
 
+def test_the_inner_sbom_is_the_same_wherever_the_source_was_fetched_from(wheel: Path) -> None:
+    """That of an archive has a digest in the papers beside the wheel alone."""
+    archive = f"PyPI's tinytorch-1.13.1.tar.gz (sha256 {'ab' * 32}, as recorded)"
+    told_wheels.write(wheel, told_wheels.manifest(wheel) | {"source": archive})
+    assert "ab" * 32 in sbom_of(wheel).read_text("utf-8")
+    assert agreement.examine_wheel(wheel).problems == ()
+
+
 def test_a_wheel_that_lacks_the_inner_sbom_of_its_manifest_is_named(tmp_path: Path) -> None:
     wheel = paper_wheels.made(tmp_path)
     told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": []})

@@ -299,8 +299,13 @@ def _check_inner_sbom(found: Distribution) -> AgreementCheck:
 
 def _parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the components of an SBOM that are in the wheel, without where they were fetched from."""
-    parts = (one for one in document["components"] if "scope" not in one)  # nor built with, nor required
-    return [{key: one[key] for key in one.keys() - {"purl", "externalReferences"}} for one in parts]
+    source = f"{statement.SOURCE_KIND}:"  # whose digest is that of an archive
+    parts = []
+    for one in document["components"]:
+        fetched = {"purl", "externalReferences", *(["hashes"] if str(one["bom-ref"]).startswith(source) else [])}
+        if "scope" not in one:  # neither built with, nor required
+            parts.append({key: one[key] for key in one.keys() - fetched})
+    return parts
 
 
 def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[str]:
