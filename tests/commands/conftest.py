@@ -9,6 +9,7 @@ from invoke import Collection, Program
 import tasks
 from tests.support.commands import InvokeHere
 from torchmill.config.model import Facts
+from torchmill.core import reaper
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 
@@ -20,7 +21,7 @@ def invoke(
     """Return what runs a line after "invoke" in a checkout below `tmp_path`, in which nothing was made."""
     monkeypatch.setattr(tasks, "LAYOUT", Layout(tmp_path, tmp_path / "cache"))
     monkeypatch.setattr(tasks, "_load_facts", lambda: shipped)
-    monkeypatch.setattr(tasks.reaper, "watch_run", lambda: None)  # of a run that is a process
+    monkeypatch.setattr(reaper, "watch_run", lambda: None)  # of a run that is a process
     monkeypatch.delenv("TORCHMILL_TAG", raising=False)
 
     def told(line: str) -> tuple[int, str, str]:
