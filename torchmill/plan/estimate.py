@@ -117,9 +117,9 @@ def geometric_mean(bounds: CostRange) -> float:
 def host_library_bytes(facts: Facts, release: Release) -> int | None:
     """Return the bytes of the official libraries without device code, of the nearest release that says."""
     order = facts.releases[release.package]
-    sizes = {index: _host_size(one) for index, one in enumerate(order) if _host_size(one)}
     here = order.index(release)
-    return sizes[min(sizes, key=lambda index: abs(index - here))] if sizes else None
+    nearest = sorted(range(len(order)), key=lambda index: abs(index - here))
+    return next(filter(None, (_host_size(order[index]) for index in nearest)), None)
 
 
 def _host_size(release: Release) -> int:
