@@ -120,6 +120,8 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
     assert "an official wheel with CUDA 13.2 would do as well: `pip install torch==2.15.0`; it needs driver" in told(
         "H100"
     )
+    pascal = answer_arch(shipped, ArchQuestion(names=("GTX 1080 Ti",), tag="v2.8.0"), HOST)
+    assert pascal.data["published"]["version"] == "2.8.0+cu126"
     orin = told("Jetson AGX Orin")
     assert "official builds that run on it: none; build it yourself" in orin
     assert "no official wheel is known to run on all of these GPUs" in orin

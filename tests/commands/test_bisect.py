@@ -147,7 +147,7 @@ def test_what_is_refused_before_anything_is_built(
     assert "$ " not in done.stdout
 
 
-def searched(folder: Path, tested: Mapping[str, str], *, trust_ends: bool = False) -> tuple[CommitSearch, list[str]]:
+def searched(folder: Path, tested: Mapping[int, str], *, trust_ends: bool = False) -> tuple[CommitSearch, list[str]]:
     """Return a search in a history of five commits that are tried already, with these verdicts, and the commits."""
     history, commits = CommitHistory(folder / "history.git"), list[str]()
     (folder / "history.git").mkdir(parents=True)
@@ -159,14 +159,14 @@ def searched(folder: Path, tested: Mapping[str, str], *, trust_ends: bool = Fals
     history.start(good=commits[0], bad=commits[4])
     asked = {"trust_ends": trust_ends, "with": [], "command": ["true"]}
     record = {"asked": asked, "ends": {"good": commits[0], "bad": commits[4]}, "python": THIS}
-    record["tested"] = {commits[int(name[1])]: (word, "COMMAND ended so") for name, word in tested.items()}
+    record["tested"] = {commits[number]: (word, "COMMAND ended so") for number, word in tested.items()}
     layout = Layout(folder, folder / "cache")
     return CommitSearch(layout, layout, history, record), commits
 
 
 def test_ends_are_tried_first_unless_they_are_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    between = {"c1": "good", "c2": "good", "c3": "bad"}
-    wrong, _ = searched(tmp_path / "wrong", {**between, "c0": "bad", "c4": "bad"})
+    between = {1: "good", 2: "good", 3: "bad"}
+    wrong, _ = searched(tmp_path / "wrong", {0: "bad", 4: "bad", **between})
     with refused("end-not-as-said") as caught:
         wrong.go()
     assert "--good is not good (COMMAND ended so)" in str(caught.value)
@@ -177,9 +177,9 @@ def test_ends_are_tried_first_unless_they_are_trusted(tmp_path: Path, capsys: py
 
 def test_what_the_command_needs_beside_the_wheel_is_in_its_environment(tmp_path: Path) -> None:
     search, _ = searched(tmp_path, {})
-    search.record["asked"]["with"] = [str(paper_wheels.made(tmp_path, name)) for name in ("beside", "also")]
+    search.record["asked"]["with"] = [str(paper_wheels.made(tmp_path, "beside"))]
     variables = search.provide()
-    program = ["python", "-c", "import beside, also, sys; print(sys.prefix)"]
+    program = ["python", "-c", "import beside, sys; print(sys.prefix)"]
     done = subprocess.run(program, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == variables["VIRTUAL_ENV"] == str(search.layout.bisect / "env")
 

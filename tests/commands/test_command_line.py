@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from invoke import Collection, Program
+from invoke import Argument, Collection, Program
 from invoke.parser import Parser, ParserContext
 
 import tasks
@@ -15,6 +15,7 @@ from tests.support.commands import ROOT, InvokeHere, run
 from tests.support.refusals import refused
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.commands.verify import VERIFY
+from torchmill.host.native import native_arch
 
 SWITCHES = {"--json", "-j", "--local", "--help", "-h"}
 
@@ -61,7 +62,7 @@ def test_the_help_of_a_task_fits_a_page(
 @pytest.mark.parametrize("name", tasks.COMMANDS)
 def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) -> None:
     """Of one that may be repeated invoke takes no value for none, and of the second of others it knows nothing."""
-    for one in tasks.make_task(name, ["invoke", name]).get_arguments():
+    for one in _arguments(name):
         flag = "--" + one.names[0].strip("_").replace("_", "-")
         lines = [[flag], [f"{flag}="], [flag, "--help"]] if one.kind is list else [[flag, "a", f"{flag}=b"]]
         for words in lines if one.takes_value else ():
@@ -81,7 +82,7 @@ ALONE = {*tasks.COMMANDS} - {"build", "facts", "fetch", "bisect", "toolkit", "im
 def test_no_option_alone_makes_a_traceback(name: str, invoke: InvokeHere) -> None:
     """With a value that means nothing each is refused in a sentence, or does no harm."""
     needed = NEEDED.get(name, "")
-    for one in tasks.make_task(name, ["invoke", name]).get_arguments():
+    for one in _arguments(name):
         flag = "--" + one.names[0].strip("_").replace("_", "-")
         first = "-" if one.name in {"cell", "identifier", "build", "log"} else "-w/"  # of what is named beside it
         for value in ("=x", "=''") if one.takes_value else ("",):
@@ -90,6 +91,26 @@ def test_no_option_alone_makes_a_traceback(name: str, invoke: InvokeHere) -> Non
             assert "please report" not in error, (flag, value, error)
             assert "Traceback" not in error, (flag, value, error)
             assert code == 0 or printed or error.startswith("error: "), (flag, value, code, error)
+
+
+def test_the_matrix_is_that_of_torch_on_this_machine_unless_more_is_asked_for(invoke: InvokeHere) -> None:
+    code, printed, _ = invoke("matrix --tag v1.13.1")
+    assert (code, printed.startswith(f"torch 1.13.1 on {native_arch()}\n"), printed.count(" on ")) == (0, True, 1)
+    assert invoke("matrix --tag v1.13.1 --all")[1].count(" on ") > 5
+
+
+@pytest.mark.parametrize(("variant", "said"), [("rocm63", "ROCm is no variant yet"), ("mps", "cpu includes MPS")])
+def test_what_is_no_variant_is_explained(variant: str, said: str, invoke: InvokeHere) -> None:
+    code, _, error = invoke(f"explain wheel-3.11-{variant} {THERE}")
+    assert (code, said in error, error.count("\n")) == (4, True, 1)
+
+
+@pytest.mark.parametrize("name", tasks.COMMANDS)
+def test_an_option_has_one_letter_at_most_and_h_is_help(name: str) -> None:
+    letters = [each for one in _arguments(name) for each in one.names if len(each) == 1]
+    assert "h" not in letters
+    assert len(letters) == len({*letters})
+    assert all(sum(len(each) == 1 for each in one.names) <= 1 for one in _arguments(name))
 
 
 def test_help_of_an_option_that_no_task_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +133,12 @@ def test_no_help_is_left_over() -> None:
     assert [one for each in others for one in each.items() if one in shared.items()] == []
 
 
+def _arguments(name: str) -> list[Argument]:
+    return tasks.make_task(name, ["invoke", name]).get_arguments()
+
+
 def _options(name: str) -> list[str]:
-    return [str(one.name) for one in tasks.make_task(name, ["invoke", name]).get_arguments()]
+    return [str(one.name) for one in _arguments(name)]
 
 
 def test_a_task_that_is_not_named_is_only_listed() -> None:

@@ -279,6 +279,9 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
         "torch-1.13.1+cpu-cp310-cp310-manylinux_2_17_x86_64.whl",
         "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
     ]
+    with refused("no-wheel") as caught:
+        recipes.image_wheels(OURS, _request(ImageOptions("runtime", ("3.11",))), layout.dist)
+    assert "take one that it has it for (--python 3.10)" in str(caught.value)
     recipe, _ = image.recipe_of(OURS, wanted, layout, tmp_path)
     assert "COPY wheels/ /wheels/" in recipe.texts["Dockerfile"]
     assert "wheels/torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl" in recipe.copied

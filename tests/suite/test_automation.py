@@ -368,5 +368,6 @@ def test_the_listed_sessions_of_a_release_become_cells() -> None:
     env = os.environ | {"TORCHMILL_TAG": "v1.13.1"}
     result = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    found = cells(json.loads(result.stdout), pythons="3.10", variants="cpu")
-    assert found == [{"python": "3.10", "variant": "cpu", "sessions": "wheel-3.10-cpu vision-3.10-cpu"}]
+    for variant in ("cpu", "cu118"):
+        (found,) = cells(json.loads(result.stdout), pythons="3.10", variants=variant)
+        assert found["sessions"] == f"wheel-3.10-{variant} vision-3.10-{variant}"

@@ -58,9 +58,8 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     if gpus:
         options = replace(options, arch_list=arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus)))
     source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
-    return Dialogue(facts, layout, cells, options, source, yes, dry_run).go(
-        _older_wheel(facts, gpus, host, cells, release)
-    )
+    newest = _older_wheel(facts, gpus, host, cells, release)
+    return Dialogue(facts, layout, host, cells, options, source, yes, dry_run).go(newest)
 
 
 def _older_wheel(
@@ -101,6 +100,7 @@ class Dialogue(NamedTuple):
 
     facts: Facts
     layout: Layout
+    host: Host  # before anything was brought
     cells: Sequence[Cell]
     options: Options
     source: Sequence[str]  # what `invoke fetch` is told of it
@@ -143,22 +143,23 @@ class Dialogue(NamedTuple):
 
     def _wanted_all_the_same(self, newest: str) -> bool:
         """Tell whether the wheels are wanted although official ones would do."""
-        host = survey_machine(self.facts, self.layout)
         listed = self.options.arch_list
         usual = asks_for_usual_wheel(replace(self.options, arch_list=None))
-        found = [published.find_published(self.facts, cell, host, listed) if usual else None for cell in self.cells]
+        found = [
+            published.find_published(self.facts, cell, self.host, listed) if usual else None for cell in self.cells
+        ]
         for line in dict.fromkeys([*(str(one) for one in found if one), newest]):
             print_now(fit_screen(line), end="\n" if line else "")
         return None in found or self.dry_run or agree("Build anyway?", yes=self.yes, default=False)
 
     def steps(self, cures: Cures, new: Sequence[str]) -> str:
         """Return a list of the commands to come, with what each is for."""
-        host = survey_machine(self.facts, self.layout)
         runs = estimate.read_own_runs(self.facts, self.layout.dist)
         lines = [show_cures(cures, new)]
         for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
-            options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
-            takes = estimate.expected_duration(self.facts, compute_plan(self.facts, cell, host, options), runs)
+            options = resolve_processor(self.facts, cell.build.arch, self.host, self._own(cell))
+            plan = compute_plan(self.facts, cell, self.host, options)
+            takes = estimate.expected_duration(self.facts, plan, runs)
             lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]
         return "\n".join(lines)
 

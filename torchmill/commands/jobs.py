@@ -125,27 +125,19 @@ def show_budget(  # noqa: PLR0917 - every one is an option
     """Say what limits memory and processors here, and what follows for a build."""
     machine, release = load_host(Path(host)) if host else None, selection.selected_release(facts, layout, tag)
     cells = cells_named_or_all(facts, build or "", machine.arch if machine else native_arch(), release)
-    demands = compile_demands(facts, cells)
-    budget = describe_budget(machine, demands, options) if machine else measure_budget(demands, options)
+    budget = measure_budget(compile_demands(facts, cells), options, machine)
     return CommandOutput(budget.as_text(), budget.as_data())
 
 
-def measure_budget(demands: Sequence[CompileDemand], options: Options) -> Budget:
-    """Measure what this machine allows builds with these demands and options."""
+def measure_budget(demands: Sequence[CompileDemand], options: Options, host: Host | None = None) -> Budget:
+    """Measure what this machine allows builds with these demands and options, or return what another one would."""
+    cap = [LimitReading("--memory", options.memory)] if options.memory else []
+    if host:
+        memory, processors = LimitReading("the machine's memory", host.memory), CpuQuota("its processors", host.cores)
+        return Budget([memory, *cap], (), [processors], options.jobs, demands, host.system)
     meter = limits.LimitMeter()
-    memory, each = [*meter.readings(), *_cap(options)], limits.process_memory_limits()
-    return Budget(memory, each, meter.quotas(), options.jobs, demands, native_system())
-
-
-def describe_budget(host: Host, demands: Sequence[CompileDemand], options: Options) -> Budget:
-    """Return what another machine allows builds with these demands and options, as far as it is described."""
-    memory = [LimitReading("the machine's memory", host.memory), *_cap(options)]
-    processors = [CpuQuota("the machine's processors", host.cores)]
-    return Budget(memory, (), processors, options.jobs, demands, host.system)
-
-
-def _cap(options: Options) -> list[LimitReading]:
-    return [LimitReading("--memory", options.memory)] if options.memory else []
+    readings, each = [*meter.readings(), *cap], limits.process_memory_limits()
+    return Budget(readings, each, meter.quotas(), options.jobs, demands, native_system())
 
 
 def cells_named_or_all(facts: Facts, identifier: str, native: str, release: Release | None) -> tuple[Cell, ...]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 SCREEN_WIDTH = 80  # columns, of what is folded
 _NARROWEST = 12  # columns that a folded column keeps
-_IN_TEXT = re.compile("`[^`]+`")  # a command, which is not folded, to be pasted
 _COMMAND_LINE = re.compile(  # also after its name, as in "install:  pip install torch"; the value of a variable, too
     r" *(\w+=|'?\$\{|(\w+( it)?: +)?(\$ )?"
     r"(invoke|nox|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker) (?!\w+:))"
@@ -131,7 +130,7 @@ def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
     lines = []
     for line in text.split("\n"):
         if len(line) > columns and not _COMMAND_LINE.match(line):
-            row, whole = _ROW.match(line), _IN_TEXT.sub(lambda one: one[0].replace(" ", "\0"), line.lstrip())
+            row, whole = _ROW.match(line), re.sub("`[^`]+`", lambda one: one[0].replace(" ", "\0"), line.lstrip())
             begin = len(line) - len(line.lstrip())
             hang = row.end() if row and row.end() <= columns // 2 else begin + 2
             fold = TextWrapper(columns, " " * begin, " " * hang, break_long_words=False, break_on_hyphens=False).fill

@@ -120,9 +120,9 @@ def geometric_mean(bounds: CostRange) -> float:
 def host_library_bytes(facts: Facts, release: Release) -> int | None:
     """Return the bytes of the official libraries without device code, of the nearest release that says."""
     order = facts.releases[release.package]
-    sizes = {index: _host_size(one) for index, one in enumerate(order) if _host_size(one)}
     here = order.index(release)
-    return sizes[min(sizes, key=lambda index: abs(index - here))] if sizes else None
+    nearest = sorted(range(len(order)), key=lambda index: abs(index - here))
+    return next(filter(None, (_host_size(order[index]) for index in nearest)), None)
 
 
 def _host_size(release: Release) -> int:
@@ -340,7 +340,7 @@ def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> di
     found, risk = estimate_build(facts, plan, own), _risk(facts, plan)
     rows = {"time": "unknown: nothing like it was ever measured"}
     if found is not None:
-        rows["time"] = f"{found.wall}, judged by {found.confidence}"
+        rows["time"] = f"{found.wall}, judged by {found.confidence}{_on_boards(plan, own)}"
         rows |= {"memory": _range(found.memory), "disk": f"{_range(found.tree)} for the tree"}
     return rows | ({"risk": risk.sentence} if risk is not None and risk.level != "none" else {})
 
@@ -348,7 +348,13 @@ def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> di
 def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> str:
     """Return a sentence on how long carrying out a plan takes; "" where nothing is known."""
     estimate = estimate_build(facts, plan, own)
-    return f"expected to take {estimate.wall}, less for all that the compiler cache has" if estimate else ""
+    less = f", less for all that the compiler cache has{_on_boards(plan, own)}"
+    return f"expected to take {estimate.wall}{less}" if estimate else ""
+
+
+def _on_boards(plan: Plan, own: tuple[MeasuredRun, ...]) -> str:
+    """Return what the time leaves out: what was measured of aarch64 are servers and a laptop."""
+    return "" if own or plan.build.arch != "aarch64" else "; on a small board, such as a Raspberry Pi, much longer"
 
 
 def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_OPTIONS) -> list[str]:

@@ -196,9 +196,11 @@ def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path,
     found = [next(_fitting(dist, one, request), None) for one in image_releases(facts, request)]
     if found[0] is None:
         cell = f"wheel-{request.pythons[0]}-{request.variant}"
+        others = [one for one in request.release.pythons if any(_fitting(dist, request.release, request, one))]
+        take = f"take one that it has it for (--python {others[-1]}), " if others else ""
         raise DeliveryError(
             f"{dist} has no {request.release} ({request.variant}) for Python {request.pythons[0]} on "
-            f"{request.arch}: build it (`nox -s {cell}`), or name an index that has it with --index URL",
+            f"{request.arch}: {take}build it (`nox -s {cell}`), or name an index that has it with --index URL",
             code="no-wheel",
         )
     wheels = tuple(path for path in found if path is not None)
@@ -213,9 +215,9 @@ def missing_releases(facts: Facts, request: ImageRequest, brought: Sequence[Path
     return tuple(one for one in image_releases(facts, request) if canonicalize_name(one.package) not in names)
 
 
-def _fitting(dist: Path, release: Release, request: ImageRequest) -> Iterator[Path]:
-    """Yield the wheels of a release that a request's Python installs, the newest build first."""
-    plain = set(python_tag(request.pythons[0]).split("-"))
+def _fitting(dist: Path, release: Release, request: ImageRequest, python: str = "") -> Iterator[Path]:
+    """Yield the wheels of a release that a request's Python installs, or another one, the newest build first."""
+    plain = set(python_tag(python or request.pythons[0]).split("-"))
     found = []
     for path in wheel_file.list_wheels(dist):
         name, version, build, tags = wheel_file.parse_file_name(path)
