@@ -88,6 +88,7 @@ def test_the_toolkit_follows_from_the_gpus(
         (BuildQuestion(pythons=["3.99"], variants=["12.1"]), "unknown-build", "'wheel-3.99-cu121' names no build"),
         (BuildQuestion(pythons=["3.14"]), "impossible-build", "wheel-3.14-cpu is untried"),
         (BuildQuestion([""]), "unknown-build", "'' names no build"),
+        (BuildQuestion(["conda-3.10-cpu"]), "unknown-build", "conda packages are made of a wheel"),
         (BuildQuestion(["wheel-3.1["]), "unknown-build", "no build is called like"),
     ],
 )
