@@ -46,7 +46,7 @@
 
 enum { CANNOT_RUN = 126, NOT_FOUND = 127, STOPPED = 130 }; /* exit codes, as a shell's */
 enum outcome { RAN, WAS_KILLED, RUNS_AGAIN, UNWANTED };    /* killed: for want of memory */
-enum { POLITE = 20 };                                      /* times that a compiler is asked to end, 50 ms apart */
+enum { POLITE = 60 };                                      /* times that a compiler is asked to end, 50 ms apart */
 
 static int room = -1;                      /* the folder */
 static int guard = -1;                     /* the socket; -1: nobody answers */
