@@ -132,7 +132,7 @@ def gpu_platform() -> str:
 def test_a_silent_gpu_fails_the_first_check_and_all_that_compute(tmp_path: Path) -> None:
     found = gpu.GpuWheel(silent_torch(tmp_path), {})
     with (tmp_path / "log").open("w") as log:
-        checks = gpu.check_on_gpu([found], interpreters.resolve_interpreter(THIS), tmp_path, log)
+        checks = gpu.check_on_gpu([found], interpreters.resolve_interpreter(THIS), tmp_path, tmp_path / "empty", log)
     assert checks["import"].ok
     assert not checks["device"].ok
     assert checks["device"].detail.startswith("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802")

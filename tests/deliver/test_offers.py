@@ -32,9 +32,9 @@ JSON, STATEMENT, SBOM = ".json", ".intoto.json", ".cdx.json"
 
 
 @pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Sample:
+def maker(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path, cache: Path) -> Sample:
     """Build the sample's wheel, in a checkout whose dist/ is offered to others."""
-    sample = fetched(tmp_path_factory.mktemp("maker"), upstream, envs)
+    sample = fetched(tmp_path_factory.mktemp("maker"), upstream, envs, cache)
     done = sample.nox("-s", SESSION)
     assert done.returncode == 0, done.stdout + done.stderr
     return sample

@@ -8,11 +8,14 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.build.context import BuildTree
+from torchmill.core.process import capture
 from torchmill.host.environments import (
     STAMP_NAME,
     base_interpreter,
     hold_environment,
+    in_environment,
     installed_distributions,
+    make_environment,
     provide_environment,
     read_tree_user,
     tree_user,
@@ -20,15 +23,16 @@ from torchmill.host.environments import (
 
 INTERPRETER = """\
 #!/bin/sh
-# stands for an interpreter: python -m venv --clear FOLDER
-rm -rf "$4" && mkdir -p "$4/bin" && touch "$4/pyvenv.cfg" && ln -s /bin/echo "$4/bin/python"
+# stands for an interpreter: python -m venv --clear [--without-pip] FOLDER
+for folder; do :; done
+rm -rf "$folder" && mkdir -p "$folder/bin" && touch "$folder/pyvenv.cfg" && ln -s /bin/echo "$folder/bin/python"
 """
 
 
 def test_cells_of_one_name_do_not_share_an_environment_at_a_time(tmp_path: Path, interpreter: Path) -> None:
     venv = tmp_path / "wheel-3-10-cpu"
     with hold_environment(venv, "wheel-3.10-cpu"):
-        provide_environment(venv, interpreter, "a", lambda *_: None)
+        provide_environment(venv, interpreter, "a", tmp_path / "empty", lambda *_: None)
         with hold_environment(tmp_path / "wheel-3-11-cpu", "wheel-3.11-cpu"):
             pass
         with (
@@ -48,30 +52,23 @@ def interpreter(tmp_path: Path) -> Path:
 
 def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpreter: Path) -> None:
     venv = tmp_path / "venv"
-    fresh(venv, "numpy")
+    fresh(venv)
     left = venv / "left-by-another-release"
     asked: list[tuple[str, ...]] = []
     for wanted, survives in (("a", False), ("a", True), ("b", False)):
         left.touch()
-        provide_environment(venv, interpreter, wanted, lambda *what: asked.append(what), "numpy", "wheel")
+        provide_environment(
+            venv, interpreter, wanted, tmp_path / "empty", lambda *what: asked.append(what), "numpy", "wheel"
+        )
         assert left.exists() == survives, wanted
         assert (venv / STAMP_NAME).read_text().split() == [wanted]
     assert asked == [("numpy", "wheel")] * 3, "what was taken out by hand comes back"
 
 
-FRESH = {  # what `python -m venv` of them puts into site-packages
-    "3.6": "__pycache__ easy_install.py pip pip-18.1.dist-info pkg_resources setuptools setuptools-40.6.2.dist-info",
-    "3.10": "_distutils_hack distutils-precedence.pth pip pip-23.0.1.dist-info pkg_resources setuptools "
-    "setuptools-65.5.0.dist-info",
-    "3.13": "pip pip-24.2.dist-info",
-}
-
-
-def fresh(venv: Path, names: str) -> Path:
-    """Lay out an environment as it was just made, and return its site-packages."""
-    packages = venv / "lib" / "python3.10" / "site-packages"
-    for name in names.split():
-        (packages / name).mkdir(parents=True)
+def fresh(venv: Path) -> Path:
+    """Lay out an environment with a package in it, and return its site-packages."""
+    (packages := venv / "lib/python3.10/site-packages").mkdir(parents=True)
+    (packages / "numpy").mkdir()
     (venv / "bin").mkdir()
     (venv / "bin/python").symlink_to("/bin/echo")  # for which pip works
     return packages
@@ -80,11 +77,11 @@ def fresh(venv: Path, names: str) -> Path:
 @pytest.mark.parametrize("pip", ["/bin/false", "nowhere"])
 def test_a_half_made_environment_is_made_again(tmp_path: Path, interpreter: Path, pip: str) -> None:
     """As it is where its making was killed, or the disk was full: once before, once after it was filled."""
-    packages = fresh(tmp_path / "venv", FRESH["3.10"])
+    packages = fresh(tmp_path / "venv")
     for _ in range(2):
         (tmp_path / "venv/bin/python").unlink()
         (tmp_path / "venv/bin/python").symlink_to(pip)
-        provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
+        provide_environment(tmp_path / "venv", interpreter, "a", tmp_path / "empty", lambda *_: None)
         assert not packages.exists()
         assert (tmp_path / "venv/bin/python").readlink() == Path("/bin/echo")
 
@@ -100,19 +97,19 @@ def test_an_environment_of_which_a_package_was_spoiled_is_made_again(
         if not (packages / "core.py").exists():
             (packages / "core.py").write_text("right")
 
-    provide_environment(venv, interpreter, "a", install)
+    provide_environment(venv, interpreter, "a", tmp_path / "empty", install)
     (left := venv / "left").touch()
     module = venv / "lib/python3.10/site-packages/numpy/core.py"
     (module.parent / "__pycache__").mkdir()
     (module.parent / "__pycache__/core.pyc").write_text("compiled")
-    provide_environment(venv, interpreter, "a", install)
+    provide_environment(venv, interpreter, "a", tmp_path / "empty", install)
     assert left.exists(), "importing a package does not spoil it"
 
     if spoil in ("remove", "add"):
         module.rename(module.with_name("lost.py")) if spoil == "remove" else module.with_name("new.py").touch()
     else:
         module.write_text({"empty": "", "overwrite": "wrong"}[spoil])
-    provide_environment(venv, interpreter, "a", install)
+    provide_environment(venv, interpreter, "a", tmp_path / "empty", install)
     assert not left.exists()
     assert module.read_text() == "right"
 
@@ -125,26 +122,14 @@ def test_an_environment_without_its_configuration_names_an_interpreter(tmp_path:
         assert base_interpreter(tmp_path, version).exists()
 
 
-@pytest.mark.parametrize("names", FRESH.values(), ids=FRESH)
-def test_an_environment_just_made_is_not_made_twice(tmp_path: Path, interpreter: Path, names: str) -> None:
-    """As nox makes it; once something was to be put into it, it is a used one."""
-    packages = fresh(tmp_path / "venv", names)
-
-    def fails(*_: str) -> None:
-        raise OSError
-
-    with pytest.raises(OSError):  # noqa: PT011 (whatever pip's failure is)
-        provide_environment(tmp_path / "venv", interpreter, "a", fails)
-    assert packages.exists()
-    provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
-    assert not packages.exists(), "nobody knows what a failed installation left"
-
-
-@pytest.mark.parametrize("extra", ["numpy", "numpy-1.26.4.dist-info", "mine.pth", "setuptools_scm"])
-def test_an_environment_with_anything_in_it_is_no_fresh_one(tmp_path: Path, interpreter: Path, extra: str) -> None:
-    packages = fresh(tmp_path / "venv", f"{FRESH['3.10']} {extra}")
-    provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
-    assert not packages.exists()
+def test_an_environment_has_a_pip_of_its_own(tmp_path: Path) -> None:
+    """As it was made for another one, pip's program would name that."""
+    venv = tmp_path / "venv"
+    for _ in range(2):
+        make_environment(Path(sys.executable), venv, tmp_path / "empty")
+        said = capture([str(venv / "bin/pip"), "--version"])
+        assert f" from {venv}/lib/" in said
+        assert capture([str(in_environment(venv)), "-m", "pip", "--version"]) == said
 
 
 def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> None:
@@ -155,7 +140,7 @@ def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> No
     assert installed_distributions(tmp_path, "a") is None
     assert read_tree_user(tree.interpreter_file) is None
     assert not tree.is_prepared("a")
-    provide_environment(tmp_path, interpreter, "a", lambda *_: None)
+    provide_environment(tmp_path, interpreter, "a", tmp_path / "empty", lambda *_: None)
     assert installed_distributions(tmp_path, "a") == []
 
 
@@ -164,7 +149,7 @@ def test_a_failed_installation_is_not_taken_for_done(tmp_path: Path, interpreter
         raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011 (whatever pip's failure is)
-        provide_environment(tmp_path / "venv", interpreter, "a", fails)
+        provide_environment(tmp_path / "venv", interpreter, "a", tmp_path / "empty", fails)
     assert installed_distributions(tmp_path / "venv", "a") is None
 
 

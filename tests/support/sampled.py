@@ -15,7 +15,7 @@ import pytest
 from tests.support.commands import ROOT, environment, run
 from torchmill.build.context import BuildContext, create_context
 from torchmill.config import cell_lookup, facts_reader, selection
-from torchmill.core.paths import Layout
+from torchmill.core.paths import EMPTY_ENVIRONMENTS, Layout
 from torchmill.host import interpreters
 from torchmill.host.native import native_arch
 
@@ -31,11 +31,13 @@ class Sample:
         self.configs = folder / "build_configs"
         self.envs = envs
         self.cache = cache / "torchmill"
-        pip = envs.with_name("pip")  # what it brought once is the same for all
+        self.cache.mkdir(parents=True, exist_ok=True)
+        if not (empty := self.cache / EMPTY_ENVIRONMENTS).exists():
+            empty.symlink_to(envs.with_name("environments"))
         self.env = {
             "TORCHMILL_CONFIGS": str(self.configs),
             "XDG_CACHE_HOME": str(cache),
-            "PIP_CACHE_DIR": str(pip),
+            "PIP_CACHE_DIR": str(envs.with_name("pip")),
         }
 
     def nox(self, *arguments: str) -> subprocess.CompletedProcess[str]:

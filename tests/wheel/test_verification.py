@@ -81,7 +81,7 @@ def tried(
             extra=extra,
             log=log,
             targets=targets,
-            kept=tmp_path.parent / "environments",  # which all tests here copy
+            empty=tmp_path.parent / "environments",  # which all tests here copy
         )
 
 
@@ -124,7 +124,7 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
 
 
 def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_changed(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
+    kept = tmp_path.parent / "environments"
     first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
     (template,) = kept.iterdir()
     looked = template.stat().st_ino
@@ -137,7 +137,7 @@ def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_chan
 
 @pytest.mark.parametrize("way", ["half", pytest.param("without its record", marks=pytest.mark.long)])
 def test_a_kept_environment_that_was_spoiled_is_made_again(tmp_path: Path, way: str) -> None:
-    kept = tmp_path / "kept"
+    kept = tmp_path.parent / "environments"
     first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
     (template,) = kept.iterdir()
     module = clean_environment.site_packages(template / "venv" / "bin" / "python") / "pip/_vendor/msgpack/ext.py"
@@ -156,7 +156,7 @@ def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
     python.write_text("#!/bin/sh\necho 'No module named venv' >&2\nexit 1\n")
     python.chmod(0o755)
     with refused("venv-failed") as caught:
-        clean_environment.create_environment(python, tmp_path / "venv", io.StringIO())
+        clean_environment.create_environment(python, tmp_path / "venv", io.StringIO(), tmp_path / "empty")
     assert "No module named venv" in str(caught.value)
 
 

@@ -91,7 +91,9 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
     """Put what the build requires into the session's environment, which is made anew where it is broken."""
     own_tools = () if context.shares_tree else context.plan.kit
     wanted = [*find_links(context), *own_tools, *context.plan.requirements]
-    environments.provide_environment(context.venv, context.interpreter, context.environment_key, install, *wanted)
+    environments.provide_environment(
+        context.venv, context.interpreter, context.environment_key, context.layout.environments, install, *wanted
+    )
 
 
 def find_links(context: BuildContext) -> list[str]:
@@ -266,7 +268,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
             extra=extra,
             log=log,
             targets=device_code.requested_targets(context.facts, context.plan),
-            kept=context.layout.environments,
+            empty=context.layout.environments,
         )
     differences = static_checks.sibling_differences(packed, static_checks.sibling_wheels(published))
     said: dict[str, Any] = {

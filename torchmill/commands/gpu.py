@@ -57,7 +57,8 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     for folder in (layout.logs, nox_environments_folder()):
         folder.mkdir(parents=True, exist_ok=True)
     with (layout.logs / "gpu.log").open("w", encoding="utf-8") as log:
-        checks = check_on_gpu(wheels, interpreters.resolve_interpreter(version), nox_environments_folder(), log)
+        python = interpreters.resolve_interpreter(version)
+        checks = check_on_gpu(wheels, python, nox_environments_folder(), layout.environments, log)
     names = ", ".join(wheel.path.name for wheel in wheels)
     if not checks["device"].ok and checks["import"].ok:
         toolkit = next((wheel.manifest["toolkit"] for wheel in wheels if wheel.manifest.get("toolkit")), None)
@@ -99,15 +100,17 @@ def common_python(wheels: Iterable[GpuWheel]) -> str:
     return next(iter(common))
 
 
-def check_on_gpu(wheels: Sequence[GpuWheel], python: Path, scratch: Path, log: TextIO) -> dict[str, CheckResult]:
+def check_on_gpu(
+    wheels: Sequence[GpuWheel], python: Path, scratch: Path, empty: Path, log: TextIO
+) -> dict[str, CheckResult]:
     """Install wheels in a new environment below `scratch`, and return what came of each check there.
 
-    What pip says goes to `log`.
+    The environment is made out of one in `empty`; what pip says goes to `log`.
     """
     pins = (str(pin) for wheel in wheels for pin in wheel.manifest.get("requirements", ()))
     numpy = sorted({pin for pin in pins if pin.startswith("numpy==")})
     with tempfile.TemporaryDirectory(prefix="gpu-", dir=scratch) as folder:
-        venv = clean_environment.create_environment(python, Path(folder), log)
+        venv = clean_environment.create_environment(python, Path(folder), log, empty)
         clean_environment.install_packages(venv, [*(wheel.path for wheel in wheels), *numpy[:1]], log)
         return clean_environment.run_checks(venv, _SCRIPT, expectations(wheels), log)
 

@@ -48,7 +48,7 @@ class Layout:
         return cls(Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path.home()), guest)
 
     # in the user's cache
-    environments = _Below("cache", EMPTY_ENVIRONMENTS)  # in copies of which wheels are verified
+    environments = _Below("cache", EMPTY_ENVIRONMENTS)  # out of which all others are made
     facts_cache = _Below("cache", FACTS_CACHE)  # what the TOML files of facts hold
     sessions_cache = _Below("cache", SESSIONS_CACHE)  # the sessions of the matrix
     # in the checkout

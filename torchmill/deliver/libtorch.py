@@ -29,18 +29,18 @@ PROJECTS = Path(__file__).parent / "consumers"
 TOOLS = ("cmake>=3.18", "ninja")
 
 
-def try_archive(archive: Path, project: str, home: str | None, scratch: Path, log: TextIO) -> str:
+def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *, empty: Path, log: TextIO) -> str:
     """Unzip the archive, build the consumer `project` against it and run it; return what it printed.
 
-    `home` is the CUDA toolkit, None without one. CMake and ninja come from PyPI where the machine has none.
-    Raises VerifyError where any of it fails.
+    `home` is the CUDA toolkit, None without one. CMake and ninja come from PyPI where the machine has none,
+    into an environment out of one in `empty`. Raises VerifyError where any of it fails.
     """
     shutil.rmtree(scratch, ignore_errors=True)
     with ZipFile(archive) as packed:
         packed.extractall(scratch)
         root = scratch / packed.namelist()[0].partition("/")[0]
     source = shutil.copytree(PROJECTS / project, scratch / "consumer")
-    build, cmake, ninja = source / "build", *_tools(scratch, log)
+    build, cmake, ninja = source / "build", *_tools(scratch, empty, log)
     definitions = [f"CMAKE_PREFIX_PATH={root}", f"CMAKE_MAKE_PROGRAM={ninja}", "CMAKE_BUILD_TYPE=Release"]
     environ = clean_environment.clean_variables()
     if home is not None:
@@ -67,12 +67,12 @@ def try_archive(archive: Path, project: str, home: str | None, scratch: Path, lo
     return "\n".join(printed)
 
 
-def _tools(scratch: Path, log: TextIO) -> tuple[str, str]:
+def _tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
     """Return CMake and ninja: this machine's, or those of PyPI in an environment of their own."""
     cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
     if cmake and ninja:
         return cmake, ninja
-    python = clean_environment.create_environment(Path(sys.executable), scratch / "tools", log)
+    python = clean_environment.create_environment(Path(sys.executable), scratch / "tools", log, empty)
     clean_environment.install_packages(python, TOOLS, log)
     suffix = ".exe" if sys.platform == "win32" else ""
     return str(python.with_name(f"cmake{suffix}")), str(python.with_name(f"ninja{suffix}"))
@@ -211,7 +211,7 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
         if plan.toolkit is not None:
             host = measurement.measure_host(layout.root)
             home = cuda_toolkit.cuda_placeholders(plan, host).get("cuda_home", "/usr/local/cuda")
-        printed = try_archive(archive, package.checks, home, consumer, output)
+        printed = try_archive(archive, package.checks, home, consumer, empty=layout.environments, log=output)
         place = layout.dist / archive.name
         shutil.move(archive, place)
         products.write_record(place, parts, sha256, {"consumer": printed})

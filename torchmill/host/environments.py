@@ -1,8 +1,9 @@
 """The virtual environment of a cell: what it was made for and what is installed in it."""
 
+import contextlib
 import json
 import os
-import re
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -12,9 +13,17 @@ from typing import Any
 from torchmill.core import locks
 from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
-from torchmill.core.files import blame_disk, parse_json, read_refusal, read_text, report_unwritable
+from torchmill.core.files import (
+    blame_disk,
+    fresh_path,
+    parse_json,
+    read_refusal,
+    read_text,
+    report_unwritable,
+    write_atomically,
+)
 from torchmill.core.process import CommandError, capture, program_output
-from torchmill.core.stat_cache import digest_data, stat_folder
+from torchmill.core.stat_cache import digest_data, stat_file, stat_folder
 from torchmill.host.interpreters import resolve_interpreter
 
 Install = Callable[..., Any]  # pip's install, given its arguments
@@ -22,12 +31,10 @@ STAMP_NAME = "torchmill"  # the file in an environment that says what was instal
 
 _SITES = ("lib/python*/site-packages", "Lib/site-packages")
 _PACKAGES = tuple(f"{site}/*.dist-info" for site in _SITES)
-# What `python -m venv` puts there, 3.6 to 3.14: pip, and what setuptools is made of.
-_COMES_WITH = re.compile(
-    r"(pip|setuptools)(-[\d.]+\.dist-info)?|pkg_resources|_distutils_hack|distutils-precedence\.pth"
-    r"|easy_install\.py|__pycache__"
-)
-
+_PIP = """\
+#!/bin/sh
+exec "$(dirname "$0")/python" -m pip "$@"
+"""
 _PROBE = """\
 import json, sys, sysconfig
 paths = sysconfig.get_paths()
@@ -66,34 +73,63 @@ def hold_environment(venv: Path, who: str) -> AbstractContextManager[None]:
     return locks.hold_lock(beside, f"{who} of another release or checkout, in the same environment ({venv}),")
 
 
-def provide_environment(venv: Path, interpreter: Path, wanted: str, install: Install, *requirements: str) -> None:
-    """Bring an environment to what a build requires; one that was made for anything else is emptied first.
+def provide_environment(
+    venv: Path, interpreter: Path, wanted: str, empty: Path, install: Install, *requirements: str
+) -> None:
+    """Bring an environment to what a build requires; one that was not filled for that is made anew, out of `empty`.
 
     `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
     compile everything again. A package of which a file was lost or changed since makes all of it anew.
     """
     note = venv / STAMP_NAME
-    works = program_output(str(in_environment(venv)), "-I", "-m", "pip", "--version") != ""  # who was killed left half
-    if not (works and is_as_filled(venv, wanted)):
-        if not (works and _is_fresh(venv)):
-            # What another release, or another plan, left in it must not be found; it may be half-made, too.
-            with report_unwritable(venv):
-                note.unlink(missing_ok=True)
-                make_environment(interpreter, venv)
-        note.write_text("", encoding="utf-8")  # from now on nobody takes it for a fresh one
+    pip_version = ("-I", "-m", "pip", "--version")  # nothing where the run that made it was killed
+    if not (is_as_filled(venv, wanted) and program_output(str(in_environment(venv)), *pip_version)):
+        with report_unwritable(venv):
+            note.unlink(missing_ok=True)
+            make_environment(interpreter, venv, empty)
     install(*requirements)
     note.write_text(f"{wanted}\n{_packages_stat(venv)}", encoding="utf-8")
 
 
-def make_environment(interpreter: Path, venv: Path, run: Callable[[list[str]], object] = capture) -> None:
-    """Make an empty environment in place of what is there. Raises HostError where that is not possible."""
+def make_environment(interpreter: Path, venv: Path, empty: Path, run: Callable[[list[str]], object] = capture) -> None:
+    """Make an environment with nothing but pip in place of what is there; raises HostError where that is not possible.
+
+    `empty` is a folder of such environments, one for each interpreter: to make one takes seconds of processor time,
+    most of them for pip, and to copy what it has a tenth of one.
+    """
+    kept = empty / digest_data([str(interpreter.resolve()), stat_file(interpreter)])[:16]
+    record = kept / "whole"  # how all files of the environment looked once they were there
+    if read_text(record) != stat_folder(kept / "venv").text:
+        shutil.rmtree(kept, ignore_errors=True)
+        with fresh_path(kept) as fresh:
+            _run_venv(run, interpreter, fresh / "venv")
+            with contextlib.suppress(OSError):  # another build was quicker
+                fresh.rename(kept)
+                write_atomically(record, stat_folder(kept / "venv").text)
+    _run_venv(run, interpreter, venv, "--without-pip")
     try:
-        run([str(interpreter), "-m", "venv", "--clear", str(venv)])
+        _copy_packages(kept / "venv", venv)
+    except OSError:  # somebody has removed it, or a part of it
+        _run_venv(run, interpreter, venv)
+
+
+def _run_venv(run: Callable[[list[str]], object], interpreter: Path, venv: Path, *options: str) -> None:
+    try:
+        run([str(interpreter), "-m", "venv", "--clear", *options, str(venv)])
     except CommandError as error:
         if (refusal := blame_disk(error.output, venv) or read_refusal(error.output, venv)) is not None:
             raise refusal from None
         problem = f"{interpreter}: cannot create a virtual environment ({error})"
         raise HostError(f"{problem}: install its venv and ensurepip modules", code="venv-failed") from None
+
+
+def _copy_packages(kept: Path, venv: Path) -> None:
+    """Copy pip and what else comes with it; its programs would start the pip that they were made for."""
+    for folder in (found for site in _SITES for found in kept.glob(site)):
+        shutil.copytree(folder, venv / folder.relative_to(kept), dirs_exist_ok=True)
+    for program in kept.glob("bin/pip*"):
+        (venv / "bin" / program.name).write_text(_PIP, encoding="utf-8")
+        (venv / "bin" / program.name).chmod(0o755)
 
 
 def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
@@ -116,12 +152,6 @@ def _read_stamp(venv: Path) -> list[str]:
 def _packages_stat(venv: Path) -> str:
     # Python compiles what it imports whenever it likes
     return " ".join(stat_folder(found, ("__pycache__",)).text for site in _SITES for found in venv.glob(site))
-
-
-def _is_fresh(venv: Path) -> bool:
-    """Tell whether an environment is as `python -m venv` makes it: nothing was ever put into it."""
-    found = [path.name for site in _SITES for folder in venv.glob(site) for path in folder.iterdir()]
-    return bool(found) and not (venv / STAMP_NAME).exists() and all(map(_COMES_WITH.fullmatch, found))
 
 
 def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:

@@ -1,6 +1,5 @@
 """Install a wheel in a clean virtual environment and run its checks there."""
 
-import contextlib
 import json
 import os
 import re
@@ -15,10 +14,9 @@ from typing import TextIO
 from packaging.version import Version
 
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import blame_disk, fresh_path, parse_json, write_atomically
+from torchmill.core.files import blame_disk, parse_json
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture, stream
-from torchmill.core.stat_cache import digest_data, stat_file, stat_folder
 from torchmill.host import environments
 
 CHECK_SCRIPTS = CHECKOUT / "checks"
@@ -43,44 +41,14 @@ def clean_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]
     return {name: value for name, value in variables.items() if not UNWANTED_VARIABLES.fullmatch(name)}
 
 
-def create_environment(python: Path, folder: Path, log: TextIO, kept: Path | None = None) -> Path:
-    """Create a virtual environment in place of `folder` and return its interpreter.
+def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> Path:
+    """Create a virtual environment in place of `folder`, out of one in `empty`, and return its interpreter.
 
-    `kept` is a folder of empty environments, one for each interpreter, of which it is a copy: to create one
-    takes 5 s of processor time, most of it for pip, and to copy one half a second.
     Raises HostError where `python` cannot create one.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    if kept is None:
-        return _new_environment(python, folder, log)
-    template = kept / digest_data([str(python.resolve()), stat_file(python)])[:16]
-    record = template / "whole"  # how all files of the environment looked once they were there
-    if not record.is_file() or record.read_text("utf-8", "replace") != stat_folder(template / "venv").text:
-        shutil.rmtree(template, ignore_errors=True)
-        with fresh_path(template) as fresh:
-            _new_environment(python, fresh / "venv", log)
-            with contextlib.suppress(OSError):  # another build was quicker
-                fresh.rename(template)
-                write_atomically(record, stat_folder(template / "venv").text)
-    try:
-        shutil.copytree(template / "venv", folder, symlinks=True)
-        venv = environments.in_environment(folder)
-        _pip_version(venv)
-    except (OSError, CommandError):  # somebody has removed it, or a part of it
-        shutil.rmtree(template, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        return _new_environment(python, folder, log)
-    return venv
-
-
-def _pip_version(venv: Path) -> Version:
-    return Version(capture([str(venv), "-m", "pip", "--version"], env=clean_variables()).split()[1])
-
-
-def _new_environment(python: Path, folder: Path, log: TextIO) -> Path:
-    environments.make_environment(python, folder, partial(_run_logged, log=log))
+    environments.make_environment(python, folder, empty, partial(_run_logged, log=log))
     venv = environments.in_environment(folder)
-    if _pip_version(venv) < OLDEST_PIP_VERSION:
+    if Version(capture([str(venv), "-m", "pip", "--version"], env=clean_variables()).split()[1]) < OLDEST_PIP_VERSION:
         # not the newest: only old interpreters come with an older pip, and this series runs on all of them
         install_packages(venv, ["--upgrade", f"pip>={OLDEST_PIP_VERSION},<21"], log)
     return venv

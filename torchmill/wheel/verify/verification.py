@@ -36,21 +36,21 @@ def verify_wheel(
     python: Path,
     scratch: Path,
     extra: Sequence[Path | str],
+    empty: Path,
     log: TextIO,
     targets: Sequence[ArchTarget] | None = None,
-    kept: Path | None = None,
 ) -> VerifyReport:
     """Check `wheel` against its plan, install it with `extra` in a clean environment, and run its checks.
 
     `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the checks need; the
-    environment is created in `scratch`, from one in `kept`. Output of pip goes to `log`. `targets` are the compute
+    environment is created in `scratch`, out of one in `empty`. Output of pip goes to `log`. `targets` are the compute
     capabilities that were asked for; None accepts any. Raises VerifyError with every check that failed.
     """
     start = time.monotonic()
     _require(wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags()))
     interpreter = static_checks.probe_interpreter(python)
     _require(wheel, static_checks.static_problems(wheel, plan, interpreter))
-    venv = clean_environment.create_environment(python, scratch / "venv", log, kept)
+    venv = clean_environment.create_environment(python, scratch / "venv", log, empty)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
     with ZipFile(wheel) as archive:
