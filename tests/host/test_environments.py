@@ -1,5 +1,6 @@
 """What an environment is made for, and who uses a tree."""
 
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -123,10 +124,16 @@ def test_an_environment_without_its_configuration_names_an_interpreter(tmp_path:
 
 
 def test_an_environment_has_a_pip_of_its_own(tmp_path: Path) -> None:
-    """As it was made for another one, pip's program would name that."""
-    venv = tmp_path / "venv"
-    for _ in range(2):
-        make_environment(Path(sys.executable), venv, tmp_path / "empty")
+    """As it was made for another one, pip's program would name that; and the other may go while it is copied."""
+    venv, empty = tmp_path / "venv", tmp_path / "empty"
+
+    def run(argv: list[str]) -> None:
+        capture(argv)
+        if "--without-pip" in argv:
+            shutil.rmtree(next(empty.glob("*/venv/lib/python*/site-packages/pip/_vendor")))
+
+    for ways in ((), (), (run,)):
+        make_environment(Path(sys.executable), venv, empty, *ways)
         said = capture([str(venv / "bin/pip"), "--version"])
         assert f" from {venv}/lib/" in said
         assert capture([str(in_environment(venv)), "-m", "pip", "--version"]) == said
@@ -134,14 +141,15 @@ def test_an_environment_has_a_pip_of_its_own(tmp_path: Path) -> None:
 
 def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> None:
     """As a disk leaves it after a crash."""
-    tree = BuildTree(tmp_path)
-    for note in (tmp_path / STAMP_NAME, tree.interpreter_file, tree.key_file):
+    tree, venv = BuildTree(tmp_path), tmp_path / "venv"
+    venv.mkdir()
+    for note in (venv / STAMP_NAME, tree.interpreter_file, tree.key_file):
         note.write_bytes(b"\xff\xfe")
-    assert installed_distributions(tmp_path, "a") is None
+    assert installed_distributions(venv, "a") is None
     assert read_tree_user(tree.interpreter_file) is None
     assert not tree.is_prepared("a")
-    provide_environment(tmp_path, interpreter, "a", tmp_path / "empty", lambda *_: None)
-    assert installed_distributions(tmp_path, "a") == []
+    provide_environment(venv, interpreter, "a", tmp_path / "empty", lambda *_: None)
+    assert installed_distributions(venv, "a") == []
 
 
 def test_a_failed_installation_is_not_taken_for_done(tmp_path: Path, interpreter: Path) -> None:

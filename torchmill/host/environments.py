@@ -98,19 +98,24 @@ def make_environment(interpreter: Path, venv: Path, empty: Path, run: Callable[[
     most of them for pip, and to copy what it has a tenth of one.
     """
     kept = empty / digest_data([str(interpreter.resolve()), stat_file(interpreter)])[:16]
-    record = kept / "whole"  # how all files of the environment looked once they were there
-    if read_text(record) != stat_folder(kept / "venv").text:
+    if not _is_whole(kept):
         shutil.rmtree(kept, ignore_errors=True)
         with fresh_path(kept) as fresh:
             _run_venv(run, interpreter, fresh / "venv")
             with contextlib.suppress(OSError):  # another build was quicker
                 fresh.rename(kept)
-                write_atomically(record, stat_folder(kept / "venv").text)
+                write_atomically(kept / "whole", stat_folder(kept / "venv").text)
     _run_venv(run, interpreter, venv, "--without-pip")
-    try:
+    with contextlib.suppress(OSError):
         _copy_packages(kept / "venv", venv)
-    except OSError:  # somebody has removed it, or a part of it
-        _run_venv(run, interpreter, venv)
+        if _is_whole(kept):  # nobody has removed it meanwhile, or a part of it
+            return
+    _run_venv(run, interpreter, venv)
+
+
+def _is_whole(kept: Path) -> bool:
+    """Tell whether all files of a kept environment look as they did once they were there."""
+    return read_text(kept / "whole") == stat_folder(kept / "venv").text
 
 
 def _run_venv(run: Callable[[list[str]], object], interpreter: Path, venv: Path, *options: str) -> None:
