@@ -121,6 +121,8 @@ def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
     assert {"source": str(sample.home / "dist"), "target": "/torchmill/dist", "writable": True} in said["mounts"]
     text = run(*words[:3], home=sample.home, env=env).stdout
     assert f"\nin a container\n  {SESSION} is built in a container for {OTHER} (podman" in text
+    assert "/podman run " not in text
+    assert "/podman run " in run(*words[:3], "--all", home=sample.home, env=env).stdout
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the kernel of a virtual machine decides elsewhere")

@@ -219,10 +219,12 @@ def _run(made: PreparedRun) -> None:
         ) from None
 
 
-def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Options) -> tuple[str, dict[str, Any]]:
+def preview_cross_build(
+    facts: Facts, cell: Cell, machine: Host, options: Options, whole: bool
+) -> tuple[str, dict[str, Any]]:
     """Return the container of a cell on this machine as text and as JSON-ready data, or why there is none.
 
-    Raises ConfigError where a path cannot be given to one.
+    The text has the engine's commands if it is to be `whole`. Raises ConfigError where a path cannot be given to one.
     """
     image, name = os.environ.get(IMAGE_VARIABLE, ""), cell.build.identifier(cell.build.arch)
     try:
@@ -231,7 +233,7 @@ def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Option
         return f"\nin a container, which cannot be had: {error}", {"missing": str(error)}
     sentences = [*made.sentences, *(f"missing: {why}" for why in made.missing)]
     commands = [*made.steps.before, made.steps.main, made.steps.after]
-    lines = ["", "in a container", *(f"  {line}" for line in (*sentences, *map(shlex.join, commands)))]
+    lines = [*sentences, *(map(shlex.join, commands) if whole else ())]
     data = {
         "image": made.container.image,
         "arch": made.container.arch,
@@ -241,7 +243,7 @@ def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Option
         "commands": [list(argv) for argv in commands],
         "sentences": sentences,
     }
-    return "\n".join(lines), data
+    return "\n  ".join(["\nin a container", *lines]), data
 
 
 def examine_way_into_container(question: CheckContext) -> tuple[Finding, ...]:

@@ -55,7 +55,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if not host and cell.build.arch != machine.arch:
         from torchmill.commands.cross_build import preview_cross_build
 
-        container = preview_cross_build(facts, cell, machine, options)
+        container = preview_cross_build(facts, cell, machine, options, all_)
     if json:
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
         data |= {"product": {"session": product, "file": file}} if product else {}
