@@ -70,6 +70,7 @@ def test_pypi_in_any_case(spelling: str) -> None:
         (["--parts=/dev/null"], "invalid-parts"),
         (["--shard=1/4"], "shard-without-parts"),
         (["--shard="], "shard-without-parts"),
+        (["--shard=5/4", "--parts=x"], "invalid-shard"),
         (["--until=0"], "invalid-option"),
         (["--until=-1h"], "invalid-option"),
         (["--until=23:00"], "invalid-option"),

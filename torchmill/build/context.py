@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from string import Template
 
@@ -16,7 +16,7 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
-from torchmill.core.errors import ConfigError, SourceError, parse_option
+from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.files import read_text, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
@@ -204,9 +204,6 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     stat_cache = StatCache(layout.cache / "recall.json")
     machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
-    if options.shard is not None:
-        told = parse_option("--shard", options.shard, partial(shards.parse_shard, environ=os.environ), "invalid-shard")
-        options = replace(options, shard=str(told))
     options = resolve_processor(facts, cell.build.arch, machine, options)
     fetched = require_source(layout, facts, cell)
     source_dir.verify_source(fetched, stat_cache)

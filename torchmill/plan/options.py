@@ -1,6 +1,7 @@
 """Options of sessions (after `--`) and of `invoke plan`: parsed and checked."""
 
 import argparse
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +13,10 @@ from torchmill.core.errors import ConfigError, parse_option, require_count
 from torchmill.core.files import exists, read_table_beside
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
+from torchmill.toolchain.shards import parse_shard
 
 _MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
-
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
 
 
@@ -91,7 +92,9 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
         raise ConfigError(f"{prog}: --shard needs --parts, the folder for what it compiles", code="shard-without-parts")
     said = found.until
     until = None if said is None else parse_option(f"{prog}: --until", said, parse_duration, "invalid-option")
-    options = replace(options, shard=found.shard, parts=str(parts) if parts else None, until=until)
+    if (shard := found.shard) is not None:  # what an engine tells is not told in a container
+        shard = str(parse_option(f"{prog}: --shard", shard, lambda one: parse_shard(one, os.environ), "invalid-shard"))
+    options = replace(options, shard=shard, parts=str(parts) if parts else None, until=until)
     return replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
 
 
