@@ -34,7 +34,7 @@ from nox.virtualenv import VirtualEnv
 from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError, UnfinishedBuildError
-from torchmill.core.exits import as_torchmill_error, is_of_runner, show_uncaught
+from torchmill.core.exits import CONTROL, as_torchmill_error, is_of_runner, show_uncaught
 from torchmill.core.files import blame_disk, read_text
 from torchmill.core.paths import Layout, nox_environment_name
 from torchmill.host import environments, interpreters
@@ -63,6 +63,15 @@ nox -s wheel-3.10-cpu           build that wheel
 nox -l                          all wheels that can be built here
 invoke --list                   all tasks\
 """
+
+
+def show_plainly(record: logging.LogRecord) -> bool:
+    """Keep what others wrote, such as the files of an index, from steering a terminal."""
+    record.msg = CONTROL.sub("\ufffd", str(record.msg))
+    return True
+
+
+logger.addFilter(show_plainly)
 nox.options.error_on_missing_interpreters = True
 sys.excepthook = show_uncaught
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read

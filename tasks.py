@@ -152,7 +152,10 @@ def positional(task: str, command: TaskCommand, words: Sequence[str], switches: 
 
 
 def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str]) -> None:
-    """Raise ConfigError for an option that is given twice, and one without its value, of which invoke says little."""
+    """Raise ConfigError for an option that is given twice, and one without its value, of which invoke says little.
+
+    An empty value is none: `--sign-key "$KEY"` must not publish unsigned wheels where there is no such variable.
+    """
     given = words[words.index(task) + 1 :] if task in words else []
     own = [*takewhile(lambda word: word not in COMMANDS, given), ""]
     flags = {to_flag(name): one for one in arguments for name in one.names}
@@ -161,7 +164,7 @@ def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str])
         one = flags.get(flag)
         if one is None or not one.takes_value:
             continue
-        if one.kind is list and not value and ("=" in word or own[number + 1] in {"", "--help", "-h", *flags}):
+        if not value and ("=" in word or own[number + 1] in {"", "--help", "-h", *flags}):
             raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
         if one.kind is not list and [each.partition("=")[0] for each in own].count(flag) > 1:
             raise ConfigError(f"invoke {task}: {flag} is given twice: give it once", code="contradictory-options")

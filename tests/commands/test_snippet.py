@@ -369,6 +369,7 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
         ({"tool": "pdm", "variant": ["cpu", "cu118"]}, "several-variants"),
         ({"tool": "pip", "into": "requirements.txt"}, "contradictory-options"),
         ({"extra": "gpu"}, "contradictory-options"),
+        ({"into": "pyproject.toml", "extra": "a b"}, "invalid-extra"),
         ({"into": "nowhere/pyproject.toml"}, "no-project-file"),
         ({"index": "/nowhere"}, "no-wheels"),
         ({"index": "http://me:s3cret@127.0.0.1:9/x/"}, "index-unreadable"),

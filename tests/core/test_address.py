@@ -60,3 +60,16 @@ def test_a_login_is_found_and_left_out() -> None:
     assert urls.has_login(parts)
     assert urls.strip_login("https://token@x:8/y/") == "https://x:8/y/"
     assert not urls.has_login(urls.validate_url("--to", "https://x/@scope", ("https",), ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("https://b.example/w.whl?X-Amz-Signature=secret: it answers 403", "https://b.example/w.whl it answers 403"),
+        ("gone: 'https://x/y?token=secret' (url: /y?sig=secret)", "gone: 'https://x/y' (url: /y)"),
+        ("https//me:secret@x/y is left out", "https//x/y is left out"),
+        ("what? a=b", "what? a=b"),
+    ],
+)
+def test_a_text_has_no_secret(text: str, told: str) -> None:
+    assert urls.hide_password(text) == told

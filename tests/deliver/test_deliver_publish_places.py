@@ -15,6 +15,8 @@ from torchmill.deliver.publish.upload_set import FolderTarget
         ("", "no-target"),
         ("gs://bucket/x", "unknown-target"),
         ("ftp://user:word@host/x", "unknown-target"),
+        ("https//user:word@host/x", "unknown-target"),
+        ("pypirc:", "unknown-repository"),
         ("github:me", "invalid-target"),
         ("github:me/../x", "invalid-target"),
         ("https://user:word@host/", "password-in-command"),

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -188,6 +189,15 @@ class Forger:
             end = one["name"].removeprefix(self.wheel.name)
             one["digest"]["sha256"] = other.get(end.strip("."), one["digest"]["sha256"])
         return self.said(subject=[one for one in said if one["name"].removeprefix(self.wheel.name) not in left_out])
+
+
+@pytest.mark.parametrize("suffix", [".json", ".intoto.json", ".cdx.json", ".intoto.jsonl", ".sigstore.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(wheel: Path, keys: Path, suffix: str) -> None:
+    file = wheel.with_name(wheel.name + suffix)
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    said = (*agreement.examine_wheel(wheel).problems, *problems(wheel, keys))
+    assert [one for one in said if "not a file" in one or "is missing" in one], said
 
 
 def flipped(text: str) -> str:

@@ -154,6 +154,8 @@ def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
         (b'[project]\nrequires-python = ">=3.12"\n', "no-common-python"),
         (b'[project]\ndependencies = "torch"\n', "invalid-project"),
         (b"tool = 3\n[project]\n", "invalid-project"),
+        (b"tool = {}\n[project]\n", "invalid-project"),
+        (b'[project]\ndependencies = ["torch"]\n[[tool.uv.index]]\nurl = "https://x"\n', ""),
         (b'[project]\ndependencies = [1, "torch"]\n', ""),
     ],
 )

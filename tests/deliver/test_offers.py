@@ -110,6 +110,17 @@ def test_an_index_offers_wheels_over_http(maker: Sample, taker: Sample, tmp_path
     assert take(taker, f"file://{tmp_path}/index")[0]
 
 
+def test_whatever_a_page_says_leaves_that_place_out_alone(taker: Sample, tmp_path: Path) -> None:
+    """An address that is none, and a name that would steer the terminal."""
+    with at_home(taker, {}) as context:
+        name = context.plan.wheel
+    for link in (f"http://[x/{name}", f"{name.removesuffix('.whl')}%1b[2J%0a.whl"):
+        (tmp_path / "page.html").write_text(f'<a href="{link}">x</a>')
+        with served(tmp_path) as port:
+            taken, said = take(taker, f"http://127.0.0.1:{port}/page.html")
+        assert (taken, "\x1b" in said, "is left out" in said) == (False, False, "[x/" in link), said
+
+
 def test_an_index_without_manifests_offers_nothing(maker: Sample, taker: Sample, tmp_path: Path) -> None:
     done = run("invoke", "index", f"--out={tmp_path}/index", home=maker.home, env=maker.env)
     assert done.returncode == 0, done.stderr

@@ -169,6 +169,21 @@ def test_each_ccache_gets_its_own_variable_for_a_shared_cache(version: str, vari
     )
 
 
+def test_parts_may_lie_in_any_folder_and_get_what_the_local_cache_has(tmp_path: Path) -> None:
+    """With the real ccache, which takes a space for the end of an address and a bar for that of its path."""
+    parts = tmp_path / "my ü%20 parts|x"
+    (tmp_path / "a.c").write_text("int a;")
+    for part in (parts / "1", parts / "2"):
+        part.mkdir(parents=True)
+        host = imagined(tmp_path, "ccache")
+        host = replace(host, tools={**host.tools, "ccache": shutil.which("ccache") or ""})
+        there = replace(site(tmp_path, host, []), parts=(RemoteCache("file", path=str(part)),))
+        cache = compiler_cache.set_up_cache(there)
+        argv = [cache.program, "gcc", "-c", "a.c", "-o", "a.o"]
+        subprocess.run(argv, cwd=tmp_path, env={**os.environ, **cache.variables}, check=True)
+        assert list(part.glob("??/*")), "both have the object"
+
+
 @pytest.mark.parametrize(
     ("said", "version"),
     [("ccache version 4.7.5\nFeatures: x\n", "4.7.5"), ("ccache version 4.12\n", "4.12"), ("ccache?", None)],
@@ -388,6 +403,7 @@ def test_machines_share_a_cache_over_http_and_may_be_kept_from_writing(real: Hos
             RemoteCache("http", "cache.example", None, "/a", options={"layout": "bazel"}),
         ),
         ("file:///mnt/cache", RemoteCache("file", path="/mnt/cache")),
+        ("file:///mnt/my%20cache", RemoteCache("file", path="/mnt/my cache")),
         (
             "s3://Wheels/torch?region=auto",
             RemoteCache("s3", "Wheels", None, "/torch", options={"region": "auto"}),

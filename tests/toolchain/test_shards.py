@@ -72,11 +72,26 @@ def test_a_share_is_named_or_told_by_the_engine(text: str, environ: dict[str, st
         ("auto", {}, "no engine tells"),
         ("auto", {"JOB_COMPLETION_INDEX": "0"}, "nothing says of how many"),
         ("auto/4", {"JOB_COMPLETION_INDEX": "4"}, "there is no share 5/4"),
+        ("1/1001", {}, "COUNT/COUNT, with up to 1000"),
+        ("", {}, "'' is not a share"),
+        ("auto", {"CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "3", "JOB_COMPLETION_INDEX": "0"}, "or several do"),
+        ("auto", {"SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_COUNT": ""}, "SLURM_ARRAY_TASK_COUNT is ''"),
     ],
 )
 def test_what_is_no_share_is_refused(text: str, environ: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         shards.parse_shard(text, environ)
+
+
+def test_parts_are_known_without_records_and_with_damaged_ones(tmp_path: Path) -> None:
+    """A share that was ended left no record, and what a record says may be anything."""
+    for text in ('{"failed": 5}', "[]", "{", ""):
+        (tmp_path / "1" / "shards").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "1" / "shards" / f"{len(text)}-of-9.json").write_text(text)
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "CACHEDIR.TAG").touch()
+    (tmp_path / "other").mkdir()
+    assert list(shards.list_parts(tmp_path)) == [(tmp_path / "1", [{}] * 4), (tmp_path / "2", [])]
 
 
 def test_objects_for_generators_are_in_no_share(tmp_path: Path) -> None:

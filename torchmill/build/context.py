@@ -297,7 +297,7 @@ def _parts(context: BuildContext, note: Callable[[str], None]) -> Iterator[Remot
         return
     folder, written = Path(options.parts), options.shard is not None or options.until is not None
     if written:
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / shards.RECORDS).mkdir(parents=True, exist_ok=True)
         yield RemoteCache("file", path=str(folder))
     found = list(shards.list_parts(folder)) if folder.is_dir() else []
     yield from (RemoteCache("file", path=str(one), read_only=True) for one, _ in found if not written or one != folder)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import psutil
 
 from torchmill.build.context import BuildTree
 from torchmill.config.model import KnownUnit, Options
-from torchmill.core.errors import BuildError, UnfinishedBuildError, parse_option
+from torchmill.core.errors import BuildError, UnfinishedBuildError
 from torchmill.core.files import load_object, write_atomically
 from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.toolchain import shards
@@ -28,7 +29,7 @@ def order_share(
     """
     if options.shard is None:
         return {}
-    shard, parts = _shard(options), Path(options.parts or "")
+    shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
     order = {"number": shard.number, "count": shard.count, "costs": known_costs(known), **about, "parts": str(parts)}
@@ -58,7 +59,7 @@ def end_as_asked(options: Options, name: str) -> Iterator[None]:
         ) from None
     except CommandError:
         if options.shard is not None:
-            _require_unmade(options, name)
+            _require_unmade(parse_shard(options.shard, {}), Path(options.parts or ""), name)
         raise
     if options.shard is not None:
         raise BuildError(
@@ -66,17 +67,12 @@ def end_as_asked(options: Options, name: str) -> Iterator[None]:
         )
 
 
-def _shard(options: Options) -> Shard:
-    return parse_option("--shard", options.shard or "", lambda text: parse_shard(text, os.environ), "invalid-shard")
-
-
-def _require_unmade(options: Options, name: str) -> None:
+def _require_unmade(shard: Shard, parts: Path, name: str) -> None:
     """Raise UnfinishedBuildError where a build ended because its share is made."""
-    shard, parts = _shard(options), Path(options.parts or "")
     said = load_object(shard.record(parts))  # nothing where it came not so far
     if said and not said["failed"]:
         raise UnfinishedBuildError(
             f"{name}: share {shard} is made, {said['made']} of {said['compiles']} compiles, in {parts}; when all "
-            f"are: nox -s {name} -- --parts {parts}",
+            f"are: nox -s {name} -- --parts {shlex.quote(str(parts))}",
             code="share-made",
         )

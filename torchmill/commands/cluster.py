@@ -54,8 +54,8 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
     words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": cell_lookup.fetch_command(facts, found)}
     words |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "name": f"torchmill-{nox_environment_name(cell)}"}
-    words |= {"log": str(folder), "shards": str(int(shards)), "sbatch": shlex.join(shlex.split(sbatch))}
-    words |= {"jobs": str(options.jobs), "mib": str((options.memory or 0) >> 20)}
+    words |= {"log": str(folder).replace("%", "%%"), "shards": str(int(shards)), "jobs": str(options.jobs)}
+    words |= {"mib": str((options.memory or 0) >> 20), "sbatch": shlex.join(shlex.split(sbatch))}
     words |= {"options": (said := shlex.join(format_options(options))), "json_options": json.dumps(said)[1:-1]}
     for template in (Path(__file__).parent / "engines" / engine).iterdir():
         write_script(folder / template.name, template, words)
@@ -78,7 +78,8 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
     for name in (name for name in needed if not _NAME.fullmatch(str(every[name] or ""))):
         why = {**read_help()["cluster"], **HELP}[name]
         raise ConfigError(f"--engine {engine} needs --{name}: {why}", code="engine-option-missing")
-    if needed and (options.patches or options.torch not in {None, PYPI} or "\n" in "".join(format_options(options))):
+    plain = "".join(format_options(options)).isprintable()  # else a line of YAML would end in it
+    if needed and (options.patches or options.torch not in {None, PYPI} or not plain):
         why = "its containers have no --patch and no --torch of this machine, and options of one line"
         raise ConfigError(f"--engine {engine}: {why}", code="option-of-another-engine")
     try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
 from torchmill.config.model import Arch, Facts, Release
-from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.errors import ConfigError, DeliveryError, parse_option
 from torchmill.core.paths import Layout
 from torchmill.deliver.snippet.decision import decide
 from torchmill.deliver.snippet.stock import (
@@ -55,6 +58,8 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
             f"--into edits the pyproject.toml of {', '.join(_OF_PYPROJECT)}; --extra goes with it and one --variant",
             code="contradictory-options",
         )
+    if extra:
+        parse_option("--extra", extra, partial(canonicalize_name, validate=True), "invalid-extra")
     wanted = platforms_named(facts, platform or ())
     stock = read_stock(facts, layout, index)
     base = _release(facts, layout, tag, stock)

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what others wrote must not steer a terminal
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what others wrote must not steer a terminal
 TaskBody = Callable[..., None]
 
 
@@ -29,7 +29,7 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
             if is_of_runner(error):
                 raise
             shown = as_torchmill_error(error)
-            raise ended(_CONTROL.sub("\ufffd", f"error: {shown}"), shown.exit_code) from None
+            raise ended(CONTROL.sub("\ufffd", f"error: {shown}"), shown.exit_code) from None
 
     return wrapper
 

@@ -37,7 +37,6 @@ _REFUSALS = {
     errno.ENOMEM: ("no-memory", "free some memory, and run the command again to go on"),
 }
 
-
 _MARK_LENGTH = 8  # hexadecimal digits
 
 
@@ -154,13 +153,18 @@ def read_table_beside(module: str, name: str) -> dict[str, Any]:
     return tomllib.loads(Path(module).with_name(name).read_text("utf-8"))
 
 
-def read_json_object(file: Path) -> dict[str, Any]:
-    """Return the object in a file. Raises OSError where it cannot be read, ValueError with what is wrong."""
+def read_document(file: Path) -> bytes:
+    """Return what a file about a wheel holds. Raises OSError where it cannot be read, ValueError with what is wrong."""
     if file.stat().st_size > LARGEST_JSON_BYTES:
         raise ValueError(f"it is larger than {LARGEST_JSON_BYTES} bytes")
     if not file.is_file():  # a pipe would be waited for
         raise ValueError("it is not a file")
-    return parse_json_object(file.read_bytes())
+    return file.read_bytes()
+
+
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Return the object in a file. Raises as `read_document` and `parse_json_object` do."""
+    return parse_json_object(read_document(file))
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -9,7 +9,8 @@ from torchmill.core.errors import ConfigError
 _SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")  # RFC 3986 has no others
 SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:path"
 # a user alone may be a token, but for ssh, where it is "git"
-_LOGIN = re.compile(r"(?<=://)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
+_LOGIN = re.compile(r"(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
+_QUERY = re.compile(r"\?[^\s?'\")]*=[^\s'\")]*")  # which may be a signature that opens a bucket, or a token
 _HERE = {"", "localhost"}  # the machines that file: may name
 
 
@@ -69,4 +70,4 @@ def host_of(url: str) -> str:
 
 def hide_password(url: str) -> str:
     """Return an address, or a text with some, without passwords and tokens."""
-    return _LOGIN.sub("", url)
+    return _QUERY.sub("", _LOGIN.sub("", url))

@@ -5,6 +5,7 @@ in itself. With it, one of these keys must have signed the wheel, its manifest, 
 """
 
 import contextlib
+import operator
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from torchmill.config.model import Artifact, Plan
 from torchmill.core import urls
 from torchmill.core.console import show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
-from torchmill.core.files import parse_json_object
+from torchmill.core.files import parse_json_object, read_document
 from torchmill.deliver import signature
 from torchmill.deliver.agreement import DAMAGED, examine_wheel
 from torchmill.deliver.publish.bucket import BucketTarget
@@ -41,6 +42,7 @@ FORMS = (
     "github:OWNER/NAME[@TAG]"
 )
 _BUILT = "the cell is built"
+_WHEEL = re.compile(r"[\w.+!-]+\.whl", re.ASCII)  # no path, and nothing that steers a terminal
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -89,9 +91,9 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> Artifact |
                     else:
                         note(f"{offer.name} is taken from {place}: nothing is compiled")
                         return Artifact(context.wheel, dist_files.manifest_path(context.wheel))
-            except (TorchmillError, *READ_ERRORS) as error:
+            except (TorchmillError, *READ_ERRORS, *DAMAGED) as error:  # whatever a place answers
                 said = str(error) if isinstance(error, TorchmillError) else describe_http_error(error)
-                note(f"{place} is left out: {urls.hide_password(said)}")
+                note(urls.hide_password(f"{place} is left out: {said}"))
     return None
 
 
@@ -141,12 +143,8 @@ def _list_offers(place: str, plan: Plan, environ: Mapping[str, str]) -> Iterator
     stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl") if plan.computed else plan.wheel
     project = canonicalize_name(plan.wheel.partition("-")[0])
     for offer in _all_offers(place, project, environ):
-        if offer.name.startswith(stem) and offer.name.endswith(".whl") and Path(offer.name).name == offer.name:
+        if offer.name.startswith(stem) and _WHEEL.fullmatch(offer.name):
             yield offer
-
-
-def _beside(where: str, suffix: str) -> str:
-    return where + suffix
 
 
 def _all_offers(place: str, project: str, environ: Mapping[str, str]) -> Iterable[Offer]:
@@ -161,13 +159,14 @@ def _all_offers(place: str, project: str, environ: Mapping[str, str]) -> Iterabl
             raise DeliveryError("it is no folder", code="no-such-folder")
         # an index has one folder for each variant
         wheels = (path for pattern in ("*.whl", "*/*.whl") for path in sorted(folder.glob(pattern)))
-        return (Offer(path.name, partial(_beside, str(path)), local=True) for path in wheels)
+        return (Offer(path.name, partial(operator.add, str(path)), local=True) for path in wheels)
     with http_session() as session:
         if place.endswith(".html"):
-            found = parse_html_page(read_body(session, place, {})[1].decode("utf-8", "replace"), place)
+            response, body = read_body(session, place, {})
+            found = parse_html_page(body.decode("utf-8", "replace"), response.url)
         else:
-            found = find_project_files(session, place, project, "look at the address") or ()
-    return [Offer(file.name, partial(_beside, file.url)) for file in found]
+            found = find_project_files(session, place, project, "look at the address, and at ~/.netrc") or ()
+    return [Offer(file.name, partial(operator.add, file.url)) for file in found]
 
 
 def _of_releases(repository: str, tag: str | None, environ: Mapping[str, str]) -> Iterator[Offer]:
@@ -179,7 +178,7 @@ def _of_releases(repository: str, tag: str | None, environ: Mapping[str, str]) -
         if tag and not found:
             raise DeliveryError(f"it has no release {tag}", code="no-repository")
         for asset in (asset for one in found for asset in one["assets"]):
-            yield Offer(asset["name"], partial(_beside, asset["browser_download_url"]))
+            yield Offer(asset["name"], partial(operator.add, asset["browser_download_url"]))
     except (KeyError, TypeError):
         raise DeliveryError("it does not answer as GitHub does: look at GITHUB_API_URL", code="not-github") from None
 
@@ -188,7 +187,7 @@ def _read(offer: Offer, suffix: str) -> bytes:
     """Return a file beside a wheel. Raises FileNotFoundError where there is none, NetworkError, READ_ERRORS."""
     where = offer.locate(suffix)
     if offer.local:
-        return Path(where).read_bytes()
+        return read_document(Path(where))
     try:
         with http_session() as session:
             return read_body(session, where, {})[1]

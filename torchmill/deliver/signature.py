@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmill.core.errors import ConfigError, HostError
-from torchmill.core.files import hash_file, parse_json_object, read_json_object, write_atomically
+from torchmill.core.files import hash_file, parse_json_object, read_document, read_json_object, write_atomically
 from torchmill.deliver.agreement import DAMAGED, AgreementCheck, AgreementVerdict
 from torchmill.wheel import dist_files
 from torchmill.wheel.dist_files import BUNDLE_SUFFIX, ENVELOPE_SUFFIX, STATEMENT_SUFFIX
@@ -167,7 +167,7 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
     for suffix, open_file, wanted in ways:
         file = dist_files.document_path(wheel, suffix)
         try:
-            who, payload = open_file(file.read_bytes(), signers)
+            who, payload = open_file(read_document(file), signers)
             said.append(who if wanted else f"{who} by its own words: --key or --identity proves it")
             problems += [f"{file.name} {one}" for one in _misfits(wheel, payload)]
         except FileNotFoundError:
@@ -233,7 +233,7 @@ def _misfits(wheel: Path, payload: bytes) -> Iterator[str]:
         return
     signed = {one["name"]: one["digest"]["sha256"] for one in document["subject"]}
     for file in _signed_files(wheel):
-        if not file.exists():
+        if not file.is_file():
             if file.name in signed and file != dist_files.manifest_path(wheel):
                 yield f"signs {file.name}, which is missing"
         elif file.name not in signed:
@@ -256,7 +256,7 @@ def sign_wheel(wheel: Path, signer: "CryptoSigner") -> None:
     if not check_signatures(wheel, Signers((signer.public_key,))).problems:
         return
     said = read_json_object(dist_files.document_path(wheel, STATEMENT_SUFFIX))
-    files = [file for file in _signed_files(wheel) if file.exists()]
+    files = [file for file in _signed_files(wheel) if file.is_file()]
     subject = [{"name": file.name, "digest": {"sha256": hash_file(file)}} for file in files]
     envelope = Envelope(statement.canonical_json(said | {"subject": subject}), PAYLOAD_TYPE, {})
     target = dist_files.document_path(wheel, ENVELOPE_SUFFIX)

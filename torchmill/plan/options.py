@@ -1,6 +1,7 @@
 """Options of sessions (after `--`) and of `invoke plan`: parsed and checked."""
 
 import argparse
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,14 +9,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torchmill.config.model import NO_OPTIONS, Options
-from torchmill.core.errors import ConfigError, parse_option
-from torchmill.core.files import read_table_beside
+from torchmill.core.errors import ConfigError, parse_option, require_count
+from torchmill.core.files import exists, read_table_beside
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
+from torchmill.toolchain.shards import parse_shard
 
 _MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
-
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
 
 
@@ -38,7 +39,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "label": {"choices": LABELS, "default": "official"},
         "patch": {"action": "append", "default": [], "metavar": "FILE"},
         "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
-        "jobs": {"type": _positive},
         "plat": {"default": AUTO_PLATFORM},
     }
     for name, meaning in HELP.items():
@@ -55,12 +55,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 def _flag(name: str) -> str:
     return f"--{name.strip('_').replace('_', '-')}"
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(_MOST_JOBS)) or not 1 <= int(text) <= _MOST_JOBS:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 to {_MOST_JOBS}")
-    return int(text)
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
@@ -88,21 +82,26 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
             code="invalid-platform",
         )
     torch = _torch_wheel(found.torch, prog)
-    limits = (found.arch_list, found.jobs, memory)
+    jobs = None if found.jobs is None else require_count(f"{prog}: --jobs", found.jobs, 1, _MOST_JOBS, "invalid-option")
+    limits = (found.arch_list, jobs, memory)
     options = Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network)
-    if found.shard and not found.parts:
+    parts = None if found.parts is None else Path(found.parts).absolute()
+    if parts and (not found.parts or (exists(parts) and not parts.is_dir())):
+        raise ConfigError(f"{prog}: --parts '{found.parts}' is no folder, and cannot be one", code="invalid-parts")
+    if found.shard is not None and found.parts is None:
         raise ConfigError(f"{prog}: --shard needs --parts, the folder for what it compiles", code="shard-without-parts")
-    parts = str(Path(found.parts).absolute()) if found.parts else None
     said = found.until
     until = None if said is None else parse_option(f"{prog}: --until", said, parse_duration, "invalid-option")
-    options = replace(options, shard=found.shard, parts=parts, until=until)
+    if (shard := found.shard) is not None:  # what an engine tells is not told in a container
+        shard = str(parse_option(f"{prog}: --shard", shard, lambda one: parse_shard(one, os.environ), "invalid-shard"))
+    options = replace(options, shard=shard, parts=str(parts) if parts else None, until=until)
     return replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
 
 
 def format_options(options: Options) -> list[str]:
     """Return the words that `parse_options` reads as these options; defaults are left out."""
     said = {name: getattr(options, {"plat": "platform"}.get(name, name)) for name in HELP if name not in _REPEATED}
-    said["until"] = None if options.until is None else f"{options.until:g}s"
+    said["until"] = None if options.until is None else f"{options.until:.0f}s"
     usual = {"label": NO_OPTIONS.label, "plat": NO_OPTIONS.platform}
     words = [f"{_flag(name)}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
     words += [*([] if options.guard else ["--no-guard"]), *(["--network"] if options.network else [])]

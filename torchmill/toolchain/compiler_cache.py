@@ -40,7 +40,7 @@ class CacheSite:
     note: Callable[[str], None]
     digest: programs.Digest
     cuda: str | None = None  # the toolkit's version; None: nothing is compiled by nvcc
-    parts: tuple[RemoteCache, ...] = ()  # folders of what shares of this build compiled
+    parts: tuple[RemoteCache, ...] = ()  # folders of what shares compiled; they also get what the local cache had
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +144,8 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
     folder = site.cache_folder / "ccache"
     if not _writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
-    variables = ccache_variables(program, site.root, folder, MAX_SIZE, *filter(None, (shared, *site.parts))) | {
-        STATS_LOG_VARIABLE: str(site.log)
-    }
+    variables = ccache_variables(program, site.root, folder, MAX_SIZE, *filter(None, (shared, *site.parts)))
+    variables |= {STATS_LOG_VARIABLE: str(site.log)} | ({"CCACHE_RESHARE": "1"} if site.parts else {})
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
@@ -283,7 +282,7 @@ def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
 def _remote_storage(remote: RemoteCache) -> str:
     """Return a shared cache as ccache takes it: a URL, then its attributes behind bars."""
     if remote.scheme == "file":
-        url, attributes = f"file:{remote.path}", []
+        url, attributes = f"file:{quote(remote.path)}", []
     else:
         login = [quote(one, safe="") for one in (remote.user, remote.password) if one]
         url = f"{remote.scheme}://{':'.join(login)}{'@' if login else ''}{remote.address}{remote.path}"

@@ -82,7 +82,7 @@ def parse_remote(text: str) -> RemoteCache | None:
 def _remote(url: SplitResult, *, read_only: bool) -> RemoteCache:
     """Return what a URL names; raises ValueError that says what is wrong with it."""
     more = dict(parse_qsl(url.query, keep_blank_values=True))
-    path = url.path.rstrip("/")
+    path = (unquote(url.path) if url.scheme == "file" else url.path).rstrip("/")
     if url.scheme not in _SCHEMES:
         raise ValueError(f"'{url.scheme}' is not a supported kind of cache")
     if unknown := more.keys() - _OPTIONS.get(url.scheme, set()):

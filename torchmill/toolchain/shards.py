@@ -58,25 +58,28 @@ def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
     match = _SHARD.fullmatch(text)
     if match is None or (match["number"] != "auto" and not match["count"]):
         raise ValueError(f"'{text}' is not a share such as 3/16, auto or auto/16")
-    if match["number"] != "auto":
-        shard = Shard(int(match["number"]), int(match["count"]))
-    else:
-        shard = _engine_shard(int(match["count"] or 0), environ)
+    count = int(match["count"] or 0)
+    shard = _engine_shard(count, environ) if match["number"] == "auto" else Shard(int(match["number"]), count)
     if not 1 <= shard.number <= shard.count <= MOST_SHARDS:
-        raise ValueError(f"there is no share {shard}: the first is 1/{max(1, shard.count)}")
+        raise ValueError(f"there is no share {shard}: they are 1/COUNT to COUNT/COUNT, with up to {MOST_SHARDS}")
     return shard
 
 
 def _engine_shard(count: int, environ: Mapping[str, str]) -> Shard:
-    for engine in _ENGINES:
-        number, begin = engine["number"], engine["first"]
-        if environ.get(number, "").isdecimal():
-            shares = count or int(environ.get(engine.get("count", ""), "0"))
-            if not shares:
-                raise ValueError(f"{number} gives a number, and nothing says of how many: write auto/COUNT")
-            begin = begin if isinstance(begin, int) else int(environ.get(begin, "1"))
-            return Shard(int(environ[number]) - begin + 1, shares)
-    raise ValueError("no engine tells which share this is (Slurm, SGE, GitLab, Buildkite …): write 3/16")
+    def number_in(name: str, usual: str) -> int:
+        if not (said := environ.get(name, usual)).isdecimal():
+            raise ValueError(f"{name} is '{said[:40]}', which is no number: write 3/16")
+        return int(said)
+
+    engines = [one for one in _ENGINES if environ.get(one["number"], "").isdecimal()]
+    if len(engines) != 1:
+        names = ", ".join(one["number"] for one in engines) or "Slurm, SGE, GitLab, Buildkite …"
+        raise ValueError(f"no engine tells which share this is, or several do ({names}): write 3/16")
+    number, begin = engines[0]["number"], engines[0]["first"]
+    if not (shares := count or number_in(engines[0].get("count", ""), "0")):
+        raise ValueError(f"{number} gives a number, and nothing says of how many: write auto/COUNT")
+    begin = begin if isinstance(begin, int) else number_in(begin, "1")
+    return Shard(number_in(number, "") - begin + 1, shares)
 
 
 def cut_shares(seconds: Mapping[str, float], count: int) -> list[list[str]]:
@@ -116,12 +119,11 @@ def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
 
 
 def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
-    """Yield each folder of parts, with the records in it: the folder itself, or those in it (one an artifact)."""
+    """Yield each folder of parts, with its records, of which damaged ones are empty: the folder itself, those in it."""
     for one in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
-        if (one / RECORDS).is_dir():
-            records = sorted((one / RECORDS).glob("*-of-*.json"))
-            # what one that is damaged made is found by its contents all the same
-            yield one, [load_object(file) or {"damaged": file.name} for file in records]
+        if any(files.exists(one / name) for name in (RECORDS, "CACHEDIR.TAG")):  # ccache's: where a share was ended
+            records = map(load_object, files.find_paths(one / RECORDS, "*-of-*.json"))
+            yield one, [said if isinstance(said.get("failed"), list) else {} for said in records]
 
 
 class Ninja:
@@ -179,10 +181,8 @@ def main(program: str, arguments: Sequence[str]) -> int:
     done = subprocess.run(argv, check=False, cwd=ninja.folder).returncode if mine else 0
     failed = [name for name in mine if not (ninja.folder / name).exists()]
     record = {"format": 1, "shard": str(shard), "compiles": len(names), "made": len(mine) - len(failed)}
-    about = {name: order[name] for name in ("session", "tree")}
-    files.write_atomically(
-        shard.record(Path(order["parts"])), json.dumps(record | about | {"failed": failed}, indent=1)
-    )
+    record |= {"session": order["session"], "tree": order["tree"], "failed": failed}
+    files.write_atomically(shard.record(Path(order["parts"])), json.dumps(record, indent=1))
     return done if failed else MADE
 
 

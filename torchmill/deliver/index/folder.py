@@ -170,11 +170,8 @@ def stat_wheel(path: Path) -> str:
 
 def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
     """Return the content of each file about a wheel, by its suffix: its statement, its SBOM, its manifest."""
-    found = {}
-    for path in dist_files.companion_paths(wheel.path)[0 if manifest else 1 :]:
-        with contextlib.suppress(FileNotFoundError):
-            found[path.name.removeprefix(wheel.path.name)] = path.read_bytes()
-    return found
+    paths = dist_files.companion_paths(wheel.path)[0 if manifest else 1 :]
+    return {path.name.removeprefix(wheel.path.name): path.read_bytes() for path in paths if path.is_file()}
 
 
 def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:

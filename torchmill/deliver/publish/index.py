@@ -32,7 +32,6 @@ PUBLIC = {  # where the public indexes are read (https://packaging.python.org/gu
     "test.pypi.org": "https://test.pypi.org/simple",
 }
 _USUAL = {"pypi": "https://upload.pypi.org/legacy/", "testpypi": "https://test.pypi.org/legacy/"}
-_TAKEN = ("already exist",)
 _LOGIN = re.compile(r"//[^/@\s]*@")
 _LONGEST = 300  # letters of what an index says
 _LONG_SECRET = 8  # letters
@@ -56,7 +55,7 @@ class IndexTarget(PublishTarget):
     def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> Self:
         """Return the index at an address, or of a section of ~/.pypirc. Raises ConfigError."""
         section = to.removeprefix("pypirc:") if to.startswith("pypirc:") else ""
-        upload, *said = _section(section, environ) if section else (to, "", "")
+        upload, *said = _section(section, environ) if to.startswith("pypirc:") else (to, "", "")
         host = urlsplit(upload).hostname or ""
         read = simple or PUBLIC.get(host) or upload.rstrip("/") + "/simple"
         user, password = (
@@ -159,7 +158,7 @@ class IndexTarget(PublishTarget):
                 f"the connection to {self.name} was not made, or broke off ({why}): run the command again to go on",
                 code="host-unreachable",
             )
-        if not (status == requests.codes.conflict or any(word in text for word in _TAKEN)):
+        if not (status == requests.codes.conflict or "already exist" in text):
             return DeliveryError(
                 f"{self.name} refuses {file.name} ({why}): twine takes TWINE_USERNAME and TWINE_PASSWORD, "
                 "~/.pypirc, or a keyring",

@@ -11,7 +11,7 @@ from torchmill.deliver.publish.upload_set import FolderTarget, PublishTarget
 
 GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
 BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
-SCHEME = re.compile(r"[a-zA-Z][\w+.-]+:")
+SCHEME = re.compile(r"[a-zA-Z][\w+.-]+(?::|//)")  # "https//x", of which the colon was forgotten, is no folder
 WAYS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
     "github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"

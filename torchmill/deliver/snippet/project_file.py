@@ -8,7 +8,7 @@ from typing import Any
 
 import tomlkit
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from tomlkit.exceptions import TOMLKitError
 
@@ -42,8 +42,8 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
         said = list(merge_snippet(project, snippet, tool, extra))
     except (UnicodeDecodeError, TOMLKitError) as error:
         raise refused(f"not TOML of a project ({error}): correct it, or run `{tool} init`", "invalid-project") from None
-    except (AttributeError, InvalidSpecifier, TypeError):
-        kinds = f"has a value of another kind than {tool} takes, or an invalid requires-python"
+    except (AttributeError, TypeError, ValueError):  # tomlkit raises the last where an inline table is to have tables
+        kinds = f"has a value of another kind than {tool} takes, an inline table, or an invalid requires-python"
         raise refused(f"{kinds}: correct it", "invalid-project") from None
     edited, read = tomlkit.dumps(project), None
     if "\r\n" in text:
@@ -148,7 +148,7 @@ def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> It
 
 def _merge_place(there: Any, place: Any, title: str) -> Iterator[str]:
     """Add a place, or change that of its name; PyPI, if it is named there, stays what it is."""
-    known = next((one for one in there if one["name"] == place["name"]), None)
+    known = next((one for one in there if one.get("name") == place["name"]), None)
     if known is None:
         there.append(place)
     elif place["name"] != "pypi":

@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=@name@
-#SBATCH --output=@log@/finish.log
+#SBATCH --output="@log@/finish.log"
 #SBATCH --signal=B:TERM@120
 # Written by `invoke cluster`: builds @cell@ of all that the shares compiled.
 set -eu

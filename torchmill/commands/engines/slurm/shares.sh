@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=@name@
-#SBATCH --output=@log@/share-%a.log
+#SBATCH --output="@log@/share-%a.log"
 #SBATCH --signal=B:TERM@120
 # Written by `invoke cluster`: compiles share $SLURM_ARRAY_TASK_ID of @cell@, on this node's own disk.
 set -eu
