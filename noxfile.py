@@ -276,11 +276,21 @@ def short_list(everything: list[selection.MatrixSession], tag: str | None) -> li
     return [one for one in everything if not one.dependent or (sources / one.package).is_dir()]
 
 
+def refuse_words(session: nox.Session) -> None:
+    """End a session that takes no words after --, where there are some."""
+    if session.posargs:
+        words = shlex.join(session.posargs)
+        session.error(
+            f"{session.name} takes nothing after --: omit it, or name a build, as in nox -s wheel-3.10-cpu -- {words}"
+        )
+
+
 @nox.session(name="help", python=False, default=not MATRIX_ASKED)
-def print_help(_: nox.Session) -> None:
+def print_help(session: nox.Session) -> None:
     """Say what to do: what `nox` alone runs."""
     from torchmill.core.exits import print_now
 
+    refuse_words(session)
     tag = selection.selected_tag(Layout.of_checkout(ROOT))
     print_now(HELP.format(selected=f"selected: {tag}" if tag else "no release is selected"))
 
@@ -288,6 +298,7 @@ def print_help(_: nox.Session) -> None:
 @nox.session(python=False, default=False)
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
+    refuse_words(session)
     session.run(sys.executable, "-m", "ruff", "check", ".")
     session.run(sys.executable, "-m", "ruff", "format", "--check", ".")
     session.run(sys.executable, "-m", "mypy")
@@ -311,7 +322,7 @@ def demo(session: nox.Session) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     words = ("build", f"vision-{version}-cpu", "--tag=v1.0.0", f"--mirror=file://{upstream}/git", "--yes")
     session.run(sys.executable, "sample/upstream.py", str(upstream / "git"))
-    session.run(sys.executable, "-m", "invoke", *words, env=env)
+    session.run(sys.executable, "-m", "invoke", *words, *session.posargs, env=env)
 
 
 @nox.session(python=False, default=False)

@@ -70,6 +70,43 @@ def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) 
                 tasks.make_task(name, ["invoke", name, *words])
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "plan wheel-3.12-cpu --arch-lst=8.6",
+            "invoke plan: there is no option --arch-lst; did you mean --arch-list? (`invoke plan -h` is its help)",
+        ),
+        ("plan wheel-3.12-cpu --zzz", "invoke plan: there is no option --zzz (`invoke plan -h` is its help"),
+        ("matrix -q", "invoke matrix: there is no option -q (`invoke matrix -h`"),
+        ("matrix --tag", "invoke matrix: --tag needs a value (`invoke matrix -h`"),
+        ("matrix --all=3", "invoke matrix: 3 is one word too many"),
+        ("plan", "invoke plan: the identifier is missing, as in `invoke plan wheel-3.10-cpu`"),
+        ("plan wheel-3.12-cpu twice", "invoke plan: twice is one word too many"),
+        ("plan wheel-3.12-cpu --tag=v2.4.1 --tag=v2.5.1", "invoke plan: --tag is given twice"),
+        ("matrix --tag v2.4.1 --from debian", "invoke matrix: there is no option --from"),
+    ],
+)
+def test_a_slip_is_told_with_what_is_near_and_where_help_is(line: str, said: str, invoke: InvokeHere) -> None:
+    code, printed, error = invoke(line)
+    assert (code, printed, error.count("Traceback")) == (2, "", 0)
+    assert error.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("mtrix",), "there is no task mtrix; did you mean matrix? (`invoke --list` shows the tasks)"),
+        (("wheel-3.10-cpu",), "there is no task wheel-3.10-cpu; `invoke build` and such a name builds a wheel"),
+        (("--bogus",), "there is no option --bogus (`invoke --list`"),
+    ],
+)
+def test_what_is_no_task_is_told(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = run("invoke", *words, home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {said}")
+
+
 THERE = f"--host={ROOT / 'tests/golden/hosts/rtx3090.toml'}"
 SAID = "--tag=v2.4.1 wheel-3.12-cpu"  # where a build has to be named
 NEEDED = {"cluster": f"{SAID} --engine=gitlab", "doctor": THERE, "arch": THERE, "jobs": f"{THERE} {SAID}"}

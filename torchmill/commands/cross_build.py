@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
@@ -20,7 +19,7 @@ from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan, Source
 from torchmill.core import process
-from torchmill.core.errors import BuildError, ConfigError, HostError, ImpossibleBuildError, InterruptedBuildError
+from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, InterruptedBuildError
 from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
@@ -156,13 +155,10 @@ def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, st
 
     Raises ConfigError for anything that is no option of a container nor of a build.
     """
-    parser = argparse.ArgumentParser(prog=prog, allow_abbrev=False, add_help=False, exit_on_error=False)
+    parser = options_.OptionParser(prog=prog, allow_abbrev=False, add_help=False)
     parser.add_argument("--image")
     parser.add_argument("--engine", default="")
-    try:
-        own, rest = parser.parse_known_args(list(arguments))
-    except argparse.ArgumentError as error:
-        raise ConfigError(f"{prog}: {error}; name an image as in --image=debian-arm64", code="invalid-option") from None
+    own, rest = parser.parse_known_args(list(arguments))
     return options_.parse_options(rest, prog), own.image or os.environ.get(IMAGE_VARIABLE, ""), own.engine
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torchmill.config.model import NO_OPTIONS, Options
-from torchmill.core.errors import ConfigError, parse_option
+from torchmill.core.errors import ConfigError, did_you_mean, parse_option, require_count
 from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
@@ -38,7 +38,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "label": {"choices": LABELS, "default": "official"},
         "patch": {"action": "append", "default": [], "metavar": "FILE"},
         "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
-        "jobs": {"type": _positive},
+        "jobs": {"type": lambda text: require_count(f"{prog}: --jobs", text, 1, _MOST_JOBS, "invalid-option")},
         "plat": {"default": AUTO_PLATFORM},
     }
     for name, meaning in HELP.items():
@@ -57,23 +57,27 @@ def _flag(name: str) -> str:
     return f"--{name.strip('_').replace('_', '-')}"
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or len(text) > len(str(_MOST_JOBS)) or not 1 <= int(text) <= _MOST_JOBS:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 to {_MOST_JOBS}")
-    return int(text)
-
-
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
     """Return the options in `arguments`. Raises ConfigError for anything that is no option, or has no sense."""
-    found = _parser(prog).parse_args(arguments)
-    settings = {}
+    found, left = _parser(prog).parse_known_args(arguments)
+    if left:
+        word = left[0].partition("=")[0]
+        near = did_you_mean(word, [*map(_flag, HELP), "--network", "--no-guard"])
+        message = f"{prog}: there is no option {word}{near} (`{prog} --help` lists them)"
+        raise ConfigError(message, code="invalid-option")
+    named = [word.partition("=")[0] for word in arguments if word[:2] == "--"]
+    for flag in named:
+        if named.count(flag) > 1 and flag not in map(_flag, _REPEATED):
+            raise ConfigError(f"{prog}: {flag} is given twice: give it once", code="contradictory-options")
+    settings: dict[str, str] = {}
     for text in found.set_:
         name, equals, value = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise ConfigError(
                 f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0", code="invalid-setting"
             )
-        settings[name] = value
+        if settings.setdefault(name, value) != value:
+            raise ConfigError(f"{prog}: --set {name} is given twice: give it once", code="contradictory-options")
     said = found.memory
     memory = None if said is None else parse_option(f"{prog}: --memory", said, parse_bytes, "invalid-memory")
     if memory is not None and memory < _LEAST_MEMORY:
