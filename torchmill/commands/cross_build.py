@@ -140,10 +140,15 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
 def look_for_image(  # noqa: PLR0917 - where to look, and for what
     engine: Engine, engine_host: EngineHost, facts: Facts, cell: Cell, source: Source | None, image: str
 ) -> ContainerFacts:
-    """Return what there is for the container of a cell, in an image of that name or, without one, a builder's."""
+    """Return what there is for the container of a cell, in an image of that name or, without one, a builder's.
+
+    Where no image is there, it names the one that the cure makes.
+    """
     names = [image] if image else list(builder_images(facts, cell, source))
     there = next((name for name in names if engines.has_image(engine, name, os.environ)), None)
-    return ContainerFacts(engine, "", engine_host, there or names[0], there is not None, _handlers())
+    made = DEBIAN if source and source.provider == DEBIAN else "development"
+    lacking = next((name for name in names if name.endswith(made)), names[0])
+    return ContainerFacts(engine, "", engine_host, there or lacking, there is not None, _handlers())
 
 
 def _handlers() -> dict[str, str] | None:
