@@ -161,7 +161,7 @@ def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str])
         one = flags.get(flag)
         if one is None or not one.takes_value:
             continue
-        if one.kind is list and not value and ("=" in word or own[number + 1] in {"", "--help", "-h", *flags}):
+        if not value and ("=" in word or own[number + 1] in {"", "--help", "-h", *flags}):
             raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
         if one.kind is not list and [each.partition("=")[0] for each in own].count(flag) > 1:
             raise ConfigError(f"invoke {task}: {flag} is given twice: give it once", code="contradictory-options")

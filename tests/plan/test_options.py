@@ -90,7 +90,7 @@ def test_an_unknown_option_is_answered_with_the_nearest() -> None:
         parse_options(["--arch_list=8.6"], "test")
     assert (
         str(caught.value)
-        == "test: there is no option --arch_list; did you mean --arch-list? (`test --help` lists them)"
+        == "test: there is no option --arch_list; did you mean --arch-list? (`test --help` lists the options)"
     )
 
 

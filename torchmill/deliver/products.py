@@ -118,9 +118,8 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
     options, rest = parser.parse_known_args(list(arguments))
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
         parser.print_help()
-    code, number = "invalid-build-number", options.build_number
-    option = f"{prog}: {BUILD_NUMBER_OPTION}"
-    return ProductOptions(None if number is None else require_count(option, number, 0, MAX_BUILD_NUMBER, code)), rest
+    said = (f"{prog}: {BUILD_NUMBER_OPTION}", options.build_number, 0, MAX_BUILD_NUMBER, "invalid-build-number")
+    return ProductOptions(None if options.build_number is None else require_count(*said)), rest
 
 
 @dataclass(frozen=True, slots=True)

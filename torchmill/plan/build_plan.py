@@ -123,15 +123,11 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
 def _refuse_idle(package: Package, session: str, options: Options) -> None:
     """Raise ConfigError for an option that a session has no use for, and for a setting that would hide one."""
     if options.torch and not package.after:
-        raise ConfigError(
-            f"--torch {options.torch}: {session} builds {package.name} itself, against no other: leave the option out",
-            code="torch-for-itself",
-        )
-    said: dict[str, tuple[str, object]] = {
-        **{name: ("--label", options.label) for name, text in package.version_variables.items() if "{version" in text},
-        "TORCH_CUDA_ARCH_LIST": ("--arch-list", options.arch_list),
-        "MAX_JOBS": ("--jobs", options.jobs),
-    }
+        why = f"{session} builds {package.name} itself, against no other: leave the option out"
+        raise ConfigError(f"--torch {options.torch}: {why}", code="torch-for-itself")
+    versions = [name for name, text in package.version_variables.items() if "{version" in text]
+    said: dict[str, tuple[str, object]] = dict.fromkeys(versions, ("--label", options.label))
+    said |= {"TORCH_CUDA_ARCH_LIST": ("--arch-list", options.arch_list), "MAX_JOBS": ("--jobs", options.jobs)}
     for name, (option, value) in said.items():
         if value is not None and name in options.settings:
             raise ConfigError(f"--set {name}: {option} {value} says that already: leave it out", code="two-settings")

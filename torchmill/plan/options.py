@@ -24,7 +24,7 @@ class OptionParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError for words that are no options."""
-        raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options", code="invalid-option")
+        raise ConfigError(f"{self.prog}: {message} (`{self.prog} --help` lists the options)", code="invalid-option")
 
 
 HELP = read_table_beside(__file__, "options.toml")
@@ -59,12 +59,12 @@ def _flag(name: str) -> str:
 
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
     """Return the options in `arguments`. Raises ConfigError for anything that is no option, or has no sense."""
-    found, left = _parser(prog).parse_known_args(arguments)
+    parser = _parser(prog)
+    found, left = parser.parse_known_args(arguments)
     if left:
         word = left[0].partition("=")[0]
         near = did_you_mean(word, [*map(_flag, HELP), "--network", "--no-guard"])
-        message = f"{prog}: there is no option {word}{near} (`{prog} --help` lists them)"
-        raise ConfigError(message, code="invalid-option")
+        parser.error(f"there is no option {word}{near}")
     named = [word.partition("=")[0] for word in arguments if word[:2] == "--"]
     for flag in named:
         if named.count(flag) > 1 and flag not in map(_flag, _REPEATED):
@@ -99,8 +99,8 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
     parts = str(Path(found.parts).absolute()) if found.parts else None
     said = found.until
     until = None if said is None else parse_option(f"{prog}: --until", said, parse_duration, "invalid-option")
-    options = replace(options, shard=found.shard, parts=parts, until=until)
-    return replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
+    options = replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
+    return replace(options, shard=found.shard, parts=parts, until=until)
 
 
 def format_options(options: Options) -> list[str]:
