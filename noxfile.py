@@ -35,7 +35,7 @@ from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError, UnfinishedBuildError
 from torchmill.core.exits import as_torchmill_error, is_of_runner, show_uncaught
-from torchmill.core.files import blame_disk, read_text
+from torchmill.core.files import blame_disk, read_text, report_unwritable
 from torchmill.core.paths import Layout, nox_environment_name
 from torchmill.host import environments, interpreters
 from torchmill.host.native import native_arch
@@ -314,6 +314,8 @@ def tests(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """Take the embedded sample from fetch to verified wheels."""
     upstream = Layout.of_checkout(ROOT).demo
+    with reported(session), report_unwritable(upstream):
+        upstream.mkdir(parents=True, exist_ok=True)
     env = {
         "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
         "TORCHMILL_HOME": str(upstream / "home"),

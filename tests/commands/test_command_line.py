@@ -119,8 +119,11 @@ ALONE = {*tasks.COMMANDS} - {"build", "facts", "fetch", "bisect", "toolkit", "im
 
 
 @pytest.mark.parametrize("name", sorted(ALONE))
-def test_no_option_alone_makes_a_traceback(name: str, invoke: InvokeHere) -> None:
+def test_no_option_alone_makes_a_traceback(
+    name: str, invoke: InvokeHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a value that means nothing each is refused in a sentence, or does no harm."""
+    monkeypatch.chdir(tmp_path)  # some write a file or a folder of that name
     needed = NEEDED.get(name, "")
     for one in _arguments(name):
         flag = "--" + one.names[0].strip("_").replace("_", "-")
