@@ -35,7 +35,7 @@ from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError, UnfinishedBuildError
 from torchmill.core.exits import CONTROL, as_torchmill_error, is_of_runner, show_uncaught
-from torchmill.core.files import blame_disk, read_text
+from torchmill.core.files import blame_disk, read_text, report_unwritable
 from torchmill.core.paths import Layout, nox_environment_name
 from torchmill.host import environments, interpreters
 from torchmill.host.native import native_arch
@@ -286,11 +286,21 @@ def short_list(everything: list[selection.MatrixSession], tag: str | None) -> li
     return [one for one in everything if not one.dependent or (sources / one.package).is_dir()]
 
 
+def refuse_words(session: nox.Session) -> None:
+    """End a session that takes no words after --, where there are some."""
+    if session.posargs:
+        words = shlex.join(session.posargs)
+        session.error(
+            f"{session.name} takes nothing after --: omit it, or name a build, as in nox -s wheel-3.10-cpu -- {words}"
+        )
+
+
 @nox.session(name="help", python=False, default=not MATRIX_ASKED)
-def print_help(_: nox.Session) -> None:
+def print_help(session: nox.Session) -> None:
     """Say what to do: what `nox` alone runs."""
     from torchmill.core.exits import print_now
 
+    refuse_words(session)
     tag = selection.selected_tag(Layout.of_checkout(ROOT))
     print_now(HELP.format(selected=f"selected: {tag}" if tag else "no release is selected"))
 
@@ -298,6 +308,7 @@ def print_help(_: nox.Session) -> None:
 @nox.session(python=False, default=False)
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
+    refuse_words(session)
     session.run(sys.executable, "-m", "ruff", "check", ".")
     session.run(sys.executable, "-m", "ruff", "format", "--check", ".")
     session.run(sys.executable, "-m", "mypy")
@@ -313,6 +324,8 @@ def tests(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """Take the embedded sample from fetch to verified wheels."""
     upstream = Layout.of_checkout(ROOT).demo
+    with reported(session), report_unwritable(upstream):
+        upstream.mkdir(parents=True, exist_ok=True)
     env = {
         "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
         "TORCHMILL_HOME": str(upstream / "home"),
@@ -321,7 +334,7 @@ def demo(session: nox.Session) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     words = ("build", f"vision-{version}-cpu", "--tag=v1.0.0", f"--mirror=file://{upstream}/git", "--yes")
     session.run(sys.executable, "sample/upstream.py", str(upstream / "git"))
-    session.run(sys.executable, "-m", "invoke", *words, env=env)
+    session.run(sys.executable, "-m", "invoke", *words, *session.posargs, env=env)
 
 
 @nox.session(python=False, default=False)

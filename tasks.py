@@ -12,20 +12,20 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import wraps
 from itertools import takewhile
 from json import dumps
 from pathlib import Path
 from typing import Any
 
-from invoke import Argument, Collection, Context, Exit, Task
+from invoke import Argument, Collection, Context, Exit, ParseError, Program, Task
 from invoke.parser.context import to_flag
 
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.core import reaper
 from torchmill.core.console import fit_screen, fold_text
-from torchmill.core.errors import ConfigError
+from torchmill.core.errors import ConfigError, did_you_mean
 from torchmill.core.exits import exit_with_error, print_now, show_uncaught
 from torchmill.core.paths import Layout
 
@@ -168,6 +168,43 @@ def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str])
             raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
         if one.kind is not list and [each.partition("=")[0] for each in own].count(flag) > 1:
             raise ConfigError(f"invoke {task}: {flag} is given twice: give it once", code="contradictory-options")
+
+
+def parse_tasks(self: Program, parse: Callable[[Program], None] = Program.parse_tasks) -> None:
+    """Parse the command line as Invoke does; say of a slip what was meant and where help is, and exit with 2."""
+    try:
+        parse(self)
+    except ParseError as error:
+        task = error.context.name if error.context else None
+        help_ = f"`invoke {task} -h` is its help" if task else "`invoke --list` shows the tasks"
+        slip = f"{f'invoke {task}: ' if task else ''}{_slip(task or '', error)} ({help_})"
+        raise _ended(f"error: {slip}", ConfigError.exit_code) from None
+
+
+Program.parse_tasks = parse_tasks  # type: ignore[method-assign]
+
+
+def _slip(task: str, error: ParseError) -> str:
+    """Return what is wrong with a command line, by what Invoke says of it."""
+    said, context = str(error), error.context
+    if context and context.missing_positional_args:
+        example = read_help()["examples"][task][0]
+        return f"the {context.missing_positional_args[0].name} is missing, as in `{example}`"
+    if flag := re.match(r"Flag <Argument: (\w+).* needed value", said):
+        return f"{to_flag(flag[1])} needs a value"
+    if not (unknown := re.fullmatch(r"No idea what '(.*)' is!", said)):
+        return said
+    word = unknown[1]
+    option = word[:1] == "-"
+    if context and task:
+        return (
+            f"there is no option {word}{did_you_mean(word, context.flags)}"
+            if option
+            else f"{word} is one word too many"
+        )
+    near = did_you_mean(word, [*COMMANDS, "deps"])
+    cell = "; `invoke build` and such a name builds a wheel" if re.match(r"[\w-]+-(cp|py)?\d", word) else ""
+    return f"there is no {'option' if option else 'task'} {word}{near or cell}"
 
 
 class HelpfulTask(Task[Any]):

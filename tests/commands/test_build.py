@@ -138,6 +138,13 @@ def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
         ("--gpu ''", 2, "--gpu needs a value"),
         ("--tag v2.4.1 --tag v2.5.1", 2, "--tag is given twice"),
         ("wheel-3.12-cpu -- --jobs 3", 2, "without `--`"),
+        ("--tag ''", 2, "--tag needs a value"),
+        ("--tag release/2.4", 4, "there is v2.4.1, v2.4.0"),
+        ("--gpu local --cuda 12.1", 2, "as in --gpu 'RTX 3090'"),
+        ("--from debian --mirror file:///m", 2, "--mirror"),
+        ("--ref 'a b'", 2, "check --tag and --ref"),
+        ("vision-3.12-cpu --tag v2.4.1 --ref main", 2, "fetch one package at a time"),
+        ("--torch PyPI --cuda cpu", 2, "builds torch itself"),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(invoke: InvokeHere, words: str, code: int, said: str) -> None:

@@ -64,10 +64,50 @@ def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) 
     """Of one that may be repeated invoke takes no value for none, and of the second of others it knows nothing."""
     for one in _arguments(name):
         flag = "--" + one.names[0].strip("_").replace("_", "-")
-        lines = [[flag], [f"{flag}="], [flag, "--help"]] if one.kind is list else [[flag, "a", f"{flag}=b"]]
-        for words in lines if one.takes_value else ():
-            with refused("option-without-value" if one.kind is list else "contradictory-options"):
+        for words in [[flag], [f"{flag}="], [flag, ""], [flag, "--help"]] if one.takes_value else ():
+            with refused("option-without-value"):
                 tasks.make_task(name, ["invoke", name, *words])
+        if one.takes_value and one.kind is not list:
+            with refused("contradictory-options"):
+                tasks.make_task(name, ["invoke", name, flag, "a", f"{flag}=b"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "plan wheel-3.12-cpu --arch-lst=8.6",
+            "invoke plan: there is no option --arch-lst; did you mean --arch-list? (`invoke plan -h` is its help)",
+        ),
+        ("plan wheel-3.12-cpu --zzz", "invoke plan: there is no option --zzz (`invoke plan -h` is its help"),
+        ("matrix -q", "invoke matrix: there is no option -q (`invoke matrix -h`"),
+        ("matrix --tag", "invoke matrix: --tag needs a value"),
+        ("matrix --all=3", "invoke matrix: 3 is one word too many"),
+        ("plan", "invoke plan: the identifier is missing, as in `invoke plan wheel-3.10-cpu`"),
+        ("plan wheel-3.12-cpu twice", "invoke plan: twice is one word too many"),
+        ("plan wheel-3.12-cpu --tag=v2.4.1 --tag=v2.5.1", "invoke plan: --tag is given twice"),
+        ("matrix --tag v2.4.1 --from debian", "invoke matrix: there is no option --from"),
+    ],
+)
+def test_a_slip_is_told_with_what_is_near_and_where_help_is(line: str, said: str, invoke: InvokeHere) -> None:
+    code, printed, error = invoke(line)
+    assert (code, printed, error.count("Traceback")) == (2, "", 0)
+    assert error.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("deps", "--tag"), "invoke deps: --tag needs a value (`invoke deps -h` is its help)"),
+        (("mtrix",), "there is no task mtrix; did you mean matrix? (`invoke --list` shows the tasks)"),
+        (("wheel-3.10-cpu",), "there is no task wheel-3.10-cpu; `invoke build` and such a name builds a wheel"),
+        (("--bogus",), "there is no option --bogus (`invoke --list`"),
+    ],
+)
+def test_what_is_no_task_is_told(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = run("invoke", *words, home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {said}")
 
 
 THERE = f"--host={ROOT / 'tests/golden/hosts/rtx3090.toml'}"
@@ -79,8 +119,11 @@ ALONE = {*tasks.COMMANDS} - {"build", "facts", "fetch", "bisect", "toolkit", "im
 
 
 @pytest.mark.parametrize("name", sorted(ALONE))
-def test_no_option_alone_makes_a_traceback(name: str, invoke: InvokeHere) -> None:
+def test_no_option_alone_makes_a_traceback(
+    name: str, invoke: InvokeHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a value that means nothing each is refused in a sentence, or does no harm."""
+    monkeypatch.chdir(tmp_path)  # some write a file or a folder of that name
     needed = NEEDED.get(name, "")
     for one in _arguments(name):
         flag = "--" + one.names[0].strip("_").replace("_", "-")

@@ -72,7 +72,7 @@ def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
     assert "--build-number one: give a whole number" in done.stderr
     done = sample.nox("-s", SESSION, "--", "--build-number=1")
     assert done.returncode == 1
-    assert "unrecognized arguments: --build-number=1" in done.stderr
+    assert "there is no option --build-number (`nox" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands.test_cross_build import OTHER, SAMPLE, path
 from tests.support import stand_in_engine
-from tests.support.commands import ROOT, run
+from tests.support.commands import ROOT, InvokeHere, run
 from tests.support.stand_in_engine import AARCH64
 from torchmill.build.containers.engine import Engine, EngineHost
 from torchmill.commands import cross_build
@@ -18,7 +18,7 @@ from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options, Source
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan
-from torchmill.plan.doctor.finding import CheckContext, Finding
+from torchmill.plan.doctor.finding import CheckContext, Finding, find_cures
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
@@ -87,6 +87,23 @@ def test_what_is_missing_is_a_failure_with_its_cure(name: str, shipped: Facts) -
     assert failed.keys() == cures.keys()
     for subject, cure in cures.items():
         assert failed[subject].cure.startswith(cure)
+
+
+@pytest.mark.parametrize("provider", ["git", "debian"])
+def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
+    shipped: Facts, invoke: InvokeHere, provider: str
+) -> None:
+    fetched = Source("torch", "1.13.1", "v1.13.1", provider, "there", None, Path("/src"), verified=False)
+    asked = replace(question(shipped), source=fetched)
+    engine = Engine("podman", "/bin/false", (), "4.3.1")  # has no image
+    lacking = cross_build.look_for_image(engine, HERE, shipped, asked.cell, fetched, "")
+    (image,) = (one for one in cross_build.container_findings(asked, lacking) if one.subject == "image")
+    assert list(find_cures([image]).commands) == [image.cure], "a command, whole"
+    assert image.cure.endswith(" --build")
+    code, printed, error = invoke(image.cure.removeprefix("invoke ").removesuffix(" --build"))
+    assert code == 0, error
+    assert f"docker build --tag {lacking.image} " in printed
+    assert image.found == f"no {lacking.image}"
 
 
 def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:

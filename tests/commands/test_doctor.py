@@ -1,12 +1,13 @@
 """What the doctor finds: through the real invoke, and without it."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ROOT, run
+from tests.support.commands import ROOT, InvokeHere, run
 from tests.support.machines import gcc, made_up_programs
 from tests.support.refusals import refused
 from torchmill.commands import doctor
@@ -35,6 +36,25 @@ def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
     assert lines[-1].startswith("wheel-3.10-cu117 (torch 1.13.1): ")
     assert ", 4 failures" in lines[-1]
     assert done.stderr.startswith("error: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler")
+
+
+@pytest.mark.parametrize(
+    ("host", "version", "cure"),
+    [
+        ("debian-12", "3.7", "    pyenv install 3.7"),  # has others of pyenv
+        ("debian-12", "3.8", "    uv python install 3.8"),
+        (
+            "ubuntu-driver-450",
+            "3.7",
+            "    uv has none before 3.8; with https://github.com/pyenv/pyenv, `pyenv install 3.7`; or",
+        ),
+    ],
+)
+def test_a_python_comes_by_what_the_machine_has(invoke: InvokeHere, host: str, version: str, cure: str) -> None:
+    told = invoke(f"doctor wheel-{version}-cpu --tag v1.10.0 --host={HOSTS / host}.toml")[1]
+    assert f"\n{cure}" in told
+    for image in re.findall(r"`invoke (image [^`]+)`", told):
+        assert invoke(image)[0] == 0, image
 
 
 def test_json_for_programs(tmp_path: Path) -> None:

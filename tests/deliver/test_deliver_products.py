@@ -195,7 +195,7 @@ def test_what_is_no_build_number_is_refused(text: str) -> None:
 
 
 def test_a_build_number_that_is_left_out_is_refused() -> None:
-    with refused("invalid-build-number"):
+    with refused("invalid-option"):
         parse_conda_options(["--build-number"], PROG)
 
 

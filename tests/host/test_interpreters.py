@@ -187,9 +187,17 @@ def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         interpreters.resolve_interpreter("3.22", {}, tmp_path)
     assert str(caught.value) == "no usable CPython 3.22 was found: run `uv python install 3.22`"
-    with pytest.raises(HostError) as caught:  # uv has none that is so old
-        interpreters.resolve_interpreter("3.7", {"PYENV_ROOT": str(tmp_path)}, tmp_path)
-    assert str(caught.value).endswith("run `pyenv install 3.7`")
+    pyenv = tmp_path / "bin" / "pyenv"
+    pyenv.parent.mkdir()
+    for path, how in (
+        (tmp_path / "none", "uv has none before 3.8; with https://github.com/pyenv/pyenv, `pyenv install 3.7`"),
+        (pyenv.parent, "run `pyenv install 3.7`"),
+    ):
+        pyenv.write_text("#!/bin/sh\n", encoding="utf-8")
+        pyenv.chmod(0o755)
+        with pytest.raises(HostError) as caught:
+            interpreters.resolve_interpreter("3.7", {"PYENV_ROOT": str(tmp_path), "PATH": str(path)}, tmp_path)
+        assert str(caught.value) == f"no usable CPython 3.7 was found: {how}"
 
 
 def test_every_candidate_is_tried_and_each_fault_told(tmp_path: Path) -> None:

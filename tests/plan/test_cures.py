@@ -50,6 +50,12 @@ def test_a_failure_is_cured_by_a_command_or_by_how_the_build_starts(
     assert cures.left == ()
 
 
+def test_each_option_that_cures_keeps_its_value() -> None:
+    """Two findings may have one cure, and two cures one option."""
+    cures = [f"nox -s w -- --set USE_{name}=0" for name in ("NCCL", "CUDNN", "NCCL")]
+    assert find_cures(map(finding, cures)).options == ("--set", "USE_NCCL=0", "--set", "USE_CUDNN=0")
+
+
 @pytest.mark.parametrize(
     "cure",
     [

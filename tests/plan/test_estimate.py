@@ -10,6 +10,7 @@ import pytest
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.model import Facts, Host, Options, Plan
+from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch
 from torchmill.plan import build_plan, estimate, link_overflow
 from torchmill.plan.estimate import Estimate, EstimateSpan
@@ -316,3 +317,12 @@ def test_a_manifest_says_what_was_written(shipped: Facts, tmp_path: Path) -> Non
 def test_a_package_without_recorded_builds_has_none(known: Facts) -> None:
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     assert estimate.storage_needs(known, build_plan.compute_plan(known, cell, SMALL, Options())) is None
+
+
+def test_what_pages_say_of_the_time_is_the_estimate_of_today(shipped: Facts) -> None:
+    pages = {one: (ROOT / "docs" / one).read_text("utf-8") for one in ("getting-started.md", "how-to/build.md")}
+    two = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
+    assert f"time       {estimate.cost_rows(shipped, two)['time']}\n" in pages["getting-started.md"]
+    rtx3090 = load_host(ROOT / "tests" / "golden" / "hosts" / "rtx3090.toml")
+    shorter = planned(shipped, "wheel-3.12-cu121", "v2.4.1", rtx3090, "--arch-list=8.6")
+    assert f"torch 2.4.1: {estimate.expected_duration(shipped, shorter)}\n" in pages["how-to/build.md"]

@@ -1,13 +1,18 @@
 """What may stand after `--`."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import ROOT
 from tests.support.refusals import refused
-from torchmill.config.model import Options
-from torchmill.plan.options import format_options, options_of_task, parse_options
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Facts, Options, Plan
+from torchmill.core.errors import TorchmillError
+from torchmill.host.measurement import load_host
+from torchmill.plan.build_plan import compute_plan
+from torchmill.plan.options import HELP, format_options, options_of_task, parse_options
 
 
 def test_nothing_means_the_defaults() -> None:
@@ -78,12 +83,24 @@ def test_pypi_in_any_case(spelling: str) -> None:
         (["--patch=absent.patch"], "no-such-patch"),
         (["--patch=tests/plan"], "no-such-patch"),
         (["wheel-3.10-cpu"], "invalid-option"),
+        (["--jobs=2", "--jobs", "3"], "contradictory-options"),
+        (["--torch=PyPI", "--torch=PyPI"], "contradictory-options"),
+        (["--set=A=1", "--set=B=2", "--set=A=2"], "contradictory-options"),
     ],
 )
 def test_each_mistake_is_one_sentence(arguments: list[str], code: str) -> None:
     with refused(code) as caught:
         parse_options(arguments, "test")
     assert str(caught.value).startswith("test: ")
+
+
+def test_an_unknown_option_is_answered_with_the_nearest() -> None:
+    with refused("invalid-option") as caught:
+        parse_options(["--arch_list=8.6"], "test")
+    assert (
+        str(caught.value)
+        == "test: there is no option --arch_list; did you mean --arch-list? (`test --help` lists the options)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,3 +170,71 @@ def test_words_that_say_options_are_read_as_the_same() -> None:
         assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
     assert parse_options(format_options(EVERY), "test") == EVERY
     assert format_options(Options()) == []
+
+
+CELLS = {
+    "rtx3090": ("wheel-3.12-cpu", "wheel-3.12-cu121", "vision-3.12-cpu", "vision-3.12-cu121"),
+    "macbook": ("wheel-3.12-cpu", "vision-3.12-cpu"),
+}
+SOME = {"label": "git", "set_": "USE_X=1", "arch_list": "8.6", "jobs": "3", "memory": "3 GiB", "torch": "PyPI"}
+SOME |= {"toolkit": "12.4", "cpu": "native", "plat": "linux", "patch": "README.md"}  # a value of each option
+OF_THE_RUN = {"shard", "parts", "until"}  # which a plan does not tell
+IDLE = {"--torch": "torch-for-itself", "--toolkit": "toolkit-without-cuda", "--arch-list": "arch-list-without-cuda"}
+IDLE |= {"--cpu": "processor-not-told", "--plat": "platform-of-another-system", "--label": "unknown-commit"}
+
+
+def planned(facts: Facts, host: str, cell: str, *words: str) -> Plan:
+    machine = load_host(ROOT / f"tests/golden/hosts/{host}.toml")
+    found = cell_lookup.find_cell(facts, cell, machine.arch, matrix.find_release(facts, "torch", "v2.4.1"))
+    return replace(compute_plan(facts, found, machine, parse_options(words, "test")), published=None)
+
+
+def outcome(facts: Facts, *words: str) -> Plan | str:
+    """Return a plan, or the code of the error that refuses it."""
+    try:
+        return planned(facts, *words)
+    except TorchmillError as error:
+        return error.code
+
+
+@pytest.mark.parametrize(("host", "cell"), [(host, cell) for host, cells in CELLS.items() for cell in cells])
+def test_each_option_changes_what_a_session_does_or_is_refused(shipped: Facts, host: str, cell: str) -> None:
+    assert SOME.keys() | OF_THE_RUN == HELP.keys()
+    usual = planned(shipped, host, cell)
+    for name, value in SOME.items():
+        flag = f"--{name.strip('_').replace('_', '-')}"
+        made = outcome(shipped, host, cell, f"{flag}={value}")
+        assert made == IDLE.get(flag) if isinstance(made, str) else made != usual, f"{flag} does nothing"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--set=TORCH_CUDA_ARCH_LIST=8.6", None),
+        ("--set=TORCH_CUDA_ARCH_LIST=8.6 --arch-list=8.0", "two-settings"),
+        ("--set=MAX_JOBS=3", None),
+        ("--set=MAX_JOBS=3 --jobs=2", "two-settings"),
+        ("--set=PYTORCH_BUILD_VERSION=9", "two-settings"),
+        ("--set=PYTORCH_EXTRA_INSTALL_REQUIREMENTS= --label=git", None),
+    ],
+)
+def test_no_setting_hides_an_option(shipped: Facts, words: str, code: str | None) -> None:
+    made = outcome(shipped, "rtx3090", "wheel-3.12-cu121", *words.split())
+    assert made == code if code else isinstance(made, Plan)
+
+
+@pytest.mark.parametrize(
+    ("wheel", "fits"),
+    [
+        ("torch-2.4.1+cu121-cp312-cp312-linux_x86_64.whl", True),
+        ("torch-2.4.1+cu121-cp311-cp311-linux_x86_64.whl", False),
+        ("torchvision-0.19.1-cp312-cp312-linux_x86_64.whl", False),
+        ("torch.whl", False),
+    ],
+)
+def test_what_is_built_against_is_a_wheel_of_torch_for_that_python(
+    shipped: Facts, wheel: str, fits: bool, tmp_path: Path
+) -> None:
+    (tmp_path / wheel).touch()
+    made = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path / wheel}")
+    assert (made if isinstance(made, str) else made.torch) == ("torch==2.4.1+cu121" if fits else "no-such-wheel")

@@ -186,7 +186,9 @@ def test_what_is_known_of_the_machine_counts(shipped: Facts, changes: dict[str, 
 )
 def test_options_that_make_another_wheel_leave_it_out(shipped: Facts, asked: dict[str, Any]) -> None:
     assert wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1", **asked) is None
-    assert wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1", label="git", jobs=2, memory=2**33, guard=False) is not None
+    usual: list[dict[str, Any]] = [{"label": "git", "jobs": 2, "memory": 2**33, "guard": False}]
+    for how in (*usual, {"shard": "1/2", "parts": "/p", "until": 9.0}):
+        assert wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1", **how) is not None
 
 
 @pytest.mark.parametrize(("provider", "there"), [("git", True), ("path", False)])

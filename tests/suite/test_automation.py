@@ -19,6 +19,11 @@ import pytest
 import yaml
 
 from tests.support.hosted_runner import read
+from torchmill.commands.doctor import examine_host
+from torchmill.config import matrix
+from torchmill.config.model import Facts
+from torchmill.host.measurement import load_host
+from torchmill.plan.doctor.finding import find_cures
 
 ROOT = Path(__file__).parents[2]
 OWN = sorted((ROOT / ".github" / "workflows").iterdir())
@@ -340,6 +345,40 @@ def test_a_step_of_the_action_has_what_actions_may_have() -> None:
     may = {"name", "id", "if", "continue-on-error", "env", "run", "shell", "uses", "with"}
     steps = parsed(ACTION)["runs"]["steps"]
     assert [one for one in steps if one.keys() - may or ("run" in one) != ("shell" in one)] == []
+
+
+def test_what_a_session_with_cuda_lacks_is_brought_before_it_is_built(tmp_path: Path, shipped: Facts) -> None:
+    """By the action's own shell, with a stand-in for what it calls; the README names the workflow that begins it."""
+    said = tmp_path / "said"
+    for name in ("torchmill", "sudo"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {said}\n', encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    env = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "TAG": "v2.4.1",
+        "SESSIONS": "wheel-3.12-cu118 vision-3.12-cu118",
+    }
+    env |= {
+        "UNTIL": "5h",
+        "SHARD": "",
+        "RELAY": "",
+        "TORCHMILL_CACHE": "gha",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+    for step in read(ACTION)["runs"]["steps"]:
+        if step.get("name") in {"Bring what is missing", "Build"}:
+            assert step["if"] == "inputs.sessions"
+            subprocess.run(["bash", "-e", "-c", step["run"]], env=env, check=True, capture_output=True)
+    told = [line for line in said.read_text(encoding="utf-8").splitlines() if line.startswith("torchmill")]
+    sessions = env["SESSIONS"].split()
+    assert told[:2] == [f"torchmill doctor {one} --tag v2.4.1 --fix --yes" for one in sessions]
+    assert told[2] == f"torchmill nox -s {' '.join(sessions)} -- --until 5h"
+
+    bare = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
+    release = matrix.find_release(shipped, "torch", "v2.4.1")
+    cures = find_cures(examine_host(shipped, None, bare, sessions[0], release).findings).commands
+    assert "invoke toolkit --cuda 11.8" in cures
+    assert "(.github/workflows/wheels.yml)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_suite_is_that_of_the_workflow_wherever_that_is_called_from() -> None:

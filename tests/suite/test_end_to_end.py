@@ -92,6 +92,24 @@ def test_what_depends_on_no_python_is_compiled_once(shared: Sample) -> None:
     assert others == [3] * (len(wheels) - 1), "two files that read Python's headers, and their link"
 
 
+def test_what_the_demo_runs_ends_with_commands_that_go_on(shared: Sample, tmp_path: Path) -> None:
+    env = shared.env | {"NOX_ENVDIR": str(shared.envs)}
+    done = run("invoke", "build", f"vision-{THIS}-cpu", "--tag=v1.0.0", "--yes", home=shared.home, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = dict(line.split(":", 1) for line in done.stdout.splitlines()[-3:])
+    assert list(said) == ["install", "picture", "projects"]
+    pip, install, *wheels = said["install"].split()
+    assert (pip, install, [Path(one).name.split("-")[0] for one in wheels]) == (
+        "pip",
+        "install",
+        ["tinytorch", "tinyvision"],
+    )
+    assert all((ROOT / one).is_file() for one in wheels)
+    for line in (f"{said['picture']} --out={tmp_path}", said["projects"]):
+        then = run(*line.split(), home=shared.home, env=env)
+        assert then.returncode == 0, then.stderr
+
+
 def test_a_wheel_that_is_packed_again_has_the_same_bytes(shared: Sample) -> None:
     (name,) = (
         one for one in shared.wheels() if one.startswith(f"tinytorch-1.0.0+cpu-cp{PYTHONS[-1].replace('.', '')}-")

@@ -50,6 +50,13 @@ def test_plain_nox_says_what_to_do(tmp_path: Path) -> None:
     assert chosen == ["help"]
 
 
+def test_words_for_a_session_that_takes_none_are_refused(tmp_path: Path) -> None:
+    for words, name in (((), "help"), (("-s", "lint"), "lint")):
+        done = run("nox", *words, "--", "--jobs=2", home=tmp_path)
+        assert done.returncode == 1
+        assert f"{name} takes nothing after --: omit it, or name a build" in done.stderr
+
+
 def test_what_is_made_of_a_wheel_is_told_and_not_listed(tmp_path: Path) -> None:
     listed = run("nox", "-l", home=tmp_path, env={"TORCHMILL_TAG": "v1.13.1"}).stdout
     for word in ("conda", "libtorch", "check", "speed"):

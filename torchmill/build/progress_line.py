@@ -80,7 +80,7 @@ class BuildTrack:
         edge = parse_edge(line)
         if edge is not None:
             self.pace.record(edge, self._clock())
-            self._title = _made(edge.title)
+            self._title = PurePosixPath(made_path(edge.title)).name or edge.title  # folders are long and say little
         elif self.pace.edge is None and line.strip():
             self._title = strip_colours(line).strip()[:_WIDEST_CHARACTERS]
 
@@ -177,8 +177,3 @@ def format_clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _made(title: str) -> str:
-    """Return what an edge makes, without the folders: a build system's are long and say little."""
-    return PurePosixPath(made_path(title)).name or title

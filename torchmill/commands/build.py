@@ -19,6 +19,7 @@ from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.deliver import products
+from torchmill.fetch.source.source_dir import source_requests
 from torchmill.host.native import native_arch
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
@@ -57,6 +58,9 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     cells = choose_cells(facts, question, host, release)
     if gpus:
         options = replace(options, arch_list=arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus)))
+    releases = {cell.release.package: cell.release for cell in cells}
+    for request in source_requests(facts, [*releases.values()], ref=ref, mirror=mirror, origin=from_):
+        request.validate()
     source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
     newest = _older_wheel(facts, gpus, host, cells, release)
     return Dialogue(facts, layout, host, cells, options, source, yes, dry_run).go(newest)
@@ -156,6 +160,8 @@ class Dialogue(NamedTuple):
         """Return a list of the commands to come, with what each is for."""
         runs = estimate.read_own_runs(self.facts, self.layout.dist)
         lines = [show_cures(cures, new)]
+        if self.source and not any(one.startswith(FETCH) for one in cures.commands):
+            lines.append(f"  the sources that are here stay: {shlex.join(self.source)} is for `{FETCH}`")
         for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
             options = resolve_processor(self.facts, cell.build.arch, self.host, self._own(cell))
             plan = compute_plan(self.facts, cell, self.host, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
@@ -20,7 +19,7 @@ from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan, Source
 from torchmill.core import process
-from torchmill.core.errors import BuildError, ConfigError, HostError, ImpossibleBuildError, InterruptedBuildError
+from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, InterruptedBuildError
 from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
@@ -141,10 +140,15 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
 def look_for_image(  # noqa: PLR0917 - where to look, and for what
     engine: Engine, engine_host: EngineHost, facts: Facts, cell: Cell, source: Source | None, image: str
 ) -> ContainerFacts:
-    """Return what there is for the container of a cell, in an image of that name or, without one, a builder's."""
+    """Return what there is for the container of a cell, in an image of that name or, without one, a builder's.
+
+    Where no image is there, it names the one that the cure makes.
+    """
     names = [image] if image else list(builder_images(facts, cell, source))
     there = next((name for name in names if engines.has_image(engine, name, os.environ)), None)
-    return ContainerFacts(engine, "", engine_host, there or names[0], there is not None, _handlers())
+    made = DEBIAN if source and source.provider == DEBIAN else "development"
+    lacking = next((name for name in names if name.endswith(made)), names[0])
+    return ContainerFacts(engine, "", engine_host, there or lacking, there is not None, _handlers())
 
 
 def _handlers() -> dict[str, str] | None:
@@ -156,13 +160,10 @@ def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, st
 
     Raises ConfigError for anything that is no option of a container nor of a build.
     """
-    parser = argparse.ArgumentParser(prog=prog, allow_abbrev=False, add_help=False, exit_on_error=False)
+    parser = options_.OptionParser(prog=prog, allow_abbrev=False, add_help=False)
     parser.add_argument("--image")
     parser.add_argument("--engine", default="")
-    try:
-        own, rest = parser.parse_known_args(list(arguments))
-    except argparse.ArgumentError as error:
-        raise ConfigError(f"{prog}: {error}; name an image as in --image=debian-arm64", code="invalid-option") from None
+    own, rest = parser.parse_known_args(list(arguments))
     return options_.parse_options(rest, prog), own.image or os.environ.get(IMAGE_VARIABLE, ""), own.engine
 
 

@@ -65,7 +65,7 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu]) -> tuple[NamedGpu, ...]:
                 f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks", code="unknown-capability"
             )
     if not found:
-        raise ConfigError("no GPU was found here: name one with `invoke arch --gpu NAME`", code="no-gpu")
+        raise ConfigError("no GPU was found here: name one, as in --gpu 'RTX 3090'", code="no-gpu")
     return tuple(found)
 
 

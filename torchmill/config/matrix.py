@@ -1,5 +1,6 @@
 """The matrix: which cells exist, which a release can build, and why not; what a rule matches."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
@@ -175,7 +176,7 @@ def find_release(facts: Facts, package: str, version: str) -> Release:
         if version in (release.version, release.tag):
             return release
     known = [release.tag for release in facts.releases[package]]
-    near = get_close_matches(version.strip().lower(), known, 3)
+    near = get_close_matches(re.sub(r"^\D*", "v", version), known, 3)  # "release/2.4", "V2.4.1"
     there = ", ".join(near) if near else f"{known[0]} to {known[-1]}"
     raise UnknownReleaseError(
         f"no release of {package} is called '{version}'; there is {there} (build_configs/releases has them all)",

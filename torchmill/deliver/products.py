@@ -11,14 +11,14 @@ from typing import Any
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Plan, Release
-from torchmill.core.errors import ConfigError, DeliveryError, UnknownReleaseError, require_count
+from torchmill.core.errors import DeliveryError, UnknownReleaseError, require_count
 from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
-from torchmill.plan.options import parse_options
+from torchmill.plan.options import OptionParser, parse_options
 from torchmill.wheel import dist_files
 
 ProductParts = Mapping[str, str]  # all that can change a file, by names for people
@@ -112,23 +112,14 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
 
     Raises ConfigError for a build number that is none.
     """
-    parser = argparse.ArgumentParser(
-        prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False, exit_on_error=False
-    )
+    parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     meaning = "of the conda package; by default the wheel's, else 0"
     parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", help=meaning)
-    try:
-        options, rest = parser.parse_known_args(list(arguments))
-    except argparse.ArgumentError as error:
-        raise ConfigError(
-            f"{prog}: {error}: give a whole number from 0 to {MAX_BUILD_NUMBER}, as in {BUILD_NUMBER_OPTION}=1",
-            code="invalid-build-number",
-        ) from None
+    options, rest = parser.parse_known_args(list(arguments))
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
         parser.print_help()
-    code, number = "invalid-build-number", options.build_number
-    option = f"{prog}: {BUILD_NUMBER_OPTION}"
-    return ProductOptions(None if number is None else require_count(option, number, 0, MAX_BUILD_NUMBER, code)), rest
+    said = (f"{prog}: {BUILD_NUMBER_OPTION}", options.build_number, 0, MAX_BUILD_NUMBER, "invalid-build-number")
+    return ProductOptions(None if options.build_number is None else require_count(*said)), rest
 
 
 @dataclass(frozen=True, slots=True)

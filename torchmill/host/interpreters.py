@@ -79,9 +79,9 @@ def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, h
             return proven if place == shim else place  # what a shim runs: tomorrow it may run another
         rejected.append(proven if place != shim else f"{proven}, and it is a shim whose version is not installed")
     tried = f" ({'; '.join(rejected)})" if rejected else ""
-    raise HostError(
-        f"no usable CPython {version} was found{tried}: run `{interpreter_command(version)}`", code="no-interpreter"
-    )
+    how = how_to_install(version, pyenv=shutil.which("pyenv", path=environ.get("PATH")) is not None)
+    run = how if "`" in how else f"run `{how}`"
+    raise HostError(f"no usable CPython {version} was found{tried}: {run}", code="no-interpreter")
 
 
 def translated_interpreters(places: Mapping[str, Path], arch: str) -> Interpreters:
@@ -120,13 +120,17 @@ def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = Non
     return os.pathsep.join(folders)
 
 
-def interpreter_command(version: str) -> str:
-    """Return the command that installs a CPython: uv's, which comes with torchmill, or pyenv's for those before 3.8.
+def how_to_install(version: str, *, pyenv: bool) -> str:
+    """Return the command that installs a CPython, uv's (it comes with torchmill) or pyenv's; a sentence without any.
 
     What uv has is what `uv python list --all-versions` names.
     """
-    old = int(version.rstrip("t").partition(".")[2]) < _OLDEST_OF_UV
-    return f"pyenv install {version}" if old else f"uv python install {version}"
+    if int(version.rstrip("t").partition(".")[2]) >= _OLDEST_OF_UV:
+        return f"uv python install {version}"
+    command = f"pyenv install {version}"
+    return (
+        command if pyenv else f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{command}`"
+    )
 
 
 def _probe(version: str, executable: Path) -> Path | str:

@@ -21,12 +21,12 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
 
     Raises ConfigError for a name that the compiler does not know, with the nearest that it does.
     """
-    if options.cpu is None or arch != host.arch:  # in a container for another machine, its own session asks
+    option = facts.arches[arch].cpu_option  # without one the plan refuses the name
+    if options.cpu is None or not option or arch != host.arch:  # in a container its own session asks
         return options
     named = options.settings.get("CXX", "")
     compiler, command = host.compilers.get(named, host.compiler), named or host.tools.get("c++", "c++")
-    option = facts.arches[arch].cpu_option
-    if not option or compiler is None or compiler.family not in {"gcc", "clang"}:
+    if compiler is None or compiler.family not in {"gcc", "clang"}:
         raise ConfigError(
             f"--cpu {options.cpu}: only gcc and clang on Linux are told a processor here, and the compiler is "
             f"{compiler or 'none that is known'}: omit --cpu, or set CXX",

@@ -22,7 +22,7 @@ from torchmill.host.disk_usage import list_names
 
 RunProgram = Callable[[Sequence[str]], str]  # what a program prints; "" where it does not run
 
-TOOLS = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf", "nvidia-smi", "xcode-select")
+TOOLS = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf", "nvidia-smi", "pyenv", "xcode-select")
 _ASKED = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc", "buildcache"})

@@ -2,11 +2,12 @@
 
 import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from torchmill.config import model
 from torchmill.config.facts_model import CostRange
@@ -64,6 +65,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     Raises ConfigError where options contradict the cell, ImpossibleBuildError where release or toolkit do.
     """
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
+    _refuse_idle(package, build.identifier(host.arch), options)
     using = cuda_toolkit.select_cuda(facts, cell, host, options, source.provider if source else "git")
     rules = [one for one in package.rules if rule_matches(one.when, using.case)]
     commit = source.commit if source else release.commit
@@ -118,17 +120,33 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     )
 
 
+def _refuse_idle(package: Package, session: str, options: Options) -> None:
+    """Raise ConfigError for an option that a session has no use for, and for a setting that would hide one."""
+    if options.torch and not package.after:
+        why = f"{session} builds {package.name} itself, against no other: leave the option out"
+        raise ConfigError(f"--torch {options.torch}: {why}", code="torch-for-itself")
+    versions = [name for name, text in package.version_variables.items() if "{version" in text]
+    said: dict[str, tuple[str, object]] = dict.fromkeys(versions, ("--label", options.label))
+    said |= {"TORCH_CUDA_ARCH_LIST": ("--arch-list", options.arch_list), "MAX_JOBS": ("--jobs", options.jobs)}
+    for name, (option, value) in said.items():
+        if value is not None and name in options.settings:
+            raise ConfigError(f"--set {name}: {option} {value} says that already: leave it out", code="two-settings")
+
+
 def asks_for_usual_wheel(options: Options) -> bool:
-    """Tell whether options leave a wheel as it is: its name, and how fast it is built, do not count."""
+    """Tell whether options leave a wheel as it is: its name, and how it is built, do not count."""
     usual = replace(options, label=model.NO_OPTIONS.label, jobs=None, memory=None, guard=True, network=False)
-    return usual == model.NO_OPTIONS
+    return replace(usual, shard=None, parts=None, until=None) == model.NO_OPTIONS
 
 
 def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor | None:
     """Return the processor that a build is for; of another machine nobody asks what its compiler makes of a name."""
     if options.cpu is None or options.processor is not None:
         return options.processor
-    return Processor(options.cpu, (f"{facts.arches[build.arch].cpu_option or '-march'}={options.cpu}",))
+    if not (told := facts.arches[build.arch].cpu_option):
+        message = f"--cpu {options.cpu}: compilers are told a processor on Linux only: leave the option out"
+        raise ConfigError(message, code="processor-not-told")
+    return Processor(options.cpu, (f"{told}={options.cpu}",))
 
 
 def _processor_rule(processor: Processor) -> Rule:
@@ -232,10 +250,22 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         _check_pypi_cuda(facts, cell, base)
         return base.version
     if options.torch:
-        return str(parse_wheel_filename(Path(options.torch).name)[1])
+        return _given_version(package.after, cell.build.python, Path(options.torch))
     system = facts.arches[cell.build.arch].system
     return base.version + local_label(
         cell.build, system, options.label, base.commit, _asked_processor(facts, cell.build, options)
+    )
+
+
+def _given_version(base: str, python: str, wheel: Path) -> str:
+    """Return the version of a wheel to build against. Raises ConfigError for one of another package or Python."""
+    with suppress(InvalidWheelFilename):
+        name, version, _, tags = parse_wheel_filename(wheel.name)
+        pythons = {f"{tag.interpreter}-{tag.abi}" for tag in tags}
+        if name == canonicalize_name(base) and wheel_name.python_tag(python) in pythons:
+            return str(version)
+    raise ConfigError(
+        f"--torch {wheel.name}: this is no wheel of {base} for Python {python}: give one, or PyPI", code="no-such-wheel"
     )
 
 

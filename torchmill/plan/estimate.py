@@ -186,13 +186,15 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
     cold = [run for run in own if is_cold_run(facts, run)]
     found, confidence = _best_basis(facts, assumed, plan, known, cold)
     compiled = largest_compile(facts, plan.build, plan.release.version)
+    measured = [float(run.typical) for run in facts.runs if run.typical]  # bytes of a compile, averaged over time
+    average = min([*measured, compiled.low]) if measured and not images else compiled.low / 2
     alone = assumed.dependent_seconds if facts.packages[plan.build.package].after else assumed.serial_seconds
     described = (f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})" for run in found.runs)
     return Estimate(
         wall=wall_seconds(alone, assumed.scaling, found, plan.jobs),
         cpu=EstimateSpan(found.seconds / found.spread, found.seconds, found.seconds * found.spread),
         compile=compiled,
-        memory=CostRange(plan.jobs * _average_compile_bytes(facts, compiled, images), plan.jobs * compiled.high),
+        memory=CostRange(plan.jobs * average, plan.jobs * compiled.high),
         tree=_disk_bytes(facts, plan, images, "tree"),
         wheel=_disk_bytes(facts, plan, images, "packed"),
         confidence=confidence,
@@ -254,12 +256,6 @@ def _best_basis(
     # this machine is as much faster or slower as it was with what it has built
     factor = math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
     return replace(known, seconds=known.seconds * factor), near
-
-
-def _average_compile_bytes(facts: Facts, compiled: CostRange, images: int) -> float:
-    """Return what a compile takes on the average of the time, as far as that was measured."""
-    measured = [float(run.typical) for run in facts.runs if run.typical]
-    return min([*measured, compiled.low]) if measured and not images else compiled.low / 2
 
 
 def _disk_bytes(facts: Facts, plan: Plan, images: int, what: str) -> CostRange:

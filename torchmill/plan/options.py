@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torchmill.config.model import NO_OPTIONS, Options
-from torchmill.core.errors import ConfigError, parse_option, require_count
+from torchmill.core.errors import ConfigError, did_you_mean, parse_option, require_count
 from torchmill.core.files import exists, read_table_beside
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
@@ -25,7 +25,7 @@ class OptionParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError for words that are no options."""
-        raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options", code="invalid-option")
+        raise ConfigError(f"{self.prog}: {message} (`{self.prog} --help` lists the options)", code="invalid-option")
 
 
 HELP = read_table_beside(__file__, "options.toml")
@@ -59,15 +59,25 @@ def _flag(name: str) -> str:
 
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
     """Return the options in `arguments`. Raises ConfigError for anything that is no option, or has no sense."""
-    found = _parser(prog).parse_args(arguments)
-    settings = {}
+    parser = _parser(prog)
+    found, left = parser.parse_known_args(arguments)
+    if left:
+        word = left[0].partition("=")[0]
+        near = did_you_mean(word, [*map(_flag, HELP), "--network", "--no-guard"])
+        parser.error(f"there is no option {word}{near}")
+    named = [word.partition("=")[0] for word in arguments if word[:2] == "--"]
+    for flag in named:
+        if named.count(flag) > 1 and flag not in map(_flag, _REPEATED):
+            raise ConfigError(f"{prog}: {flag} is given twice: give it once", code="contradictory-options")
+    settings: dict[str, str] = {}
     for text in found.set_:
         name, equals, value = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise ConfigError(
                 f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0", code="invalid-setting"
             )
-        settings[name] = value
+        if settings.setdefault(name, value) != value:
+            raise ConfigError(f"{prog}: --set {name} is given twice: give it once", code="contradictory-options")
     said = found.memory
     memory = None if said is None else parse_option(f"{prog}: --memory", said, parse_bytes, "invalid-memory")
     if memory is not None and memory < _LEAST_MEMORY:
@@ -85,17 +95,23 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
     jobs = None if found.jobs is None else require_count(f"{prog}: --jobs", found.jobs, 1, _MOST_JOBS, "invalid-option")
     limits = (found.arch_list, jobs, memory)
     options = Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network)
+    options = replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
+    return replace(options, **_part_of_build(found, prog))
+
+
+def _part_of_build(found: argparse.Namespace, prog: str) -> dict[str, Any]:
+    """Return which part of a build is asked for, and where the others' work is."""
     parts = None if found.parts is None else Path(found.parts).absolute()
     if parts and (not found.parts or (exists(parts) and not parts.is_dir())):
         raise ConfigError(f"{prog}: --parts '{found.parts}' is no folder, and cannot be one", code="invalid-parts")
-    if found.shard is not None and found.parts is None:
+    shard, until = found.shard, found.until
+    if shard is not None and parts is None:
         raise ConfigError(f"{prog}: --shard needs --parts, the folder for what it compiles", code="shard-without-parts")
-    said = found.until
-    until = None if said is None else parse_option(f"{prog}: --until", said, parse_duration, "invalid-option")
-    if (shard := found.shard) is not None:  # what an engine tells is not told in a container
+    if shard is not None:  # what an engine tells is not told in a container
         shard = str(parse_option(f"{prog}: --shard", shard, lambda one: parse_shard(one, os.environ), "invalid-shard"))
-    options = replace(options, shard=shard, parts=str(parts) if parts else None, until=until)
-    return replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
+    if until is not None:
+        until = parse_option(f"{prog}: --until", until, parse_duration, "invalid-option")
+    return {"shard": shard, "parts": str(parts) if parts else None, "until": until}
 
 
 def format_options(options: Options) -> list[str]:

@@ -79,7 +79,9 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
     home = host.kept.get(context.plan.kept[name])
     called, without = _LIBRARIES[name]["called"], _LIBRARIES[name]["without"]
     if home is None:
-        because = without.format(build=f"{context.session} -- --set") if _can_be_without(context, name) else ""
+        of_debian = context.source is not None and context.source.provider == "debian"  # has no source of NCCL
+        needed = name == "nccl" and (of_debian or _is_cloned(context))
+        because = "" if needed else without.format(build=f"{context.session} -- --set")
         cure = finding.toolkit_command(context, name, version) or ""
         seen = context.library(name)
         found = f"only {seen or 'one of an unknown version'}" if seen is not None else finding.absence_text(host)
@@ -90,12 +92,6 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
         cure = f"take {name}*.h out of {host.toolkits.get(cuda, 'the toolkit')}/include"
         return Finding(called, f"{version} in {home}", version, "warning", cure, because)
     return Finding(called, f"{version} in {home}", version, "ok")
-
-
-def _can_be_without(context: CheckContext, name: str) -> bool:
-    """Tell whether there is another way; Debian's archive leaves out the release's own source of NCCL."""
-    of_debian = context.source is not None and context.source.provider == "debian"
-    return name != "nccl" or not (of_debian or _is_cloned(context))
 
 
 def _cudnn(context: CheckContext) -> Finding:

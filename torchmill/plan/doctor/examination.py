@@ -15,7 +15,6 @@ from torchmill.config.model import Facts, Host, Plan, Release, Source, Toolkit
 from torchmill.core.errors import HostError
 from torchmill.host import programs
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
-from torchmill.host.interpreters import interpreter_command
 from torchmill.host.programs import make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
@@ -121,7 +120,7 @@ def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator
     if usable := _usable_interpreters(host):
         yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")
     else:
-        yield absence_finding(host, "interpreters", f"any of {wanted}", interpreter_command(newest))
+        yield absence_finding(host, "interpreters", f"any of {wanted}", system.how_to_install(host, newest))
     for version in {**host.interpreters, **host.broken_interpreters}:
         if version not in usable:
             yield replace(system.interpreter_finding(host, version), subject=f"Python {version}", verdict="warning")

@@ -208,7 +208,7 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
     """Return the cures of failures, and those of warnings that bring something and change no build."""
     commands: dict[str, Finding] = {}
     variables: dict[str, str] = {}
-    options: list[str] = []
+    options: dict[tuple[str, ...], None] = {}
     left: list[Finding] = []
     for one in findings:
         vital = one.verdict == "failure"
@@ -220,11 +220,11 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
                 commands.setdefault(shlex.join(words), one)
             elif vital:
                 variables |= before
-                options += words[words.index("--") + 1 :] if "--" in words else []
+                options[tuple(words[words.index("--") + 1 :] if "--" in words else ())] = None
     if any(command.startswith("invoke deps ") for command in commands):
         commands.pop("invoke deps", None)  # that of the selected release
     ordered = sorted(commands.items(), key=lambda item: _rank(item[0]))
-    return Cures(dict(ordered), variables, tuple(dict.fromkeys(options)), tuple(left))
+    return Cures(dict(ordered), variables, tuple(word for one in options for word in one), tuple(left))
 
 
 def _read(part: str) -> tuple[dict[str, str], list[str]] | None:

@@ -1,6 +1,7 @@
 """Check interpreter, tools, source, system packages, C library, disk and memory."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -27,7 +28,11 @@ def check_interpreter(context: CheckContext) -> Iterator[Finding]:
         because = "compilers that it starts would make code for Intel; run it with the new environment's Python"
         cure = _native_environment("torchmill", "3.11")
         yield Finding("this suite", "run through Rosetta", host.arch, "failure", cure, because)
-    yield interpreter_finding(host, context.build.python)
+    one = interpreter_finding(host, context.build.python)
+    if "`" in one.cure:  # no program here brings it: an image compiles its own
+        told = f"--tag {cell_lookup.selecting_tag(context.facts, context.cell.release)} --python {context.build.python}"
+        one = replace(one, cure=f"{one.cure}; or in a container: `invoke image --kind builder {told}`")
+    yield one
 
 
 def interpreter_finding(host: Host, version: str) -> Finding:
@@ -36,10 +41,10 @@ def interpreter_finding(host: Host, version: str) -> Finding:
     path, shim = host.interpreters.get(version), host.broken_interpreters.get(version)
     if path is None and shim is None:
         because = f"there is {', '.join(host.interpreters)}" if host.interpreters else ""
-        return finding.absence_finding(host, subject, needed, _install(version, ""), because)
+        return finding.absence_finding(host, subject, needed, how_to_install(host, version), because)
     if path is None:
         found, because = f"{shim}, a shim that does not run", "its version is not installed"
-        return Finding(subject, found, needed, "failure", _install(version, shim or ""), because)
+        return Finding(subject, found, needed, "failure", how_to_install(host, version, shim or ""), because)
     if version in host.translated_interpreters:
         because = f"it runs through an emulator, and what it builds is not for {host.arch}"
         own = _native_environment(f"native-{version}", version)
@@ -56,15 +61,19 @@ def _native_environment(name: str, version: str) -> str:
     return f"CONDA_SUBDIR=osx-arm64 conda create --name {name} python={version}"
 
 
-def _install(version: str, beside: str) -> str:
-    return f"pyenv install {version}" if "pyenv" in beside else interpreters.interpreter_command(version)
+def how_to_install(host: Host, version: str, beside: str = "") -> str:
+    """Return what brings a CPython to a host, by the program that brought the one `beside` if that is pyenv."""
+    if "pyenv" in beside:
+        return f"pyenv install {version}"
+    places = [*host.interpreters.values(), *host.broken_interpreters.values()]
+    return interpreters.how_to_install(version, pyenv="pyenv" in host.tools or "pyenv/" in " ".join(places))
 
 
 def _headers_cure(host: Host, version: str, path: str) -> str:
     """Return what brings the headers of a CPython that lacks them."""
     name = PACKAGES["python_headers"].get(host.manager or "")
     if name is None or not path.startswith("/usr/bin/"):
-        return _install(version, path)
+        return how_to_install(host, version, path)
     return finding.install_hint(host, [name.format(version=version)])
 
 
