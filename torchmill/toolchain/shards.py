@@ -167,7 +167,8 @@ def _is_object(name: str, rule: str) -> bool:
 
 def main(program: str, arguments: Sequence[str]) -> int:
     """Make the share that the order names, write its record, and return the exit code."""
-    order = json.loads(Path(os.environ.pop(ORDER_VARIABLE)).read_text(encoding="utf-8"))
+    given = Path(os.environ.pop(ORDER_VARIABLE))
+    order, last = json.loads(given.read_text(encoding="utf-8")), given.with_name("parts")
     ninja, shard = Ninja(program, arguments), Shard(order["number"], order["count"])
     try:
         names = ninja.compiled()
@@ -177,6 +178,9 @@ def main(program: str, arguments: Sequence[str]) -> int:
     seconds = {name: expected_seconds(name, order["costs"]) for name in names}
     mine = cut_shares(seconds, shard.count)[shard.number - 1]
     sys.stderr.write(f"share {shard}: {len(mine)} of {len(names)} compiles\n")
+    if files.read_text(last) != order["parts"]:  # what is compiled here is not in this folder yet
+        files.delete_paths(ninja.folder / name for name in mine)
+        files.write_atomically(last, order["parts"])
     argv = [program, *ninja.options, "-k", "0", *mine]  # one that fails keeps no other from being made
     done = subprocess.run(argv, check=False, cwd=ninja.folder).returncode if mine else 0
     failed = [name for name in mine if not (ninja.folder / name).exists()]
