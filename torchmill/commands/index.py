@@ -63,8 +63,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
     for each in dists:
         if not wheel_file.list_wheels(each):  # an index of nothing would remove what is there
             raise DeliveryError(
-                f"{each}: holds no wheels: build one (`nox -l`), or name another folder with --dist",
-                code="no-wheels",
+                f"{each}: holds no wheels: build one (`nox -l`), or name another folder with --dist", code="no-wheels"
             )
     with locks.hold_lock(target / folder.FOLDER, str(target)):
         before = folder.load_state(target) or IndexState()
@@ -146,8 +145,7 @@ def _base(url: str) -> str:
     )
     if urls.has_login(parts):
         raise ConfigError(
-            "--base-url: every page would show the password in it: leave user and password out",
-            code="password-in-url",
+            "--base-url: every page would show the password in it: leave user and password out", code="password-in-url"
         )
     return url.rstrip("/")
 

@@ -192,8 +192,7 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
         )
     if wrong := [*wheel_file.wheel_problems(path), *static_checks.tag_problems(path)]:
         raise DeliveryError(
-            f"{path}: {bundling.first_problems(wrong)}: build or fetch it again, or leave it out",
-            code="wheel-rejected",
+            f"{path}: {bundling.first_problems(wrong)}: build or fetch it again, or leave it out", code="wheel-rejected"
         )
     return found
 
