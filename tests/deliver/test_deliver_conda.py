@@ -2,7 +2,9 @@
 
 import json
 import platform
+import re
 import shutil
+import subprocess
 import sys
 import zipfile
 from dataclasses import replace
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import paper_wheels
+from tests.support import paper_wheels, publishing_servers
 from tests.support import tiny_wheels as tiny
 from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
@@ -239,3 +241,20 @@ def test_licences_of_the_same_name_are_all_in_it(made: Layout, tmp_path: Path) -
     extract(whole, tmp_path / "package")
     assert (tmp_path / "package/info/licenses/fmt/LICENSE").read_bytes() == b"of fmt"
     assert (tmp_path / "package/info/tests/tests.yaml").exists()
+
+
+CALLS = re.findall(r"`(upload_package_to_\w+\(.*\))`", (ROOT / "docs/how-to/make-conda-packages.md").read_text())
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.partition("(")[0])
+def test_packages_are_uploaded_as_the_guide_says(made: Layout, call: str) -> None:
+    """In a process of its own: the library lets nothing else run meanwhile."""
+    assert len(CALLS) == 3
+    file = next(package.packages_folder(made).glob("*/tinytorch-*.conda"))
+    with publishing_servers.conda_services() as (url, received):
+        for token, code in (("wrong", 1), (publishing_servers.TOKEN, 0)):
+            program = f"import sys; from rattler_build import *; files, token = sys.argv[1:2], {token!r}; "
+            program += re.sub(r"https://[^\"]+", url, call)
+            done = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True, check=False)
+            assert done.returncode == code, done.stderr
+            assert [file.read_bytes() in body for body in received] == [True] * (1 - code)

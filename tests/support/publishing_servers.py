@@ -216,3 +216,45 @@ def _running(server: WSGIServer | ThreadingHTTPServer) -> Iterator[None]:
     finally:
         server.shutdown()
         thread.join()
+
+
+@contextmanager
+def conda_services() -> Iterator[tuple[str, list[bytes]]]:
+    """Serve uploads as prefix.dev, anaconda.org and quetz do, to who has the token; yield the address, what arrived."""
+    received: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+            """Say nothing."""
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            chunks = []
+            while size := int(self.rfile.readline(), 16):
+                chunks.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(chunks)
+
+        def _answer(self) -> None:
+            body, said, place = self._body(), {}, urlsplit(self.path).path
+            given = (self.headers.get("Authorization") or self.headers.get("X-API-Key") or "").split()[-1:]
+            code = 200 if place == "/stored" or given == [TOKEN] else 401
+            if place.startswith("/stage/"):  # of anaconda.org, which has files put elsewhere
+                said = {"post_url": f"http://{self.headers['Host']}/stored", "form_data": {}, "dist_id": "1"}
+            elif code == 200 and self.command == "GET":
+                code = 404  # it knows no such package yet
+            if code == 200 and (place == "/stored" or "/upload/" in place):
+                received.append(body)
+            text = json.dumps(said).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_PATCH = _answer  # noqa: N815 - the names are the base class's
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, _running(server):
+        yield f"http://127.0.0.1:{server.server_port}", received
