@@ -1,8 +1,12 @@
-"""What an environment is made for, and who uses a tree."""
+"""What an environment is made for, who uses a tree, and the tools that all its users share."""
 
+import errno
+import os
 import shutil
+import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +20,10 @@ from torchmill.host.environments import (
     hold_environment,
     in_environment,
     installed_distributions,
+    list_shared_tools,
     make_environment,
     provide_environment,
+    provide_shared_tools,
     read_tree_user,
     tree_user,
 )
@@ -130,7 +136,7 @@ def test_an_environment_has_a_pip_of_its_own(tmp_path: Path) -> None:
     def run(argv: list[str]) -> None:
         capture(argv)
         if "--without-pip" in argv:
-            shutil.rmtree(next(empty.glob("*/venv/lib/python*/site-packages/pip/_vendor")))
+            shutil.rmtree(next(empty.glob("*/made/lib/python*/site-packages/pip/_vendor")))
 
     for ways in ((), (), (run,)):
         make_environment(Path(sys.executable), venv, empty, *ways)
@@ -182,3 +188,118 @@ def test_a_file_that_names_no_user(tmp_path: Path, text: str) -> None:
     (tmp_path / "user").write_text(text)
     assert read_tree_user(tmp_path / "user") is None
     assert read_tree_user(tmp_path / "missing") is None
+
+
+PROGRAM = "#!/bin/sh\necho 'cmake version 3.31'\n"
+SCRIPT = "#!/nowhere/bin/python\nfrom cmake import cmake\ncmake()\n"
+
+
+def pip(calls: list[tuple[str, ...]]) -> Callable[..., None]:
+    """Return what installs as pip does: a script that starts a program, a program, a library."""
+
+    def install(*arguments: str) -> None:
+        calls.append(arguments)
+        prefix = Path(arguments[arguments.index("--prefix") + 1])
+        package = prefix / "lib" / "python3.10" / "site-packages" / "cmake" / "data" / "bin"
+        for file, text in {
+            package / "cmake": PROGRAM,
+            package.parents[2] / "mkl_static-2022.2.1.dist-info" / "METADATA": "",
+            prefix / "bin" / "cmake": SCRIPT,
+            prefix / "bin" / "f2py": SCRIPT,
+            prefix / "bin" / "ninja": "\x7fELF",
+            prefix / "lib" / "libmkl_core.a": "",
+        }.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            file.chmod(0o755)
+
+    return install
+
+
+def test_shared_programs_start_without_the_python_that_brought_them(tmp_path: Path) -> None:
+    calls: list[tuple[str, ...]] = []
+    folder = tmp_path / "kit"
+    provide_shared_tools(folder, ("cmake<4", "ninja"), pip(calls), tmp_path / "kept")
+    (arguments,) = calls
+    assert arguments[-2:] == ("cmake<4", "ninja")
+    assert "--ignore-installed" in arguments, "what the environment has is none of the kit's"
+    assert sorted(path.name for path in (folder / "bin").iterdir()) == ["cmake", "ninja"]
+    said = subprocess.run([folder / "bin" / "cmake"], capture_output=True, text=True, check=True).stdout
+    assert said == "cmake version 3.31\n"
+    assert (folder / "bin" / "cmake").resolve().is_relative_to(folder.resolve()), "not where it was made"
+    assert (folder / "lib" / "libmkl_core.a").is_file()
+    assert list_shared_tools(folder) == ["mkl_static==2022.2.1"]
+
+
+def test_shared_tools_are_installed_once(tmp_path: Path) -> None:
+    """For one tree, and for all trees: the others link to what is kept, or copy it from another disk."""
+    calls: list[tuple[str, ...]] = []
+    for name in ("kit", "kit", "other"):
+        provide_shared_tools(tmp_path / name, ("cmake",), pip(calls), tmp_path / "kept")
+    assert len(calls) == 1
+    assert (tmp_path / "kit/lib/libmkl_core.a").samefile(tmp_path / "other/lib/libmkl_core.a")
+    assert (tmp_path / "other/bin/cmake").resolve().is_relative_to(tmp_path / "other")
+    provide_shared_tools(tmp_path / "newer", ("cmake>4",), pip(calls), tmp_path / "kept")
+    assert len(calls) == 2, "what is required otherwise is another folder"
+
+
+def test_shared_tools_are_copied_from_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    calls: list[tuple[str, ...]] = []
+    for name in ("kit", "other"):
+        provide_shared_tools(tmp_path / name, ("cmake",), pip(calls), tmp_path / "kept")
+    assert len(calls) == 1
+    assert (tmp_path / "other/lib/libmkl_core.a").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("gone", ["made/lib/libmkl_core.a", "made/bin/ninja", "whole", "made"])
+def test_kept_tools_that_lack_anything_are_installed_again(tmp_path: Path, gone: str) -> None:
+    """As where somebody empties a cache of what is old."""
+    calls: list[tuple[str, ...]] = []
+    provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls), tmp_path / "kept")
+    part = next((tmp_path / "kept").glob(f"*/{gone}"))
+    shutil.rmtree(part) if part.is_dir() else part.unlink()
+    for name in ("second", "third"):
+        provide_shared_tools(tmp_path / name, ("cmake",), pip(calls), tmp_path / "kept")
+        assert (tmp_path / name / "lib/libmkl_core.a").is_file()
+        assert (tmp_path / name / "bin/ninja").is_file()
+    assert len(calls) == 2
+
+
+def test_tools_that_go_while_they_are_linked_are_installed_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+    calls: list[tuple[str, ...]] = []
+
+    def link_and_remove(file: str, target: str) -> None:
+        link(file, target)
+        shutil.rmtree(tmp_path / "kept", ignore_errors=True)
+
+    monkeypatch.setattr(os, "link", link_and_remove)
+    provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls), tmp_path / "kept")
+    assert sorted(path.name for path in (tmp_path / "kit").rglob("*.a")) == ["libmkl_core.a"]
+    assert sorted(path.name for path in (tmp_path / "kit/bin").iterdir()) == ["cmake", "ninja"]
+    assert len(calls) == 2
+
+
+def test_half_of_the_shared_tools_is_never_taken_for_all(tmp_path: Path) -> None:
+    calls: list[tuple[str, ...]] = []
+
+    def fails(*arguments: str) -> None:
+        pip(calls)(*arguments)
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 (whatever pip's failure is)
+        provide_shared_tools(tmp_path / "kit", ("cmake",), fails, tmp_path / "kept")
+    assert not (tmp_path / "kit").exists()
+    provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls), tmp_path / "kept")
+    assert (tmp_path / "kit" / "bin" / "cmake").exists()
+
+
+def test_a_package_without_shared_tools_has_an_empty_folder(tmp_path: Path) -> None:
+    provide_shared_tools(tmp_path / "kit", (), pytest.fail, tmp_path / "kept")
+    assert list((tmp_path / "kit" / "bin").iterdir()) == []

@@ -18,7 +18,7 @@ from torchmill.core.files import load_object, write_atomically
 from torchmill.core.process import CommandError, capture
 from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
-from torchmill.host.environments import Install, TreeUser, read_tree_user
+from torchmill.host.environments import Install, TreeUser, provide_shared_tools, read_tree_user
 from torchmill.plan import estimate
 
 
@@ -26,7 +26,7 @@ def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: 
     """Make the tree, which is held, ready for an interpreter; raises TorchmillError."""
     tree = context.tree
     if context.shares_tree:
-        provide_shared_tools(tree.kit, context.plan.kit, install)
+        provide_shared_tools(tree.kit, context.plan.kit, install, context.layout.environments)
     made_of = context.tree_key if context.shares_tree else f"{context.compile_key} {user.identity}"
     key = f"{made_of} {tree.folder}"  # CMake remembers where everything lay
     if tree.is_prepared(key):
@@ -45,33 +45,6 @@ def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: 
     _run_preparations(context)
     write_atomically(tree.patched_file, json.dumps(_differing_sources(context, {})))
     tree.key_file.write_text(key, encoding="utf-8")
-
-
-def provide_shared_tools(folder: Path, requirements: Sequence[str], install: Install) -> None:
-    """Install the tools that all interpreters share into a folder, unless it exists; it appears whole.
-
-    `install` is pip's in any environment. What it installs works whichever interpreter installed it.
-    """
-    if folder.is_dir():
-        return
-    fresh = folder.with_name(f"{folder.name}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    (fresh / "bin").mkdir(parents=True)
-    if requirements:
-        install("--ignore-installed", "--no-warn-script-location", "--prefix", str(fresh), *requirements)
-    for script in (fresh / "bin").iterdir():  # in place of each Python script, a link to what it starts
-        if not script.is_symlink() and script.read_bytes()[:2] == b"#!":
-            program = next(fresh.glob(f"**/data/bin/{script.name}"), None)
-            script.unlink()
-            if program is not None:
-                script.symlink_to(Path("..") / program.relative_to(fresh))
-    fresh.rename(folder)
-
-
-def list_shared_tools(folder: Path) -> list[str]:
-    """Return what is installed in the folder of shared tools, "name==version" each."""
-    names = sorted(path.name.removesuffix(".dist-info") for path in folder.glob("**/*-packages/*.dist-info"))
-    return [name.replace("-", "==", 1) for name in names]
 
 
 def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:

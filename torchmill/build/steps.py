@@ -71,7 +71,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             {"source": str(path), "sha256": context.stat_cache.digest(path)}
             for path in machine_inputs.linked_archives(context.tree.source)
         ],
-        "requirements": sorted({*listed, *prepare.list_shared_tools(context.tree.kit)}),
+        "requirements": sorted({*listed, *environments.list_shared_tools(context.tree.kit)}),
         "edges": built.edges,
         "cpu_seconds": round(built.cpu, 1),
         "jobs": context.plan.jobs,

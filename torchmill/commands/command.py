@@ -1,11 +1,9 @@
 """What an invoke task needs to know of the function that does its work."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
-
-from torchmill.core.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

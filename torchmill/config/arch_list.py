@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from packaging.specifiers import SpecifierSet
@@ -9,7 +10,6 @@ from packaging.version import Version
 
 from torchmill.config.matrix import Cell, ReleaseTerms, format_bounds, is_within, newest_release
 from torchmill.config.model import Capability, Facts, Gpu, Host, Release, Toolkit
-from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.files import read_table_beside
 

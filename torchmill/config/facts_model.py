@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.core.dataclass import dataclass, no_entries
 from torchmill.core.units import Bytes
 
 Scope = Literal["compile", "job"]
@@ -16,7 +17,7 @@ SystemManager = Literal["apt", "dnf", "yum"]
 ArchiveKind = Literal["toolkit", "cudnn", "nccl", "python"]
 ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
 ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "nvshmem", "magma"]
-
+no_entries: Any = partial(field, default_factory=dict)  # the default of a field that maps
 
 # Texts of a certain form: the reader of facts refuses any other.
 VersionText = str  # of PEP 440

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 
@@ -10,7 +10,6 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.version import Version
 
 from torchmill.config.model import Build, Case, Compiler, Facts, Package, Release, Rule, Toolkit, When
-from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import ConfigError, UnknownReleaseError
 
 CPU = "cpu"

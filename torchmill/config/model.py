@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -25,8 +25,8 @@ from torchmill.config.facts_model import (
     VariantTemplate,
     VersionTemplate,
     VersionText,
+    no_entries,
 )
-from torchmill.core.dataclass import dataclass, no_entries
 from torchmill.core.units import Bytes
 
 

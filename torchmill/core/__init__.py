@@ -1,7 +1,6 @@
 """Imports nothing of ours: errors, processes, locks, atomic writes, digests, URLs, units.
 
 - console: progress bars and tables: moving on a terminal, a line now and then in a log
-- dataclass: dataclasses for values, quick to load
 - errors: every error that a user can act on, with its exit code and a stable code
 - exits: how a command ends: whatever is raised becomes one message and an exit code, never a traceback
 - files: write files atomically, hash them, read JSON objects strictly, and delete folders safely

@@ -3,9 +3,9 @@
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ class Layout:
         return cls(Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path.home()), guest)
 
     # in the user's cache
-    environments = _Below("cache", EMPTY_ENVIRONMENTS)  # out of which all others are made
+    environments = _Below("cache", EMPTY_ENVIRONMENTS)  # empty ones, and tools, out of which all others are made
     facts_cache = _Below("cache", FACTS_CACHE)  # what the TOML files of facts hold
     sessions_cache = _Below("cache", SESSIONS_CACHE)  # the sessions of the matrix
     # in the checkout

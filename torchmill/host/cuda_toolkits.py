@@ -5,10 +5,10 @@ import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.config.facts_model import ToolkitPart
-from torchmill.core.dataclass import dataclass
 from torchmill.core.files import exists, find_paths, is_file, parse_json, read_text, real_path
 from torchmill.core.paths import user_cache_folder
 from torchmill.host.disk_usage import list_children

@@ -4,9 +4,8 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from torchmill.core.dataclass import dataclass, no_entries
 
 _BLOCK = 512  # bytes, whatever the disk's own blocks are
 
@@ -28,7 +27,7 @@ class DiskBytes:
 
     single: int = 0  # bytes of all that has one name
     files: int = 0
-    linked: Mapping[Inode, LinkedFile] = no_entries()
+    linked: Mapping[Inode, LinkedFile] = field(default_factory=dict)
 
     @property
     def size(self) -> int:

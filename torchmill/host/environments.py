@@ -1,17 +1,19 @@
-"""The virtual environment of a cell: what it was made for and what is installed in it."""
+"""The virtual environment of a cell, and the tools that all cells of a tree share: made once, and copied."""
 
 import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from packaging.tags import platform_tags
+
 from torchmill.core import locks
-from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
 from torchmill.core.files import (
     blame_disk,
@@ -20,7 +22,6 @@ from torchmill.core.files import (
     read_refusal,
     read_text,
     report_unwritable,
-    write_atomically,
 )
 from torchmill.core.process import CommandError, capture, program_output
 from torchmill.core.stat_cache import digest_data, stat_file, stat_folder
@@ -98,24 +99,76 @@ def make_environment(interpreter: Path, venv: Path, empty: Path, run: Callable[[
     most of them for pip, and to copy what it has a tenth of one.
     """
     kept = empty / digest_data([str(interpreter.resolve()), stat_file(interpreter)])[:16]
+    _run_venv(run, interpreter, venv, "--without-pip")
+    _copy_kept(kept, venv, partial(_run_venv, run, interpreter), _copy_packages)
+
+
+def provide_shared_tools(folder: Path, requirements: Sequence[str], install: Install, kept: Path) -> None:
+    """Fill a folder with the tools that all interpreters share, unless it exists; it appears whole.
+
+    `install` is pip's in any environment. What it installs works whichever interpreter installed it, and is
+    kept in `kept`, beside the empty environments; the folder's files are links to that, where they can be.
+    """
+    if folder.is_dir():
+        return
+    with fresh_path(folder) as fresh:
+        wanted = kept / f"tools-{digest_data([requirements, next(platform_tags())])[:16]}"
+        link = partial(shutil.copytree, symlinks=True, copy_function=_link_file)
+        _copy_kept(wanted, fresh, partial(_install_tools, requirements, install), link)
+        fresh.rename(folder)
+
+
+def _install_tools(requirements: Sequence[str], install: Install, folder: Path) -> None:
+    (folder / "bin").mkdir(parents=True)
+    if requirements:
+        install("--ignore-installed", "--no-warn-script-location", "--prefix", str(folder), *requirements)
+    for script in (folder / "bin").iterdir():  # in place of each Python script, a link to what it starts
+        if not script.is_symlink() and script.read_bytes()[:2] == b"#!":
+            program = next(folder.glob(f"**/data/bin/{script.name}"), None)
+            script.unlink()
+            if program is not None:
+                script.symlink_to(Path("..") / program.relative_to(folder))
+
+
+def list_shared_tools(folder: Path) -> list[str]:
+    """Return what is installed in the folder of shared tools, "name==version" each."""
+    names = sorted(path.name.removesuffix(".dist-info") for path in folder.glob("**/*-packages/*.dist-info"))
+    return [name.replace("-", "==", 1) for name in names]
+
+
+def _copy_kept(kept: Path, target: Path, make: Callable[[Path], object], copy: Callable[[Path, Path], object]) -> None:
+    """Copy a kept folder, which is made where it lacks anything; what others remove meanwhile is made in its place."""
     if not _is_whole(kept):
         shutil.rmtree(kept, ignore_errors=True)
         with fresh_path(kept) as fresh:
-            _run_venv(run, interpreter, fresh / "venv")
+            make(fresh / "made")
             with contextlib.suppress(OSError):  # another build was quicker
+                (fresh / "whole").write_text(_list_files(fresh / "made"), encoding="utf-8")
                 fresh.rename(kept)
-                write_atomically(kept / "whole", stat_folder(kept / "venv").text)
-    _run_venv(run, interpreter, venv, "--without-pip")
     with contextlib.suppress(OSError):
-        _copy_packages(kept / "venv", venv)
-        if _is_whole(kept):  # nobody has removed it meanwhile, or a part of it
+        copy(kept / "made", target)
+        if _is_whole(kept):
             return
-    _run_venv(run, interpreter, venv)
+    shutil.rmtree(target, ignore_errors=True)
+    make(target)
 
 
 def _is_whole(kept: Path) -> bool:
-    """Tell whether all files of a kept environment look as they did once they were there."""
-    return read_text(kept / "whole") == stat_folder(kept / "venv").text
+    return read_text(kept / "whole") == _list_files(kept / "made")
+
+
+def _list_files(folder: Path) -> str:
+    """Return a digest of the names, sizes and dates of all files; links to them change none of these."""
+    files = [os.path.join(home, name) for home, _, names in os.walk(folder) for name in names]  # noqa: PTH118
+    seen = ((os.path.relpath(file, folder), os.lstat(file)) for file in sorted(files))
+    return digest_data([(name, status.st_size, status.st_mtime_ns) for name, status in seen])
+
+
+def _link_file(file: str, target: str) -> None:
+    try:
+        os.link(file, target)
+    except OSError:  # another file system, or one without links
+        shutil.copy2(file, target)
 
 
 def _run_venv(run: Callable[[list[str]], object], interpreter: Path, venv: Path, *options: str) -> None:

@@ -6,12 +6,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
-
-from torchmill.core.dataclass import dataclass
 
 _T = TypeVar("_T")
 Reader = Callable[[], _T | None]

@@ -3,12 +3,11 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from torchmill.config.facts_model import ProviderPackage
-from torchmill.core.dataclass import dataclass
 from torchmill.core.files import find_paths, parse_json
 
 MAGMA_NAME = "magma"
