@@ -391,7 +391,7 @@ def conda(found: "VerifiedWheel", own: "ProductOptions") -> "Product":
     """Make the conda package of a wheel."""
     from torchmill.deliver.conda import package
 
-    return package.make_conda_package(found, own.number)
+    return package.make_conda_package(found, own)
 
 
 def check(found: "VerifiedWheel", own: "ProductOptions") -> str:

@@ -21,7 +21,7 @@ from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
 from torchmill.deliver.conda import channel, package
-from torchmill.deliver.products import VerifiedWheel
+from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.wheel.pack.staging import StagedWheel
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
@@ -33,6 +33,7 @@ PYTHON = stand_ins.VERSION
 SUBDIR = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}.get(platform.machine(), "")
 CONFIGS = ROOT / "sample" / "build_configs"
 TORCH = f"tinytorch-1.0-py{PYTHON}_cpu_0.conda"
+PLAIN, LIBTORCH = ProductOptions(), ProductOptions(libtorch=True)
 VISION = f"tinyvision-0.5-py{PYTHON}_cpu_0.conda"
 
 pytestmark = [tiny.needs_compiler, pytest.mark.skipif(not SUBDIR, reason="no machine that the sample is for")]
@@ -72,7 +73,7 @@ def made(sample: Facts, wheels: tuple[Path, Path], tmp_path_factory: pytest.Temp
     """Return where the packages of both wheels lie."""
     layout = layout_of(tmp_path_factory.mktemp("home"))
     for wheel in wheels:
-        package.make_conda_package(verified(sample, layout, wheel))
+        package.make_conda_package(verified(sample, layout, wheel), LIBTORCH if wheel == wheels[0] else PLAIN)
     return layout
 
 
@@ -80,7 +81,8 @@ def test_a_client_solves_for_installs_and_imports_it(sample: Facts, made: Layout
     """The Python in the prefix is a stand-in: it leads to the interpreter that runs this."""
     ours, theirs = tmp_path / "channel", tmp_path / "stand-ins"
     told = channel.write_channel(sample, made, ours)
-    assert told.splitlines()[0] == f"{ours}: a channel of 2 packages, 2 of them new"
+    assert told.splitlines()[0] == f"{ours}: a channel of 4 packages, 4 of them new"
+    assert told.endswith("-c conda-forge libtinytorch tinytorch tinyvision")
     stand_ins.python(theirs, SUBDIR, tmp_path / "python")
     stand_ins.index(theirs)
     prefix, cache = tmp_path / "prefix", tmp_path / "cache"
@@ -95,6 +97,33 @@ def test_a_client_solves_for_installs_and_imports_it(sample: Facts, made: Layout
         "import importlib.metadata as m; d = m.distribution('tinytorch'); print(d.read_text('INSTALLER'))",
     )
     assert listed == "conda"
+
+
+def test_the_package_for_cxx_needs_no_python(sample: Facts, made: Layout, tmp_path: Path) -> None:
+    """A program in C is compiled, linked and run with nothing but it in the environment."""
+    channel.write_channel(sample, made, tmp_path / "channel")
+    prefix = tmp_path / "prefix"
+    records = stand_ins.install([tmp_path / "channel"], SUBDIR, prefix, tmp_path / "cache", "libtinytorch")
+    assert [record.file_name for record in records] == ["libtinytorch-1.0-cpu_0.conda"]
+    headers = [path.relative_to(prefix).as_posix() for path in prefix.rglob("*.h")]
+    assert headers == ["include/tiny.h"], "pybind11's are of another package"
+    source = tmp_path / "main.c"
+    source.write_text('#include <stdio.h>\n#include <tiny.h>\nint main() { printf("%.1f", tiny_add(2, 3)); }')
+    lib = prefix / "lib"
+    found = [f"-I{prefix}/include", f"-L{lib}", f"-Wl,-rpath,{lib}"]
+    words: list[str | Path] = ["cc", source, *found, "-ltiny", "-o", tmp_path / "main"]
+    subprocess.run(words, check=True)
+    assert subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout == "5.0"
+    own = made.dist / "conda" / SUBDIR / records[0].file_name
+    assert rattler.package.RunExportsJson.from_package_archive(own).weak == ["libtinytorch >=1.0,<1.1.0a0"]
+
+
+def test_a_package_asks_for_any_build_of_a_kind(made: Layout, tmp_path: Path) -> None:
+    extract(made.dist / "conda/noarch/tinytorch-cpu-1.0-0.conda", tmp_path)
+    index = rattler.package.IndexJson.from_package_directory(tmp_path)
+    assert (index.noarch.generic, index.depends) == (True, ["tinytorch 1.0 *cpu*"])
+    assert rattler.package.PathsJson.from_package_directory(tmp_path).paths == []
+    assert "extra" not in json.loads((tmp_path / "info/about.json").read_text()), "it is every wheel's"
 
 
 def test_rattler_builds_own_test_of_the_package_passes(
@@ -113,7 +142,7 @@ def test_rattler_builds_own_test_of_the_package_passes(
 def test_the_same_wheel_makes_the_same_bytes(
     sample: Facts, wheels: tuple[Path, Path], made: Layout, tmp_path: Path
 ) -> None:
-    again = package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[0])).file
+    again = package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[0]), LIBTORCH).file
     assert again.name == TORCH
     assert again.read_bytes() == (package.packages_folder(made) / SUBDIR / TORCH).read_bytes()
     assert not list((tmp_path / "dist/conda").glob(".*"))
@@ -128,11 +157,11 @@ def test_it_is_kept_while_it_would_be_the_same(
     mine.parent.mkdir()
     shutil.copy(wheels[0], mine)
     found = verified(sample, layout_of(tmp_path), mine)
-    place = package.make_conda_package(found).file
+    place = package.make_conda_package(found, PLAIN).file
     content = place.read_bytes()
 
     def again(found: VerifiedWheel, number: int | None = None) -> bool:
-        product = package.make_conda_package(found, number)
+        product = package.make_conda_package(found, ProductOptions(number))
         assert product.file.is_file()
         return not product.kept
 
@@ -144,7 +173,8 @@ def test_it_is_kept_while_it_would_be_the_same(
     assert place.read_bytes() == content
     assert [again(found, 0), again(found, 3), again(found, 3)] == [False, True, False]
     assert place.with_name(TORCH.replace("_0.conda", "_3.conda")).is_file()
-    assert rattler.package.IndexJson.from_package_archive(package.make_conda_package(found, 3).file).build_number == 3
+    third = package.make_conda_package(found, ProductOptions(3)).file
+    assert rattler.package.IndexJson.from_package_archive(third).build_number == 3
     assert not again(found), "the one of another number is as it was"
     assert sample.conda is not None
     renamed = replace(sample, conda=replace(sample.conda, licenses={"BSD": "of another list"}))
@@ -159,7 +189,24 @@ def test_it_is_kept_while_it_would_be_the_same(
 
     tiny.rewrite(wheels[0], mine, more)
     with refused("wheel-changed"):
-        package.make_conda_package(found)
+        package.make_conda_package(found, PLAIN)
+
+
+def test_a_package_that_is_gone_is_made_again_with_its_wheels(
+    sample: Facts, wheels: tuple[Path, Path], tmp_path: Path
+) -> None:
+    found = verified(sample, layout_of(tmp_path), wheels[0])
+    assert not package.make_conda_package(found, LIBTORCH).kept
+    every = sorted((tmp_path / "dist/conda").glob("*/*.conda"))
+    assert [path.name for path in every] == ["libtinytorch-1.0-cpu_0.conda", TORCH, "tinytorch-cpu-1.0-0.conda"]
+    before = [path.read_bytes() for path in every]
+    for path in every:
+        assert package.make_conda_package(found, LIBTORCH).kept
+        path.unlink()
+        assert not package.make_conda_package(found, LIBTORCH).kept
+    assert [path.read_bytes() for path in every] == before
+    with refused("no-libtorch"):
+        package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[1]), LIBTORCH)
 
 
 def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
@@ -187,7 +234,7 @@ def test_a_wheel_that_is_not_what_record_says_is_refused(
 
     wheel = tiny.rewrite(wheels[0], tmp_path / wheels[0].name, spoiled)
     with refused("wheel-changed"):
-        package.make_conda_package(verified(sample, layout_of(tmp_path), wheel))
+        package.make_conda_package(verified(sample, layout_of(tmp_path), wheel), PLAIN)
     assert not (tmp_path / "dist").exists()
 
 
@@ -196,7 +243,7 @@ def test_who_lacks_the_library_is_told_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "rattler_build", None)
     with refused("conda-tools-missing"):
-        package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[0]))
+        package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[0]), PLAIN)
 
 
 def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:

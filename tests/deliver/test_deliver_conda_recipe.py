@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import paper_wheels
+from tests.support import paper_wheels, tiny_wheels
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts
+from torchmill.core.paths import Layout
 from torchmill.deliver.conda import package
 from torchmill.deliver.conda.package import CondaRecipe
+from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.wheel import wheel_file
 
 TOLD = {
@@ -77,6 +79,12 @@ def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: 
         ("12.4", "torchvision", "py3.8_cuda11"),
         ("", "torchvision", "py3.8_cpu_0"),
         ("", "pytorch * *cuda*", "refused"),
+        ("", "pytorch-cpu", "py3.8_cpu_0"),
+        ("12.4", "pytorch-cpu", "py3.8_cpu_0"),
+        ("12.4", "pytorch-gpu", "py3.8_cuda11"),
+        ("", "pytorch-gpu", "refused"),
+        ("", "libtorch", "cpu_0"),
+        ("12.4", "libtorch", "cuda11"),
     ],
 )
 def test_a_machine_gets_cuda_by_its_driver_alone(
@@ -84,19 +92,23 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
 ) -> None:
     """A channel's index with three builds of torch 1.8.0 and of torchvision, solved by conda's own code."""
     rattler = pytest.importorskip("rattler", reason="needs py-rattler")
-    records = {}
+    records: dict[str, dict[str, object]] = {"linux-64": {}, "noarch": {}}
     for variant, session in product(("cpu", "cu110", "cu111"), ("wheel", "vision")):
         torch = session == "wheel"
         name, version = ("torch", "1.8.0") if torch else ("torchvision", "0.9.0")
         requires = [] if torch else [f"torch==1.8.0+{variant}"]
         wheel = paper_wheels.made(tmp_path, name, f"{version}+{variant}", "cp38-cp38-linux_x86_64", requires=requires)
         told: dict[str, object] = {"requirements": [], "cudnn": "8.0.5" if variant != "cpu" else None}
-        one = composed(shipped, cell(shipped, "v1.8.0", f"{session}-3.8-{variant}", "x86_64"), wheel, told)
-        depends = [each for each in one.depends if not each.startswith("python ")]
-        index = {"name": one.name, "version": one.version, "build": one.build, "build_number": one.number}
-        more = {"depends": depends, "subdir": one.subdir, "sha256": "0" * 64}
-        records[one.file] = index | more | ({"track_features": one.features} if one.features else {})
-    for subdir, there in (("linux-64", records), ("noarch", {})):
+        one = cell(shipped, "v1.8.0", f"{session}-3.8-{variant}", "x86_64")
+        composed(shipped, one, wheel, told)
+        layout = Layout(tmp_path, tmp_path)
+        found = VerifiedWheel(layout, shipped, one, tiny_wheels.plan(name, version), wheel, told)
+        for each in package.compose_recipes(found, (), ProductOptions(libtorch=torch)):
+            depends = [spec for spec in each.depends if not spec.startswith("python ")]
+            index = {"name": each.name, "version": each.version, "build": each.build, "build_number": each.number}
+            more = {"depends": depends, "subdir": each.subdir, "sha256": "0" * 64}
+            records[each.subdir][each.file] = {**index, **more, **each.index}
+    for subdir, there in records.items():
         (tmp_path / subdir).mkdir()
         (tmp_path / subdir / "repodata.json").write_text(json.dumps({"packages": {}, "packages.conda": there}))
     own = (rattler.PackageName("__cuda"), rattler.package.build_string.BuildString("0"))
@@ -111,7 +123,8 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
         with pytest.raises(Exception, match="__cuda"):  # what py-rattler raises has no public name
             solve()
     else:
-        assert solve()["pytorch"].startswith(build)
+        solved = solve()
+        assert solved.get("pytorch", solved.get("libtorch", "")).startswith(build)
 
 
 def test_a_wheel_without_manifest_has_what_the_release_is_known_for(shipped: Facts, tmp_path: Path) -> None:

@@ -108,9 +108,12 @@ def build(folder: Path) -> Raw:
     sources = {
         "torch/tinytorch/__init__.py": dedent(TORCH_INIT),
         "torch/tinytorch/version.py": "__version__ = '1.0+cpu'\ngit_version = 'Unknown'\n",
+        "torch/tinytorch/include/tiny.h": "double tiny_add(double, double);\n",
+        "torch/tinytorch/include/pybind11/pybind11.h": "",
         "vision/tinyvision/__init__.py": dedent(VISION_INIT),
     }
     for name, text in sources.items():
+        (trees / name).parent.mkdir(parents=True, exist_ok=True)
         (trees / name).write_text(text)
     torch = raw_wheel(trees / "torch", "tinytorch", "1.0+cpu", folder)
     vision = raw_wheel(trees / "vision", "tinyvision", "0.5+cpu", folder, "tinytorch==1.0+cpu")

@@ -131,7 +131,7 @@ def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_chan
     second = clean_environment.create_environment(PYTHON, tmp_path / "second", io.StringIO(), kept)
     assert template.stat().st_ino == looked
     assert {clean_environment.installed_packages(venv) for venv in (first, second)} == {
-        clean_environment.installed_packages(in_environment(template / "venv"))
+        clean_environment.installed_packages(in_environment(template / "made"))
     }
 
 
@@ -140,7 +140,7 @@ def test_a_kept_environment_that_was_spoiled_is_made_again(tmp_path: Path, way: 
     kept = tmp_path.parent / "environments"
     first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
     (template,) = kept.iterdir()
-    module = clean_environment.site_packages(template / "venv" / "bin" / "python") / "pip/_vendor/msgpack/ext.py"
+    module = clean_environment.site_packages(template / "made" / "bin" / "python") / "pip/_vendor/msgpack/ext.py"
     if way == "half":
         module.write_bytes(module.read_bytes()[:100])
     else:

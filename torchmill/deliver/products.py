@@ -89,7 +89,7 @@ def installed_version(distribution: str) -> str:
         return ""
 
 
-BUILD_NUMBER_OPTION, PUBLISHED_OPTION = "--build-number", "--published"
+BUILD_NUMBER_OPTION, LIBTORCH_OPTION, PUBLISHED_OPTION = "--build-number", "--libtorch", "--published"
 MAX_BUILD_NUMBER = 999_999_999  # as a build number; more is a slip, such as a date with its time
 
 
@@ -98,13 +98,15 @@ class ProductOptions:
     """The options of a product."""
 
     number: int | None = None  # the build number of a conda package; None: that of the wheel
+    libtorch: bool = False  # a conda package for C++, too
     published: str = ""  # what a wheel is compared with, a file or a requirement; "": what the facts name
 
     @property
     def words(self) -> tuple[str, ...]:
         """Return the words that say it."""
         number = () if self.number is None else (f"{BUILD_NUMBER_OPTION}={self.number}",)
-        return (*number, *([f"{PUBLISHED_OPTION}={self.published}"] if self.published else ()))
+        library = (LIBTORCH_OPTION,) if self.libtorch else ()
+        return (*number, *library, *([f"{PUBLISHED_OPTION}={self.published}"] if self.published else ()))
 
 
 def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
@@ -115,11 +117,13 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     meaning = "of the conda package; by default the wheel's, else 0"
     parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", help=meaning)
+    parser.add_argument(LIBTORCH_OPTION, action="store_true", help="make a package of its libraries for C++, too")
     options, rest = parser.parse_known_args(list(arguments))
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
         parser.print_help()
     said = (f"{prog}: {BUILD_NUMBER_OPTION}", options.build_number, 0, MAX_BUILD_NUMBER, "invalid-build-number")
-    return ProductOptions(None if options.build_number is None else require_count(*said)), rest
+    number = None if options.build_number is None else require_count(*said)
+    return ProductOptions(number, options.libtorch), rest
 
 
 @dataclass(frozen=True, slots=True)

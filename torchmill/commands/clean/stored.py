@@ -274,7 +274,7 @@ def _last_read(folder: Path) -> float:
 
 
 def find_tools(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the tools of builds: gates, stand-ins, compiler properties, programs, empty environments, CMake and the like."""
+    """Yield the tools of builds: gates, stand-ins, compiler properties, programs, and what environments are made of."""
     for folder in (place.layout.cache / name for name in TOOLS):
         if folder.is_dir():
             touched, busy = (folder, *list_children(folder)), _build_at_work(place, folder)

