@@ -20,6 +20,10 @@ from torchmill.plan import cuda_toolkit
 
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
 _OF_CUDA = ("cudnn", "nccl", "magma")
+UNKNOWN = "?"  # stands for what could not be found out, and is never unchanged
+_WORD = re.compile(r"(?:[^ $|:\n]|\$.)+")  # of a line in build.ninja
+_SYSTEM = ("/proc/", "/dev/", "/sys/")
+_HEADERS = ("/usr/include/", "/usr/local/include/")
 
 
 def collect_machine_inputs(host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
@@ -97,12 +101,6 @@ def _compiler_parts(words: list[str], environ: Mapping[str, str], run: RunProgra
             usual = shutil.which(name, path=environ.get("PATH")) if kind == "programs" else None
             if file := next(map(str, files), usual):
                 yield name, Path(file)
-
-
-UNKNOWN = "?"  # stands for what could not be found out, and is never unchanged
-_WORD = re.compile(r"(?:[^ $|:\n]|\$.)+")  # of a line in build.ninja
-_SYSTEM = ("/proc/", "/dev/", "/sys/")
-_HEADERS = ("/usr/include/", "/usr/local/include/")
 
 
 def read_external_inputs(source: Path, own: Sequence[Path], stat_cache: StatCache, began: float) -> dict[str, str]:

@@ -21,6 +21,19 @@ from torchmill.fetch.source import fetcher
 from torchmill.host.environments import Install, TreeUser, provide_shared_tools, read_tree_user
 from torchmill.plan import estimate
 
+RecordedInputs = Sequence[tuple[str, Sequence[str]]]  # an object, and all files that were read for it
+OBJECTS = (".o", ".obj")
+PYTHON_HEADERS = ("/Python.h", "/pyconfig.h")  # what reads these depends on Python, wherever they lie
+CLOCK_SKEW_SECONDS = 2.0  # that a file system's clock may be ahead of ours
+# Made by setuptools, scikit-build-core and CMake for one interpreter, at places that all interpreters use.
+_MADE_FOR_ONE = (
+    *("build/lib.*", "build/temp.*", "build/bdist.*", "*.egg-info", "build/.skbuild-info.json"),
+    "*/lib/python3.*",
+)
+_SOABI = re.compile(r"\.(cpython|pypy|graalpy)-?\d+|\.cp\d+t?-")
+# What setuptools copies and links, and takes for up to date by its age, though it be half of a file.
+_COPIES = ("build/lib", "build/lib.*", "build/bdist.*", "*.egg-info")
+
 
 def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]) -> None:
     """Make the tree, which is held, ready for an interpreter; raises TorchmillError."""
@@ -157,23 +170,6 @@ def refuse_foreign_objects(context: BuildContext, user: TreeUser) -> None:
             "another Python: run the same command again to start with a fresh tree",
             code="foreign-object",
         )
-
-
-RecordedInputs = Sequence[tuple[str, Sequence[str]]]  # an object, and all files that were read for it
-
-OBJECTS = (".o", ".obj")
-PYTHON_HEADERS = ("/Python.h", "/pyconfig.h")  # what reads these depends on Python, wherever they lie
-CLOCK_SKEW_SECONDS = 2.0  # that a file system's clock may be ahead of ours
-# Made by setuptools, scikit-build-core and CMake for one interpreter, at places that all interpreters use.
-_MADE_FOR_ONE = (
-    *("build/lib.*", "build/temp.*", "build/bdist.*", "*.egg-info", "build/.skbuild-info.json"),
-    "*/lib/python3.*",
-)
-_SOABI = re.compile(r"\.(cpython|pypy|graalpy)-?\d+|\.cp\d+t?-")
-
-
-# What setuptools copies and links, and takes for up to date by its age, though it be half of a file.
-_COPIES = ("build/lib", "build/lib.*", "build/bdist.*", "*.egg-info")
 
 
 @contextlib.contextmanager

@@ -14,6 +14,11 @@ from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.files import read_table_beside
 
 BRANDS = {"nvidia", "geforce", "quadro", "tesla", "gpu", "laptop", "generation"}
+SEPARATORS = re.compile(r"[;,\s]+")
+NUMBER = re.compile(r"(\d+\.\d)([af]?)")
+# How nvcc ("sm_86", "compute_86") and CMake ("86-real") write it.
+UNDOTTED = re.compile(r"(sm_?|compute_?|lto_?)?(\d{1,2}?)(\d?)([af]?)(-real|-virtual)?", re.IGNORECASE)
+WHOLES: dict[str, str] = read_table_beside(__file__, "not_names.toml")["capabilities"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +185,6 @@ def shortest_arch_list(facts: Facts, gpus: Iterable[Capability]) -> tuple[ArchTa
         if how_served(facts, found, gpu) is None:
             found.append(ArchTarget(gpu.name))
     return tuple(found)
-
-
-SEPARATORS = re.compile(r"[;,\s]+")
-NUMBER = re.compile(r"(\d+\.\d)([af]?)")
-# How nvcc ("sm_86", "compute_86") and CMake ("86-real") write it.
-UNDOTTED = re.compile(r"(sm_?|compute_?|lto_?)?(\d{1,2}?)(\d?)([af]?)(-real|-virtual)?", re.IGNORECASE)
-WHOLES: dict[str, str] = read_table_beside(__file__, "not_names.toml")["capabilities"]
 
 
 class UnreadableArchError(ValueError):

@@ -15,6 +15,10 @@ from torchmill.core.errors import ConfigError, UnknownReleaseError
 CPU = "cpu"
 NOWHERE = SpecifierSet("<0")
 UNTRIED = "nobody is known to have tried a newer one"
+_number = cache(Version)
+# What bounds were asked before: `nox -l` asks the same ones for every cell. The bounds are kept with the
+# answer, so that no others can have their identity.
+_answers: dict[tuple[int, str], tuple[SpecifierSet, bool]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,14 +250,6 @@ def supported_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]
 def _order(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Version]:
     package = facts.packages[build.package]
     return package.after is not None, package.name, *python_key(build.python), _number(build.cuda or "0")
-
-
-_number = cache(Version)
-
-
-# What bounds were asked before: `nox -l` asks the same ones for every cell. The bounds are kept with the
-# answer, so that no others can have their identity.
-_answers: dict[tuple[int, str], tuple[SpecifierSet, bool]] = {}
 
 
 def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:

@@ -29,6 +29,10 @@ from torchmill.config.facts_model import (
 )
 from torchmill.core.units import Bytes
 
+Launch = Literal["cmake", "path"]
+Precedence = Literal["machine", "specific", "general", "report"]  # whatever else fails, fails of what a machine lacks
+SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})  # changes how fast, not what
+
 
 @dataclass(frozen=True, slots=True)
 class When:
@@ -101,9 +105,6 @@ class Edition:
     date: str | None = None
     wheel_tag: str | None = None  # "py39-none" where its libraries use nothing of Python's interface
     stable_abi: SpecifierSet | None = None  # torch that one wheel serves, by libtorch's stable ABI: ">=2.10"
-
-
-Launch = Literal["cmake", "path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +236,6 @@ class Release:
     def torch_version(self) -> str:
         """Return the version of torch that this is, or is built against."""
         return self.torch or self.version
-
-
-Precedence = Literal["machine", "specific", "general", "report"]  # whatever else fails, fails of what a machine lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,6 +565,3 @@ class Artifact:
 
     wheel: Path
     manifest: Path
-
-
-SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})  # changes how fast, not what

@@ -21,6 +21,9 @@ from torchmill.core.stat_cache import StatCache, stat_file
 from torchmill.core.units import parse_bytes
 
 T = TypeVar("T")
+_PYTHON = re.compile(r"\d{1,2}\.\d{1,3}t?", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+VERSION_NAMES = ("version", "torch", "requires", "jobs")
 
 
 class TomlTable:
@@ -195,11 +198,6 @@ def _range(table: TomlTable, key: str, read: Callable[[TomlTable, str], float]) 
     """Take { low = 1.8, high = 7.3 }."""
     inner = table.table(key)
     return inner.read(CostRange, low=read(inner, "low"), high=read(inner, "high"))
-
-
-_PYTHON = re.compile(r"\d{1,2}\.\d{1,3}t?", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-VERSION_NAMES = ("version", "torch", "requires", "jobs")
 
 
 def _template(*names: str) -> Callable[[TomlTable, str], str]:

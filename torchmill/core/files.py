@@ -38,6 +38,11 @@ _REFUSALS = {
 }
 
 _MARK_LENGTH = 8  # hexadecimal digits
+LARGEST_JSON_BYTES = 1 << 26  # bytes; a manifest of torch has 10 000, and one of gigabytes is an attack
+DELETED_NAME = ".gone-"  # begins the name of what was put away and is not deleted yet
+DELETED_KEY = "key"  # says that a tree is complete, so it goes first
+_DAY = 86400  # seconds; what was put away longer ago is nobody's, whoever has that number now
+DELETE_GRACE_SECONDS = 0.2  # seconds within which another status or clean is done with a lock
 
 
 def write_atomically(file: Path, content: str | bytes, mode: int | None = None) -> None:
@@ -143,9 +148,6 @@ def hash_file(file: Path | str) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-LARGEST_JSON_BYTES = 1 << 26  # bytes; a manifest of torch has 10 000, and one of gigabytes is an attack
-
-
 def read_table_beside(module: str, name: str) -> dict[str, Any]:
     """Return what a TOML file of the package holds; `module` is the `__file__` of the module that it lies beside."""
     import tomllib
@@ -213,12 +215,6 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"it says {constant}, which is no JSON")
-
-
-DELETED_NAME = ".gone-"  # begins the name of what was put away and is not deleted yet
-DELETED_KEY = "key"  # says that a tree is complete, so it goes first
-_DAY = 86400  # seconds; what was put away longer ago is nobody's, whoever has that number now
-DELETE_GRACE_SECONDS = 0.2  # seconds within which another status or clean is done with a lock
 
 
 @contextlib.contextmanager

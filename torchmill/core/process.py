@@ -26,6 +26,9 @@ ORPHAN_POLL_SECONDS = 0.1  # seconds between two looks
 LOAD_TIMEOUT_SECONDS = 1.0  # for a program that was just started to be loaded
 LOAD_POLL_SECONDS = 0.005
 END_ROUNDS = 5  # what is ended may have started more a moment before
+CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that says something of the machine, or unpacks something
+TAIL_LINES = 200  # lines of output that an error carries
+INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
 
 
 def find_by_variable(name: str, value: str) -> list[psutil.Process]:
@@ -132,11 +135,6 @@ def _is_loading(pid: int) -> bool:
     except (OSError, IndexError):
         return False
     return size != b"0" and start_of_variables == b"0"  # the kernel's own threads have no size
-
-
-CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that says something of the machine, or unpacks something
-TAIL_LINES = 200  # lines of output that an error carries
-INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
 
 
 class CommandError(TorchmillError):

@@ -27,6 +27,10 @@ from torchmill.wheel.verify import clean_environment
 
 PROJECTS = Path(__file__).parent / "consumers"
 TOOLS = ("cmake>=3.18", "ninja")
+FOLDERS = ("include", "lib", "share")  # of the package's own; its bin/ serves the build, and Python
+PYTHON = re.compile(r"_?Py[A-Z_]\w+")  # how all names of CPython's C API begin
+ABI = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
+EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
 
 def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *, empty: Path, log: TextIO) -> str:
@@ -85,11 +89,6 @@ def _cause(error: CommandError) -> str:
     return next((line for line in lines if any(mark in line.lower() for mark in marks)), str(error))
 
 
-FOLDERS = ("include", "lib", "share")  # of the package's own; its bin/ serves the build, and Python
-PYTHON = re.compile(r"_?Py[A-Z_]\w+")  # how all names of CPython's C API begin
-ABI = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
-
-
 def cxx_files(package: Path) -> dict[str, Path]:
     """Return the files of an unpacked import package that belong to C++, by their place in the archive.
 
@@ -137,9 +136,6 @@ def archive_name(import_name: str, version: str, system: str, arch: str, abi: st
         return f"{stem}-win-shared-with-deps-{version}.zip"
     machine = "" if arch == "x86_64" else f"-{arch}"
     return f"{stem}-{abi}shared-with-deps-{version}{machine}.zip"
-
-
-EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
 
 def write_zip(archive: Path, top: str, files: Mapping[str, Path], texts: Mapping[str, str], members: Path) -> str:

@@ -23,6 +23,8 @@ from torchmill.wheel import dist_files
 
 ProductParts = Mapping[str, str]  # all that can change a file, by names for people
 MADE_OF = "made_of"  # the key of the record: a list, because several wheels can make the same bytes
+BUILD_NUMBER_OPTION, LIBTORCH_OPTION, PUBLISHED_OPTION = "--build-number", "--libtorch", "--published"
+MAX_BUILD_NUMBER = 999_999_999  # as a build number; more is a slip, such as a date with its time
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,6 @@ def installed_version(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return ""
-
-
-BUILD_NUMBER_OPTION, LIBTORCH_OPTION, PUBLISHED_OPTION = "--build-number", "--libtorch", "--published"
-MAX_BUILD_NUMBER = 999_999_999  # as a build number; more is a slip, such as a date with its time
 
 
 @dataclass(frozen=True, slots=True)

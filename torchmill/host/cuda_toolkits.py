@@ -25,6 +25,11 @@ _LUA = re.compile(
     re.MULTILINE,
 )
 _LUA_JOINED = re.compile(r"pathJoin\s*\((.*)\)")
+_CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
+Place = tuple[str, Path]  # what leads to a folder, and the folder
+# Where compilers and CMake look for them: NVIDIA's, Debian's and conda's layouts.
+_HEADERS = ("include", "include/cccl", "targets/*/include", "extras/CUPTI/include")
+_LIBRARIES = ("lib64", "lib", "targets/*/lib", "extras/CUPTI/lib64", "lib/*-linux-gnu")
 
 
 def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -78,10 +83,6 @@ def _lua_value(expression: str, known: Mapping[str, str]) -> str | None:
     quoted = [re.fullmatch(r"([\"'])(.*)\1", word) for word in words]
     texts = [match[2] if match else known.get(word) for word, match in zip(words, quoted, strict=True)]
     return None if None in texts else "".join(filter(None, texts))
-
-
-_CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
-Place = tuple[str, Path]  # what leads to a folder, and the folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +188,6 @@ def _recorded_version(home: Path) -> str | None:
         text = read_text(home / "version.txt").removeprefix("CUDA Version ")
     match = re.match(r"\d+\.\d+", text)
     return match[0] if match else None
-
-
-# Where compilers and CMake look for them: NVIDIA's, Debian's and conda's layouts.
-_HEADERS = ("include", "include/cccl", "targets/*/include", "extras/CUPTI/include")
-_LIBRARIES = ("lib64", "lib", "targets/*/lib", "extras/CUPTI/lib64", "lib/*-linux-gnu")
 
 
 def lacking_toolkit_parts(home: Path, version: str, parts: Iterable[ToolkitPart]) -> tuple[ToolkitPart, ...]:

@@ -11,6 +11,15 @@ _ELF = {0x3E: "x86_64", 0xB7: "aarch64"}
 _MACH = {0x01000007: "x86_64", 0x0100000C: "arm64"}
 _THIN, _FAT = 0xFEEDFACF, 0xCAFEBABE
 _ENOUGH = 4096  # bytes: a fat file has one entry of 20 bytes for each machine
+SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
+_NAMES = {
+    ("linux", "x86_64"): "x86_64",
+    ("linux", "aarch64"): "aarch64",
+    ("linux", "arm64"): "aarch64",
+    ("macos", "arm64"): "arm64",
+    ("windows", "AMD64"): "amd64",
+}
+ARCHES = {"linux": ("x86_64", "aarch64"), "macos": ("arm64",), "windows": ("amd64",)}
 
 
 def machines_of_binary(path: Path) -> frozenset[str]:
@@ -32,17 +41,6 @@ def machines_of_binary(path: Path) -> frozenset[str]:
         is_fat = magic == _FAT and count <= (len(start) - 8) // 20  # a Java class has the same magic
         names = [_MACH.get(struct.unpack_from(">I", start, 8 + 20 * index)[0]) for index in range(count * is_fat)]
     return frozenset(filter(None, names))
-
-
-SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
-_NAMES = {
-    ("linux", "x86_64"): "x86_64",
-    ("linux", "aarch64"): "aarch64",
-    ("linux", "arm64"): "aarch64",
-    ("macos", "arm64"): "arm64",
-    ("windows", "AMD64"): "amd64",
-}
-ARCHES = {"linux": ("x86_64", "aarch64"), "macos": ("arm64",), "windows": ("amd64",)}
 
 
 def native_system() -> str:

@@ -27,6 +27,19 @@ _ASKED = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc", "buildcache"})
 _SEARCH = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH")  # change where a compiler looks
+_LISTING: Mapping[str, tuple[str, ...]] = {
+    "apt": ("dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package} ${Version}\n"),
+    "dnf": ("rpm", "--query", "--all", "--queryformat", "installed %{NAME} %{VERSION}\n"),
+    "brew": ("brew", "list", "--versions"),
+}
+_CONDA = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+")
+_NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
+_CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
+CPP = ("CXX", "CC"), ("c++", "cc", "cl")  # variables that name the compiler of C++, and its usual names
+C = ("CC",), ("cc", "cl")
+Digest = Callable[[Path], str | None]  # of a file's content; None where it cannot be read
+_BEHIND = ("cc1", "cc1plus", "clang")
+_LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")
 
 
 def make_runner(environ: Mapping[str, str]) -> RunProgram:
@@ -86,14 +99,6 @@ def parse_tool_version(tool: str, said: str) -> str | None:
     return match[0] if match else None
 
 
-_LISTING: Mapping[str, tuple[str, ...]] = {
-    "apt": ("dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package} ${Version}\n"),
-    "dnf": ("rpm", "--query", "--all", "--queryformat", "installed %{NAME} %{VERSION}\n"),
-    "brew": ("brew", "list", "--versions"),
-}
-_CONDA = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+")
-
-
 def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram) -> dict[str, str]:
     """Return every installed package and its version."""
     if manager == "conda":
@@ -130,14 +135,6 @@ def xcode_tools(places: Mapping[str, str], run: RunProgram) -> dict[str, str]:
 def is_translated(run: RunProgram) -> bool:
     """Tell whether this very process was made for Intel and runs on Apple silicon."""
     return run(["sysctl", "-n", "sysctl.proc_translated"]).strip() == "1"
-
-
-_NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
-_CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
-
-
-CPP = ("CXX", "CC"), ("c++", "cc", "cl")  # variables that name the compiler of C++, and its usual names
-C = ("CC",), ("cc", "cl")
 
 
 def command_words(environ: Mapping[str, str], name: str) -> list[str]:
@@ -206,11 +203,6 @@ def installed_compilers(
     commands = dict.fromkeys((*on_path, *map(str, chain(*beside, kept))))
     known = threads.map(lambda name: identify_compiler([name], environ, run), commands)
     return {name: one for name, one in zip(commands, known, strict=True) if one is not None}
-
-
-Digest = Callable[[Path], str | None]  # of a file's content; None where it cannot be read
-_BEHIND = ("cc1", "cc1plus", "clang")
-_LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")
 
 
 def chosen_compilers(environ: Mapping[str, str]) -> set[str]:

@@ -20,6 +20,10 @@ from torchmill.plan import cuda_toolkit, published, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.wheel_name import local_label
 
+PYPI = "PyPI"
+_PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
+PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
+
 
 def build_variables(
     facts: Facts, using: CudaSelection, rules: Iterable[Rule], options: Options, stated: Mapping[str, str | None]
@@ -233,10 +237,6 @@ def _build_command(rules: Iterable[Rule], package: Package, source: Source | Non
     return model.Command("build the wheel", argv)
 
 
-PYPI = "PyPI"
-_PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
-
-
 def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     """Return the exact version of the package that a dependent one is built against, None for the base.
 
@@ -327,9 +327,6 @@ def compile_key(tree: str, environment: str, plan: Plan) -> str:
     """Return a digest of all that can change what one interpreter's build compiles in a tree."""
     commands = [command.argv for command in plan.compile]
     return digest_data({"tree": tree, "environment": environment, "compile": commands})
-
-
-PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from torchmill.plan import cuda_libraries
 from torchmill.plan.constraints import CellConstraints
 
 COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")
+TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
 
 
 def choose_host_compiler(
@@ -96,9 +97,6 @@ def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:
     usual = CPP[1]
     named = host.tools.get("c++", usual[0]) not in usual
     return named or host.cuda_compiler is not None or any(name in settings for name in COMPILER_VARIABLES)
-
-
-TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
 
 
 def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: str) -> str | None:

@@ -28,6 +28,11 @@ _LARGEST = {
     "a release on GitHub takes (2 GiB)": GITHUB_LARGEST,
 }
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
+MINUTE_SECONDS, HOUR_SECONDS = 60, 3600
+_OWN = CostRange(0.95, 1.1)  # of what the same build took on this machine: another Python differs by so much
+UNEVEN = 1.1  # times the mean: the longest share of a real graph (docs/measurements/several-machines.md)
+ONE_IS_ENOUGH_SECONDS = 90 * 60  # a build that one machine makes in this time is not worth a queue of jobs
+WORTH = 1.25  # times the machine time of one machine, for which more of them are still advised
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +317,6 @@ def _disk_use(said: dict[str, Any], *parts: str) -> int | None:
     return sum(int(disk[part]) for part in parts) if disk else None
 
 
-MINUTE_SECONDS, HOUR_SECONDS = 60, 3600
-
-
 def estimate_as_data(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> dict[str, Any]:
     """Return the estimate and the risk as JSON-ready data; null where nothing is known."""
     estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan)
@@ -403,9 +405,6 @@ def _range(bounds: CostRange) -> str:
     return f"{format_bytes(bounds.low)} to {format_bytes(bounds.high)}"
 
 
-_OWN = CostRange(0.95, 1.1)  # of what the same build took on this machine: another Python differs by so much
-
-
 def storage_needs(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> Mapping[str, CostRange] | None:
     """Return the bytes that each part of a build takes.
 
@@ -457,11 +456,6 @@ def _cached(facts: Facts, assumed: CostAssumptions, plan: Plan, wheel: CostRange
     libraries = host_library_bytes(facts, plan.release) or 0
     images = max(wheel.high / assumed.packed.high, libraries)
     return CostRange(assumed.cached.low * libraries, assumed.cached.high * images + wheel.high)
-
-
-UNEVEN = 1.1  # times the mean: the longest share of a real graph (docs/measurements/several-machines.md)
-ONE_IS_ENOUGH_SECONDS = 90 * 60  # a build that one machine makes in this time is not worth a queue of jobs
-WORTH = 1.25  # times the machine time of one machine, for which more of them are still advised
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,6 @@ _HEAD_BYTES = 4096  # bytes that tell the encoding
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f\b\x1b")
 _BYTES_PER_CONTROL = 20  # a text has fewer control characters than one in so many bytes
 _MOST_MESSAGE_LINES = 60  # lines of one message of CMake
-
-
-class LogLine(NamedTuple):
-    """A line that may tell something: its number in the log, counted from 1, and its text."""
-
-    number: int
-    text: str
-
-
 LOG_WORDS = read_table_beside(__file__, "log_words.toml")
 _PREFIX = re.compile("|".join(LOG_WORDS["prefixes"]))
 _PREFIXED = frozenset("\ufeff ┃#:[0123456789ADFJMNOS")
@@ -37,6 +28,21 @@ _HARMLESS = re.compile("|".join(LOG_WORDS["harmless"]))
 _SAID = re.compile(r"(?:rror|fatal)(?: \w+)?: |undefined |relocation ")  # which no command holds
 _WARNING = re.compile(LOG_WORDS["warning"])
 _CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation )?Warning)\b")
+Kind = Literal["compiler", "linker", "cmake", "python", "other"]
+_LONGEST_MESSAGE = 400  # characters of a message
+_FAILED = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
+_ENDS = re.compile(r"\s*(?:FAILED|ninja): ")
+_STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
+_FRAME = re.compile(r'(?P<indent>[\s|]*)  File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
+_WRAPPERS = ("CalledProcessError", "SystemExit", "subprocess-exited-with-error")
+
+
+class LogLine(NamedTuple):
+    """A line that may tell something: its number in the log, counted from 1, and its text."""
+
+    number: int
+    text: str
 
 
 def read_log(name: str) -> Iterator[str]:
@@ -149,10 +155,6 @@ def _join_message(head: LogLine, body: list[str]) -> Iterator[LogLine]:
         yield LogLine(head.number, match["indent"] + " ".join(" ".join([head.text, *body]).split()))
 
 
-Kind = Literal["compiler", "linker", "cmake", "python", "other"]
-_LONGEST_MESSAGE = 400  # characters of a message
-
-
 @dataclass(frozen=True, slots=True)
 class BuildFailure:
     """What went wrong, in the words of the tool that said it."""
@@ -167,14 +169,6 @@ class BuildFailure:
         """Return "file:line: message" as far as known."""
         place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
         return f"{place}: {self.message}" if place else self.message
-
-
-_FAILED = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
-_ENDS = re.compile(r"\s*(?:FAILED|ninja): ")
-_STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
-_FRAME = re.compile(r'(?P<indent>[\s|]*)  File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
-_WRAPPERS = ("CalledProcessError", "SystemExit", "subprocess-exited-with-error")
 
 
 def last_run(log: Iterable[str]) -> list[LogLine]:

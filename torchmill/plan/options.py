@@ -18,6 +18,9 @@ from torchmill.toolchain.shards import parse_shard
 _MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
+HELP = read_table_beside(__file__, "options.toml")
+_REPEATED = ("set_", "patch")
+WHOLE_BUILD = tuple(name for name in HELP if name not in {"shard", "parts", "until"})  # what tasks take of them
 
 
 class OptionParser(argparse.ArgumentParser):
@@ -26,11 +29,6 @@ class OptionParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError for words that are no options."""
         raise ConfigError(f"{self.prog}: {message} (`{self.prog} --help` lists the options)", code="invalid-option")
-
-
-HELP = read_table_beside(__file__, "options.toml")
-_REPEATED = ("set_", "patch")
-WHOLE_BUILD = tuple(name for name in HELP if name not in {"shard", "parts", "until"})  # what tasks take of them
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

@@ -26,6 +26,16 @@ REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")  # since 
 STATS_LOG_VARIABLE = "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
 # Compilers that a build may come to call, beside those that the user names.
 COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
+CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
+_DEPENDS_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
+_RENAMED = Version("4.7")  # what was the secondary storage is the remote one
+_VERSION = re.compile(r"ccache(?: version)? (\d+(?:\.\d+)+)")
+_FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
+# One far away may take a while to answer; one that has died must not cost every compile more than this.
+_TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
+_HITS = ("direct_cache_hit", "preprocessed_cache_hit")
+_SHARED = ("remote_storage_hit", "secondary_storage_hit")
+_SILENT = tuple(f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +234,6 @@ def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
     with contextlib.suppress(OSError), timeline.open("r+", encoding="utf-8") as file:
         file.seek(0, 2)
         file.write(f"{format_record(TimelineEvent(at, 'cache', '', str(hits)))}\n")
-
-
-CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
-_DEPENDS_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
-_RENAMED = Version("4.7")  # what was the secondary storage is the remote one
-_VERSION = re.compile(r"ccache(?: version)? (\d+(?:\.\d+)+)")
-_FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
-# One far away may take a while to answer; one that has died must not cost every compile more than this.
-_TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
-_HITS = ("direct_cache_hit", "preprocessed_cache_hit")
-_SHARED = ("remote_storage_hit", "secondary_storage_hit")
-_SILENT = tuple(f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout"))
 
 
 def probe_ccache(path: str) -> CcacheProgram:

@@ -38,6 +38,11 @@ _BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
 # How it calls the kinds of shared caches that it can use, by their schemes.
 KINDS = {"redis": "redis", "rediss": "redis", "http": "webdav", "https": "webdav", "s3": "s3", "gha": "gha"}
 WATCH_INTERVAL_SECONDS = 10.0
+# sccache knows a compiler by its file's text: that names neither a tree nor a guard, but the real compiler.
+_STAND_IN = Path(__file__).with_name("sccache_stand_in.sh")
+# A map of an absolute path is part of sccache's key, and that path another in each checkout: so it learns
+# nothing of those. It ends with 2 where it failed itself: then the file is compiled without it.
+_LAUNCHER = Path(__file__).with_name("sccache_launcher.sh")
 
 
 def provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
@@ -70,13 +75,6 @@ def _install(home: Path) -> None:
             if not (home / _PROGRAM).is_file():  # else another build was first
                 shutil.rmtree(home, ignore_errors=True)  # what somebody left of an earlier one
                 fresh.rename(home)
-
-
-# sccache knows a compiler by its file's text: that names neither a tree nor a guard, but the real compiler.
-_STAND_IN = Path(__file__).with_name("sccache_stand_in.sh")
-# A map of an absolute path is part of sccache's key, and that path another in each checkout: so it learns
-# nothing of those. It ends with 2 where it failed itself: then the file is compiled without it.
-_LAUNCHER = Path(__file__).with_name("sccache_launcher.sh")
 
 
 def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Digest) -> dict[str, str]:

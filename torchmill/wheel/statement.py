@@ -28,6 +28,9 @@ INTERPRETER_KIND, REQUIREMENT_KIND = "interpreter", "requirement"
 _SHA256 = re.compile(r"\bsha256 ([0-9a-f]{64})\b")
 _REMOTE = re.compile(r"(https?|git|ssh|file)://\S+")
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
+LOCAL_BUILDER = "urn:torchmill:local"  # nobody vouches for the machine
+_PROJECT = CHECKOUT / "pyproject.toml"
+_GITHUB_ACTIONS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_WORKFLOW_REF", "GITHUB_RUN_ID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +170,6 @@ def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
         digest, notes = {"sha256": library["sha256"]}, {"path": library["path"]} if "path" in library else {}
         kind, name = BUNDLED_KIND if notes else STATIC_KIND, PurePath(library["source"]).name
         yield Material(kind, name, version, purl, digest=digest, notes=notes)
-
-
-LOCAL_BUILDER = "urn:torchmill:local"  # nobody vouches for the machine
-_PROJECT = CHECKOUT / "pyproject.toml"
-_GITHUB_ACTIONS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_WORKFLOW_REF", "GITHUB_RUN_ID")
 
 
 def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:

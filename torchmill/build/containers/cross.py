@@ -23,6 +23,10 @@ from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import format_options
 
 _PASSED = read_table_beside(__file__, "passed.toml")
+# Where things lie in the container, whatever they are called outside: what is compiled there names them.
+SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = "/suite", "/torchmill", "/configs", "/given", "/cache", "/parts"
+SCRIPT = f"{SUITE}/torchmill/build/containers/inside.sh"
+IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +85,6 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
                 value = str(ast.literal_eval(value))
             sections[section][option] = " ".join(value.split())
     return sections["global"] | sections["install"] | sections[":env:"]
-
-
-# Where things lie in the container, whatever they are called outside: what is compiled there names them.
-SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = "/suite", "/torchmill", "/configs", "/given", "/cache", "/parts"
-SCRIPT = f"{SUITE}/torchmill/build/containers/inside.sh"
-IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,16 @@ from torchmill.core.process import CommandError
 _MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine in an ELF file
 _NAMES = {"x86_64": "amd64", "aarch64": "arm64"}  # as engines call them
 _PROGRAM, _LIBRARY = 2, 3  # e_type: a program is either, by whether it can lie anywhere in memory
+ANSWER_TIMEOUT_SECONDS = 60.0  # for an engine to print its version: the daemon may be on another machine
+_ENGINES = read_table_beside(__file__, "engines.toml")  # in order of preference
+INSTALL = (
+    "Debian and Ubuntu: `apt-get install podman` or `buildah`; Fedora: `dnf install podman`; "
+    "macOS: Docker Desktop, or `brew install podman` and `podman machine init --now`"
+)
+# Where the kernel has no overlay for it (in a container without privileges), whole copies still work.
+COPIES = ("--storage-driver", "vfs")
+PLATFORMS = {arch: f"linux/{name}" for arch, name in _NAMES.items()}
+MARK = "INSIDE_TORCHMILL"  # the variable by which what runs in a container is known; builds keep it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +97,6 @@ def _parse_handler(name: str, text: str) -> BinfmtHandler | None:
     return None
 
 
-ANSWER_TIMEOUT_SECONDS = 60.0  # for an engine to print its version: the daemon may be on another machine
-
-_ENGINES = read_table_beside(__file__, "engines.toml")  # in order of preference
-INSTALL = (
-    "Debian and Ubuntu: `apt-get install podman` or `buildah`; Fedora: `dnf install podman`; "
-    "macOS: Docker Desktop, or `brew install podman` and `podman machine init --now`"
-)
-# Where the kernel has no overlay for it (in a container without privileges), whole copies still work.
-COPIES = ("--storage-driver", "vfs")
-
-
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A container engine that answers."""
@@ -159,10 +158,6 @@ def _refusal(names: tuple[str, ...], silent: Mapping[str, str]) -> str:
     cure = "start its daemon" if first == "docker" else f"make `{first} info` work"
     others = "" if len(names) == 1 else f", or install one that needs no daemon ({INSTALL})"
     return f"{answers}: {cure}{others}"
-
-
-PLATFORMS = {arch: f"linux/{name}" for arch, name in _NAMES.items()}
-MARK = "INSIDE_TORCHMILL"  # the variable by which what runs in a container is known; builds keep it
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,15 @@ _REFERENCE = re.compile(
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
     re.ASCII,
 )
+_SHOWN_CHARACTERS = 100  # of a step: a RUN has hundreds
+_STEP = re.compile(r"(?:(?:\[\d+/\d+\] )?STEP \d+/\d+: |Step \d+/\d+ : |#\d+ \[.*\d+/\d+\] )\w.*")
+# What an engine prints about a step that failed, below what the step itself printed.
+_WRAPPING = re.compile(
+    r"(?:#\d+ )?(?:subprocess exited|exit status|Error: building at STEP|ERROR: (?:failed to solve|process )"
+    r"|The command .* returned a non-zero code|-+$|> \[|(?:>+ )?\d* ?\|).*"
+)
+# What a step of ours prints when it refuses an image; BuildKit writes the step's number and time before it.
+_REFUSAL = re.compile(r"(?:#\d+ )?(?:[\d.]+ )?torchmill: (?P<why>.+)")
 
 
 def manylinux_image(images: ImageFacts, arch: str, glibc: str | None) -> BaseImage:
@@ -123,17 +132,6 @@ def _no_image(role: str, arch: str, wanted: str = "") -> ConfigError:
         "give one of your own with --base, or add it there",
         code="no-base-image",
     )
-
-
-_SHOWN_CHARACTERS = 100  # of a step: a RUN has hundreds
-_STEP = re.compile(r"(?:(?:\[\d+/\d+\] )?STEP \d+/\d+: |Step \d+/\d+ : |#\d+ \[.*\d+/\d+\] )\w.*")
-# What an engine prints about a step that failed, below what the step itself printed.
-_WRAPPING = re.compile(
-    r"(?:#\d+ )?(?:subprocess exited|exit status|Error: building at STEP|ERROR: (?:failed to solve|process )"
-    r"|The command .* returned a non-zero code|-+$|> \[|(?:>+ )?\d* ?\|).*"
-)
-# What a step of ours prints when it refuses an image; BuildKit writes the step's number and time before it.
-_REFUSAL = re.compile(r"(?:#\d+ )?(?:[\d.]+ )?torchmill: (?P<why>.+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,17 @@ from torchmill.toolchain.guard.timeline import SUFFIX, Record, TimelineEvent, Ti
 from torchmill.toolchain.guard.units import unit_title
 
 _LONGEST = 2**20  # bytes of a line; a record has a few hundred
+OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short
+UNITS_SHOWN = 10  # units of each list
+DEEDS = {  # of the guard, by the kind of event
+    "pause": "paused",
+    "rerun": "ended and run again",
+    "kill": "killed by the kernel and run again",
+    "alone": "built alone",
+    "too large": "larger than what is allowed",
+    "gave up": "given up",
+}
+_GUARD = 1  # the thread of what it did; the lanes of units follow. 0 is the idle thread for Perfetto
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,6 @@ def read_timeline(path: Path) -> Recording:
     )
 
 
-OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short
-
-
 @dataclass(frozen=True, slots=True)
 class Totals:
     """A build in a few numbers; times in seconds, memory in bytes."""
@@ -114,17 +122,6 @@ def sum_up(recording: Recording) -> Totals:
         lost=sum(one.seconds for one in recording.runs if one.outcome not in OWN_END),
         events=Counter(one.kind for one in recording.events),
     )
-
-
-UNITS_SHOWN = 10  # units of each list
-DEEDS = {  # of the guard, by the kind of event
-    "pause": "paused",
-    "rerun": "ended and run again",
-    "kill": "killed by the kernel and run again",
-    "alone": "built alone",
-    "too large": "larger than what is allowed",
-    "gave up": "given up",
-}
 
 
 def summarize_recording(recording: Recording) -> str:
@@ -184,9 +181,6 @@ def _table(runs: Sequence[UnitRun]) -> list[str]:
         for one in runs
     ]
     return format_table(("time", "memory", "expected", "by", "unit"), rows).splitlines()
-
-
-_GUARD = 1  # the thread of what it did; the lanes of units follow. 0 is the idle thread for Perfetto
 
 
 def write_trace(recording: Recording, path: Path) -> None:

@@ -48,6 +48,14 @@ INSTALL = "pip install py-rattler-build"
 NOARCH = "noarch"  # every channel has it, be it empty
 INDEX = "info/index.json"
 UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
+_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "licenses/**/*")
+GROUPS = ("console_scripts", "gui_scripts")
+SCRIPT = re.compile(r"[\w.-]+")  # the name of one: it becomes a file in bin/
+# Says to a shell and to Python alike that the interpreter beside the script runs it, wherever the environment
+# lies: a path of the environment, as conda writes into such files when it installs them, is not needed then.
+HEADER = Path(__file__).with_name("launcher.txt").read_text("utf-8")
+CALL = Path(__file__).with_name("entry_point.txt").read_text("utf-8")
+OF_PIP = ("REQUESTED", "direct_url.json", "RECORD.jws", "RECORD.p7s")  # about another installation
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +159,6 @@ def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> byte
             member.size, member.mode, member.mtime = len(text), 0o644, int(stamp.timestamp())
             tar.addfile(member, io.BytesIO(text))
     return zstd.compress(buffer.getvalue(), INFO_LEVEL)
-
-
-_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "licenses/**/*")
 
 
 def packages_folder(layout: Layout) -> Path:
@@ -379,15 +384,6 @@ def apply_run_paths(staged: StagedWheel, lib: Path) -> tuple[str, ...]:
             elf_edit.edit_file(ElfEdit(rpath=(*own, elf_edit.relative_to_origin(path, lib)), forced=True), path)
             edited.append(path.relative_to(staged.root).as_posix())
     return tuple(edited)
-
-
-GROUPS = ("console_scripts", "gui_scripts")
-SCRIPT = re.compile(r"[\w.-]+")  # the name of one: it becomes a file in bin/
-# Says to a shell and to Python alike that the interpreter beside the script runs it, wherever the environment
-# lies: a path of the environment, as conda writes into such files when it installs them, is not needed then.
-HEADER = Path(__file__).with_name("launcher.txt").read_text("utf-8")
-CALL = Path(__file__).with_name("entry_point.txt").read_text("utf-8")
-OF_PIP = ("REQUESTED", "direct_url.json", "RECORD.jws", "RECORD.p7s")  # about another installation
 
 
 def lay_out_wheel(wheel: Path, prefix: Path, python: str) -> StagedWheel:

@@ -15,6 +15,8 @@ from torchmill.wheel.pack import bundling
 from torchmill.wheel.pack.macos import MACOS_TAG
 
 SUBDIR = "CONDA_SUBDIR"  # by which a user tells conda which machine it is for
+NUMPY_2 = Version("2")
+OLDEST_FOR_2 = "1.19"  # what is compiled with numpy 2 runs with (numpy's "For downstream package authors")
 
 
 def conda_facts(facts: Facts) -> CondaFacts:
@@ -93,10 +95,6 @@ def label_suffixes(label: str | None, variant: str) -> list[str]:
     first, _, rest = (label or "").partition(".")
     found = rest if first == variant else label
     return [found] if found else []
-
-
-NUMPY_2 = Version("2")
-OLDEST_FOR_2 = "1.19"  # what is compiled with numpy 2 runs with (numpy's "For downstream package authors")
 
 
 @dataclass(frozen=True, slots=True)

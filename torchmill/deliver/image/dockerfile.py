@@ -18,6 +18,15 @@ from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan import system_packages
 
+OLDEST_SUITE_PYTHON = Version("3.11")  # the oldest Python that the suite runs on
+OLDEST_UV_PYTHON = Version("3.8")  # the oldest whose pip installs uv
+SYSTEM_PYTHONS = "3.12"  # that uv brings for the suite where the distribution's own is older
+IMAGE_RECORD = "torchmill-image.json"  # says that a folder is ours, and what we wrote into it
+# What of a checkout is the suite; the rest is for those who work on it.
+SUITE = ("noxfile.py", "tasks.py", "pyproject.toml", "requirements.txt", "LICENSE", "torchmill", "checks", "sample")
+FACTS = "build_configs"
+UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+
 
 @dataclass(frozen=True, slots=True)
 class ImageRecipe:
@@ -34,11 +43,6 @@ def digest_notes(*bases: BaseImage | None) -> tuple[str, ...]:
     """Return the warnings about base images without a digest."""
     advice = "its name can stand for another image tomorrow; give the one that you tried with --base NAME@sha256:DIGEST"
     return tuple(f"{base.named} is not pinned: {advice}" for base in bases if base and not base.digest)
-
-
-OLDEST_SUITE_PYTHON = Version("3.11")  # the oldest Python that the suite runs on
-OLDEST_UV_PYTHON = Version("3.8")  # the oldest whose pip installs uv
-SYSTEM_PYTHONS = "3.12"  # that uv brings for the suite where the distribution's own is older
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +120,6 @@ def _compiler(facts: Facts, request: ImageRequest, base: BaseImage) -> tuple[str
             code="image-without-compiler",
         )
     return (base.compiler.format(major=max(fitting, key=Version)),) if fitting else ()
-
-
-IMAGE_RECORD = "torchmill-image.json"  # says that a folder is ours, and what we wrote into it
-# What of a checkout is the suite; the rest is for those who work on it.
-SUITE = ("noxfile.py", "tasks.py", "pyproject.toml", "requirements.txt", "LICENSE", "torchmill", "checks", "sample")
-FACTS = "build_configs"
-UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 def write_image_folder(

@@ -29,6 +29,12 @@ from torchmill.wheel import dist_files, wheel_file
 HERE = Path(__file__).parent  # with the templates
 HOME = "/home/builder"
 RUN = "{engine} run --rm --volume torchmill:" + HOME + " {image} nox --list"
+ADVICE = "--shm-size=8G"
+FAILURE = "'Bus error' or 'unable to allocate shared memory'"
+WHY = "DataLoader workers hand batches over in shared memory, and an engine gives 64 MB of it"
+RUNTIME_RUN = "{engine} run --rm --interactive --tty " + ADVICE + " {image} python"
+ENTRY = HERE / "run-torch.sh"  # gives ADVICE where it starts with less
+VISION = "vision"  # the session of the package that stands beside torch
 
 
 def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
@@ -123,14 +129,6 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, digest_notes(base), run=run)
 
 
-ADVICE = "--shm-size=8G"
-FAILURE = "'Bus error' or 'unable to allocate shared memory'"
-WHY = "DataLoader workers hand batches over in shared memory, and an engine gives 64 MB of it"
-RUNTIME_RUN = "{engine} run --rm --interactive --tty " + ADVICE + " {image} python"
-
-ENTRY = HERE / "run-torch.sh"  # gives ADVICE where it starts with less
-
-
 def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]) -> ImageRecipe:
     """Return the files of a runtime image. It has no side effects, and the same facts give the same files.
 
@@ -171,9 +169,6 @@ def companion_options(facts: Facts, request: ImageRequest, names: Sequence[str])
         if is_within(one.release, request.release.version) and one.package in {"", *names}
         for requirement in one.requires
     )
-
-
-VISION = "vision"  # the session of the package that stands beside torch
 
 
 def image_releases(facts: Facts, request: ImageRequest) -> tuple[Release, ...]:

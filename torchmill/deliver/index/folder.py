@@ -27,6 +27,9 @@ from torchmill.wheel import dist_files, wheel_file
 FOLDER = ".torchmill"  # in the index; it also holds the lock, and what is just being written
 STATE_FILE = "index.json"
 FORMAT = 1
+LINK, COPY, STAY = "link", "copy", "stay"  # how wheels get into the index
+FRESH = "fresh"  # what is being written, beside the state: what a killed run leaves lies nowhere else
+FILE, DIRECTORY, OTHER = "file", "folder", "other"  # OTHER: links, pipes, devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +212,6 @@ def _single(wheels: Sequence[ScannedWheel]) -> tuple[ScannedWheel, ...]:
                 code="same-wheel-twice",
             )
     return tuple(sorted(known.values(), key=lambda one: (one.entry.name, one.entry.version, one.entry.file)))
-
-
-LINK, COPY, STAY = "link", "copy", "stay"  # how wheels get into the index
-FRESH = "fresh"  # what is being written, beside the state: what a killed run leaves lies nowhere else
-FILE, DIRECTORY, OTHER = "file", "folder", "other"  # OTHER: links, pipes, devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,12 @@ _FIELDS: dict[str, Any] = {
     "extras": Sequence,
     "uploaded": str,
 }
+API = "1.4"  # https://packaging.python.org/specifications/simple-repository-api
+HTML, JSON = "index.html", "index.v1_json"
+FLAT = "torch_stable.html"  # as people know it from the official index; it lists all packages
+METADATA = ".metadata"  # after the wheel's name (PEP 658)
+Documents = Mapping[str, Mapping[str, str]]  # sha256 by the wheel's file and by suffix
+LINKED = {".intoto.json": "statement", ".cdx.json": "sbom", ".intoto.jsonl": "signature", ".sigstore.json": "sigstore"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +109,6 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
         differences = (metadata.needs_difference(first, other) for other in others)
         if difference := next(filter(None, differences), ""):
             yield f"{name} {version}: {difference}"
-
-
-API = "1.4"  # https://packaging.python.org/specifications/simple-repository-api
-HTML, JSON = "index.html", "index.v1_json"
-FLAT = "torch_stable.html"  # as people know it from the official index; it lists all packages
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +231,7 @@ def apply_yanks(before: Mapping[str, str], change: YankChange, entries: Iterable
     return kept | dict.fromkeys(change.yank, change.why)
 
 
-METADATA = ".metadata"  # after the wheel's name (PEP 658)
 Address = Callable[[IndexEntry, str], str]  # the wheel and the folder of the page -> the URL
-Documents = Mapping[str, Mapping[str, str]]  # sha256 by the wheel's file and by suffix
-LINKED = {".intoto.json": "statement", ".cdx.json": "sbom", ".intoto.jsonl": "signature", ".sigstore.json": "sigstore"}
 
 
 def compute_pages(

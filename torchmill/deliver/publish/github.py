@@ -23,6 +23,10 @@ _VERSION = "2022-11-28"
 _PAGE = 100  # entries, the most there can be
 _SERVER = 500  # the first status that says it is the server's fault
 _REFUSED = 400
+PUBLIC = "https://api.github.com"
+MOST = 1000  # assets of a release
+BODY = "Wheels built from source by torchmill."  # by it a draft that was left is known as ours
+Release = Mapping[str, Any]
 
 
 def github_token(environ: Mapping[str, str]) -> str:
@@ -130,13 +134,6 @@ def _parse_response(response: requests.Response, what: str) -> Any:
     if response.status_code >= _SERVER or response.headers.get("x-ratelimit-remaining") == "0":
         raise NetworkError(f"{told}: run the command again later to go on", code="github-unavailable")
     raise DeliveryError(f"{told}: the token needs write access to the repository's contents", code="github-refused")
-
-
-PUBLIC = "https://api.github.com"
-MOST = 1000  # assets of a release
-BODY = "Wheels built from source by torchmill."  # by it a draft that was left is known as ours
-
-Release = Mapping[str, Any]
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from torchmill.deliver.snippet.stock import (
 )
 
 Lacking = tuple[str, str, str, Arch]  # package, variant, Python and platform of a wheel that is not there
+_TWO = ("2.0.0", "2.0.2", "2.4.0")  # of NumPy 2: what is compiled against any of these works with 1 and 2
 
 
 def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Lacking]) -> str:
@@ -84,9 +85,6 @@ def _left_out(
         where = ", ".join(f"{pin.package} on {platform_name(pin.arch)}" for pin in without)
         lacking = [(pin.package, pin.variant, python, pin.arch) for pin in without]
         yield f"not for Python {python}: no wheel of {where}; {build_advice(facts, request, lacking)}"
-
-
-_TWO = ("2.0.0", "2.0.2", "2.4.0")  # of NumPy 2: what is compiled against any of these works with 1 and 2
 
 
 def numpy_requirement(

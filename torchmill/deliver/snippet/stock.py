@@ -21,6 +21,9 @@ from torchmill.plan.published import platform_of_tag, wheel_places, wheel_python
 from torchmill.wheel import wheel_file
 
 _SYS_PLATFORM = {"linux": "linux", "macos": "darwin", "windows": "win32"}
+UNLABELLED = "unlabelled"  # the variant of a wheel that does not tell it
+NAME = "torchmill"  # how a project calls the place
+EXAMPLE = "https://wheels.example, file:///srv/wheels, or the path of a folder"
 
 
 def platform_name(arch: Arch) -> str:
@@ -74,8 +77,6 @@ def _grouped(marker: str, word: str = " and ") -> str:
 
 if TYPE_CHECKING:
     from torchmill.fetch.package_index import IndexFile
-
-UNLABELLED = "unlabelled"  # the variant of a wheel that does not tell it
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +228,6 @@ class SnippetDecision:
     def packages(self) -> tuple[str, ...]:
         """Return the packages, the base first."""
         return tuple(dict.fromkeys(pin.package for pin in self.pins))
-
-
-NAME = "torchmill"  # how a project calls the place
-EXAMPLE = "https://wheels.example, file:///srv/wheels, or the path of a folder"
 
 
 def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:

@@ -15,6 +15,10 @@ from torchmill.deliver.snippet import stock
 from torchmill.deliver.snippet.stock import PlatformPin, SnippetDecision, WheelOffer, WheelPlace
 
 Direct = Callable[[PlatformPin], bool]  # whether a tool names the wheels of a pin by their address
+Render = Callable[[Sequence[SnippetDecision], Direct], str]
+_GLIBC = re.compile(r"manylinux_2_(\d+)")
+_OLDEST = 17  # of glibc 2: of the oldest tag that most wheels on PyPI have
+PixiValue = str | Mapping[str, str]  # of a package: a version, or where a version comes from
 
 
 def never_direct(_: PlatformPin) -> bool:
@@ -98,11 +102,6 @@ def _with(requirement: str, marker: str) -> str:
     return f"{requirement} ; {marker}" if marker else requirement
 
 
-Render = Callable[[Sequence[SnippetDecision], Direct], str]
-_GLIBC = re.compile(r"manylinux_2_(\d+)")
-_OLDEST = 17  # of glibc 2: of the oldest tag that most wheels on PyPI have
-
-
 def snippet_tools(facts: Facts) -> dict[str, tuple[bool, Render]]:
     """Return, by tool, whether it keeps several variants apart in one project, and what renders for it."""
     pixi = partial(render_pixi, subdirs=facts.conda.subdirs if facts.conda else {})
@@ -178,9 +177,6 @@ def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: M
         folders=[unquote(urlsplit(place.url).path) for place in places if place.flat],
         tables=tables,
     )
-
-
-PixiValue = str | Mapping[str, str]  # of a package: a version, or where a version comes from
 
 
 def _tables(

@@ -35,6 +35,15 @@ _Found = TypeVar("_Found")
 
 KEYRINGS = Path("/usr/share/keyrings")
 SOURCES, BINARIES = "deb-src", "deb"  # what an archive's lists are of
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_DISTRIBUTIONS = read_table_beside(__file__, "distributions.toml")
+_STATUS = re.compile(r"dlstatus:\d+:(?P<percent>[\d.]+):")
+_GLIBC = re.compile(r"\blibc6 \(>= (\d+\.\d+)")
+_NAME = re.compile(r"[^\s:(\[<]+")
+_ETC = Path("/etc/apt")
+_UNREACHABLE = re.compile(
+    r"could not resolve|temporary failure|unable to connect|could not connect|timed out", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +218,6 @@ def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
             yield {key.lower(): value.rstrip() for key, value in fields}
 
 
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_DISTRIBUTIONS = read_table_beside(__file__, "distributions.toml")
-
-
 @dataclass(frozen=True, slots=True)
 class DebianSuite:
     """One suite of one distribution, for one machine."""
@@ -259,11 +264,6 @@ def suite_archives(
         archives = [AptArchive(uri, "", (), (("Signed-By", str(keyring)),))]
     read = (replace(one, suite=suite.name, components=suite.components, lists=lists) for one in archives)
     return tuple(dict.fromkeys(read))
-
-
-_STATUS = re.compile(r"dlstatus:\d+:(?P<percent>[\d.]+):")
-_GLIBC = re.compile(r"\blibc6 \(>= (\d+\.\d+)")
-_NAME = re.compile(r"[^\s:(\[<]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,12 +368,6 @@ def _groups(depends: str) -> Iterable[tuple[str, ...]]:
         found = [_NAME.match(one.strip()) for one in clause.split("|")]
         if names := tuple(match[0] for match in found if match):
             yield names
-
-
-_ETC = Path("/etc/apt")
-_UNREACHABLE = re.compile(
-    r"could not resolve|temporary failure|unable to connect|could not connect|timed out", re.IGNORECASE
-)
 
 
 def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress: ProgressDisplay) -> Source:

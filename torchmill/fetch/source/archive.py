@@ -36,6 +36,8 @@ _LONGEST_TARGET = 1000  # characters of a link; what is longer was a file, and o
 _BLOCK_BYTES = 512  # of a tar archive, which ends with two blocks of zeros
 _BUFFER_BYTES = 1 << 18
 _XZ_MAGIC, _ZSTD_MAGIC = b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
+# why the system refuses a name, which is the archive's
+_OF_NAMES = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP}
 
 
 def unpack_archive(archive: Path, folder: Path, bar: ProgressBar, *, proved: bool = False) -> str | None:
@@ -68,10 +70,6 @@ def refuse_damage(archive: Path) -> Iterator[None]:
         raise SourceError(
             f"{archive} cannot be unpacked ({error}): it is damaged or no archive; get it again", code="damaged-archive"
         ) from None
-
-
-# why the system refuses a name, which is the archive's
-_OF_NAMES = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP}
 
 
 @contextlib.contextmanager

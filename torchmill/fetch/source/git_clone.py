@@ -39,6 +39,8 @@ _EVERYTHING = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"
 _FETCH = ("fetch", "--progress", "--no-tags", "--force", "--no-recurse-submodules")
 
 Run = Callable[[GitCheckout, Sequence[str]], object]
+# Before all other attributes: each file has exactly the bytes that the commit has for it.
+_ATTRIBUTES = "* -text -ident -filter !eol !working-tree-encoding\n"
 
 
 def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, progress: ProgressDisplay) -> Source:
@@ -124,10 +126,6 @@ def _prepare(request: SourceRequest, slot: SourceDir) -> GitCheckout:
             left.unlink(missing_ok=True)
     _set_up(top, request.package.repository)
     return top
-
-
-# Before all other attributes: each file has exactly the bytes that the commit has for it.
-_ATTRIBUTES = "* -text -ident -filter !eol !working-tree-encoding\n"
 
 
 def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:

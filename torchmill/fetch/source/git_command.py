@@ -25,6 +25,10 @@ _SETTINGS = (
     ("include.path", str(Path(__file__).with_name("git.config"))),
     *([("core.symlinks", "true")] if os.name != "nt" else []),
 )
+_PROGRESS = re.compile(
+    r"^(?:remote: )?(?P<phase>[A-Z][a-z]+(?: [a-z]+)*):\s+\d+% "
+    r"\((?P<done>\d+)/(?P<total>\d+)\)(?:, (?P<rest>[^,]*\|[^,]*))?"
+)
 
 
 class GitFailure(Enum):
@@ -115,12 +119,6 @@ def complaint_gist(output: str) -> str:
             if line.startswith((sign, f"remote: {sign}")):
                 return hide_password(line.partition(sign)[2].strip().rstrip("."))
     return hide_password(lines[-1]) if lines else "it printed nothing"
-
-
-_PROGRESS = re.compile(
-    r"^(?:remote: )?(?P<phase>[A-Z][a-z]+(?: [a-z]+)*):\s+\d+% "
-    r"\((?P<done>\d+)/(?P<total>\d+)\)(?:, (?P<rest>[^,]*\|[^,]*))?"
-)
 
 
 def show_git_progress(bar: ProgressBar, text: str) -> None:

@@ -23,6 +23,8 @@ from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
 from torchmill.fetch.source.source_dir import PYPI, SourceDir, SourceRequest, require_python_project, take_fingerprint
 
+_LISTED_VERSIONS = 8  # in a message
+
 
 @dataclass(frozen=True, slots=True)
 class LocalOrigin:
@@ -183,9 +185,6 @@ def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set
     entries = [entry for entry in status.split("\0") if entry]
     ignored = {folder / entry[3:].rstrip("/") for entry in entries if entry.startswith("!!")}
     return read_head(folder), len(ignored) < len(entries), submodules, ignored
-
-
-_LISTED_VERSIONS = 8  # in a message
 
 
 def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDisplay) -> Source:

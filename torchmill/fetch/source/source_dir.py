@@ -24,6 +24,9 @@ WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release a folder
 
 
 RECORD = "source.json"
+DEBIAN, PYPI = "debian", "pypi"  # the words after --from that name no path
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,6 @@ class FetchRecord:
     asked: Mapping[str, str | None]  # the request's ref and origin, and the state of a local origin
     fingerprint: TreeFingerprint
     contents: str | None = None  # digest of all files, where no commit stands for them
-
-
-DEBIAN, PYPI = "debian", "pypi"  # the words after --from that name no path
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-_NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ from torchmill.host.provisioned import TOOLKIT
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
 
 _SILENCES = 10  # so many times the limit of silence, for an index: rattler's limit is one of a whole request
+PROVIDER = "conda"
+_LONGEST_REASON = 300  # characters of what the solver reports
 
 
 def is_taken(package: str) -> bool:
@@ -37,9 +39,6 @@ def is_taken(package: str) -> bool:
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
-
-PROVIDER = "conda"
-_LONGEST_REASON = 300  # characters of what the solver reports
 
 
 def offer(

@@ -27,6 +27,8 @@ from torchmill.host.provisioned import COMPILER, TOOLKIT
 DEBIAN = "debian"
 _ETC = Path("/etc/apt")
 _WAYS = "run the command again to resume, or use another provider (`--from`)"
+_DPKG_DEB = "dpkg-deb"
+_UNPACKERS = 4  # at most: more than that wait for the disk
 
 
 def offer(
@@ -181,10 +183,6 @@ def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:
     """
     major = version.rpartition("-")[2]
     return dict(one.replace("{major}", major).partition("=")[::2] for one in packages)
-
-
-_DPKG_DEB = "dpkg-deb"
-_UNPACKERS = 4  # at most: more than that wait for the disk
 
 
 def unpack_packages(packages: Sequence[Path], folder: Path, place: Place, on_done: Callable[[Path], None]) -> None:

@@ -31,6 +31,9 @@ from torchmill.host.programs import RunProgram, parse_tool_version
 from torchmill.host.provisioned import COMPILER, TOOLKIT, ProvisionedFolder, ProvisionRecord
 
 _OTHER = "use another provider (`--from`)"
+_FOLDERS = ("bin", "nvvm", "include", "lib64", "lib")
+_CUPTI = "extras/CUPTI"
+_VERSION_FILES = ("version.json", "version.txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +246,6 @@ def complete_lacking(
     source = ToolkitSource("pypi", TOOLKIT, (found.version,), packages, (arch,), (), None, "")
     request = ToolkitRequest(TOOLKIT, found.version, None, arch, completes=str(real_path(found.home)))
     return install_from_providers(request, replace(context, sources=(source,)))
-
-
-_FOLDERS = ("bin", "nvvm", "include", "lib64", "lib")
-_CUPTI = "extras/CUPTI"
-_VERSION_FILES = ("version.json", "version.txt")
 
 
 def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:

@@ -33,6 +33,11 @@ from torchmill.wheel.pack import bundling, zip_archive
 PROVIDER = "pypi"
 
 Glibc = tuple[int, int]  # (2, 17)
+_HEADS = frozenset({"bin", "include", "lib", "nvvm"})
+_DEEPEST = 2  # folders before one of these: nvidia/cu13, nvidia/cublas, cusparselt
+_PYTHON = frozenset({"__init__.py", "__pycache__"})
+_INFO = ".dist-info"
+_EXECUTABLE = 0o111
 
 
 class AbsentFromIndexError(Exception):
@@ -112,12 +117,6 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
         return tuple(Requirement(line) for line in metadata.get_all("Requires-Dist", ()))
 
 
-_HEADS = frozenset({"bin", "include", "lib", "nvvm"})
-_DEEPEST = 2  # folders before one of these: nvidia/cu13, nvidia/cublas, cusparselt
-_PYTHON = frozenset({"__init__.py", "__pycache__"})
-_INFO = ".dist-info"
-
-
 def place_wheel_member(member: str, libraries: str) -> str | None:
     """Return the path of a wheel's member below the folder that is filled; None: it is not for there.
 
@@ -135,9 +134,6 @@ def place_wheel_member(member: str, libraries: str) -> str | None:
         package = parts[0].removesuffix(_INFO) if parts[0].endswith(_INFO) else parts[-2]
         return f"licenses/{package}/{parts[-1]}"
     return None
-
-
-_EXECUTABLE = 0o111
 
 
 def offer(

@@ -22,6 +22,17 @@ from torchmill.wheel.pack.zip_archive import leaves_folder
 
 _OTHERWISE = "use another provider (`--from conda|debian|pypi`)"
 _REFUSED = f"the index lists a file that is not there: run the command again later, or {_OTHERWISE}"
+PACKAGES = read_table_beside(__file__, "packages.toml")
+Place = Callable[[str], str | None]  # a file's path in its package to its path in the toolkit; None: left out
+_COMPILERS = ("cc", "gcc", "clang")
+_STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: what a function of a stub returns
+_DECLARED = re.compile(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(")
+_RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
+_STREAMED = re.compile(r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")  # of which there is a form for each thread
+TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # how nvcc calls a machine
+_LINKED = {"include": "include", "lib": "lib64", "bin": "bin", "nvvm": "nvvm"}
+_PROFILE = Path(__file__).with_name("nvcc.profile")  # settings of nvcc for a toolkit that is one folder
+_TRIAL = Path(__file__).with_name("trial.cpp")
 
 
 def downloads_folder(cache: Path, provider: str) -> Path:
@@ -80,15 +91,6 @@ def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by 
             finally:
                 shutil.rmtree(whole, ignore_errors=True)
     return ProvisionedFolder(name, arch, final, record)
-
-
-PACKAGES = read_table_beside(__file__, "packages.toml")
-Place = Callable[[str], str | None]  # a file's path in its package to its path in the toolkit; None: left out
-_COMPILERS = ("cc", "gcc", "clang")
-_STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: what a function of a stub returns
-_DECLARED = re.compile(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(")
-_RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
-_STREAMED = re.compile(r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")  # of which there is a form for each thread
 
 
 def placer(packages: str, arch: str = "") -> Place:
@@ -166,10 +168,6 @@ def driver_functions(headers: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # how nvcc calls a machine
-_LINKED = {"include": "include", "lib": "lib64", "bin": "bin", "nvvm": "nvvm"}
-
-
 def add_links(home: Path, arch: str) -> None:
     """Add the links that are missing to a toolkit whose libraries are in `lib64`."""
     _link(home / "lib", "lib64")
@@ -199,10 +197,6 @@ def add_unversioned_names(folder: Path) -> None:
 def _link(link: Path, to: str) -> None:
     if not link.exists() and not link.is_symlink():
         link.symlink_to(to)
-
-
-_PROFILE = Path(__file__).with_name("nvcc.profile")  # settings of nvcc for a toolkit that is one folder
-_TRIAL = Path(__file__).with_name("trial.cpp")
 
 
 def complete_toolkit(folder: Path, version: str, arch: str) -> None:

@@ -21,6 +21,7 @@ from torchmill.plan.system_packages import PACKAGES
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
 _LIBRARIES = read_table_beside(__file__, "libraries.toml")
+NEEDED_PARTS = "all that torch's build uses"
 
 
 def check_cuda(context: CheckContext) -> Iterator[Finding]:
@@ -194,9 +195,6 @@ def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
 
 def _major(version: str) -> int:
     return Version(version).major
-
-
-NEEDED_PARTS = "all that torch's build uses"
 
 
 def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:

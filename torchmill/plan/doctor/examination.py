@@ -33,6 +33,7 @@ _CHECKS = (
     system.check_room,
     system.check_published,
 )
+_COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Studio's"}
 
 
 def examine_build(
@@ -73,9 +74,6 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
         for name in rule.system_packages.get(manager, ())
     }
     return replace(host, manager=manager, packages={name: there.get(name, "") for name in sorted(asked)})
-
-
-_COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Studio's"}
 
 
 def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:

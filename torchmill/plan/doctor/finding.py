@@ -26,6 +26,10 @@ Verdict = Literal["ok", "warning", "failure", "unknown"]
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _OFF = {"0", "OFF", "NO", "FALSE", "N"}
+_MANAGERS = frozenset({"sudo", "apt-get", "dnf", "yum", "brew", "conda", "xcode-select", "winget"})
+_PROGRAMS = _MANAGERS | {"uv", "pip", "pyenv"}
+_TASKS = ("deps", "fetch", "toolkit", "image")  # in the order in which they are run
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +190,6 @@ def magma_command(context: CheckContext, theirs: str) -> str | None:
     if serving:
         return f"{command} --arch-list '{listed}'"
     return f"{context.session} -- --set MAGMA_HOME=FOLDER, where a {theirs} lies that was compiled for {listed}"
-
-
-_MANAGERS = frozenset({"sudo", "apt-get", "dnf", "yum", "brew", "conda", "xcode-select", "winget"})
-_PROGRAMS = _MANAGERS | {"uv", "pip", "pyenv"}
-_TASKS = ("deps", "fetch", "toolkit", "image")  # in the order in which they are run
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

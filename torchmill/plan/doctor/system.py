@@ -20,6 +20,12 @@ from torchmill.plan.system_packages import PACKAGES
 from torchmill.plan.wheel_name import promised_glibc
 from torchmill.toolchain import compiler_cache, sccache
 
+# The wheels that say manylinux1 or manylinux2010 were made on CentOS 7, and want its glibc in truth.
+_BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
+_GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
+_CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
+_MOVE = "set TORCHMILL_HOME to another disk"
+
 
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the interpreter, and on the suite's own where it is translated."""
@@ -75,10 +81,6 @@ def _headers_cure(host: Host, version: str, path: str) -> str:
     if name is None or not path.startswith("/usr/bin/"):
         return how_to_install(host, version, path)
     return finding.install_hint(host, [name.format(version=version)])
-
-
-# The wheels that say manylinux1 or manylinux2010 were made on CentOS 7, and want its glibc in truth.
-_BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
 
 
 def check_system(context: CheckContext) -> Iterator[Finding]:
@@ -180,10 +182,6 @@ def _glibc(context: CheckContext) -> Finding:
     return Finding(subject, host.glibc, "any, for a wheel used here", "ok", because=because)
 
 
-_GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
-_CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
-
-
 def check_tools(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on programs."""
     yield git_finding(context.host)
@@ -272,9 +270,6 @@ def _macos(context: CheckContext) -> Iterator[Finding]:
 
 def _named(host: Host, tool: str) -> str:
     return " ".join(filter(None, (tool, host.versions.get(tool))))
-
-
-_MOVE = "set TORCHMILL_HOME to another disk"
 
 
 def check_room(context: CheckContext) -> Iterator[Finding]:

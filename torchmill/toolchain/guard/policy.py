@@ -14,6 +14,22 @@ MIB = 2**20
 SLACK = 1.05  # of a peak that was measured: the same file with another option may need a little more
 OVERSHOOT = 1.25  # of what a unit has, once it has more than was expected
 SMALLEST_RESERVE, LARGEST_RESERVE, RESERVE = 96 * MIB, 1024 * MIB, 0.03  # the last: of what all may have
+# What is expected of a unit that was measured.
+LATE = 0.25  # of its time, by which it may end later than it did
+RISEN = 1.6  # of the time in which it had half of its peak: it is thought to have all of it then
+HIGHEST = 0.8  # of its time: it is thought to have its peak then, if not before
+AT_ONCE = 1e-3  # seconds
+# Who starts.
+CONSIDERED = 64  # waiting units at a time: a decision must not take long
+WAIT_LIMIT_SECONDS = 300.0  # seconds for which a unit lets greater ones go first
+# What is done where little is left.
+TIGHT, EMPTY = 0.5, 0.25  # of the reserve: units are paused, and ended
+TEARDOWN = 0.06  # seconds in which the kernel takes back the memory of a process that was ended
+# How often the memory is looked at.
+SOONEST, LATEST = 0.01, 0.1  # seconds between two looks
+STEEP = 400 * MIB  # bytes a second that a unit may take
+TWICE = 2  # as fast as it did, that a unit which was measured may grow for a moment
+HASTE = 4  # looks before all is gone, as fast as it goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,27 +193,6 @@ class MemoryForecast:
 
     def _level(self, after: float) -> float:
         return sum(one.taken(after) for one in self._running)
-
-
-# What is expected of a unit that was measured.
-LATE = 0.25  # of its time, by which it may end later than it did
-RISEN = 1.6  # of the time in which it had half of its peak: it is thought to have all of it then
-HIGHEST = 0.8  # of its time: it is thought to have its peak then, if not before
-AT_ONCE = 1e-3  # seconds
-
-# Who starts.
-CONSIDERED = 64  # waiting units at a time: a decision must not take long
-WAIT_LIMIT_SECONDS = 300.0  # seconds for which a unit lets greater ones go first
-
-# What is done where little is left.
-TIGHT, EMPTY = 0.5, 0.25  # of the reserve: units are paused, and ended
-TEARDOWN = 0.06  # seconds in which the kernel takes back the memory of a process that was ended
-
-# How often the memory is looked at.
-SOONEST, LATEST = 0.01, 0.1  # seconds between two looks
-STEEP = 400 * MIB  # bytes a second that a unit may take
-TWICE = 2  # as fast as it did, that a unit which was measured may grow for a moment
-HASTE = 4  # looks before all is gone, as fast as it goes
 
 
 def decide(state: PolicyInput) -> tuple[Decision, ...]:

@@ -30,6 +30,10 @@ _DEVICE = re.compile(r"(?:compute|sm|lto)_\d+[af]?|(?<==)all(?:-major)?")
 _THREADS = re.compile(r"(?:--threads|-t)=?(\d*)")
 _PASSING = re.compile(r"(TryCompile)-\w+|(cmTC)_\w+|\b(lib|temp)\.(?:linux|macosx)[\w.-]*|\.cpython-[\w-]+")
 _ALL_DEVICES = 16  # about as many as a toolkit knows
+LONGEST_COMMAND_BYTES = 8 * 2**20  # bytes of a command: more than Linux lets one have
+_LINE = 128  # bytes of a line, at most
+_BLOCK = 2**18
+_PEER = struct.Struct("3i")  # a process, its user and its group
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +144,6 @@ def _weight(words: Sequence[str], devices: Sequence[str]) -> float:
     virtual = [one for one in devices if one.startswith("compute_")] or devices
     most = _ALL_DEVICES if any(one.startswith("all") for one in devices) else max(1, len(virtual))
     return float(min(threads or most, most))
-
-
-LONGEST_COMMAND_BYTES = 8 * 2**20  # bytes of a command: more than Linux lets one have
-_LINE = 128  # bytes of a line, at most
-_BLOCK = 2**18
-_PEER = struct.Struct("3i")  # a process, its user and its group
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,16 @@ LDCONFIG_LINE = re.compile(r"\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)")
 LDCONFIG_FOLDERS = "/sbin:/usr/sbin:/usr/bin"
 STANDARD_FOLDERS = ("/usr/local/lib", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
 MULTIARCH_FOLDERS = ("usr/local/lib/*-linux-*", "usr/lib/*-linux-*", "lib/*-linux-*")  # below /
+PLAIN_LINUX_PREFIX = "linux_"  # of tags that promise a machine and no C library
+LIBC_TAG = re.compile(r"(?P<libc>manylinux|musllinux)_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
+# Libraries of the GPU driver: they must be those of the machine that runs the wheel.
+DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvidia-[\w-]+)\.so(\.\d+)*")
+# Part of the interpreter that imports the extension; a second copy would be a second interpreter.
+INTERPRETER_LIBRARY = re.compile(r"libpython\d[\w.]*\.so[\d.]*")
+# Libraries that no wheel brings along: the loader, and those of the driver.
+LOCAL_LIBRARY = re.compile(rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}")
+_OLD_TAGS = {"manylinux1": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}  # PEP 600 has no others
+_MOST_LISTED = 3  # problems in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,18 +311,6 @@ def _nvidia_packages(requirement: Requirement) -> Iterator[tuple[str, str]]:
         major = re.search(r"\d+", str(requirement.specifier))
         for extra in sorted(requirement.extras):
             yield _NVIDIA["extras"].get(extra, extra), f"cu{major[0] if major else ''}"
-
-
-PLAIN_LINUX_PREFIX = "linux_"  # of tags that promise a machine and no C library
-LIBC_TAG = re.compile(r"(?P<libc>manylinux|musllinux)_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
-# Libraries of the GPU driver: they must be those of the machine that runs the wheel.
-DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvidia-[\w-]+)\.so(\.\d+)*")
-# Part of the interpreter that imports the extension; a second copy would be a second interpreter.
-INTERPRETER_LIBRARY = re.compile(r"libpython\d[\w.]*\.so[\d.]*")
-# Libraries that no wheel brings along: the loader, and those of the driver.
-LOCAL_LIBRARY = re.compile(rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}")
-_OLD_TAGS = {"manylinux1": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}  # PEP 600 has no others
-_MOST_LISTED = 3  # problems in one message
 
 
 @dataclass(frozen=True, slots=True)

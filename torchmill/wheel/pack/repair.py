@@ -24,6 +24,16 @@ from torchmill.wheel.pack.elf import ElfInfo
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.staging import StagedWheel
 
+LICENCE_FILE = re.compile(r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE)
+# at the top of a repository, where a program may be called so, too
+_TOP_FILE = re.compile(r"(un)?(licen[cs]e|copying|notice|copyright)(?!.*\.(py|sh|cc?|[ch]pp|h|in)$)", re.IGNORECASE)
+LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's own in licenses/
+SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
+_DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
+_RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
+_FIELD_COUNT = 3  # name, version, architecture
+_TEXTS = read_table_beside(__file__, "licences.toml")
+
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
@@ -137,17 +147,6 @@ def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
             code="newer-than-tag",
         )
     return bundling.lowest_tag(target, needs)
-
-
-LICENCE_FILE = re.compile(r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE)
-# at the top of a repository, where a program may be called so, too
-_TOP_FILE = re.compile(r"(un)?(licen[cs]e|copying|notice|copyright)(?!.*\.(py|sh|cc?|[ch]pp|h|in)$)", re.IGNORECASE)
-LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's own in licenses/
-SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
-_DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
-_RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
-_FIELD_COUNT = 3  # name, version, architecture
-_TEXTS = read_table_beside(__file__, "licences.toml")
 
 
 @dataclass(frozen=True, slots=True)

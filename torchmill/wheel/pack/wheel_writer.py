@@ -35,6 +35,13 @@ from torchmill.wheel.pack.zip_archive import BLOCK_BYTES, Codec, ContentDigest, 
 EPOCH = "SOURCE_DATE_EPOCH"
 EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
 END_SECONDS = 4354819200  # 2108-01-01, the first date beyond it
+CACHE_MAGIC = b"twkept1\n"
+DIGEST_BYTES = hashlib.sha256().digest_size
+CHUNK_BYTES = 1 << 20
+CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
+BATCH_FILES = 64  # on average
+MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +131,6 @@ def source_date_epoch(environ: Mapping[str, str]) -> int:
             code="invalid-source-date-epoch",
         )
     return max(EPOCH_SECONDS, int(epoch))
-
-
-CACHE_MAGIC = b"twkept1\n"
-DIGEST_BYTES = hashlib.sha256().digest_size
-CHUNK_BYTES = 1 << 20
-CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
-BATCH_FILES = 64  # on average
-MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)

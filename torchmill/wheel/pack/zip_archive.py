@@ -43,6 +43,15 @@ WINDOW_BYTES = 1 << 15  # how far back deflate refers
 RAW_WINDOW_BITS = -15  # without zlib's header and checksum
 MEMORY_LEVEL = 8  # of nine; the default of all codecs
 CHUNK_BYTES = 1 << 20
+LOCAL_NAME_LENGTHS = struct.Struct("<26x2H")  # local header: lengths of the name and of the extra field
+ENCRYPTED_FLAG = 1
+# What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
+ARCHIVE_ERRORS = (
+    *(BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError, struct.error),
+)
+READABLE_MODE = 0o644
+BATCH_FILES = 128
+ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,19 +277,6 @@ class ZipWriter:
         flags = 0 if name.isascii() else UTF8_FLAG
         numbers = (flags, member.method, *moment, member.crc, *sizes, len(name), len(extra))
         return ZIP64_VERSION if long else PLAIN_VERSION, numbers, name + extra
-
-
-LOCAL_NAME_LENGTHS = struct.Struct("<26x2H")  # local header: lengths of the name and of the extra field
-ENCRYPTED_FLAG = 1
-# What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
-ARCHIVE_ERRORS = (
-    *(BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError, struct.error),
-)
-READABLE_MODE = 0o644
-BATCH_FILES = 128
-
-
-ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
 
 
 def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: int) -> None:

@@ -40,6 +40,11 @@ EXTENSION_MODULE = re.compile(
 CPYTHON_NAME = re.compile(r"cpython-(\d+)")
 _TORCH_NAME = r"^_Z.*(?<!\d)(2at|3c10|5torch|6caffe2)(?=[\dEI])"  # a namespace of torch in a symbol of C++
 _PYTHON_NAME = r"^_?Py[A-Z_]"
+ENTRY_PREFIX = "PyInit_"  # of the function that the interpreter calls when it imports an extension module
+NVIDIA_FOLDER = "nvidia"  # the folder of site-packages that all packages of NVIDIA share
+_GLIBC = re.compile(r"libc\.so\.6|ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d")
+_MUSL = re.compile(r"(libc\.|ld-)musl-\w+\.so\.1")
+_OTHER_LIBC = {"manylinux": ("musl", _MUSL), "musllinux": ("glibc", _GLIBC)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +203,6 @@ def _read_needs(wheel: Path) -> DeclaredNeeds | None:
         return None
     requires, extras = (headers.get_all(name, []) for name in ("Requires-Dist", "Provides-Extra"))
     return metadata.declared_needs(headers.get("Requires-Python"), requires, extras)
-
-
-ENTRY_PREFIX = "PyInit_"  # of the function that the interpreter calls when it imports an extension module
-NVIDIA_FOLDER = "nvidia"  # the folder of site-packages that all packages of NVIDIA share
-_GLIBC = re.compile(r"libc\.so\.6|ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d")
-_MUSL = re.compile(r"(libc\.|ld-)musl-\w+\.so\.1")
-_OTHER_LIBC = {"manylinux": ("musl", _MUSL), "musllinux": ("glibc", _GLIBC)}
 
 
 def platform_tags(name: str) -> tuple[str, ...]:
