@@ -220,7 +220,7 @@ def _of_a_download(folder: Path) -> Iterator[Ready]:
 
         def attempt(place: Path) -> str:
             url = f"http://127.0.0.1:{proxy.port}/t.tar.gz"
-            path = download_file(url, place, SilentBar(), otherwise="wait", refused="see why", sha256=digest)
+            path = download_file(url, place, SilentBar(), otherwise="wait", refused="see why", said=(digest, None))
             return hashlib.sha256(path.read_bytes()).hexdigest()
 
         yield proxy.begin, attempt, 90_000

@@ -237,6 +237,8 @@ FORGED: dict[str, Edit] = {
     "manifest: another sha256": said(sha256=OTHER),
     "manifest: a path for a sha256": said(sha256="../../../x"),
     "manifest: a number for a sha256": said(sha256=7),
+    "manifest: another size": said(size=7),
+    "manifest: no size": beside(JSON, lambda data: data.pop("size")),
     "manifest: another wheel": said(wheel="tinytorch-2.0.0+cpu-py3-none-any.whl"),
     "manifest: another plan": said(planned="tinytorch-2.0.0+cpu-py3-none-any.whl"),
     "manifest: another cell": said(identifier="wheel-3.8-cpu"),

@@ -1,5 +1,6 @@
 """What a download sends to which host, and which certificates it trusts."""
 
+import hashlib
 import http.server
 import threading
 from collections.abc import Iterator
@@ -74,6 +75,18 @@ def test_a_password_is_in_no_message(tmp_path: Path) -> None:
     with refused("host-unreachable") as raised:
         bring(f"http://me:s3cret@127.0.0.1:{port}/a.zip", tmp_path)
     assert "s3cret" not in str(raised.value)
+
+
+def test_no_more_is_taken_than_a_file_is_said_to_have(tmp_path: Path) -> None:
+    """As of a host that sends without end: nothing is kept, and what was said right is taken."""
+    sha256 = hashlib.sha256(b"file").hexdigest()
+    with running() as server:
+        url = f"http://127.0.0.1:{server.server_port}/a.zip"
+        with refused("download-too-long"):
+            download_file(url, tmp_path, SilentBar(), otherwise="wait", refused="check it", said=(sha256, 3))
+        assert list(tmp_path.iterdir()) == []
+        file = download_file(url, tmp_path, SilentBar(), otherwise="wait", refused="check it", said=(sha256, 4))
+    assert file.read_bytes() == b"file"
 
 
 def test_certificates_are_those_that_the_system_trusts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

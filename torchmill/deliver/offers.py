@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -108,7 +109,10 @@ def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
         return "no manifest lies beside it (`invoke publish --manifest`, `invoke index --manifest`)"
     except DAMAGED as error:
         return f"its manifest cannot be understood ({error})"
-    wheel = _fetch(offer, context.outputs.offers, manifest["sha256"])
+    # a device has 0 bytes, and no end
+    if offer.local and (size := Path(offer.locate("")).stat().st_size) != manifest["size"]:
+        return f"it has {size} bytes, and {manifest['size']} by its manifest"
+    wheel = _fetch(offer, context.outputs.offers, manifest)
     dist_files.manifest_path(wheel).write_bytes(raw)
     documents = {}
     for suffix in (*dist_files.DOCUMENT_SUFFIXES, *dist_files.SIGNATURE_SUFFIXES):
@@ -135,7 +139,7 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
         return f"{log.why} against what the cell would be built of here"
     made = log.valid["verify"].made
     one = log.valid["pack"].made == made == manifest.get("sha256") and _SHA256.fullmatch(made)
-    return "" if one else "its manifest does not name one wheel"
+    return "" if one and isinstance(manifest.get("size"), int) else "its manifest does not name one wheel"
 
 
 def _list_offers(place: str, plan: Plan, environ: Mapping[str, str]) -> Iterator[Offer]:
@@ -197,17 +201,18 @@ def _read(offer: Offer, suffix: str) -> bytes:
         raise
 
 
-def _fetch(offer: Offer, folder: Path, sha256: str) -> Path:
-    """Return the wheel in a folder of offers; a download that broke off is gone on with.
+def _fetch(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """Return the wheel that a manifest describes in a folder of offers; a download that broke off is gone on with.
 
-    Raises SourceError for another digest, NetworkError, HostError for a full disk, OSError.
+    Raises SourceError for another size or digest, NetworkError, HostError for a full disk, OSError.
     """
-    where, folder = offer.locate(""), folder / sha256
+    said = manifest["sha256"], manifest["size"]
+    where, folder = offer.locate(""), folder / said[0]
     wheel = folder / offer.name
     folder.mkdir(parents=True, exist_ok=True)
     if offer.local:
         return Path(shutil.copyfile(where, wheel))
     refused = f"it is not to be had, and {_BUILT}"
     with show_progress() as display:
-        got = download_file(where, folder, display.task(offer.name), otherwise=_BUILT, refused=refused, sha256=sha256)
+        got = download_file(where, folder, display.task(offer.name), otherwise=_BUILT, refused=refused, said=said)
     return got.rename(wheel)

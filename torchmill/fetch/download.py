@@ -25,22 +25,24 @@ _CHUNK_BYTES = 1 << 18
 _CONNECT_TIMEOUT_SECONDS = 5.0
 LARGEST_BODY_BYTES = 64 << 20  # of a page that is read as a whole; the longest of the package index has 5 MB
 _PLAIN = {"Accept-Encoding": "identity"}  # else lengths and ranges would mean something else
+Claim = tuple[str | None, int | None]  # of a file: its sha256 and its bytes; None where nobody says it
 _PORTS = {"https": 443, "http": 80, "git": 9418}
 
 
 def download_file(
-    url: str, folder: Path, bar: ProgressBar, *, otherwise: str, refused: str, sha256: str | None = None
+    url: str, folder: Path, bar: ProgressBar, *, otherwise: str, refused: str, said: Claim = (None, None)
 ) -> Path:
     """Return the file of an http(s) URL, complete, in `folder`.
 
-    `sha256` is what an index says of the file; None: nothing is checked. A download that broke off is resumed where the
-    host tells which version of the file it has, or where the digest is known. Raises NetworkError that ends with
-    `otherwise` (what has arrived is kept for the next try); SourceError that ends with `refused` if the host does not
-    give the file; SourceError if it has another digest, and is deleted; HostError for a full disk.
+    `said` are sha256 and bytes as an index has them. A download that broke off is resumed where the host tells which
+    version of the file it has, or where the digest is known. Raises NetworkError that ends with `otherwise` (what has
+    arrived is kept for the next try); SourceError that ends with `refused` if the host does not give the file;
+    SourceError if it has more bytes or another digest, and is deleted; HostError for a full disk.
     """
     target = folder / (Path(unquote(urlsplit(url).path)).name or "archive")
     if not target.exists():
-        _download(url, target, bar, otherwise, refused, has_digest=sha256 is not None)
+        _download(url, target, bar, otherwise, refused, said=said)
+    sha256 = said[0]
     if sha256 is not None and (actual := hash_file(target)) != sha256:
         target.unlink()
         raise SourceError(
@@ -51,13 +53,13 @@ def download_file(
     return target
 
 
-def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused: str, *, has_digest: bool) -> None:
+def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused: str, *, said: Claim) -> None:
     import requests
     import urllib3
 
     target.parent.mkdir(parents=True, exist_ok=True)
     part, mark = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.mark")
-    begun = part.stat().st_size if part.exists() and (has_digest or mark.exists()) else 0
+    begun = part.stat().st_size if part.exists() and (said[0] or mark.exists()) else 0
     headers: dict[str, str] = {}
     if begun:
         headers["Range"] = f"bytes={begun}-"
@@ -69,7 +71,7 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
             http_session() as session,
             contextlib.closing(read_chunks(session, url, headers)) as chunks,
         ):
-            _receive(chunks, part, mark, bar)
+            _receive(chunks, part, mark, bar, said[1])
     except requests.HTTPError as error:
         if error.response.status_code == requests.codes.requested_range_not_satisfiable:
             part.unlink(missing_ok=True)
@@ -94,7 +96,9 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
     part.rename(target)
 
 
-def _receive(chunks: Iterator[bytes | requests.Response], part: Path, mark: Path, bar: ProgressBar) -> None:
+def _receive(
+    chunks: Iterator[bytes | requests.Response], part: Path, mark: Path, bar: ProgressBar, size: int | None
+) -> None:
     response = cast("requests.Response", next(chunks))
     tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
     if tag and not tag.startswith("W/"):
@@ -106,6 +110,12 @@ def _receive(chunks: Iterator[bytes | requests.Response], part: Path, mark: Path
         for chunk in cast("Iterator[bytes]", chunks):
             file.write(chunk)
             done += len(chunk)
+            if size is not None and done > size:
+                part.unlink()
+                problem = f"{host_of(response.url)} sends more than the {size} bytes that {part.stem} is said to have"
+                raise SourceError(
+                    f"{problem}: nothing of it is kept; tell who runs that host", code="download-too-long"
+                )
             bar.update(done, total, "downloading")
 
 

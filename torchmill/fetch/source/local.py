@@ -104,7 +104,7 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
     if path is None:
         refused = "check the address given to --from"
         otherwise, sha256 = request.ways_out(), request.sha256.lower() or None
-        path = download_file(origin, slot.downloaded, bar, otherwise=otherwise, refused=refused, sha256=sha256)
+        path = download_file(origin, slot.downloaded, bar, otherwise=otherwise, refused=refused, said=(sha256, None))
     else:
         name = str(path)
     if path.is_file():
@@ -201,7 +201,7 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
             bar,
             otherwise=request.ways_out(),
             refused="the index lists a file that is not there: run the command again later",
-            sha256=file.sha256,
+            said=(file.sha256, file.size),
         )
         unpack_archive(archive, tree, bar, proved=True)
         require_python_project(tree, f"PyPI's {file.name}")

@@ -46,7 +46,8 @@ def fetch_piece(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
     Raises NetworkError, HostError for a full disk, SourceError for a file that is not what the index lists.
     """
     folder = downloads_folder(cache, piece.provider)
-    return download_file(piece.url, folder, bar, otherwise=_OTHERWISE, refused=_REFUSED, sha256=piece.sha256)
+    said = piece.sha256, piece.size or None
+    return download_file(piece.url, folder, bar, otherwise=_OTHERWISE, refused=_REFUSED, said=said)
 
 
 def work_folder(cache: Path, name: str, arch: str) -> Path:
