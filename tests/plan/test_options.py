@@ -77,6 +77,7 @@ def test_pypi_in_any_case(spelling: str) -> None:
         (["--shard="], "shard-without-parts"),
         (["--shard=5/4", "--parts=x"], "invalid-shard"),
         (["--until=0"], "invalid-option"),
+        (["--until=0s"], "invalid-option"),
         (["--until=-1h"], "invalid-option"),
         (["--until=23:00"], "invalid-option"),
         (["--torch=absent.whl"], "no-such-wheel"),

@@ -109,6 +109,8 @@ def _part_of_build(found: argparse.Namespace, prog: str) -> dict[str, Any]:
         shard = str(parse_option(f"{prog}: --shard", shard, lambda one: parse_shard(one, os.environ), "invalid-shard"))
     if until is not None:
         until = parse_option(f"{prog}: --until", until, parse_duration, "invalid-option")
+        if not until:
+            raise ConfigError(f"{prog}: --until 0 leaves no time to build: give more, as 5h20m", code="invalid-option")
     return {"shard": shard, "parts": str(parts) if parts else None, "until": until}
 
 
