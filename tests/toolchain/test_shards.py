@@ -208,6 +208,24 @@ def test_a_configured_tree_is_shared_too_and_finished_where_it_is(machines: Samp
 
 
 @long
+def test_two_machines_finish_from_one_folder_at_once(
+    machines: Sample, tmp_path: Path, upstream: Path, envs: Path
+) -> None:
+    """Both read the parts, and neither writes to them."""
+    parts = tmp_path / "parts"
+    said(forget(machines).nox("-s", SESSION, "--", "--shard=1/1", f"--parts={parts}/1"))
+    before = {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()}
+    (tmp_path / "envs").mkdir()
+    other = fetched(tmp_path / "other", upstream, envs)
+    other.envs = tmp_path / "envs"  # a session's environment is held by one of them
+    finishers = [one.start("-s", SESSION, "--", f"--parts={parts}") for one in (forget(machines), other)]
+    for told in [one.communicate()[0] for one in finishers]:
+        assert "(100%)" in told
+    assert machines.wheels() == other.wheels() != []
+    assert {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()} == before
+
+
+@long
 def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(machines: Sample, tmp_path: Path) -> None:
     compiler = tmp_path / "c++"
     compiler.write_text(
