@@ -122,8 +122,8 @@ CASES = [
     _import("wheel-missing", "setuptools"),
     _import("pkg-resources", "pkg_resources"),
     _import("torch-not-seen", "torch"),
-    _cpp("python-c-api", "int n = PyUnicode_AS_UNICODE(0);\n"),
-    _cpp("numpy-2", "struct PyArray_Descr {};\nint f(PyArray_Descr *d) { return d->elsize; }\n"),
+    _cpp("python-name-of-another-release", "int n = PyUnicode_AS_UNICODE(0);\n"),
+    _cpp("numpy-name-of-another-release", "struct PyArray_Descr {};\nint f(PyArray_Descr *d) { return d->elsize; }\n"),
     # C++ and the libraries in third_party/
     _cpp("missing-cstdint", "#include <cstddef>\nuint32_t f();\n"),
     _cpp("missing-include", "#include <cstddef>\nint m = std::numeric_limits<int>::max();\n"),
