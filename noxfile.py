@@ -133,6 +133,10 @@ def install(session: nox.Session, *requirements: str) -> None:
         if (full := blame_disk(error.output, *targets, venv)) is not None:
             raise full from None  # of which pip makes a traceback
         session.warn(heard.getvalue())
+        if "No matching distribution" in error.output:
+            wanted = shlex.join(one for one in requirements if not one.startswith(("-", os.sep)))
+            bring = f"`python{session.python} -m pip wheel -w DIR {wanted}` where there is an index"
+            raise HostError(f"{error}; {bring}, then PIP_FIND_LINKS=DIR here", code="requirement-missing") from None
         raise
 
 

@@ -24,7 +24,9 @@ def cluster(sample: Sample, *words: str, **env: str) -> subprocess.CompletedProc
 
 
 def test_the_commands_are_printed_and_the_scripts_are_sound(sample: Sample) -> None:
-    done = cluster(sample, SESSION, "--shards=3", "--sbatch=--mem=8G", "--set=USE_TINY_FAST=0")
+    done = cluster(
+        sample, SESSION, "--shards=3", "--sbatch=--mem=8G", "--prologue=module load gcc/11", "--set=USE_TINY_FAST=0"
+    )
     assert done.returncode == 0, done.stderr
     folder = sample.home / ".torchmill" / "cluster" / f"v1.0.0-{SESSION}" / "slurm"
     assert done.stdout.splitlines() == [f"written: {folder}", f"bash {folder}/submit.sh"]
@@ -34,6 +36,7 @@ def test_the_commands_are_printed_and_the_scripts_are_sound(sample: Sample) -> N
     for script in scripts:
         text = script.read_text()
         assert f"--parts {folder}/parts --set=USE_TINY_FAST=0" in text
+        assert "\nset -e\nmodule load gcc/11\nset -u\n" in text
         assert "@" not in text.replace("B:TERM@120", "")
 
 

@@ -196,6 +196,7 @@ def test_gitlab_gets_its_pipeline_by_a_push(tmp_path: Path) -> None:
         ("gitlab", {"image": "two words"}, "engine-option-missing"),
         ("gitlab", {"image": "b", "submit": True}, "option-of-another-engine"),
         ("gitlab", {"image": "b", "volume": "v"}, "option-of-another-engine"),
+        ("gitlab", {"image": "b", "prologue": "module load gcc"}, "option-of-another-engine"),
         ("gitlab", {"image": "b", "shards": "1"}, "invalid-shard"),
         ("gitlab", {"image": "b", "shards": "201"}, "invalid-shard"),
         ("gitlab", {"image": "b", "options": Options(torch="a.whl")}, "option-of-another-engine"),
@@ -207,6 +208,7 @@ def test_gitlab_gets_its_pipeline_by_a_push(tmp_path: Path) -> None:
         ("aws-batch", {"image": "b", "volume": "v", "queue": "q", "options": SIZE, "shards": "1"}, "invalid-shard"),
         ("slurm", {"image": "b"}, "option-of-another-engine"),
         ("slurm", {"sbatch": "--comment='a"}, "invalid-option"),
+        ("slurm", {"prologue": "module load ("}, "invalid-option"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(engine: str, told: dict[str, Any], code: str, tmp_path: Path) -> None:

@@ -39,6 +39,12 @@ def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
     assert cell.build.arch == "x86_64"
 
 
+def test_on_a_machine_of_which_nothing_is_known_only_a_full_name_is_a_build(known: Facts) -> None:
+    with refused("unknown-machine"):
+        cell_lookup.find_cell(known, "wheel-3.10-cpu", "linux_ppc64le", None)
+    assert cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "linux_ppc64le", None).build.arch == "x86_64"
+
+
 def test_the_native_machine_may_be_named_too(known: Facts) -> None:
     short = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", None)
     assert cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "x86_64", None) == short

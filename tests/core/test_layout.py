@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchmill.core.errors import ConfigError
-from torchmill.core.paths import Layout, nox_environments_folder
+from torchmill.core.paths import Layout, facts_folder, nox_environments_folder
 
 
 def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,6 +14,14 @@ def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("TORCHMILL_HOME", str(home))
     with pytest.raises(ConfigError, match="home, which is a file: name a folder"):
         Layout.of_checkout(tmp_path)
+
+
+def test_facts_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHMILL_CONFIGS", "facts")  # patches are applied in other folders
+    assert facts_folder(Path("/checkout")) == tmp_path / "facts"
+    monkeypatch.setenv("TORCHMILL_CONFIGS", "")
+    assert facts_folder(Path("/checkout")) == Path("/checkout/build_configs")
 
 
 def test_environments_are_where_nox_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,14 @@ def test_the_version_of_the_real_gcc_is_whole() -> None:
     assert found.version in first
 
 
+def test_a_libstdcxx_beside_the_systems_is_found(tmp_path: Path) -> None:
+    own, systems = tmp_path / "gcc/11/lib64/libstdc++.so.6", "/usr/lib/gcc/x86_64-linux-gnu/12/../libstdc++.so.6"
+    for says, found in ((str(own), {"libstdc++": str(own)}), (systems, {}), ("libstdc++.so.6", {})):
+        program(tmp_path, "c++", says)
+        environ = only(tmp_path)
+        assert programs.own_cxx_library(environ, make_runner(environ)) == found
+
+
 def test_the_compiler_that_a_build_would_use_is_asked(tmp_path: Path) -> None:
     gcc(tmp_path, "c++", "12.2.0")
     gcc(tmp_path, "gcc-9", "9.5.0")

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, matrix
+from torchmill.config import arch_list, cell_lookup, matrix
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitKind, ToolkitSource
 from torchmill.config.matrix import Cell
@@ -49,6 +49,8 @@ def test_what_is_no_toolkit_is_refused_with_what_is_near(shipped: Facts) -> None
     with refused("unknown-toolkit") as caught:
         chosen(shipped, "wheel-3.10-cu117", "11.88")
     assert "11.8" in str(caught.value)
+    with refused("unknown-toolkit"):  # as of the sample's facts
+        arch_list.find_toolkit(replace(shipped, toolkits=()), "--cuda", "11.8")
 
 
 def test_a_build_without_cuda_has_no_toolkit_to_choose(shipped: Facts) -> None:
@@ -247,11 +249,16 @@ def test_another_of_the_same_major_version_is_taken_where_the_official_one_canno
     known: Facts,
 ) -> None:
     facts = ruled(known, official={"11.8": Cuda(cudnn="8.0.5.39")})
-    assert taken(facts) == {"cudnn": "8.9.5.29"}
+    assert taken(facts) == {"cudnn": "8.5.0.96"}  # the next one, of those of its major version
     kept = replace(LINUX, kept={"cudnn-8.6.0.1-cu11": "/k", "cudnn-8.7.0.1-cu12": "/l", "gcc-11": "/g"})
     assert taken(facts, kept) == {"cudnn": "8.6.0.1"}
     official = replace(LINUX, kept={"cudnn-8.0.5.39-cu11": "/k"})
     assert taken(facts, official) == {"cudnn": "8.0.5.39"}
+
+
+def test_it_is_the_next_one_which_still_knows_the_gpus_of_its_time(shipped: Facts) -> None:
+    kepler = cell(shipped, "wheel-3.9-cu114")  # the official build has 8.3.2.44, which PyPI lacks
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, kepler), LINUX, {})["cudnn"] == "8.5.0.96"
 
 
 def test_nccl_of_another_version_is_no_reason_to_leave_torchs_own_source(known: Facts) -> None:

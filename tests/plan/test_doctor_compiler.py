@@ -54,6 +54,18 @@ def test_outside_advice_is_a_warning(known: Facts) -> None:
     assert (finding.verdict, finding.cure) == ("warning", "CC=gcc-11 CXX=g++-11 nox -s wheel-3.10-cpu")
 
 
+def test_a_libstdcxx_beside_the_systems_is_told(known: Facts) -> None:
+    module = replace(having("11.2.0"), libraries={"libstdc++": "/apps/gcc/11.2.0/lib64/libstdc++.so.6.0.29"})
+    found = {one.subject: one.verdict for one in compiler.check_compiler(build_context(known, module))}
+    assert found == {"C++ compiler": "ok", "C++ library": "warning"}
+
+
+def test_an_untried_compiler_is_no_cure_for_another(known: Facts) -> None:
+    facts = ruled(known, advises={"gcc": SpecifierSet(">=9")})
+    finding = only(build_context(facts, having("8.5.0", "7.5.0")))
+    assert (finding.verdict, finding.cure) == ("warning", "install gcc 9 && CC=gcc-9 CXX=g++-9 nox -s wheel-3.10-cpu")
+
+
 def test_what_is_advised_is_preferred_to_what_merely_fits(known: Facts) -> None:
     facts = ruled(known, needs={"gcc": SpecifierSet("<14")}, advises={"gcc": SpecifierSet("<12")})
     assert "CXX=g++-9 " in only(build_context(facts, having("14.1.0", "13.2.0", "9.5.0"))).cure

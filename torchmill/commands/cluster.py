@@ -16,7 +16,7 @@ from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice, require_count
 from torchmill.core.files import read_table_beside, write_script
 from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
-from torchmill.core.process import capture
+from torchmill.core.process import CommandError, capture
 from torchmill.host.native import native_arch
 from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
@@ -37,12 +37,13 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     volume: str = "",
     queue: str = "",
     sbatch: str = "",
+    prologue: str = "",
     submit: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
     """Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine."""
     named = {"image": image, "volume": volume, "queue": queue}
-    _check_options(engine, shards, {**named, "sbatch": sbatch, "submit": submit}, options)
+    _check_options(engine, shards, {**named, "sbatch": sbatch, "prologue": prologue, "submit": submit}, options)
     found = cell_lookup.find_cell(facts, cell, native_arch(), selection.selected_release(facts, layout, tag))
     if engine == "slurm":
         require_source(layout, facts, found)  # nodes may have no network
@@ -55,7 +56,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": cell_lookup.fetch_command(facts, found)}
     words |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "name": f"torchmill-{nox_environment_name(cell)}"}
     words |= {"log": str(folder).replace("%", "%%"), "shards": str(int(shards)), "jobs": str(options.jobs)}
-    words |= {"mib": str((options.memory or 0) >> 20), "sbatch": shlex.join(shlex.split(sbatch))}
+    words |= {"mib": str((options.memory or 0) >> 20), "sbatch": shlex.join(shlex.split(sbatch)), "prologue": prologue}
     words |= {"options": (said := shlex.join(format_options(options))), "json_options": json.dumps(said)[1:-1]}
     for template in (Path(__file__).parent / "engines" / engine).iterdir():
         write_script(folder / template.name, template, words)
@@ -71,7 +72,8 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
     array = _ENGINES[require_choice("--engine", engine, _ENGINES, "unknown-engine")]
     needed = array["needs"]
     require_count("--shards", shards, array["least"], array.get("most", MOST_SHARDS), "invalid-shard")
-    for name in (name for name, value in told.items() if value and name not in (needed or ("sbatch", "submit"))):
+    taken = needed or ("sbatch", "prologue", "submit")
+    for name in (name for name, value in told.items() if value and name not in taken):
         hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""
         raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")
     every = {**told, "jobs": options.jobs, "memory": options.memory}
@@ -84,8 +86,10 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         raise ConfigError(f"--engine {engine}: {why}", code="option-of-another-engine")
     try:
         shlex.split(str(told["sbatch"]))
-    except ValueError as error:
-        raise ConfigError(f"--sbatch {told['sbatch']}: {str(error).lower()}", code="invalid-option") from None
+        capture(["bash", "-n", "-c", str(told["prologue"])])
+    except (ValueError, CommandError) as error:
+        name = "sbatch" if isinstance(error, ValueError) else "prologue"
+        raise ConfigError(f"--{name} {told[name]}: {str(error).lower()}", code="invalid-option") from None
 
 
 CLUSTER = TaskCommand(write_jobs, argument="cell", required=True, session_options=WHOLE_BUILD)

@@ -14,7 +14,7 @@ from torchmill.build import disk_space
 from torchmill.build.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.terminal import bring_missing, show_cures
-from torchmill.config import selection
+from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release
 from torchmill.core import console
@@ -92,6 +92,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
                 "invoke doctor: name the build that these options are for, as wheel-3.10-cu118",
                 code="options-without-build",
             )
+        cell_lookup.require_machine(facts, host.arch)
         findings = examination.examine_machine(facts, host, release)
         return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
     product, cell = products.product_cell(facts, identifier, host.arch, release)

@@ -41,6 +41,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
         if arch in {"", cell.build.arch}
     ]
     if not cells:
+        cell_lookup.require_machine(facts, native_arch())
         raise ConfigError(
             f"{release.tag} has no build with --arch '{arch or 'any'}' and --package '{package or 'any'}': "
             f"choose from {', '.join(facts.arches)}, and of packages from {', '.join(facts.packages)}",

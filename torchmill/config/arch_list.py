@@ -279,9 +279,8 @@ def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:
 
 
 def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:
-    """Return "11.8", or "11.1 to 13.3"."""
-    first, last = toolkits[0].version, toolkits[-1].version
-    return first if first == last else f"{first} to {last}"
+    """Return "11.8", or "11.1 to 13.3"; "none" of no toolkits, such as those of the sample's facts."""
+    return " to ".join(dict.fromkeys(one.version for one in (*toolkits[:1], *toolkits[-1:]))) or "none"
 
 
 def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:

@@ -32,7 +32,8 @@ def find_cell(facts: Facts, identifier: str, native: str, selected: Release | No
 def find_build(facts: Facts, identifier: str, native: str, selected: Release | None) -> Build:
     """Return the build with this name.
 
-    Raises UnknownReleaseError, with near matches, also where the selection has no release of its package.
+    Raises UnknownReleaseError, with near matches, also where the selection has no release of its package,
+    ImpossibleBuildError on a machine that no fact speaks of.
     """
     packages = {release.package for release in matrix.releases_of(facts, selected)}
     known = {
@@ -43,6 +44,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     if identifier.endswith(f"-{native}"):  # said in full, as on another machine
         identifier = identifier.removesuffix(f"-{native}")
     if identifier not in known:
+        require_machine(facts, native)
         hint = did_you_mean(usual_spelling(identifier), known, 3)
         for word in identifier.lower().split("-"):
             hint = f": {reason}" if (reason := NO_VARIANTS.get(word.rstrip("0123456789."))) else hint
@@ -57,6 +59,13 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
             code="no-partner-release",
         )
     return build
+
+
+def require_machine(facts: Facts, native: str) -> None:
+    """Raise ImpossibleBuildError where no fact speaks of a machine's system and processor: "linux_ppc64le"."""
+    if native not in facts.arches:
+        known = ", ".join(facts.arches)
+        raise ImpossibleBuildError(f"torchmill builds for {known}, not on {native}", code="unknown-machine")
 
 
 def usual_spelling(identifier: str) -> str:

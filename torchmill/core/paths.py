@@ -86,7 +86,7 @@ def user_cache_folder(environ: Mapping[str, str], home: Path) -> Path:
 
 def facts_folder(root: Path) -> Path:
     """Return the folder of a checkout's facts, or the one that TORCHMILL_CONFIGS names instead."""
-    return Path(os.environ.get("TORCHMILL_CONFIGS", root / "build_configs"))
+    return Path(os.path.abspath(os.environ.get("TORCHMILL_CONFIGS") or root / "build_configs"))  # noqa: PTH100
 
 
 def nox_environments_folder() -> Path:

@@ -53,7 +53,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         compiler=programs.used_compiler(environ, run),
         cuda_compiler=programs.cuda_host_compiler(environ, run),
         tools=tools | ({"c++": shlex.join(command)} if command else {}),
-        libraries=libraries.find_libraries(environ, root, toolkits),
+        libraries=libraries.find_libraries(environ, root, toolkits) | programs.own_cxx_library(environ, run),
         toolkits=toolkits,
         completed={version: completed[place] for version, place in toolkits.items() if place in completed},
         kept=provisioned.provisioned_libraries(there),

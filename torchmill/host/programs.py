@@ -182,6 +182,14 @@ def used_compiler(environ: Mapping[str, str], run: RunProgram) -> Compiler | Non
     return identify_compiler(words, environ, run) if words else None
 
 
+def own_cxx_library(environ: Mapping[str, str], run: RunProgram) -> dict[str, str]:
+    """Return where the libstdc++ of the build's compiler is, by its name; nothing where it is the system's."""
+    words = compiler_command(environ)
+    path = run([*words, "-print-file-name=libstdc++.so.6"]).strip() if words else ""
+    outside = path.startswith("/") and not os.path.realpath(path).startswith(("/usr/lib", "/lib"))
+    return {"libstdc++": os.path.realpath(path)} if outside else {}
+
+
 def cuda_host_compiler(environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
     """Return the host compiler that CUDAHOSTCXX names for nvcc; None where it names none."""
     words = command_words(environ, "CUDAHOSTCXX")

@@ -142,7 +142,7 @@ def _has_official_major(constraints: CellConstraints, name: str, version: str) -
 
 
 def _version_to_use(constraints: CellConstraints, host: Host, name: str) -> str | None:
-    """Return the version to take: the official build's, or another of its major version that can be had.
+    """Return the version to take: the official build's, or the next of its major version that can be had.
 
     None where nobody has any for that major version of CUDA, or nothing is known of what the release takes.
     """
@@ -157,8 +157,9 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str) -> str 
     for there in (_provisioned_versions(host, name, cuda), offered):
         alike = [version for version in there if _has_official_major(constraints, name, version)]
         fitting = [version for version in alike if constraints.needs(name, None).allows(version)]
-        if fitting:
-            return max(fitting, key=Version)
+        if fitting:  # the newest may have left old GPUs: cuDNN 8.9.1 lists no Kepler
+            newer = [version for version in fitting if Version(version) >= Version(theirs)]
+            return min(newer, key=Version) if newer else max(fitting, key=Version)
     return str(theirs)
 
 

@@ -21,6 +21,9 @@ def check_compiler(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the compiler, and on nvcc's where the build has CUDA."""
     compiler = context.compiler
     yield _against_release(context, compiler) if compiler else no_compiler(context.host, _standard(context))
+    if (own := context.host.libraries.get("libstdc++")) and compiler == context.host.compiler:
+        because = "where the system's is older, wheels get no tag, or do not load: gcc-toolset links that one"
+        yield Finding("C++ library", own, "the system's", "warning", because=because)
     chosen = "CUDAHOSTCXX" in context.plan.set
     driven = compiler if chosen else context.host.cuda_compiler or compiler
     if context.toolkit is not None and driven is not None:
@@ -88,7 +91,11 @@ def _instead(context: CheckContext, toolkit: Toolkit) -> str:
 def compiler_cure(context: CheckContext) -> str:
     """Return the command that builds with a compiler that fits: one that is there, else one to bring."""
     with_cuda = context.toolkit is not None
-    command = cuda_toolkit.best_compiler(context.constraints, context.host.compilers)
+    terms, used = context.constraints, context.compiler
+    untried = used is not None and cuda_toolkit.compiler_fits(terms, used)  # then only one that was tried is better
+    every = context.host.compilers.items()
+    better = {name: one for name, one in every if not (untried and cuda_toolkit.is_untried(terms, one))}
+    command = cuda_toolkit.best_compiler(terms, better)
     if command is not None:
         return f"{_named(command, cuda=with_cuda)} {context.session}"
     major = _major(context)

@@ -142,8 +142,8 @@ def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
         oldest = bundling.oldest_target(target, needs)
         meets = f"the files as compiled meet {oldest.tag}: " if oldest else ""
         raise VerifyError(
-            f"{bundling.first_problems(problems)}: {meets}build on a system as old as {target.tag}, or with "
-            "`--plat auto`, which takes the tag that holds",
+            f"{bundling.first_problems(problems)}: {meets}build on a system as old as {target.tag}, with its "
+            "own libstdc++, or with `--plat auto`, which takes the tag that holds",
             code="newer-than-tag",
         )
     return bundling.lowest_tag(target, needs)

@@ -3,7 +3,9 @@
 #SBATCH --output="@log@/finish.log"
 #SBATCH --signal=B:TERM@120
 # Written by `invoke cluster`: builds @cell@ of all that the shares compiled.
-set -eu
+set -e
+@prologue@
+set -u
 export TORCHMILL_TAG=@tag@ TORCHMILL_HOME=@home@
 cd @checkout@
 exec @nox@ -s @cell@ -- --parts @folder@/parts @options@

@@ -3,7 +3,9 @@
 #SBATCH --output="@log@/share-%a.log"
 #SBATCH --signal=B:TERM@120
 # Written by `invoke cluster`: compiles share $SLURM_ARRAY_TASK_ID of @cell@, on this node's own disk.
-set -eu
+set -e
+@prologue@
+set -u
 export TORCHMILL_TAG=@tag@
 export TORCHMILL_HOME=${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/torchmill-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID
 export NOX_ENVDIR=$TORCHMILL_HOME/environments

@@ -7,4 +7,5 @@ shares=${shares%%;*}
 wheel=$(sbatch --parsable @sbatch@ "--dependency=afterany:$shares" "$folder/finish.sh")
 wheel=${wheel%%;*}
 echo "submitted: $shares (the shares), $wheel (the wheel, when they have ended)
-logs and parts: $folder; \`squeue -j $shares,$wheel\` shows them, \`scancel $shares $wheel\` ends them"
+logs and parts: $folder; \`squeue -j $shares,$wheel\` shows them, \`scancel $shares $wheel\` ends them
+if the time of the wheel's job is up: sbatch, with the same options, and $folder/finish.sh goes on from there"
