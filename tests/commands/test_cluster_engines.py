@@ -209,6 +209,7 @@ def test_gitlab_gets_its_pipeline_by_a_push(tmp_path: Path) -> None:
         ("slurm", {"image": "b"}, "option-of-another-engine"),
         ("slurm", {"sbatch": "--comment='a"}, "invalid-option"),
         ("slurm", {"prologue": "module load ("}, "invalid-option"),
+        ("slurm", {"options": Options(cpu="native")}, "invalid-option"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(engine: str, told: dict[str, Any], code: str, tmp_path: Path) -> None:

@@ -76,6 +76,9 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
     for name in (name for name, value in told.items() if value and name not in taken):
         hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""
         raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")
+    if options.cpu == "native":
+        why = "each share would take its own node's processor: name one, such as x86-64-v3"
+        raise ConfigError(f"--cpu native: {why}", code="invalid-option")
     every = {**told, "jobs": options.jobs, "memory": options.memory}
     for name in (name for name in needed if not _NAME.fullmatch(str(every[name] or ""))):
         why = {**read_help()["cluster"], **HELP}[name]
