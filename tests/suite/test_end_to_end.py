@@ -186,6 +186,17 @@ def test_a_missing_compiler_is_told_before_anything_is_copied(sample: Sample) ->
     assert not (sample.home / ".torchmill" / "trees").exists()
 
 
+def test_without_an_index_the_command_that_fills_a_folder_is_told(sample: Sample, tmp_path: Path) -> None:
+    sample.envs = tmp_path  # in which nothing is installed yet
+    sample.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    done = sample.nox("-s", f"wheel-{THIS}-cpu")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert f"`python{THIS} -m pip wheel -w DIR " in said
+    assert "then PIP_FIND_LINKS=DIR here" in said
+    assert "Traceback" not in said
+
+
 def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
     patch = sample.configs / "patches" / "tinytorch" / "limits-header.patch"
     patch.write_text(patch.read_text().replace("+#include <limits>", "+#include <absent/header.h>"))
