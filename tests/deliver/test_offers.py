@@ -28,6 +28,7 @@ from torchmill.wheel import dist_files
 pytestmark = pytest.mark.slow
 
 SESSION = f"wheel-{THIS}-cpu"
+BUNDLING = {"LDFLAGS": "-Wl,--no-as-needed -lgomp"}  # a library of a system package, which gets into the wheel
 JSON, STATEMENT, SBOM = ".json", ".intoto.json", ".cdx.json"
 
 
@@ -35,6 +36,7 @@ JSON, STATEMENT, SBOM = ".json", ".intoto.json", ".cdx.json"
 def maker(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path, cache: Path) -> Sample:
     """Build the sample's wheel, in a checkout whose dist/ is offered to others."""
     sample = fetched(tmp_path_factory.mktemp("maker"), upstream, envs, cache)
+    sample.env |= BUNDLING
     done = sample.nox("-s", SESSION)
     assert done.returncode == 0, done.stdout + done.stderr
     return sample
@@ -43,7 +45,9 @@ def maker(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path, 
 @pytest.fixture(scope="module")
 def taker(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Sample:
     """Return another checkout of the same, which has built nothing."""
-    return fetched(tmp_path_factory.mktemp("taker"), upstream, envs)
+    sample = fetched(tmp_path_factory.mktemp("taker"), upstream, envs)
+    sample.env |= BUNDLING
+    return sample
 
 
 @contextmanager
@@ -83,6 +87,7 @@ def test_another_checkout_takes_the_wheel_and_compiles_nothing(maker: Sample, ta
     assert f"{wheel_of(maker).name} is taken from {maker.home}/dist: nothing is compiled" in said
     assert f"{maker.folder}/nowhere is left out: it is no folder" in said
     assert wheel_of(taker).read_bytes() == wheel_of(maker).read_bytes()
+    assert any("libgomp" in one["source"] for one in maker.manifest(wheel_of(maker).name)["bundled"])
     assert not (taker.home / ".torchmill" / "logs").exists(), "there was a build"
     again = taker.nox("-s", SESSION)
     assert "is up to date" in again.stdout + again.stderr

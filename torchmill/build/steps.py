@@ -213,7 +213,7 @@ def _add_licences(
     told, notes = repair.copy_licences(staged, holders)
     return {
         "static": static,
-        "bundled": [asdict(one) for one in bundled],
+        "bundled": [asdict(one) | {"source": str(one.source)} for one in bundled],
         "origins": {str(path): owner.purl.to_string() for path, owner in owners.items() if owner and owner.purl},
         "licences": told,
         "notes": list(notes),
