@@ -211,11 +211,13 @@ def test_a_library_lies_in_lib(index: Index, tmp_path: Path) -> None:
 def test_a_wheel_that_is_not_the_listed_one_is_refused(index: Index, tmp_path: Path) -> None:
     offer = toolkit(tmp_path, *PINNED)
     name = next(name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many"))
-    index.files[name] += b"changed on the way"
     home = tmp_path / "home"
     home.mkdir()
-    with refused("wrong-digest"):
-        offer.fill(home)
+    content = index.files[name]
+    for changed, code in ((content[:-7] + b"changed", "wrong-digest"), (content + b"more", "download-too-long")):
+        index.files[name] = changed
+        with refused(code):
+            offer.fill(home)
     assert not list(tmp_path.rglob(name)), "what is wrong is not kept for the next try"
 
 

@@ -89,7 +89,8 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         raise ConfigError(f"--engine {engine}: {why}", code="option-of-another-engine")
     try:
         shlex.split(str(told["sbatch"]))
-        capture(["bash", "-n", "-c", str(told["prologue"])])
+        if told["prologue"]:
+            capture(["bash", "-n", "-c", str(told["prologue"])])
     except (ValueError, CommandError) as error:
         name = "sbatch" if isinstance(error, ValueError) else "prologue"
         raise ConfigError(f"--{name} {told[name]}: {str(error).lower()}", code="invalid-option") from None
