@@ -18,6 +18,7 @@ from torchmill.core.errors import HostError
 from torchmill.core.files import (
     blame_disk,
     fresh_path,
+    link_file,
     parse_json,
     read_refusal,
     read_text,
@@ -165,9 +166,7 @@ def _list_files(folder: Path) -> str:
 
 
 def _link_file(file: str, target: str) -> None:
-    try:
-        os.link(file, target)
-    except OSError:  # another file system, or one without links
+    if not link_file(Path(file), Path(target)):
         shutil.copy2(file, target)
 
 
