@@ -369,6 +369,13 @@ def test_the_shortest_list_serves_all_and_nothing_in_it_can_go(shipped: Facts) -
         ("Titan X", {"5.2", "6.1"}),
         ("T4", {"7.5"}),
         ("K80", {"3.7"}),
+        ("8.6", {"8.6"}),
+        ("K80, GTX 960", {"3.7", "5.2"}),
+        ("K80;8.6", {"3.7", "8.6"}),
+        ("K80 and GTX 960", {"3.7", "5.2"}),
+        ("K80 GTX 960", {"3.7", "5.2"}),
+        ("2x RTX 3080 Ti + RTX 4090", {"8.6", "8.9"}),
+        ("NVIDIA A100-SXM4-40GB, 8.0", {"8.0"}),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", {"12.0"}),
     ],
 )
@@ -382,7 +389,7 @@ def test_every_gpu_is_found_by_its_own_name(shipped: Facts) -> None:
             assert one in [named.capability for named in arch_list.find_gpus(shipped, gpu)], gpu
 
 
-@pytest.mark.parametrize("name", ["RTX 3091", "", "NVIDIA", "GeForce"])
+@pytest.mark.parametrize("name", ["RTX 3091", "", "NVIDIA", "GeForce", ",", "K80, Foo 300"])
 def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
     with refused("unknown-gpu"):
         arch_list.find_gpus(shipped, name)

@@ -218,7 +218,7 @@ def ruled(known: Facts, *rules: Rule, official: Mapping[str, Cuda] = OFFICIAL) -
 
 
 def taken(facts: Facts, host: Host = LINUX) -> dict[str, str]:
-    return cuda_libraries.choose_libraries(constraints(facts), host, {})
+    return cuda_libraries.choose_libraries(constraints(facts), host, {}, "")
 
 
 def test_the_official_builds_version_is_taken(known: Facts) -> None:
@@ -228,9 +228,9 @@ def test_the_official_builds_version_is_taken(known: Facts) -> None:
 
 def test_what_no_rule_takes_from_the_kept_ones_is_not_taken(known: Facts) -> None:
     facts = ruled(known)
-    assert cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cu102"), LINUX, {}) == {}
-    assert cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cpu"), LINUX, {}) == {}
-    assert cuda_libraries.choose_libraries(CellConstraints(known, constraints(facts).cell), LINUX, {}) == {}
+    assert cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cu102"), LINUX, {}, "") == {}
+    assert cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cpu"), LINUX, {}, "") == {}
+    assert cuda_libraries.choose_libraries(CellConstraints(known, constraints(facts).cell), LINUX, {}, "") == {}
 
 
 def test_the_nearest_toolkit_of_the_same_major_version_tells_what_is_official(known: Facts) -> None:
@@ -258,7 +258,23 @@ def test_another_of_the_same_major_version_is_taken_where_the_official_one_canno
 
 def test_it_is_the_next_one_which_still_knows_the_gpus_of_its_time(shipped: Facts) -> None:
     kepler = cell(shipped, "wheel-3.9-cu114")  # the official build has 8.3.2.44, which PyPI lacks
-    assert cuda_libraries.choose_libraries(CellConstraints(shipped, kepler), LINUX, {})["cudnn"] == "8.5.0.96"
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, kepler), LINUX, {}, "")["cudnn"] == "8.5.0.96"
+
+
+@pytest.mark.parametrize(
+    ("tag", "identifier", "listed", "version"),
+    [
+        ("v2.11.0", "wheel-3.12-cu128", "8.6", "9.17.1.4"),
+        ("v2.11.0", "wheel-3.12-cu128", "6.1;8.6", "9.10.2.21"),  # 9.11 left Maxwell, Pascal and Volta
+        ("v2.3.1", "wheel-3.11-cu118", "3.7", "8.7.0.84"),
+        ("v2.6.0", "wheel-3.11-cu118", "3.7", "9.1.0.70"),  # no cuDNN 9 has code for Kepler
+    ],
+)
+def test_it_is_one_with_code_for_the_gpus_that_are_asked_for(
+    shipped: Facts, tag: str, identifier: str, listed: str, version: str
+) -> None:
+    wanted = cell(shipped, identifier, tag)
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, wanted), LINUX, {}, listed)["cudnn"] == version
 
 
 def test_nccl_of_another_version_is_no_reason_to_leave_torchs_own_source(known: Facts) -> None:
@@ -287,7 +303,7 @@ def test_a_rule_says_what_fits(known: Facts) -> None:
 
 @pytest.mark.parametrize("name", ["CUDNN_ROOT", "USE_CUDNN", "USE_STATIC_CUDNN"])
 def test_who_speaks_of_a_library_gets_what_he_says(known: Facts, name: str) -> None:
-    assert "cudnn" not in cuda_libraries.choose_libraries(constraints(ruled(known)), LINUX, {name: "0"})
+    assert "cudnn" not in cuda_libraries.choose_libraries(constraints(ruled(known)), LINUX, {name: "0"}, "")
 
 
 def test_what_a_machine_lacks_is_known_of_a_whole_one(known: Facts) -> None:
@@ -316,15 +332,15 @@ def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(known: 
 def test_the_shipped_rules_take_them_for_torch_on_linux(shipped: Facts) -> None:
     release = matrix.find_release(shipped, "torch", "v1.13.1")
     wheel = cell_lookup.find_cell(shipped, "wheel-3.10-cu117", "x86_64", release)
-    assert cuda_libraries.choose_libraries(CellConstraints(shipped, wheel), LINUX, {}) == {
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, wheel), LINUX, {}, "") == {
         "cudnn": "8.5.0.96",
         "nccl": "2.14.3",
     }
     vision = cell_lookup.find_cell(shipped, "vision-3.10-cu117", "x86_64", release)
-    assert cuda_libraries.choose_libraries(CellConstraints(shipped, vision), LINUX, {}) == {}
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, vision), LINUX, {}, "") == {}
     windows = replace(LINUX, arch="amd64", system="windows")
     there = cell_lookup.find_cell(shipped, "wheel-3.10-cu117", "amd64", release)
-    assert cuda_libraries.choose_libraries(CellConstraints(shipped, there), windows, {}) == {}
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, there), windows, {}, "") == {}
 
 
 HOST_FOR_MAGMA = Host("x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, toolkits={"11.8": "/k/11.8"})

@@ -156,6 +156,22 @@ def test_two_cudnn_in_sight_are_one_too_many(known: Facts) -> None:
     assert told.cure == "take cudnn*.h out of /usr/local/cuda-11.8/include"
 
 
+def test_a_cudnn_without_code_for_the_gpus_is_told(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    cell = cell_lookup.find_cell(shipped, "wheel-3.11-cu118", "x86_64", release)
+    host = replace(LINUX, kept={"cudnn-9.1.0.70-cu11": "/k/cudnn"})
+
+    def told(arch_list: str, **settings: str) -> list[Finding]:
+        computed = build_plan.compute_plan(shipped, cell, host, Options(arch_list=arch_list, settings=settings))
+        context = CheckContext(shipped, cell, host, computed)
+        return [one for one in cuda.check_cuda(context) if one.subject == "cuDNN's code"]
+
+    [finding] = told("3.7;8.6")
+    assert (finding.verdict, finding.found) == ("warning", "none for 3.7 in 9.1.0.70")
+    assert finding.cure == "nox -s wheel-3.11-cu118 -- --set USE_CUDNN=0"
+    assert told("5.0;8.6") == told("3.7", USE_CUDNN="0") == []
+
+
 def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
     magma = findings(keeping(known), LINUX)["MAGMA"]
     assert (magma.verdict, magma.found) == ("warning", "left out")

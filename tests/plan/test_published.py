@@ -209,6 +209,20 @@ def test_a_sentence_says_what_is_to_be_known_beside_the_command(shipped: Facts) 
     assert str(wheel_for(shipped, "vision-3.12-cpu", "v2.4.1")).endswith("; it goes with the official torch")
 
 
+def test_a_wheel_whose_cudnn_has_no_code_for_a_gpu_says_so(shipped: Facts) -> None:
+    def newest(*gpus: Gpu, before: str = "") -> tuple[str, str]:
+        releases = shipped.releases["torch"]
+        some = [one for one in releases if not before or one.version == before]
+        wheel = published.newest_published(shipped, some, replace(HOST, gpus=gpus))
+        assert wheel is not None
+        return wheel.version, "; ".join(wheel.remarks)
+
+    version, remarks = newest(K80, GTX960)
+    assert version == "2.6.0+cu118"
+    assert "its cuDNN 9.1.0.70 has no code for 3.7: set torch.backends.cudnn.enabled = False there" in remarks
+    assert "cuDNN" not in newest(GTX960)[1] + newest(RTX3090)[1] + newest(K80, before="2.3.1")[1]
+
+
 @pytest.mark.parametrize(
     ("name", "tag", "told"),
     [

@@ -159,7 +159,7 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandOutp
     wheel = published.newest_published(facts, releases, where)
     saving = _saving(facts, question, host)
     text = [
-        *(f"{one.gpu}: {one.capability.name}" for one in gpus),
+        *(f"{one.gpu}: {one.capability.name}" for one in gpus if one.gpu != one.capability.name),
         *(
             [f"{shortest} would do: its code runs on all of them"]
             if shortest not in {"", arch_list.format_arch_list(targets)}

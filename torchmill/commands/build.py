@@ -84,7 +84,8 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
     Its own are meant too where the variant is `chosen` and none is named. Raises ConfigError.
     """
     found: list[Capability] = []
-    for name in names or (["local"] if chosen and host.gpus else []):
+    named = [one for text in names for one in arch_list.gpu_names(text)]
+    for name in named or (["local"] if chosen and host.gpus else []):
         if name in cell_lookup.NO_VARIANTS:
             raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
         if name == "local":

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import combinations
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -15,6 +16,7 @@ from torchmill.core.files import read_table_beside
 
 BRANDS = {"nvidia", "geforce", "quadro", "tesla", "gpu", "laptop", "generation"}
 SEPARATORS = re.compile(r"[;,\s]+")
+_BETWEEN_GPUS = re.compile(r"[,;+&/]|\band\b")
 NUMBER = re.compile(r"(\d+\.\d)([af]?)")
 # How nvcc ("sm_86", "compute_86") and CMake ("86-real") write it.
 UNDOTTED = re.compile(r"(sm_?|compute_?|lto_?)?(\d{1,2}?)(\d?)([af]?)(-real|-virtual)?", re.IGNORECASE)
@@ -29,18 +31,27 @@ class NamedGpu:
     capability: Capability
 
 
-def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
-    """Return the GPUs that a name may mean: "RTX 3090", "rtx3090", "3090", "NVIDIA A100-SXM4-40GB".
+def gpu_names(text: str) -> list[str]:
+    """Return the names in a text: "K80, GTX 960", "K80 and GTX 960"; the text itself where it is no list."""
+    parts = [part.strip() for part in _BETWEEN_GPUS.split(text)]
+    return [part for part in parts if part] or [text]
 
-    Raises ConfigError, with near matches, when no GPU is called so.
+
+def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
+    """Return the GPUs that a name may mean: "RTX 3090", "rtx3090", "3090", "NVIDIA A100-SXM4-40GB", "8.6".
+
+    Of several names, "K80, GTX 960", those of each. Raises ConfigError, with near matches, when no GPU is called so.
     """
+    if len(names := gpu_names(name)) > 1:
+        return tuple(one for each in names for one in find_gpus(facts, each))
+    if (number := facts.capability(name.strip())) is not None:
+        return (NamedGpu(number.name, number),)
     asked = _words(name)
     everything = [NamedGpu(gpu, one) for one in facts.capabilities for gpu in one.gpus]
-    found = [one for one in everything if _runs("".join(asked), _words(one.gpu))]
+    found = [one for one in everything if any(_spans("".join(asked), _words(one.gpu)))]
     if not found:
-        inside = [one for one in everything if _runs("".join(_words(one.gpu)), asked)]
-        longest = max((len(_words(one.gpu)) for one in inside), default=0)
-        found = [one for one in inside if len(_words(one.gpu)) == longest]
+        inside = [(one, span) for one in everything for span in _spans("".join(_words(one.gpu)), asked)]
+        found = [one for one, span in inside if not any(span < other for _, other in inside)]
     if asked and found:
         return tuple(found)
     known = {" ".join(_words(one.gpu)): one.gpu for one in everything}
@@ -86,11 +97,11 @@ def _words(name: str) -> list[str]:
     return [word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in BRANDS]
 
 
-def _runs(text: str, words: Sequence[str]) -> bool:
-    """Tell whether words that follow each other make up a text."""
-    return any(
-        "".join(words[start:end]) == text for start in range(len(words)) for end in range(start + 1, len(words) + 1)
-    )
+def _spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
+    """Yield the places of words that follow each other and make up a text."""
+    for start, end in combinations(range(len(words) + 1), 2):
+        if "".join(words[start:end]) == text:
+            yield frozenset(range(start, end))
 
 
 def capability_key(capability: str) -> tuple[int, int]:
@@ -271,6 +282,12 @@ def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
     there, wanted = parse_targets(facts, code), parse_targets(facts, listed)
     known = {one.capability: facts.capability(one.capability) for one in wanted}
     return [name for name, gpu in known.items() if gpu is None or how_served(facts, there, gpu) is None]
+
+
+def capabilities_without_cudnn(facts: Facts, version: str, listed: str) -> list[str]:
+    """Return the capabilities of a list for whose GPUs a version of cuDNN has no code."""
+    known = (facts.capability(target.capability) for target in parse_targets(facts, listed))
+    return [one.name for one in known if one is not None and Version(version) not in one.cudnn]
 
 
 def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:

@@ -177,6 +177,7 @@ class Capability:
     gpus: tuple[str, ...]  # as their vendor names them: "GeForce RTX 3090"
     tegra: bool = False  # a system on a chip: code for another minor is not promised to run on it
     extensions: Mapping[str, SpecifierSet] = no_entries()  # "9.0a" -> torch whose cpp_extension takes it
+    cudnn: SpecifierSet = field(default_factory=SpecifierSet)  # the versions that have code for it, as far as is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.arch_list import unserved_capabilities
+from torchmill.config.arch_list import capabilities_without_cudnn, unserved_capabilities
 from torchmill.config.matrix import axis_conditions, make_case, rule_matches
 from torchmill.config.model import Facts, Host, Plan
 from torchmill.config.toml_reader import is_version
@@ -39,17 +39,19 @@ def official_version(constraints: CellConstraints, name: str) -> str | None:
     return said[order[-1]] if order else None
 
 
-def choose_libraries(constraints: CellConstraints, host: Host, settings: Mapping[str, str]) -> dict[str, str]:
+def choose_libraries(
+    constraints: CellConstraints, host: Host, settings: Mapping[str, str], listed: str
+) -> dict[str, str]:
     """Return the libraries that a cell takes from the kept ones, with the versions that it wants.
 
     These are the ones that rules of its package have `kept` for. A user's variables for a library, or one of
-    the machine's that fits, leave it out.
+    the machine's that fits, leave it out. `listed` are its compute capabilities, "" where they are left to the build.
     """
     found = {}
     for name in libraries_in_rules(constraints, "kept"):
         if name in _BY_CODE or is_user_configured(name, settings) or _has_usable(constraints, host, name):
             continue
-        version = _version_to_use(constraints, host, name)
+        version = _version_to_use(constraints, host, name, listed)
         if version is not None:
             found[name] = version
     return found
@@ -141,23 +143,29 @@ def _has_official_major(constraints: CellConstraints, name: str, version: str) -
     return theirs is None or Version(version).major == Version(theirs).major
 
 
-def _version_to_use(constraints: CellConstraints, host: Host, name: str) -> str | None:
+def _version_to_use(constraints: CellConstraints, host: Host, name: str, listed: str) -> str | None:
     """Return the version to take: the official build's, or the next of its major version that can be had.
 
-    None where nobody has any for that major version of CUDA, or nothing is known of what the release takes.
+    One with code for all GPUs of the list goes before. None where nobody has any for that major version of
+    CUDA, or nothing is known of what the release takes.
     """
     cuda, theirs = str(constraints.cell.build.cuda), official_version(constraints, name)
     offered = _available_versions(constraints, name)
     if theirs is None or offered is None:
         return None
-    if theirs in offered or library_key(name, theirs, cuda) in host.kept:
+
+    def serves(version: str) -> bool:
+        return name != "cudnn" or not capabilities_without_cudnn(constraints.facts, version, listed)
+
+    if serves(theirs) and (theirs in offered or library_key(name, theirs, cuda) in host.kept):
         return str(theirs)
     if name in _COMPILED_ALONG:
         return None
     for there in (_provisioned_versions(host, name, cuda), offered):
         alike = [version for version in there if _has_official_major(constraints, name, version)]
         fitting = [version for version in alike if constraints.needs(name, None).allows(version)]
-        if fitting:  # the newest may have left old GPUs: cuDNN 8.9.1 lists no Kepler
+        fitting = [version for version in fitting if serves(version)] or fitting
+        if fitting:
             newer = [version for version in fitting if Version(version) >= Version(theirs)]
             return min(newer, key=Version) if newer else max(fitting, key=Version)
     return str(theirs)

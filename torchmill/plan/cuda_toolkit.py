@@ -192,7 +192,7 @@ def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider
     constraints = CellConstraints(facts, compiled, provider)
     compiler, variables = choose_host_compiler(constraints, host, options.settings)
     listed = arch_list.resolve_arch_list(facts, compiled, host, options.arch_list)
-    taken = cuda_libraries.choose_libraries(constraints, host, options.settings)
+    taken = cuda_libraries.choose_libraries(constraints, host, options.settings, listed or "")
     names = {name: cuda_libraries.library_key(name, version, str(cuda)) for name, version in taken.items()}
     if (own := cuda_libraries.choose_magma(constraints, host, options.settings, listed or "")) is not None:
         taken[provisioned.MAGMA_NAME], names[provisioned.MAGMA_NAME] = own.version, own.name

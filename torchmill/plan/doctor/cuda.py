@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import unserved_capabilities
+from torchmill.config.arch_list import capabilities_without_cudnn, unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Facts, Host, Toolkit
 from torchmill.core.files import read_table_beside
@@ -12,7 +12,7 @@ from torchmill.core.units import format_bytes
 from torchmill.host import provisioned
 from torchmill.host.cuda_toolkits import format_part_names
 from torchmill.plan import link_overflow
-from torchmill.plan.cuda_libraries import official_version
+from torchmill.plan.cuda_libraries import official_version, used_cudnn
 from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
@@ -36,6 +36,7 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
         return
     if not context.is_off("USE_CUDNN"):
         yield _provisioned(context, "cudnn") if "cudnn" in context.plan.libraries else _cudnn(context)
+        yield from _cudnn_code(context)
     if not context.is_off("USE_NCCL"):
         yield _provisioned(context, "nccl") if "nccl" in context.plan.libraries else _nccl(context)
     for name in ("cusparselt", "nvshmem"):
@@ -112,6 +113,15 @@ def _cudnn(context: CheckContext) -> Finding:
         because = "nobody is known to have built this release with another major version than its own"
         return Finding(subject, version, needed, "warning", cure, because)
     return Finding(subject, version or "there, of an unknown version", needed, "ok")
+
+
+def _cudnn_code(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding where the cuDNN of the build has no code for GPUs of the list."""
+    version, listed = used_cudnn(context.plan, context.host), context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    if version and (left := capabilities_without_cudnn(context.facts, version, listed)):
+        because = "on these GPUs `torch.backends.cudnn.enabled = False` is needed; this builds without cuDNN for all"
+        cure = f"{context.session} -- --set USE_CUDNN=0"
+        yield Finding("cuDNN's code", f"none for {', '.join(left)} in {version}", listed, "warning", cure, because)
 
 
 def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding:
