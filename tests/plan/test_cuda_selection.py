@@ -273,8 +273,10 @@ def test_it_is_the_next_one_which_still_knows_the_gpus_of_its_time(shipped: Fact
 def test_it_is_one_with_code_for_the_gpus_that_are_asked_for(
     shipped: Facts, tag: str, identifier: str, listed: str, version: str
 ) -> None:
-    wanted = cell(shipped, identifier, tag)
-    assert cuda_libraries.choose_libraries(CellConstraints(shipped, wanted), LINUX, {}, listed)["cudnn"] == version
+    wanted = CellConstraints(shipped, cell(shipped, identifier, tag))
+    there = replace(LINUX, kept={"cudnn-9.17.1.4-cu12": "/k"})
+    for host in (LINUX, there):
+        assert cuda_libraries.choose_libraries(wanted, host, {}, listed)["cudnn"] == version
 
 
 def test_nccl_of_another_version_is_no_reason_to_leave_torchs_own_source(known: Facts) -> None:

@@ -163,8 +163,7 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str, listed:
         return None
     for there in (_provisioned_versions(host, name, cuda), offered):
         alike = [version for version in there if _has_official_major(constraints, name, version)]
-        fitting = [version for version in alike if constraints.needs(name, None).allows(version)]
-        fitting = [version for version in fitting if serves(version)] or fitting
+        fitting = [version for version in alike if constraints.needs(name, None).allows(version) and serves(version)]
         if fitting:
             newer = [version for version in fitting if Version(version) >= Version(theirs)]
             return min(newer, key=Version) if newer else max(fitting, key=Version)
