@@ -304,6 +304,17 @@ def test_each_disk_has_to_do_for_its_own_parts() -> None:
     ]
 
 
+def test_a_tree_needs_a_disk_whose_programs_can_be_run() -> None:
+    tree = DiskSpace("/home", 4000, {"tree": 0}, noexec=True)
+    cache = DiskSpace("/scratch", 4000, {"cache": 0}, noexec=True)
+    parts = {"tree": CostRange(1, 2), "cache": CostRange(1, 2)}
+    (refused,) = [
+        one for one in system.disk_findings(replace(LINUX, rooms=(tree, cache)), parts) if one.verdict != "ok"
+    ]
+    assert (refused.subject, refused.found, refused.verdict) == ("disk of /home", "mounted noexec", "failure")
+    assert refused.cure == "set TORCHMILL_HOME to another disk"
+
+
 def test_the_cure_says_how_much_is_lacking() -> None:
     lacking = system.disk_finding(2**30, CostRange(2**31, 3 * 2**30))
     assert lacking.cure.startswith("`invoke clean --free '2.0 GiB'` makes room")

@@ -9,7 +9,7 @@ from pathlib import Path
 from torchmill.build.context import BuildFolders
 from torchmill.config.model import DiskSpace, Facts, Host, Source
 from torchmill.core.errors import SourceError
-from torchmill.core.files import free_files, list_contents, nearest_existing
+from torchmill.core.files import free_files, is_noexec, list_contents, nearest_existing
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
@@ -43,7 +43,12 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
         disks.setdefault(existing.stat().st_dev, (existing, {}))[1][part] = size
     return tuple(
         DiskSpace(
-            str(folder), shutil.disk_usage(folder).free, sizes, free_files(folder), files if "tree" in sizes else 0
+            str(folder),
+            shutil.disk_usage(folder).free,
+            sizes,
+            free_files(folder),
+            files if "tree" in sizes else 0,
+            is_noexec(folder),
         )
         for folder, sizes in disks.values()
     )

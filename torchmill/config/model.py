@@ -354,6 +354,7 @@ class DiskSpace:
     there: Mapping[str, int]  # part of the build that goes there -> bytes of it that are there already
     inodes: int | None = None  # more files that it takes; None: any number
     source: int = 0  # files of the source that is still to be copied there
+    noexec: bool = False  # no program on it can be run
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ def plan_as_text(plan: Plan, host: Host) -> str:
         "requirements",
         *(f"  {requirement}" for requirement in plan.requirements),
         *(f"  {requirement}, for every Python" for requirement in plan.kit),
+        f"  where no index is reached, bring them before: {_download_command(plan)}",
+        "  and build with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels",
     ]
     if plan.lacks:
         lines += ["", "lacks, against the official wheel", *(f"  {one}" for one in plan.lacks)]
@@ -82,6 +84,14 @@ def plan_as_text(plan: Plan, host: Host) -> str:
     older = ", with an older platform tag where its symbols allow that" if plan.computed else ""
     lines += ["", f"makes dist/{plan.wheel}{older}"]
     return "\n".join(lines)
+
+
+def _download_command(plan: Plan) -> str:
+    """Return the command that brings what a build takes from an index, and what its wheel requires when it is tried."""
+    words = shlex.join(
+        [f"python{plan.build.python}", "-m", "pip", "wheel", "-w", "wheels", *plan.requirements, *plan.kit]
+    )
+    return f"{words} {plan.published.command.removeprefix('pip install ')}" if plan.published else words
 
 
 def _cuda_lines(plan: Plan, host: Host) -> Iterator[str]:

@@ -303,6 +303,9 @@ def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Findin
         here = [CostRange(max(need.low - there, 0), max(need.high - there, 0)) for need, there in needs]
         subject = "disk" if len(host.rooms) == 1 else f"disk of {room.folder}"
         yield disk_finding(room.free, _sum(here), subject)
+        if room.noexec and "tree" in room.there:
+            because = "a build runs programs of its tree: CMake, and tests that it compiles"
+            yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
 
 
 def disk_finding(free: int | None, needed: CostRange, subject: str = "disk") -> Finding:
