@@ -169,6 +169,7 @@ def test_a_cudnn_without_code_for_the_gpus_is_told(shipped: Facts) -> None:
     [finding] = told("3.7;8.6")
     assert (finding.verdict, finding.found) == ("warning", "none for 3.7 in 9.1.0.70")
     assert finding.cure == "nox -s wheel-3.11-cu118 -- --set USE_CUDNN=0"
+    assert [one.verdict for one in told("3.7")] == ["failure"]
     assert told("5.0;8.6") == told("3.7", USE_CUDNN="0") == []
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import capabilities_without_cudnn, unserved_capabilities
+from torchmill.config.arch_list import capabilities_without_cudnn, parse_targets, unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Facts, Host, Toolkit
 from torchmill.core.files import read_table_beside
@@ -35,8 +35,10 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
     if context.package.after is not None:
         return
     if not context.is_off("USE_CUDNN"):
-        yield _provisioned(context, "cudnn") if "cudnn" in context.plan.libraries else _cudnn(context)
-        yield from _cudnn_code(context)
+        code = [*_cudnn_code(context)]
+        if not any(one.verdict == "failure" for one in code):
+            yield _provisioned(context, "cudnn") if "cudnn" in context.plan.libraries else _cudnn(context)
+        yield from code
     if not context.is_off("USE_NCCL"):
         yield _provisioned(context, "nccl") if "nccl" in context.plan.libraries else _nccl(context)
     for name in ("cusparselt", "nvshmem"):
@@ -116,12 +118,14 @@ def _cudnn(context: CheckContext) -> Finding:
 
 
 def _cudnn_code(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding where the cuDNN of the build has no code for GPUs of the list."""
+    """Yield a finding where the cuDNN of the build has no code for GPUs of the list: a failure, if for none of them."""
     version, listed = used_cudnn(context.plan, context.host), context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
     if version and (left := capabilities_without_cudnn(context.facts, version, listed)):
+        some = len(left) < len(parse_targets(context.facts, listed))
         because = "on these GPUs `torch.backends.cudnn.enabled = False` is needed; this builds without cuDNN for all"
         cure = f"{context.session} -- --set USE_CUDNN=0"
-        yield Finding("cuDNN's code", f"none for {', '.join(left)} in {version}", listed, "warning", cure, because)
+        found = f"none for {', '.join(left)} in {version}"
+        yield Finding("cuDNN's code", found, listed, "warning" if some else "failure", cure, because)
 
 
 def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding:
