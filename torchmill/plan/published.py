@@ -82,9 +82,10 @@ def find_published(facts: Facts, cell: Cell, host: Host, listed: str | None) -> 
     where = known_host(facts, host, build.arch)
     there = [one for one in published_wheels(facts, release, build.arch) if build.python in one.pythons]
     able = [one for one in there if _stands_for(one, own, where)]
+    asked = where
     if not where.gpus:
-        where = with_gpus(where, [one.capability for one in arch_list.parse_targets(facts, listed or "")])
-    fitting = [one for one in able if runs_at(facts, release, one, where)]
+        asked = with_gpus(where, [one.capability for one in arch_list.parse_targets(facts, listed or "")])
+    fitting = [one for one in able if runs_at(facts, release, one, asked)]
     best = max(fitting, key=lambda one: (one.toolkit is own, _major(one.toolkit) == _major(own)), default=None)
     return replace(best, remarks=tuple(_remarks(facts, release, best, where))) if best else None
 

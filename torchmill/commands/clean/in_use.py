@@ -43,14 +43,14 @@ class RunningProcess:
         sessions = {word.rpartition("=")[2] for word in self.words}
         return _GUARD in self.words or (is_nox and sessions.isdisjoint(_PROJECT))
 
-    def builds_in(self, root: Path, cache: Path) -> bool:
-        """Tell whether it may build below a checkout's folder or with a user's cache."""
+    def builds_with(self, folder: Path) -> bool:
+        """Tell whether it may build with a folder: a checkout's, or a user's cache."""
         if not self.may_build or self.environ is None:
             return self.may_build
         # nox works in the folder of its noxfile
         home = self.environ.get("TORCHMILL_HOME") or self.cwd
         caches = self.environ.get("XDG_CACHE_HOME") or f"{self.environ.get('HOME')}/.cache"
-        return not self.cwd or _same(home, root) or _same(caches, cache.parent)
+        return not self.cwd or _same(home, folder) or _same(os.path.join(caches, folder.name), folder)  # noqa: PTH118
 
 
 def _same(path: str, folder: Path) -> bool:
@@ -77,9 +77,9 @@ class RunningProcesses:
             )
         )
 
-    def build(self, root: Path, cache: Path) -> str:
-        """Look for a build below a checkout's folder or with a user's cache."""
-        return self.first(lambda one: one.builds_in(root, cache))
+    def build(self, folder: Path) -> str:
+        """Look for a build with a folder: a checkout's, or a user's cache."""
+        return self.first(lambda one: one.builds_with(folder))
 
     def runs(self, program: str) -> str:
         """Look for a process that runs a program of that name."""

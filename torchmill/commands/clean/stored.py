@@ -283,8 +283,9 @@ def find_tools(place: StoragePlace) -> Iterator[StoredItem]:
 
 def _build_at_work(place: StoragePlace, *paths: Path) -> Hindrance:
     # `within`: a server may outlive its build
-    layout = place.layout
-    return lambda running: running.build(layout.root, layout.cache) or running.within(*paths)
+    shared = all(path.is_relative_to(place.layout.cache) for path in paths)
+    folder = place.layout.cache if shared else place.layout.root
+    return lambda running: running.build(folder) or running.within(*paths)
 
 
 def find_history(place: StoragePlace) -> Iterator[StoredItem]:
