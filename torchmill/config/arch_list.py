@@ -284,10 +284,15 @@ def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
     return [name for name, gpu in known.items() if gpu is None or how_served(facts, there, gpu) is None]
 
 
-def capabilities_without_cudnn(facts: Facts, version: str, listed: str) -> list[str]:
-    """Return the capabilities of a list for whose GPUs a version of cuDNN has no code."""
+def listed_capabilities(facts: Facts, listed: str) -> list[Capability]:
+    """Return the capabilities of a list, as far as they are known."""
     known = (facts.capability(target.capability) for target in parse_targets(facts, listed))
-    return [one.name for one in known if one is not None and Version(version) not in one.cudnn]
+    return [one for one in known if one is not None]
+
+
+def without_cudnn(version: str, capabilities: Iterable[Capability]) -> list[str]:
+    """Return for which capabilities a version of cuDNN has no code."""
+    return list(dict.fromkeys(one.name for one in capabilities if Version(version) not in one.cudnn))
 
 
 def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.arch_list import capabilities_without_cudnn, unserved_capabilities
+from torchmill.config.arch_list import listed_capabilities, unserved_capabilities, without_cudnn
 from torchmill.config.matrix import axis_conditions, make_case, rule_matches
 from torchmill.config.model import Facts, Host, Plan
 from torchmill.config.toml_reader import is_version
@@ -153,9 +153,10 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str, listed:
     offered = _available_versions(constraints, name)
     if theirs is None or offered is None:
         return None
+    gpus = listed_capabilities(constraints.facts, listed) if name == "cudnn" else ()
 
     def serves(version: str) -> bool:
-        return name != "cudnn" or not capabilities_without_cudnn(constraints.facts, version, listed)
+        return not without_cudnn(version, gpus)
 
     if serves(theirs) and (theirs in offered or library_key(name, theirs, cuda) in host.kept):
         return str(theirs)

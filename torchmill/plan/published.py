@@ -175,9 +175,7 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, where: Host)
         yield "for which GPUs it has code is not recorded"
     if wheel.toolkit and (cudnn := release.cuda_official[wheel.toolkit.version].cudnn):
         known = filter(None, (arch_list.gpu_capability(facts, gpu) for gpu in where.gpus))
-        if left := arch_list.capabilities_without_cudnn(
-            facts, cudnn, ";".join(dict.fromkeys(one.name for one in known))
-        ):
+        if left := arch_list.without_cudnn(cudnn, known):
             yield f"its cuDNN {cudnn} has no code for {', '.join(left)}: set torch.backends.cudnn.enabled = False there"
     oldest = oldest_driver(wheel.toolkit, where.system) if wheel.toolkit else None
     if oldest and not (where.kernel_driver or where.driver):

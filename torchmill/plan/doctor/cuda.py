@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import capabilities_without_cudnn, parse_targets, unserved_capabilities
+from torchmill.config.arch_list import listed_capabilities, unserved_capabilities, without_cudnn
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Facts, Host, Toolkit
 from torchmill.core.files import read_table_beside
@@ -120,8 +120,9 @@ def _cudnn(context: CheckContext) -> Finding:
 def _cudnn_code(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding where the cuDNN of the build has no code for GPUs of the list: a failure, if for none of them."""
     version, listed = used_cudnn(context.plan, context.host), context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
-    if version and (left := capabilities_without_cudnn(context.facts, version, listed)):
-        some = len(left) < len(parse_targets(context.facts, listed))
+    gpus = listed_capabilities(context.facts, listed)
+    if version and (left := without_cudnn(version, gpus)):
+        some = len(left) < len(gpus)
         because = "on these GPUs `torch.backends.cudnn.enabled = False` is needed; this builds without cuDNN for all"
         cure = f"{context.session} -- --set USE_CUDNN=0"
         found = f"none for {', '.join(left)} in {version}"
