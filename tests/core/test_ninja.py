@@ -96,6 +96,18 @@ def test_the_later_half_decides() -> None:
     assert paced(cached + compiled, total=60).seconds_left(compiled[-1]) == pytest.approx(100)
 
 
+def test_cached_edges_are_forgotten_as_soon_as_others_took_as_long() -> None:
+    """As of a build that is resumed after its headers changed: half of the work comes out of the compiler cache."""
+    cached = [0.1 * n for n in range(1, 801)]
+    compiled = [cached[-1] + 10.0 * n for n in range(1, 11)]
+    assert paced(cached + compiled, total=1530).seconds_left(compiled[-1]) == pytest.approx(7200)
+
+
+def test_a_single_slow_edge_is_not_the_pace() -> None:
+    pace = paced([*(float(n) for n in range(1, 50)), 149.0], total=100)
+    assert pace.seconds_left(149.0) == pytest.approx(50 * 104 / 5)
+
+
 def test_a_second_run_starts_anew() -> None:
     pace = paced([float(n) for n in range(1, 101)], total=100)
     pace.record(Edge(1, 50, ""), 200)

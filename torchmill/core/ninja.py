@@ -77,8 +77,9 @@ class EdgePace:
     """How fast edges were done, from which follows how long the rest takes.
 
     Edges count by their weight: the seconds that `weigh` expects of a path that is made; `coming` returns what is
-    still to be made when a run begins. The pace is that of the later half: a run often begins with cached edges, or
-    ends with slow ones, and the later half feels both soon. Times are seconds on any steady clock.
+    still to be made when a run begins. The pace is that of the later half of the work or of the time, whichever is
+    shorter: a run often begins with cached edges, which are much of its work and take no time, and they tell nothing
+    of those that are compiled. Times are seconds on any steady clock.
     """
 
     def __init__(
@@ -132,8 +133,8 @@ class EdgePace:
             return None
         if self.share < (_EARLIEST_WEIGHED if self.weighed else _EARLIEST):
             return None
-        middle = (self._done[0] + self._done[-1]) / 2
-        since = bisect_right(self._done, middle) - 1
+        later = (bisect_right(series, (series[0] + series[-1]) / 2) - 1 for series in (self._done, self._at))
+        since = min(max(later), len(self._done) - 1 - _FEWEST)
         pace = (self._at[-1] - self._at[since]) / (self._done[-1] - self._done[since])
         return max(0.0, self._weight_left(self.edge) * pace - (now - self._at[-1]))
 
