@@ -8,7 +8,7 @@ from packaging.specifiers import SpecifierSet
 
 from tests.support.refusals import refused
 from torchmill.build.containers import image
-from torchmill.build.containers.engine import Engine
+from torchmill.build.containers.engine import COPIES, Engine
 from torchmill.build.containers.image import manylinux_image, python_image, system_image, user_image
 from torchmill.config import facts_reader
 from torchmill.config.facts_model import ImageFacts
@@ -121,7 +121,9 @@ def _job(tmp_path: Path, script: str, name: str = "buildah", arch: str = "x86_64
 def test_buildah_asks_nothing_of_the_kernel_and_another_arch_is_named(tmp_path: Path) -> None:
     rest = ("--tag", "localhost/a:1", "--file", str(tmp_path / "in/Dockerfile"), str(tmp_path / "in"))
     ours = _job(tmp_path, "")
-    assert ours.command[1:] == ("build", "--isolation", "chroot", *rest)
+    assert ours.command[1:] == ("build", "--isolation", "chroot", "--layers", *rest)
+    copied = replace(ours, engine=replace(ours.engine, options=COPIES))  # each layer would be a whole copy
+    assert copied.command[1:] == (*COPIES, "build", "--isolation", "chroot", *rest)
     other = _job(tmp_path, "", "podman", "aarch64")
     assert other.command[1:] == ("build", "--platform", "linux/arm64", *rest)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchmill.build.containers.engine import PLATFORMS, Engine
+from torchmill.build.containers.engine import COPIES, PLATFORMS, Engine
 from torchmill.config.facts_model import BaseImage, ImageFacts
 from torchmill.config.matrix import format_bounds, is_within
 from torchmill.config.model import FailureCause
@@ -147,8 +147,10 @@ class ImageBuild:
     @property
     def command(self) -> tuple[str, ...]:
         """Return the command that builds it."""
-        # chroot asks nothing of the kernel that a container without privileges does not have
-        isolation = ("--isolation", "chroot") if self.engine.name == "buildah" else ()
+        # chroot asks nothing of the kernel that a container without privileges does not have. What is built again
+        # keeps the layers that are as they were, and with them the dates of headers, as docker and podman do unasked
+        layers = () if COPIES[-1] in self.engine.options else ("--layers",)
+        isolation = ("--isolation", "chroot", *layers) if self.engine.name == "buildah" else ()
         platform = () if self.arch == self.native else ("--platform", PLATFORMS[self.arch])
         files = ("--tag", self.tag, "--file", str(self.folder / "Dockerfile"), str(self.folder))
         return self.engine.command("build", *isolation, *platform, *files)
