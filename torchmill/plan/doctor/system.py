@@ -352,7 +352,7 @@ def _memory(host: Host, needed: float) -> Finding:
 def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each thing that the official wheel has and this one will not."""
     for one in context.plan.lacks:
-        yield Finding(one.what, "left out", "the official wheel has it", "warning", one.cure, one.cost)
+        yield Finding(one.what, "not in this build", "as in the official one", "warning", one.cure, one.cost)
 
 
 def check_published(context: CheckContext) -> Iterator[Finding]:
