@@ -34,7 +34,7 @@ from nox.virtualenv import VirtualEnv
 from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError, UnfinishedBuildError
-from torchmill.core.exits import CONTROL, as_torchmill_error, is_of_runner, show_uncaught
+from torchmill.core.exits import CONTROL, as_torchmill_error, is_of_runner, open_closed_streams, show_uncaught
 from torchmill.core.files import blame_disk, read_text, report_unwritable
 from torchmill.core.paths import Layout, nox_environment_name
 from torchmill.host import environments, interpreters
@@ -74,6 +74,7 @@ def show_plainly(record: logging.LogRecord) -> bool:
 logger.addFilter(show_plainly)
 nox.options.error_on_missing_interpreters = True
 sys.excepthook = show_uncaught
+open_closed_streams()
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
 for library in ("py_serializable", "matplotlib"):

@@ -26,11 +26,12 @@ from torchmill.commands.command import TaskCommand, read_help
 from torchmill.core import reaper
 from torchmill.core.console import fit_screen, fold_text
 from torchmill.core.errors import ConfigError, did_you_mean
-from torchmill.core.exits import exit_with_error, print_now, show_uncaught
+from torchmill.core.exits import exit_with_error, open_closed_streams, print_now, show_uncaught
 from torchmill.core.paths import Layout
 
 ROOT = Path(__file__).parent
 sys.excepthook = show_uncaught
+open_closed_streams()
 # Invoke has no bytecode written: every command would compile the modules that it loads again.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 

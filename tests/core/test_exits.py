@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -163,3 +164,23 @@ def test_output_for_which_there_is_no_room_is_told_in_one_sentence(command: str,
     assert done.returncode == code
     assert done.stderr.startswith("error: the disk of /dev/full is full")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell closes them")
+def test_programs_can_write_where_standard_streams_are_closed(tmp_path: Path) -> None:
+    """As under cron, a daemon or a batch system."""
+    first = "from torchmill.core.exits import open_closed_streams; open_closed_streams()"
+    then = "import subprocess; subprocess.run(['echo'], check=True); sys.stdin.read()"
+    script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {first}; {then}"
+    shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(script)} <&- >&-"
+    subprocess.run(["sh", "-c", shell], cwd=tmp_path, check=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell closes them")
+@pytest.mark.parametrize("closed", [">&-", "<&- 2>&-"])
+def test_a_task_runs_without_standard_streams(closed: str, tmp_path: Path) -> None:
+    shell = f"{shlex.quote(sys.executable)} -m invoke plan wheel-3.10-cpu --tag v1.13.1 {closed}"
+    done = subprocess.run(
+        ["sh", "-c", shell], cwd=ROOT, env=environment(tmp_path, {}), check=False, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -34,6 +34,15 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
     return wrapper
 
 
+def open_closed_streams() -> None:
+    """Open standard streams that whoever started this closed: Python has None for them, and programs fail on them."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+
+
 def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> None:
     """Show what was raised outside of a task or session, by Invoke or Nox themselves: for `sys.excepthook`."""
     if isinstance(error, BrokenPipeError):
