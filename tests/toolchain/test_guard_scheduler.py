@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,14 @@ def test_memory_is_rarely_measured_without_units(build: Build) -> None:
     old, _ = two(build)
     assert build.admission.apply_policy(PLENTY) < IDLE_LOOK_SECONDS
     assert not build.admission.handle_message(old, GateGone())
+
+
+def test_there_is_time_for_other_things_while_compilers_run_and_memory_is_far_from_short(build: Build) -> None:
+    two(build)
+    build.admission.apply_policy(PLENTY)
+    assert build.admission.calm
+    build.admission.apply_policy(replace(PLENTY, headroom=1024 * MIB))
+    assert not build.admission.calm
 
 
 def test_all_gates_are_told_to_stop(build: Build) -> None:

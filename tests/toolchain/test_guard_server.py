@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from torchmill.toolchain.guard.timeline import (
     format_record,
     parse_record,
 )
-from torchmill.toolchain.guard.units import listen
+from torchmill.toolchain.guard.units import GateClient, StartRequest, listen
 
 ORDERS = GuardCommand(
     folder="/run/ä b",
@@ -289,16 +290,23 @@ def test_a_run_lasts_from_its_beginning_to_its_end() -> None:
     assert ran("a.cpp", 1.5, 4.0).seconds == 2.5
 
 
-def test_the_history_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_is_saved_now_and_then_while_compilers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SAVE_INTERVAL_SECONDS", 0.0)
     reading, writing = os.pipe()
     expectations = UnitExpectations(NeedHistory(tmp_path / "units.sqlite"), ())
     pool = TokenPool(tmp_path)
     admission = UnitScheduler(expectations, pool, (), lambda: 0.0, lambda _: None)
-    gauge = MemoryProbe(lambda _: 2**30, None, lambda: 2)
+    theirs, ours = socket.socketpair()
+    client = GateClient(ours, 1)
+    admission.add_gate(client)
+    assert admission.handle_message(client, StartRequest("/src", ("cc", "-c", "a.c")))
+    gauge = MemoryProbe(lambda _: 2**33, None, lambda: 2)
     serving = GuardServer(listen(tmp_path), GuardStarter(reading), admission, gauge, 10)
     serving.serve(lambda: os.write(writing, b"end\n"))  # without it, it would never end
+    assert theirs.recv(10) == b"go\n", "its compiler runs all the while"
     serving.close()
+    client.close()
+    theirs.close()
     pool.close()
     os.close(reading)
     os.close(writing)

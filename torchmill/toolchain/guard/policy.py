@@ -205,12 +205,17 @@ def decide(state: PolicyInput) -> tuple[Decision, ...]:
     return (*resumed, *_admitted(replace(state, running=running)))
 
 
-def next_look(state: PolicyInput) -> float:
-    """Return the seconds after which the memory must be looked at again."""
+def seconds_to_shortage(state: PolicyInput) -> float:
+    """Return the seconds until the memory may be short; infinite where nothing takes any."""
     moving = sum(not one.paused for one in state.running)
     spare = state.headroom - TIGHT * reserved_bytes(state.limit)
     pace = max(STEEP * moving, HASTE * state.falling)
-    return max(SOONEST, min(LATEST, spare / pace)) if pace else LATEST
+    return spare / pace if pace else FOREVER
+
+
+def next_look(state: PolicyInput) -> float:
+    """Return the seconds after which the memory must be looked at again."""
+    return max(SOONEST, min(LATEST, seconds_to_shortage(state)))
 
 
 def spare_tokens(state: PolicyInput, typical: int) -> int:

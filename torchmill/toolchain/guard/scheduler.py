@@ -20,6 +20,7 @@ RISE_FACTOR = 1.05  # of what it had when that was noted last
 SHORTEST_PACE_SECONDS = 0.01  # that a pace is measured over: within less, a few pages would be a flood
 LOOKS_COMPARED = 8  # looks
 IDLE_LOOK_SECONDS = 1.0  # seconds between two looks at the memory while no unit is there
+CALM_SECONDS = 2.0  # without a look at the memory that it is calm enough for
 RECONSIDER_SECONDS = 0.5  # seconds, at least, between two times that what waits is seen in a new light
 ALONE_AFTER_RERUNS = 2  # times that the guard ended a unit, after which it has the machine to itself
 FAILED_AFTER_KILLS = 2  # times that the kernel killed a unit that ran alone, after which it has failed
@@ -175,6 +176,7 @@ class UnitScheduler:
         self._short_of_memory = False  # memory keeps a unit waiting, and a processor is free
         self._short = 0.0  # seconds of that so far
         self._acted = 0.0
+        self.calm = False  # the memory cannot be short for CALM_SECONDS
         self._learned = False  # something, since the units that wait were reconsidered
         self._reconsidered = 0.0
 
@@ -207,6 +209,7 @@ class UnitScheduler:
         view = self._policy_input(room)
         self._pool.offer(policy.spare_tokens(view, FAMILIES["c++"].peak))
         idle = not (self._waiting or self._running or self._ending or view.tokens)
+        self.calm = idle or policy.seconds_to_shortage(view) > CALM_SECONDS
         return IDLE_LOOK_SECONDS if idle else policy.next_look(view)
 
     def add_gate(self, client: GateClient) -> None:

@@ -23,7 +23,6 @@ BUFFERED_BYTES = 2**20  # bytes for a reader that is late; what comes after them
 FLUSH_TIMEOUT_SECONDS = 1.0  # seconds that it gets for the last of them
 READY = '{"record":"ready"}\n'
 SAVE_INTERVAL_SECONDS = 60.0  # seconds
-CALM_SECONDS = 0.2  # seconds to the next look: there is time
 UNITS_SHARE = 0.04  # of a processor that looking at every single unit may cost
 
 
@@ -206,7 +205,7 @@ class GuardServer:
             now = time.monotonic()
             if changed or now >= self._due:
                 self._look(now)
-                if now - done > SAVE_INTERVAL_SECONDS and self._due - now >= CALM_SECONDS:
+                if now - done > SAVE_INTERVAL_SECONDS and self._scheduler.calm:
                     rarely()
                     done = now
 
