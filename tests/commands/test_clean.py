@@ -96,6 +96,17 @@ def test_what_was_written_for_others_is_shown_and_stays(tmp_path: Path, known: F
     assert all(path.is_file() for path in written)
 
 
+def test_what_containers_built_is_named_and_stays(tmp_path: Path, known: Facts) -> None:
+    where = kept.layout(tmp_path)
+    tree = kept.write(where.state / "aarch64" / "trees" / "v1.0.0" / "wheel-3.10-cpu" / "a.o", 10)
+    cached = kept.write(where.cache.with_name(f"{where.cache.name}-aarch64") / "ccache" / "a", 10)
+    (item,) = stored.items_of_kinds(kept.place(tmp_path, known))
+    assert (item.kind, item.name) == ("containers", "aarch64")
+    clean(tmp_path, known, older="0s")
+    assert tree.is_file()
+    assert cached.is_file()
+
+
 def test_a_lock_keeps_its_file(tmp_path: Path, known: Facts) -> None:
     kept.fill(tmp_path)
     lock = kept.layout(tmp_path).trees / kept.TREE / "lock"

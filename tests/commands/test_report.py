@@ -48,6 +48,20 @@ def test_a_timeline_by_its_log_by_itself_and_by_the_build(layout: Layout) -> Non
         assert find_timeline(str(name), layout) == (timeline, ())
 
 
+def test_a_timeline_by_the_name_of_its_session(layout: Layout) -> None:
+    old, new = built(layout, "v1.13.0-wheel-3.10-cpu"), built(layout)
+    os.utime(old, (1, 1))
+    contained = layout.state / "aarch64" / "logs" / new.name
+    contained.parent.mkdir(parents=True)
+    write(contained, small())
+    assert find_timeline("wheel-3.10-cpu", layout) == (new, ())
+    assert find_timeline("wheel-3.10-cpu-aarch64", layout) == (contained, ())
+    assert find_timeline(old.name.removesuffix(".timeline.jsonl"), layout) == (old, ())
+    with refused("no-timeline") as caught:
+        find_timeline("3.10-cpu-x86_64", layout)
+    assert "v1.13.1-wheel-3.10-cpu-aarch64" in str(caught.value)
+
+
 def test_the_newest_timeline_without_a_name(layout: Layout) -> None:
     old, new = built(layout, "z"), built(layout, "a")
     os.utime(old, (1, 1))
@@ -123,8 +137,8 @@ def test_the_task_refuses_in_one_sentence(drawn: Layout) -> None:
     done = run("invoke", "report", "nonsense.whl", home=drawn.root)
     assert done.returncode == 2
     assert done.stderr == (
-        "error: nonsense.whl: no timeline of a build: name a wheel, a build's log or its timeline; "
-        f"{drawn.logs} has {NAME}\n"
+        "error: nonsense.whl: no timeline of a build: name a build, a wheel, a log or its timeline; "
+        f"recorded in {drawn.logs}: {NAME}\n"
     )
 
 

@@ -27,6 +27,7 @@ from torchmill.core import process
 from torchmill.core.console import ProgressBar, show_progress
 from torchmill.core.errors import ConfigError, SourceError, VerifyError
 from torchmill.core.files import hash_file, parse_json, write_atomically
+from torchmill.core.paths import PROOFS_CACHE
 from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes, format_duration
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
@@ -280,7 +281,7 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         source.commit,
         sorted(processor_flags()),
     ]
-    record = found.layout.cache / "upstream-tests" / f"{digest_data([str(parts)])[:16]}.json"
+    record = found.layout.cache / PROOFS_CACHE / f"{digest_data([str(parts)])[:16]}.json"
     published, told = _recorded(record)
     if published is None:
         try:

@@ -13,6 +13,7 @@ CHECKOUT = PACKAGE.parent
 GUEST = "TORCHMILL_GUEST"  # names the arch of a container in which a suite works beside the machine's
 EMPTY_ENVIRONMENTS = "environments"
 FACTS_CACHE, SESSIONS_CACHE = "facts.json", "sessions.json"
+PROOFS_CACHE = "upstream-tests"  # what upstream's tests said of published wheels
 
 
 class _Below:

@@ -13,7 +13,14 @@ from torchmill.config.model import Facts
 from torchmill.core.errors import TorchmillError
 from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_text
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
-from torchmill.core.paths import EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE, Layout, nox_environment_name
+from torchmill.core.paths import (
+    EMPTY_ENVIRONMENTS,
+    FACTS_CACHE,
+    PROOFS_CACHE,
+    SESSIONS_CACHE,
+    Layout,
+    nox_environment_name,
+)
 from torchmill.fetch.source.git_command import git_folder
 from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
 from torchmill.host import provisioned
@@ -27,7 +34,7 @@ Finder = Callable[[], Iterable[Path]]
 
 TOOLS = ("gates", "stand-ins", "compilers", "programs", EMPTY_ENVIRONMENTS)  # folders of the cache
 HISTORY, STAT_CACHE = "units.sqlite", "recall.json"
-_CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache")
+_CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PROOFS_CACHE)
 CACHE_NAMES = frozenset({*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, SESSIONS_CACHE, HISTORY, provisioned.FOLDER})
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
 
@@ -325,12 +332,23 @@ def _each_file(
             yield stored(kind, str(path.relative_to(folder.parent)), path, hindrance=hindrance)
 
 
+def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield what builds in containers left: trees, environments and logs, by arch, with a cache of their own."""
+    layout = place.layout
+    for folder in list_children(layout.state) if not layout.guest else ():
+        if folder.name in place.facts.arches:
+            yield stored(
+                "containers", folder.name, folder, layout.cache.with_name(f"{layout.cache.name}-{folder.name}")
+            )
+
+
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield what is none of ours, in the user's cache and in the folder of this checkout."""
     layout = place.layout
     ours = {layout.trees, layout.sources, layout.logs, layout.demo, layout.bisect, layout.images, layout.selection}
     for path in (*list_children(layout.state), *list_children(layout.cache)):
         by_name = path.name in CACHE_NAMES or path.name.startswith((DELETED_NAME, HISTORY))
+        by_name |= path.parent == layout.state and path.name in place.facts.arches
         if path not in ours and not by_name:
             yield stored("other", str(path), path)
 
@@ -368,6 +386,11 @@ KINDS = (
     StorageKind("downloads", "downloaded again", find_downloads),
     StorageKind("tools", "made or downloaded again, in seconds", find_tools),
     StorageKind("recall", "digests and programs' versions are read again, in a second", find_stat_cache),
+    StorageKind(
+        "proofs",
+        "upstream's tests are run on the published wheel again",
+        lambda place: _each_file("proofs", place.layout.cache / PROOFS_CACHE),
+    ),
     StorageKind("demo", "`nox -s demo` takes a minute again", partial(find_home, kind="demo")),
     StorageKind("bisect", "the search of `invoke bisect` begins anew", partial(find_home, kind="bisect")),
     StorageKind("compilers", "every file is recompiled once", find_compiler_caches, "named"),
@@ -378,6 +401,12 @@ KINDS = (
     StorageKind("index", "written again from `dist/`; yanks are lost", partial(find_published, kind="index"), "never"),
     StorageKind("channel", "indexed again from `dist/conda/`", partial(find_published, kind="channel"), "never"),
     StorageKind("images", "their folders are written again", partial(find_published, kind="images"), "never"),
+    StorageKind(
+        "containers",
+        "compiled again; with TORCHMILL_GUEST=NAME `invoke status` and `clean` work on one",
+        find_containers,
+        "never",
+    ),
     StorageKind("other", "unknown", find_unknown, "never"),
 )
 

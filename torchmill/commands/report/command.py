@@ -20,19 +20,22 @@ from torchmill.wheel.dist_files import read_manifest
 def find_timeline(name: str, layout: Layout) -> tuple[Path, tuple[str, ...]]:
     """Return the timeline that `name` stands for, and notes on it; "" stands for the newest.
 
-    A name is a path, or that of a wheel in dist/ or of a log. Raises ConfigError if there is none.
+    A name is a path, or that of a wheel in dist/, of a log or of a build: "wheel-3.10-cpu" stands for the newest of
+    any release, "wheel-3.10-cpu-aarch64" for one in a container. Raises ConfigError if there is none.
     """
-    timelines = sorted(layout.logs.glob(f"*{SUFFIX}"), key=lambda path: -path.stat().st_mtime)
+    inside = layout.state.glob(f"*/logs/*{SUFFIX}")  # of containers, by their arch
+    timelines = sorted((*layout.logs.glob(f"*{SUFFIX}"), *inside), key=lambda path: -path.stat().st_mtime)
     if not name and timelines:
         return timelines[0], ()
-    logs = (layout.logs / f"{name}{end}" for end in ("", SUFFIX, ".log"))
-    places = (Path(name), layout.dist / name, *logs)
+    names = {path: _build_name(path, layout) for path in timelines}
+    asked = name.removesuffix(SUFFIX)
+    of_build = (path for path in timelines if f"-{names[path]}".endswith(f"-{asked}"))
+    places = (Path(name), layout.dist / name, layout.logs / name, *of_build)
     named = next((place for place in places if name and place.is_file()), None)
     if named is None:
-        names = ", ".join(path.name.removesuffix(SUFFIX) for path in timelines[:4])
         raise ConfigError(
-            f"{name or layout.logs}: no timeline of a build: name a wheel, a build's log or its timeline; "
-            f"{layout.logs} has {names or 'none yet: a build with the memory guard leaves one there'}",
+            f"{name or layout.logs}: no timeline of a build: name a build, a wheel, a log or its timeline; "
+            f"recorded in {layout.logs}: {', '.join([*names.values()][:4]) or 'none yet, a guarded build leaves one'}",
             code="no-timeline",
         )
     if named.name.endswith((".whl", ".whl.json")):
@@ -41,6 +44,12 @@ def find_timeline(name: str, layout: Layout) -> tuple[Path, tuple[str, ...]]:
     if not timeline.is_file():
         raise _unguarded(named)
     return timeline, ()
+
+
+def _build_name(timeline: Path, layout: Layout) -> str:
+    """Return "v1.13.1-wheel-3.10-cpu", with the arch of its container where it was built in one."""
+    arch = "" if timeline.parent == layout.logs else f"-{timeline.parent.parent.name}"
+    return f"{timeline.name.removesuffix(SUFFIX)}{arch}"
 
 
 def _unguarded(built: Path) -> ConfigError:
