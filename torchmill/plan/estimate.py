@@ -352,7 +352,8 @@ def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (
 
 def _on_boards(plan: Plan, own: tuple[MeasuredRun, ...]) -> str:
     """Return what the time leaves out: what was measured of aarch64 are servers and a laptop."""
-    return "" if own or plan.build.arch != "aarch64" else "; on a small board, such as a Raspberry Pi, much longer"
+    boards = "on a small board, such as a Raspberry Pi, much longer, in an emulator many times as long"
+    return "" if own or plan.build.arch != "aarch64" else f"; {boards}"
 
 
 def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_OPTIONS) -> list[str]:
