@@ -200,6 +200,8 @@ def test_an_unknown_failure_is_said_to_be_unknown() -> None:
         ("ImportError: a.so: undefined symbol: _ZN5boost6python6detail11init_moduleEv", "-lboost_python"),
         ("CMake Error: Could NOT find ZLIB (missing: ZLIB_LIBRARY ZLIB_INCLUDE_DIR)", "zlib1g-dev"),
         ("a.cpp:3:9: error: 'frobnicate' is not a member of 'zmq'", "`zmq`"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_90a'", "CUDA 12.0 and newer"),
+        ("AttributeError: module 'typing' has no attribute '_ClassVar'", "dataclasses"),
     ],
 )
 def test_what_is_known_of_a_name_in_the_log_is_told(line: str, said: str) -> None:

@@ -177,7 +177,7 @@ CASES = [
         {"x": "\x7fELF"},
     ),
     # CUDA
-    _nvcc("gpu-not-in-toolkit", "", "-arch=sm_35"),
+    _nvcc("gpu-of-another-toolkit", "", "-arch=sm_35"),
     _nvcc("compiler-too-new-for-cuda", "", "-D__GNUC__=99"),
     _cmake(
         "nvcc-missing",
