@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
@@ -169,7 +169,7 @@ def read_json_object(file: Path) -> dict[str, Any]:
     return parse_json_object(read_document(file))
 
 
-def parse_json(text: str | bytes, **hooks: Callable[[Any], Any]) -> Any:
+def parse_json(text: str | bytes, **hooks: Any) -> Any:
     """Return what a JSON text says, read with `hooks` of `json`. Raises ValueError for none, or too deep a nest."""
     try:
         return json.loads(text, **hooks)
