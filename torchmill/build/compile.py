@@ -265,7 +265,6 @@ def _guard_site(context: BuildContext) -> GuardSite:
 def _build_failure(
     context: BuildContext, error: CommandError, account: BuildAccount, sandbox: Sandbox
 ) -> TorchmillError:
-    """Return the failure of the build in one message, its cause first."""
     go_on = [
         f"  the whole log: {context.log}",
         f"  the tree:      {context.tree.source}",

@@ -55,7 +55,6 @@ def _capability_as_text(facts: Facts, one: Capability) -> str:
 
 
 def _overview(facts: Facts, capabilities: Iterable[Capability]) -> str:
-    """Return a table with a line for each capability."""
     rows = []
     for one in capabilities:
         able = arch_list.toolkits_with_target(facts, one.name)

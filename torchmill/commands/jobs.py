@@ -165,7 +165,6 @@ def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand,
 
 
 def _warnings(budget: Budget) -> Iterator[str]:
-    """Yield what a user should know before building."""
     if budget.system == "windows":
         yield "there is no guard on Windows: the number without it holds"
     if not budget.demands:

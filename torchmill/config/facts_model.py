@@ -179,9 +179,7 @@ class BaseImage:
     @property
     def reference(self) -> str:
         """Return what stands after FROM: the digest without the tag, as not every engine takes both."""
-        if self.digest:
-            return f"{self.image}@{self.digest}"
-        return f"{self.image}:{self.tag}" if self.tag else self.image
+        return f"{self.image}@{self.digest}" if self.digest else self.named
 
     @property
     def named(self) -> str:

@@ -204,8 +204,9 @@ def _template(*names: str) -> Callable[[TomlTable, str], str]:
     return lambda table, key: table.template(key, names)
 
 
-# How a field is read, by its annotation. cattrs was looked at: to import it takes 70 ms (cattrs 26.1), a
-# third of what `invoke --list` takes, and "did you mean" and the places of mistakes would remain to be made.
+# How a field is read, by its annotation; "… | None" as "…", where it is not named. cattrs was looked at: to import it
+# takes 70 ms (cattrs 26.1), a third of what `invoke --list` takes, and "did you mean" and the places of mistakes would
+# remain to be made.
 _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "str": TomlTable.text,
     "str | None": TomlTable.optional,
@@ -218,21 +219,17 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "Mapping[str, VersionTemplate]": lambda table, key: table.map(key, _template(*VERSION_NAMES)),
     "bool": TomlTable.flag,
     "float": TomlTable.number,
-    "float | None": TomlTable.number,
     "int | None": TomlTable.count,
     "Bytes": TomlTable.size,
-    "Bytes | None": TomlTable.size,
     "VersionText | None": TomlTable.version,
     "SpecifierSet": TomlTable.bounds,
     "SpecifierSet | None": TomlTable.specifier,
     "tuple[str, ...]": TomlTable.texts,
-    "tuple[str, ...] | None": TomlTable.texts,
     "tuple[tuple[str, ...], ...]": lambda table, key: tuple(
         TomlTable(table.where, {key: one}, table.problems).texts(key)
         for one in table.take(key, list, "a list of commands") or ()
     ),
     "CostRange": lambda table, key: _range(table, key, TomlTable.number),
-    "CostRange | None": lambda table, key: _range(table, key, TomlTable.number),
     "ByteRange": lambda table, key: _range(table, key, TomlTable.size),
     "Mapping[str, str]": TomlTable.mapping,
     "Mapping[str, float]": lambda table, key: table.map(key, TomlTable.number),
@@ -260,8 +257,8 @@ def _key_and_reader(
 ) -> Iterator[tuple[str, Callable[[TomlTable, str], Any]]]:
     """Yield how a field is read, unless only its caller can; `names` are those of its module."""
     inner: Any = names.get(annotation.removeprefix("tuple[").removesuffix(", ...]"))
-    if annotation in _TYPES:
-        yield name, _TYPES[annotation]
+    if reader := _TYPES.get(annotation) or _TYPES.get(annotation.removesuffix(" | None")):
+        yield name, reader
     elif words := get_args(inner):
         yield name, lambda table, key: table.choice(key, words)
     elif not isinstance(inner, type) or not is_dataclass(inner):

@@ -169,10 +169,10 @@ def read_json_object(file: Path) -> dict[str, Any]:
     return parse_json_object(read_document(file))
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text says. Raises ValueError where it is none, or is nested too deeply."""
+def parse_json(text: str | bytes, **hooks: Any) -> Any:
+    """Return what a JSON text says, read with `hooks` of `json`. Raises ValueError for none, or too deep a nest."""
     try:
-        return json.loads(text)
+        return json.loads(text, **hooks)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -192,13 +192,11 @@ def parse_json_object(content: str | bytes) -> dict[str, Any]:
     A name that an object has twice is refused: programs differ in which of the two they believe.
     """
     try:
-        found = json.loads(content, object_pairs_hook=_once, parse_constant=_refuse)
+        found = parse_json(content, object_pairs_hook=_once, parse_constant=_refuse)
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error}" if content.strip() else "it is empty") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - it is what was said that is wrong
     return found

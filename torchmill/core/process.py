@@ -353,9 +353,7 @@ def _ended_politely(process: subprocess.Popen[str], *, reads: bool) -> str:
             if reads:
                 return process.communicate(timeout=patience)[0] or ""
             process.wait(timeout=patience)
-        except subprocess.TimeoutExpired:
-            continue
-        except KeyboardInterrupt:  # asked twice: no more patience
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # who asks twice has no more patience
             continue
     return ""
 

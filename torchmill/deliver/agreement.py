@@ -191,7 +191,6 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | No
 
 
 def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> AgreementCheck:
-    """Return the check of a slim wheel against the one that it was made of."""
     from torchmill.wheel.verify import slimming
 
     name, title = "original", f"{made_of.get('wheel')}, sha256 {made_of.get('sha256')}"

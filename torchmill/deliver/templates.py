@@ -1,11 +1,11 @@
 """Fill in the templates of files that users get: Dockerfiles, project files, pages. They are Jinja's."""
 
-import json
 import re
 import shlex
 from functools import cache
 from pathlib import Path
 
+import tomlkit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
@@ -29,5 +29,4 @@ def _environment(folder: Path) -> Environment:
 
 def toml_string(value: str) -> str:
     """Return a string in quotes."""
-    # JSON and TOML escape alike, but for DEL, which JSON leaves as it is
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return tomlkit.string(value).as_string()

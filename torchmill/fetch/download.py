@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import ssl
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment
 
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError, SourceError
@@ -193,11 +193,10 @@ def describe_http_error(error: Exception) -> str:
     return (getattr(cause, "strerror", None) or str(cause)).lower()
 
 
-def connection_complaint(url: str, environment: Mapping[str, str] = os.environ) -> str | None:
+def connection_complaint(url: str) -> str | None:
     """Return why no connection to a URL's host is made in 5 seconds, or None; None with a proxy."""
     parts = urlsplit(url)
-    proxies = ("https_proxy", "http_proxy", "all_proxy")
-    has_proxy = any(environment.get(name) or environment.get(name.upper()) for name in proxies)
+    has_proxy = not getproxies_environment().keys().isdisjoint(("https", "http", "all"))
     if parts.hostname is None or parts.scheme not in _PORTS or has_proxy:
         return None
     try:

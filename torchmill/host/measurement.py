@@ -1,13 +1,12 @@
 """Measure this machine: read what can be read, run the rest in parallel; or describe one as TOML, and read that."""
 
-import json
 import os
 import platform
 import shlex
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,35 +139,16 @@ def save_host(host: Host, path: Path) -> None:
 
 def describe_host(host: Host) -> str:
     """Return the TOML from which `load_host` reads this host again."""
-    # By hand: the standard library writes no TOML, and tomli-w would be a requirement for these lines alone.
-    lines = ["# A machine, as `invoke doctor --save` wrote it; examine it with `invoke doctor --host FILE`"]
-    tables = []
-    for key, value in ((one.name, getattr(host, one.name)) for one in fields(host)):
-        if not value or key in {"rooms", "runs"}:
-            continue
-        if isinstance(value, Mapping):
-            rows = (f"{_text(name)} = {_text(str(one))}" for name, one in value.items())
-            tables += ["", f"[{key}]", *rows]
-        elif key == "gpus":
-            for gpu in value:
-                tables += ["", "[[gpus]]", f"name = {_text(gpu.name)}"]
-                tables += [f"capability = {_text(gpu.capability)}"] if gpu.capability else []
-        else:
-            lines.append(f"{key} = {_value(f'{value} B' if key in {'memory', 'disk'} else value)}")
-    return "\n".join([*lines, *tables]) + "\n"
+    import tomlkit  # which only who writes one needs
 
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool | int):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_text, value))}]"
-    return _text(str(value))
-
-
-def _text(text: str) -> str:
-    """Return a string as TOML writes it, which is how JSON does, but for one character."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+    told: dict[str, Any] = {one.name: getattr(host, one.name) for one in fields(host)}
+    told |= {name: f"{told[name]} B" for name in ("memory", "disk") if told[name]}
+    told |= {name: str(told[name]) for name in ("compiler", "cuda_compiler") if told[name]}
+    told["compilers"] = {name: str(one) for name, one in host.compilers.items()}
+    told["gpus"] = [{key: value for key, value in asdict(gpu).items() if value} for gpu in host.gpus]
+    kept = {name: value for name, value in told.items() if value and name not in {"rooms", "runs"}}
+    first = "# A machine, as `invoke doctor --save` wrote it; examine it with `invoke doctor --host FILE`\n"
+    return first + tomlkit.dumps(kept)
 
 
 def _arch(table: TomlTable, system: str) -> str:

@@ -154,7 +154,6 @@ def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor 
 
 
 def _processor_rule(processor: Processor) -> Rule:
-    """Return what follows for a build for one processor."""
     flags, needs = " ".join(processor.flags), ", ".join(processor.needs) or "?"
     only = ", and nobody else's means the same" if processor.name.startswith("native") else ""
     reason = f"it is compiled for this processor, {processor.name}{only}, and runs where one has {needs}"

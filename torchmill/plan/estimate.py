@@ -228,7 +228,6 @@ def is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
 
 
 def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
-    """Return the work of a run by the catalogue."""
     release = find_release_version(facts, run.package, run.release)
     images = link_overflow.count_code_images(run.capabilities)
     return catalogue_work(facts, release, images, run_slots(run)) if release else None

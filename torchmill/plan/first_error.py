@@ -102,7 +102,6 @@ def telling_lines(lines: Iterable[str]) -> Iterator[LogLine]:
 
 
 def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
-    """Yield the lines that are not harmless by themselves."""
     failed = False
     for number, raw in enumerate(lines, 1):
         text = _strip_prefixes(strip_colours(raw[:_LONGEST_LINE]).rstrip())

@@ -190,7 +190,6 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
 
 
 def _patch_lines(plan: Plan, facts: Facts) -> Iterator[str]:
-    """Yield here-documents that recreate the patches."""
     for patch in plan.patches:
         text = (facts.patches / plan.given.get(patch, patch)).read_text(encoding="utf-8")
         yield f'mkdir -p "$patches/{patch.rsplit("/", 1)[0]}"'

@@ -22,7 +22,8 @@ def install_command_for_release(facts: Facts, release: Release, manager: str, pr
     """
     cells = buildable_cells(facts, release, native_arch())
     names = required_packages(facts, cells, manager, provider)
-    return " ".join(install_command(manager, names, root=is_root()))
+    root = os.name == "nt" or os.geteuid() == 0  # Windows asks for itself
+    return " ".join(install_command(manager, names, root=root))
 
 
 def required_packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None) -> tuple[str, ...]:
@@ -46,11 +47,6 @@ def find_manager(environment: Mapping[str, str], which: Callable[[str], str | No
         "`invoke deps --print --manager NAME` prints what one of them would install",
         code="no-package-manager",
     )
-
-
-def is_root() -> bool:
-    """Tell whether this process may install for all users; Windows asks for itself."""
-    return os.name == "nt" or os.geteuid() == 0
 
 
 def install_command(manager: str, names: Iterable[str], *, root: bool) -> tuple[str, ...]:

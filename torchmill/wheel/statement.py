@@ -92,7 +92,6 @@ def canonical_json(statement: Mapping[str, Any]) -> bytes:
 
 
 def _resource_descriptor(material: Material) -> dict[str, Any]:
-    """Return what in-toto calls a resource descriptor."""
     descriptor: dict[str, Any] = {"name": material.name}
     if uri := material.uri or (material.purl.to_string() if material.purl else ""):
         descriptor["uri"] = uri

@@ -463,14 +463,13 @@ def _write_script(path: Path, staged: StagedWheel, entry: EntryPoint) -> None:
             f"{staged.raw_name}: the script name {entry.name!r} is not a valid file name: do not use it",
             code="invalid-script",
         )
-    match = re.fullmatch(r"(?P<module>[\w.]+)\s*:\s*(?P<call>[\w.]+)\s*(\[.*\])?", entry.value)
-    if match is None:
+    match = EntryPoint.pattern.match(entry.value)
+    if match is None or not match["attr"]:
         raise DeliveryError(
             f"{staged.raw_name}: the script {entry.name} calls '{entry.value}', which is not a function",
             code="invalid-script",
         )
-    call = match["call"]
-    body = CALL.format(module=match["module"], name=call.partition(".")[0], call=call)
+    body = CALL.format(module=match["module"], name=match["attr"].partition(".")[0], call=match["attr"])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(HEADER + body, encoding="utf-8", newline="\n")
     path.chmod(0o755)

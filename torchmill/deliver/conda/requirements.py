@@ -84,12 +84,6 @@ def build_string(facts: Facts, python: str, variant: str, label: str | None, *, 
     return "_".join([*words, *label_suffixes(label, variant), str(number)])
 
 
-def matching_build_strings(facts: Facts, python: str, variant: str, label: str) -> str:
-    """Return a pattern of the build strings of a package with this local label."""
-    suffixes = (f"*{one}" for one in label_suffixes(label, variant))
-    return "_".join([f"py{python}", conda_variant(facts, variant), *suffixes, "*"])
-
-
 def label_suffixes(label: str | None, variant: str) -> list[str]:
     """Return what a local label says beside the variant: "cpu.torch1.13.1" -> ["torch1.13.1"]."""
     first, _, rest = (label or "").partition(".")
@@ -221,8 +215,8 @@ def _spec(facts: Facts, requirement: Requirement, target: CondaTarget) -> str:
     if len(specifiers) == 1 and specifiers[0].operator in {"==", "==="}:
         exact = Version(specifiers[0].version.removesuffix(".*"))
     if exact is not None and exact.local:
-        pattern = matching_build_strings(facts, target.python, target.variant, exact.local)
-        return f"{name} {exact.public} {pattern}"
+        suffixes = "".join(f"*{one}_" for one in label_suffixes(exact.local, target.variant))
+        return f"{name} {exact.public} py{target.python}_{conda_variant(facts, target.variant)}_{suffixes}*"
     bounds = conda.names[project].bounds if project in conda.names else "same"
     if bounds == "none":
         return name

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from torchmill.build.containers import image
-from torchmill.config.facts_model import BaseImage
-from torchmill.config.matrix import is_within, paired_release
-from torchmill.config.model import Facts, Release
+from torchmill.config.facts_model import Archive, BaseImage
+from torchmill.config.matrix import Cell, is_within, paired_release
+from torchmill.config.model import Build, Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
-from torchmill.deliver.image.archives import toolkit_archives
 from torchmill.deliver.image.dockerfile import (
     OLDEST_SUITE_PYTHON,
     ImageRecipe,
@@ -23,6 +23,8 @@ from torchmill.deliver.image.dockerfile import (
 )
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
+from torchmill.plan.constraints import CellConstraints
+from torchmill.plan.cuda_libraries import official_version
 from torchmill.plan.wheel_name import python_tag
 from torchmill.wheel import dist_files, wheel_file
 
@@ -46,7 +48,7 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     base = image.user_image(images, request.base, like) if request.base else like
     apart = request.purpose == "distribution" and base.distribution  # a base that only the user knows has its own
     toolkit = image.toolkit_image(images, "toolkit", request.arch, request.toolkit) if apart else None
-    unpacked = () if base.toolkit or toolkit or not base.distribution else toolkit_archives(facts, request)
+    unpacked = () if base.toolkit or toolkit or not base.distribution else _toolkit_archives(facts, request)
     found = plan_pythons(facts, base, request.pythons)
     missing = [one for one in found.missing if one in request.pythons]
     expected = () if base.distribution else missing  # a base of the user's own may have any
@@ -82,6 +84,31 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         notes += (f"without cuDNN: no archive of one for CUDA {request.toolkit} is known that {request.release} takes",)
     notes += (f"Python {', '.join(left)} is left out: it is not available",) if left else ()
     return ImageRecipe({"Dockerfile": dockerfile}, {"suite": "suite"}, notes, run=RUN)
+
+
+def _toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...]:
+    """Return the archives of the toolkit, if any, and of the libraries that go with it, where no image has them.
+
+    Raises ConfigError where the facts have no archive of the toolkit for the machine.
+    """
+    if request.toolkit is None:
+        return ()
+    found = [one for one in facts.images.archives if request.arch in one.arches]
+    toolkit = next((one for one in found if (one.kind, one.cuda) == ("toolkit", request.toolkit)), None)
+    if toolkit is None:
+        raise ConfigError(
+            f"no image and no archive of CUDA {request.toolkit} for {request.arch} is known (a Jetson's comes with "
+            "JetPack): give an image that has it with --base",
+            code="no-base-image",
+        )
+    release, package = request.release, facts.packages[request.release.package]
+    build = Build(package.name, package.session, request.pythons[0], request.variant, request.arch, request.toolkit)
+    constraints = CellConstraints(facts, Cell(build, release))
+    theirs, needs = official_version(constraints, "cudnn"), constraints.needs("cudnn", None)
+    fitting = [one for one in found if one.cuda in {request.toolkit, str(Version(request.toolkit).major)}]
+    cudnn = [one for one in fitting if one.kind == "cudnn" and needs.allows(one.version)]
+    cudnn.sort(key=lambda one: (one.version == theirs, Version(one.version)))
+    return (toolkit, *cudnn[-1:], *(one for one in fitting if one.kind == "nccl"))
 
 
 def _like(facts: Facts, request: ImageRequest) -> BaseImage:

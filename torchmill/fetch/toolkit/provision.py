@@ -81,7 +81,6 @@ def _installed(request: ToolkitRequest, context: ProvisionContext) -> Provisione
 
 
 def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> ProviderOffer:
-    """Return the offer of the first provider that has it."""
     lacking = []
     for name, ask in context.providers.items():
         found = candidate_sources(request, name, context.sources, context.unserved)

@@ -42,7 +42,6 @@ def main() -> int:
 
 
 def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarter) -> None:
-    """Guard a build to its end."""
     begun = time.monotonic()
 
     def clock() -> float:

@@ -341,7 +341,6 @@ def _admitted(state: PolicyInput) -> Iterator[Admit]:
 
 
 def _forecast(unit: Unit) -> UnitForecast:
-    """Return what a unit is expected to do that starts now."""
     ends = unit.seconds * (1 + LATE)
     if not unit.measured:
         return UnitForecast(FOREVER, 0, unit.need, AT_ONCE, ends)

@@ -255,7 +255,6 @@ class UnitScheduler:
                     self._waiting[number] = replace(ticket, unit=unit)
 
     def _record_moment(self, room: RoomReading) -> None:
-        """Remember how things stand."""
         now, used = self._clock(), self.used
         moving = [one for one in self._running.values() if not one.paused]
         busy = sum(one.unit.weight for one in moving)

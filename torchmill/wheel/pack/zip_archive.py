@@ -309,7 +309,6 @@ def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
 
 
 def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
-    """Write the uncompressed data of a member."""
     crc, size = 0, 0
     try:
         for part in _inflate(stored_parts(source, info), info):

@@ -208,7 +208,6 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
 
 
 def _pieces(image: ElfImage, start: int, end: int) -> Iterator[FatbinPiece]:
-    """Yield the pieces of a fatbin."""
     for _ in range(MOST_PIECES):
         if start == end:
             return

@@ -93,7 +93,6 @@ def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
 
 
 def _require(wheel: Path, problems: Sequence[str]) -> None:
-    """Raise VerifyError where there are problems."""
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems)
         number = f"{len(problems)} checks" if len(problems) > 1 else "one check"
