@@ -22,7 +22,7 @@ from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import ImageOptions, ImageRequest
-from torchmill.host.native import native_arch
+from torchmill.host.native import container_arch, native_arch
 from torchmill.wheel import wheel_file
 
 
@@ -71,8 +71,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
             if wanted.kind != "devcontainer":
                 lines.append(f"build it: docker build --tag {wanted.tag} {shlex.quote(str(place))}")
         else:
-            native = {"arm64": "aarch64", "amd64": "x86_64"}.get(native_arch(), native_arch())
-            job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, native)
+            job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, container_arch(native_arch()))
             log = layout.logs / f"image-{wanted.name}.log"
             size = image.build_image(job, log, os.environ, _say, facts.causes)
             lines.append(f"{wanted.tag}: built by {with_engine.name}, {size}")

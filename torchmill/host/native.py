@@ -54,6 +54,11 @@ def native_arch() -> str:
     return _NAMES.get((system, machine), f"{system}_{machine}")
 
 
+def container_arch(arch: str) -> str:
+    """Return the arch of a machine in its containers, which are Linux: arm64 (macOS) and amd64 (Windows) have others."""
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
+
+
 def processor_flags(root: Path = Path("/")) -> frozenset[str]:
     """Return what this machine's processor can do, as the kernel of Linux calls it; nothing elsewhere."""
     lines = (line.partition(":") for line in read_text(root / "proc" / "cpuinfo").splitlines())

@@ -8,6 +8,7 @@ from torchmill.config.matrix import CPU, ReleaseTerms, python_key
 from torchmill.config.model import Facts, Release
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
+from torchmill.host.native import container_arch
 
 KINDS = ("builder", "runtime", "devcontainer")
 PURPOSES = ("distribution", "development", "debian")
@@ -110,9 +111,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
 def _arch(facts: Facts, arch: str, *, explicit: bool) -> str:
     """Return the arch of the image; a Mac's or a Windows machine's own runs Linux's of the same processor."""
     linux = tuple(name for name, one in facts.arches.items() if one.system == "linux")
-    if not explicit:
-        arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
-    return require_choice("--arch", arch, linux, "unknown-choice")
+    return require_choice("--arch", arch if explicit else container_arch(arch), linux, "unknown-choice")
 
 
 def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
