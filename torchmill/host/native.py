@@ -55,7 +55,7 @@ def native_arch() -> str:
 
 
 def container_arch(arch: str) -> str:
-    """Return the arch of a machine in its containers, which are Linux: arm64 (macOS) and amd64 (Windows) have others."""
+    """Return the arch of a machine in its containers, which are Linux: arm64 (macOS) and amd64 (Windows) are not."""
     return {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
 
 
