@@ -20,6 +20,7 @@ from torchmill.build.containers import engine
 from torchmill.commands import cross_build
 
 OTHER = "aarch64" if platform.machine() != "aarch64" else "x86_64"
+OWN = platform.machine()
 SESSION = f"wheel-{THIS}-cpu-{OTHER}"
 SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_TAG": "v1.0.0"}
 
@@ -123,6 +124,16 @@ def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
     assert f"\nin a container\n  {SESSION} is built in a container for {OTHER} (podman" in text
     assert "/podman run " not in text
     assert "/podman run " in run(*words[:3], "--all", home=sample.home, env=env).stdout
+
+
+def test_the_plan_shows_a_container_of_the_machines_own_kind(sample: Sample, tmp_path: Path) -> None:
+    stand_in_engine.podman(tmp_path, OWN, OWN)
+    env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": "debian"}
+    own = SESSION.replace(OTHER, OWN)
+    text = run("invoke", "plan", own, home=sample.home, env=env).stdout
+    assert f"\nin a container\n  {own} is built in a container for {OWN} (podman" in text
+    assert "follows the glibc of that image" in text
+    assert f"`invoke plan {own} --all`" in text
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the kernel of a virtual machine decides elsewhere")

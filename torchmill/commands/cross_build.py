@@ -123,6 +123,7 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
     plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
     where = f"{engine.name} {engine.version}, image {seen.image}"
     first = f"{goal.identifier} is built in a container for {goal.arch} ({where})"
+    tagged = "the wheel's platform tag follows the glibc of that image, not of this machine"
     question = CheckContext(facts, goal.cell, machine, plan, fetched)
     findings = (_emulation(question, seen), _image(question, seen))
     return PreparedRun(
@@ -132,7 +133,7 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
         engines.container_commands(engine, engine_host, container),
         cross.required_folders(goal, place),
         {**os.environ, **place.passed.variables},
-        (first, *describe_pace(facts, plan, emulated=engine_host.arch != goal.arch)),
+        (first, tagged, *describe_pace(facts, plan, emulated=engine_host.arch != goal.arch)),
         tuple(f"{one.because}: {one.cure}" for one in findings if one.verdict == "failure"),
     )
 

@@ -52,10 +52,11 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if sh:
         return render.plan_as_script(plan, facts, machine)
     container: tuple[str, dict[str, Any]] | None = None
-    if not host and cell.build.arch != machine.arch:
+    if not host and (cell.build.arch != machine.arch or identifier.endswith(f"-{machine.arch}")):
         from torchmill.commands.cross_build import preview_cross_build
 
         container = preview_cross_build(facts, cell, machine, options, all_)
+        plan = replace(plan, identifier=cell.build.identifier(""))  # with the arch, also where it is the machine's
     if json:
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
         data |= {"product": {"session": product, "file": file}} if product else {}
