@@ -126,7 +126,7 @@ def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
     assert "/podman run " in run(*words[:3], "--all", home=sample.home, env=env).stdout
 
 
-def test_the_plan_shows_a_container_of_the_machines_own_kind(sample: Sample, tmp_path: Path) -> None:
+def test_a_name_in_full_means_a_container_of_the_machines_own_kind(sample: Sample, tmp_path: Path) -> None:
     stand_in_engine.podman(tmp_path, OWN, OWN)
     env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": "debian"}
     own = SESSION.replace(OTHER, OWN)
@@ -134,6 +134,8 @@ def test_the_plan_shows_a_container_of_the_machines_own_kind(sample: Sample, tmp
     assert f"\nin a container\n  {own} is built in a container for {OWN} (podman" in text
     assert "follows the glibc of that image" in text
     assert f"`invoke plan {own} --all`" in text
+    for words, told in {("doctor", own): "run by the processor", ("build", own, "--dry-run"): f"nox -s {own}"}.items():
+        assert told in run("invoke", *words, home=sample.home, env=env).stdout
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the kernel of a virtual machine decides elsewhere")

@@ -98,6 +98,16 @@ def test_a_wheel_lies_under_the_tag_that_its_symbols_gave_it(tmp_path: Path) -> 
     assert find_wheel(tmp_path, planned("linux_x86_64", computed=False)) == another
 
 
+def test_a_wheel_of_a_container_has_the_tag_of_its_image(tmp_path: Path) -> None:
+    plan = planned("manylinux_2_36_x86_64", computed=True)
+    made = {}
+    for place in ("manylinux_2_41_x86_64", "manylinux_2_41_aarch64", "linux_x86_64"):
+        made[place] = tmp_path / plan.wheel.replace(plan.platform_tag, place.replace("2_41", "2_39"))
+        publish_wheel(packed(tmp_path, place), made[place], {"planned": plan.wheel.replace(plan.platform_tag, place)})
+    assert find_wheel(tmp_path, plan) == tmp_path / plan.wheel
+    assert find_wheel(tmp_path, plan, contained=True) == made["manylinux_2_41_x86_64"]
+
+
 def test_a_wheel_with_another_tag_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     plan = planned("manylinux_2_36_x86_64", computed=True)
     for tag in ("2_35", "2_34"):

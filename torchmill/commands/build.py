@@ -20,7 +20,6 @@ from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.deliver import products
 from torchmill.fetch.source.source_dir import source_requests
-from torchmill.host.native import native_arch
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
@@ -63,7 +62,8 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         request.validate()
     source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
     newest = _older_wheel(facts, gpus, host, cells, release)
-    return Dialogue(facts, layout, host, cells, options, source, yes, dry_run).go(newest)
+    native = "" if any(name.endswith(f"-{host.arch}") for name in cell or ()) else host.arch
+    return Dialogue(facts, layout, host, native, cells, options, source, yes, dry_run).go(newest)
 
 
 def _older_wheel(
@@ -106,6 +106,7 @@ class Dialogue(NamedTuple):
     facts: Facts
     layout: Layout
     host: Host  # before anything was brought
+    native: str  # the arch that needs no container; "" where cells are named with the machine's own, which all do
     cells: Sequence[Cell]
     options: Options
     source: Sequence[str]  # what `invoke fetch` is told of it
@@ -132,7 +133,7 @@ class Dialogue(NamedTuple):
         host = survey_machine(self.facts, self.layout)
         findings: list[Finding] = []
         for cell in self.cells:
-            name, base = cell.build.identifier(host.arch), cell_lookup.base_release(self.facts, cell.release)
+            name, base = cell.build.identifier(self.native), cell_lookup.base_release(self.facts, cell.release)
             findings += examine_host(self.facts, self.layout, host, name, base, self._own(cell)).findings
         found = find_cures(findings)
         whole = {
@@ -179,7 +180,7 @@ class Dialogue(NamedTuple):
             tag = cell_lookup.selecting_tag(self.facts, cell.release)
             variables = {**({} if tag == selected else {"TORCHMILL_TAG": tag}), **cures.variables}
             words = [*format_options(self._own(cell)), *cures.options]
-            session = ["nox", "-s", cell.build.identifier(native_arch()), *(["--", *words] if words else [])]
+            session = ["nox", "-s", cell.build.identifier(self.native), *(["--", *words] if words else [])]
             lines.append(shlex.join([*(f"{name}={value}" for name, value in variables.items()), *session]))
         return lines
 
@@ -187,7 +188,8 @@ class Dialogue(NamedTuple):
         """Yield where the wheels are, and what to do with them."""
         wheels = []
         for cell in self.cells:
-            found = products.require_verified(self.layout.root, self.facts, cell, format_options(self._own(cell)))
+            words, contained = format_options(self._own(cell)), cell.build.arch != self.native
+            found = products.require_verified(self.layout.root, self.facts, cell, words, contained=contained)
             wheels.append(found.wheel)
             yield f"{found.wheel}"
         yield f"install:  pip install {shlex.join(os.path.relpath(wheel) for wheel in wheels)}"

@@ -136,10 +136,13 @@ class VerifiedWheel:
     manifest: Mapping[str, Any]
 
 
-def find_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]) -> VerifiedWheel | None:
+def find_verified(
+    root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], *, contained: bool = False
+) -> VerifiedWheel | None:
     """Return the wheel in dist/ that a cell's session with these arguments makes; None where there is none.
 
-    Whether its source has changed since is for its own session to find out. Raises ConfigError for invalid arguments.
+    The session may be `contained`, in a container. Whether its source has changed since is for its own session to find
+    out. Raises ConfigError for invalid arguments.
     """
     layout = Layout.of_checkout(root)
     from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`
@@ -150,14 +153,16 @@ def find_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]
     options = resolve_processor(facts, cell.build.arch, host, options)
     source = load_source(layout, cell.build.package, cell.release.tag)
     plan = build_plan.compute_plan(facts, cell, host, options, source)
-    wheel = dist_files.find_wheel(layout.dist, plan)
+    wheel = dist_files.find_wheel(layout.dist, plan, contained=contained)
     manifest = dist_files.read_manifest(wheel)
     return VerifiedWheel(layout, facts, cell, plan, wheel, manifest) if wheel.is_file() and manifest else None
 
 
-def require_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]) -> VerifiedWheel:
+def require_verified(
+    root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], *, contained: bool = False
+) -> VerifiedWheel:
     """Return the wheel of find_verified; raises DeliveryError where there is none."""
-    found = find_verified(root, facts, cell, arguments)
+    found = find_verified(root, facts, cell, arguments, contained=contained)
     if found is None:
         raise DeliveryError(
             f"{cell.build.package} {cell.release.version}, Python {cell.build.python}, {cell.build.variant}: "

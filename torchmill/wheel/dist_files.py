@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,19 @@ ENVELOPE_SUFFIX, BUNDLE_SUFFIX = ".intoto.jsonl", ".sigstore.json"
 SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX)  # of a key of one's own, and of Sigstore
 
 
-def find_wheel(dist: Path, plan: Plan) -> Path:
+def find_wheel(dist: Path, plan: Plan, *, contained: bool = False) -> Path:
     """Return the path of a plan's wheel, or the one that it will have if it gets the newest tag possible.
 
-    Where the platform tag is computed, a wheel that exists already has its final name.
+    Where the platform tag is computed, a wheel that exists already has its final name. One that is `contained` was
+    built in a container, whose glibc decided on the tag.
     """
     planned = dist / plan.wheel
     if not plan.computed:
         return planned
     stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl")
     wheels = dist.glob(f"{glob.escape(stem)}*.whl")
-    built = [wheel for wheel in wheels if read_manifest(wheel).get("planned") == plan.wheel]
+    pattern = f"{glob.escape(stem)}manylinux_*_{plan.build.arch}.whl" if contained else glob.escape(plan.wheel)
+    built = [wheel for wheel in wheels if fnmatchcase(str(read_manifest(wheel).get("planned")), pattern)]
     return max(built, key=lambda wheel: wheel.stat().st_mtime_ns, default=planned)
 
 
