@@ -1,6 +1,7 @@
 """How far a build is, by a clock that the test moves."""
 
 import io
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,12 +10,16 @@ from typing import TextIO
 import pytest
 from rich.console import Console
 
+from tests.support.guards import until
+from torchmill.build import progress_line
 from torchmill.build.progress_line import (
     BuildStatus,
     BuildTrack,
     ProgressLine,
     format_clock,
+    show_build_progress,
 )
+from torchmill.core import console
 from torchmill.core.console import INTERVAL_SECONDS
 from torchmill.core.ninja import Edge, EdgePace
 from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
@@ -102,6 +107,25 @@ def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
     assert INTERVAL_SECONDS == 30
     assert [text.split()[0] for text in lines] == ["30/200", "60/200", "90/200"]
     assert lines[-1] == "90/200 (45 %), 1:30 so far, about 1:50 left, memory 2.0 of 8.0 GiB: 90.o"
+
+
+def test_a_pipe_is_told_again_while_a_long_file_keeps_the_build_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    file, clock = io.StringIO(), Time()
+    line = ProgressLine(file, clock)
+    line.repeat()
+    line.edge("[1/2] Building CXX object x/1.o", Used())
+    clock.now += 240
+    line.repeat()
+    line.repeat()
+    assert file.getvalue() == "1/2 (50 %), 4:00 so far, memory 2.0 of 8.0 GiB: 1.o\n"
+    monkeypatch.setattr(progress_line, "REPEAT_SECONDS", 0.01)
+    monkeypatch.setattr(console, "INTERVAL_SECONDS", 0.0)
+    with show_build_progress(file := io.StringIO()) as line:
+        line.edge("[1/2] Building CXX object x/1.o", Used())
+        until(lambda: len(file.getvalue().splitlines()) > 1)
+    told = file.getvalue()
+    time.sleep(0.05)
+    assert file.getvalue() == told, "it is over"
 
 
 def test_a_build_says_how_much_of_the_work_is_done_where_it_is_known_what_takes_long() -> None:

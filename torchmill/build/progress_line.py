@@ -1,6 +1,7 @@
 """The progress of a build: edges, time and memory, on one moving line or in log lines."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from torchmill.core.units import format_share
 from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
 _WIDEST_CHARACTERS = 100  # of a line of output that is shown
+REPEAT_SECONDS = 240.0  # between lines while no file is done: services end jobs that print nothing for ten minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +122,17 @@ class ProgressLine:
         """Take one line of the build's output."""
         track = self._track = self._track or BuildTrack(self._clock)
         track.see(line)
-        if self._console is None:
-            self._out.write_throttled(lambda: str(track.status(account)))
-            return
         self._shown = track.status(account), self._clock(), account
-        if self._live is None:
+        if self._console is None:
+            self.repeat()
+        elif self._live is None:
             self._live = Live(console=self._console, get_renderable=self._drawn, transient=True, refresh_per_second=4)
             self._live.start(refresh=True)
+
+    def repeat(self) -> None:
+        """Write the last status as it is by now, where the last line is old."""
+        if (status := self._now()) is not None:
+            self._out.write_throttled(lambda: str(status))
 
     def settle(self) -> None:
         """Take the moving line away and leave what it said last."""
@@ -162,9 +168,18 @@ def show_build_progress(file: TextIO | None = None) -> Iterator[ProgressLine]:
     """Show how far a build is for as long as the context lasts."""
     file = file or sys.stderr
     line = ProgressLine(file, console=Console(file=file) if is_live_terminal(file) else None)
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(REPEAT_SECONDS):
+            line.repeat()
+
+    if not is_live_terminal(file):
+        threading.Thread(target=repeat, daemon=True).start()
     try:
         yield line
     finally:
+        ended.set()
         line.settle()
 
 

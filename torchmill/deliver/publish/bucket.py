@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from torchmill.core.errors import DeliveryError, HostError, NetworkError
+from torchmill.core.errors import DeliveryError, NetworkError, require_package
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 
 _ABSENT = {"404", "NoSuchKey", "NotFound", "NoSuchBucket"}
@@ -27,13 +27,9 @@ class BucketTarget(PublishTarget):
     @classmethod
     def from_address(cls, bucket: str, path: str) -> Self:
         """Return a bucket. Raises HostError where boto3 is missing."""
-        try:
+        with require_package("uploading to a bucket", "boto3", "boto3-missing"):
             import boto3
             from botocore.config import Config
-        except ImportError:
-            raise HostError(
-                "uploading to a bucket needs boto3: run `python -m pip install boto3`", code="boto3-missing"
-            ) from None
         prefix = path.strip("/")
         # no multiple requests of its own accord: with a condition, the second would find the first one's file
         client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))

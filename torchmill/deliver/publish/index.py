@@ -1,7 +1,6 @@
 """A package index that takes uploads: twine brings them, with its own configuration."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -18,7 +17,7 @@ import requests
 
 import torchmill
 from torchmill.core import urls
-from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError, SourceError
+from torchmill.core.errors import ConfigError, DeliveryError, NetworkError, SourceError, require_package
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
@@ -89,10 +88,8 @@ class IndexTarget(PublishTarget):
 
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that the index lists. Raises NetworkError or HostError."""
-        if importlib.util.find_spec("twine") is None:
-            raise HostError(
-                "uploading to an index needs twine: run `python -m pip install twine`", code="twine-missing"
-            )
+        with require_package("uploading to an index", "twine", "twine-missing"):
+            import twine  # noqa: F401 - which is run as a program
         found: dict[str, str] = {}
         with http_session() as session:
             session.auth = self.login

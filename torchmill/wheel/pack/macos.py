@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from torchmill.core.errors import HostError, VerifyError
+from torchmill.core.errors import HostError, VerifyError, require_package
 from torchmill.core.files import hash_file
 from torchmill.wheel.pack import bundling, elf
 from torchmill.wheel.pack.bundling import BundledLibrary
@@ -33,14 +33,10 @@ def delocate_wheel(staged: StagedWheel, platform_tag: str, provided: frozenset[s
     `provided` names the libraries of the package that this one imports first. Returns the bundled libraries. Raises
     HostError without delocate or Xcode's tools, VerifyError where a library is nowhere, or newer than the tag.
     """
-    try:
+    with require_package("repairing wheels for macOS", "delocate", "delocate-missing"):
         from delocate.delocating import delocate_path
         from delocate.libsana import DelocationError
         from delocate.tools import set_install_id
-    except ImportError:
-        raise HostError(
-            "delocate repairs wheels for macOS: run `pip install delocate`", code="delocate-missing"
-        ) from None
     if missing := ", ".join(tool for tool in XCODE_TOOLS if shutil.which(tool) is None):
         raise HostError(f"{missing}: not found: run `xcode-select --install`", code="xcode-tools-missing")
     package = staged.root / staged.package
