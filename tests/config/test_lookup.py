@@ -34,6 +34,17 @@ def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:
         cell_lookup.find_cell(known, "vision-3.10-cpu", "x86_64", new)  # no addon goes with it
 
 
+def test_a_container_is_meant_by_a_name_in_full_and_never_on_a_mac(known: Facts) -> None:
+    for name, native, meant in (
+        ("wheel-3.10-cpu-x86_64", "x86_64", True),
+        ("wheel-3.10-cpu", "x86_64", False),
+        ("wheel-3.10-cpu-aarch64", "x86_64", False),
+        ("wheel-3.10-cpu-arm64", "arm64", False),
+        ("wheel-3.10-cpu-linux_riscv64", "linux_riscv64", False),
+    ):
+        assert cell_lookup.means_container(known, name, native) == meant
+
+
 def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "aarch64", None)
     assert cell.build.arch == "x86_64"

@@ -62,7 +62,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         request.validate()
     source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
     newest = _older_wheel(facts, gpus, host, cells, release)
-    native = "" if any(name.endswith(f"-{host.arch}") for name in cell or ()) else host.arch
+    native = "" if any(cell_lookup.means_container(facts, name, host.arch) for name in cell or ()) else host.arch
     return Dialogue(facts, layout, host, native, cells, options, source, yes, dry_run).go(newest)
 
 

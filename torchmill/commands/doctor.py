@@ -97,8 +97,8 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
     product, cell = products.product_cell(facts, identifier, host.arch, release)
     fetched = load_source(layout, cell.build.package, cell.release.tag) if layout else None
-    said_in_full = identifier.endswith(f"-{host.arch}")
-    in_container = layout is not None and (said_in_full or _needs_container(facts, cell, host))
+    contained = cell_lookup.means_container(facts, identifier, host.arch) or _needs_container(facts, cell, host)
+    in_container = layout is not None and contained
     if layout:
         options = resolve_processor(facts, cell.build.arch, host, options)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)

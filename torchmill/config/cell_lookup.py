@@ -61,6 +61,12 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     return build
 
 
+def means_container(facts: Facts, identifier: str, native: str) -> bool:
+    """Tell whether a name ends in the machine's own arch, wheel-3.13-cpu-x86_64, and so means a container of Linux."""
+    arch = facts.arches.get(native)
+    return arch is not None and arch.system == "linux" and identifier.endswith(f"-{native}")
+
+
 def require_machine(facts: Facts, native: str) -> None:
     """Raise ImpossibleBuildError where no fact speaks of a machine's system and processor: "linux_ppc64le"."""
     if native not in facts.arches:

@@ -334,12 +334,10 @@ def _each_file(
 
 def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield what builds in containers left: trees, environments and logs, by arch, with a cache of their own."""
-    layout = place.layout
-    for folder in list_children(layout.state) if not layout.guest else ():
-        if folder.name in place.facts.arches:
-            yield stored(
-                "containers", folder.name, folder, layout.cache.with_name(f"{layout.cache.name}-{folder.name}")
-            )
+    state, cache = place.layout.state, place.layout.cache
+    for arch in place.facts.arches if not place.layout.guest else ():
+        if (state / arch).is_dir():
+            yield stored("containers", arch, state / arch, cache.with_name(f"{cache.name}-{arch}"))
 
 
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
