@@ -180,6 +180,7 @@ def answered(answer: bytes, *words: str, home: Path) -> tuple[int, str]:
             break
         seen += chunk
         if answer and seen.endswith(b"] "):
+            time.sleep(0.2)  # a signal just before Python reads is seen only after the next line
             os.write(terminal, answer)
             answer = b""
         if not chunk:

@@ -46,7 +46,8 @@
 
 enum { CANNOT_RUN = 126, NOT_FOUND = 127, STOPPED = 130 }; /* exit codes, as a shell's */
 enum outcome { RAN, WAS_KILLED, RUNS_AGAIN, UNWANTED };    /* killed: for want of memory */
-enum { POLITE = 60 };                                      /* times that a compiler is asked to end, 50 ms apart */
+enum { POLITE = 60 };                                      /* looks, 50 ms apart, at a compiler that was asked to end */
+enum { AGAIN = 10 };                                       /* of them until it is asked again */
 
 static int room = -1;                      /* the folder */
 static int guard = -1;                     /* the socket; -1: nobody answers */
@@ -350,9 +351,13 @@ static enum outcome run(char **command)
             outcome = RUNS_AGAIN;
         if (strcmp(word, "stop") == 0 || !is_wanted())
             outcome = UNWANTED;
-        if (outcome != RAN) { /* more than once: before it has become the compiler, it does not hear */
-            kill(-child, asked++ >= POLITE ? SIGKILL : asked_to_end ? asked_to_end : SIGTERM);
+        if (outcome != RAN) {
+            /* more than once: before it has become the compiler, it does not hear; and not at once: gcc, which removes
+               its files at the first signal, would be killed by the second while it does */
+            if (asked >= POLITE || asked % AGAIN == 0)
+                kill(-child, asked >= POLITE ? SIGKILL : asked_to_end ? asked_to_end : SIGTERM);
             kill(-child, SIGCONT);
+            asked++;
         }
     }
     if (outcome != RAN)
