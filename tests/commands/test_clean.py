@@ -13,6 +13,7 @@ import pytest
 from tests.support import kept_things as kept
 from tests.support.commands import ROOT, environment, run
 from tests.support.refusals import refused
+from torchmill.build.containers.cross import guest_layout
 from torchmill.commands.clean import command, stored
 from torchmill.commands.clean.command import CleanOutcome
 from torchmill.config.model import Facts
@@ -99,7 +100,7 @@ def test_what_was_written_for_others_is_shown_and_stays(tmp_path: Path, known: F
 def test_what_containers_built_is_named_and_stays(tmp_path: Path, known: Facts) -> None:
     where = kept.layout(tmp_path)
     tree = kept.write(where.state / "aarch64" / "trees" / "v1.0.0" / "wheel-3.10-cpu" / "a.o", 10)
-    cached = kept.write(where.cache.with_name(f"{where.cache.name}-aarch64") / "ccache" / "a", 10)
+    cached = kept.write(guest_layout(where, "aarch64").cache / "ccache" / "a", 10)
     (item,) = stored.items_of_kinds(kept.place(tmp_path, known))
     assert (item.kind, item.name) == ("containers", "aarch64")
     clean(tmp_path, known, older="0s")

@@ -167,14 +167,15 @@ class ProgressLine:
 def show_build_progress(file: TextIO | None = None) -> Iterator[ProgressLine]:
     """Show how far a build is for as long as the context lasts."""
     file = file or sys.stderr
-    line = ProgressLine(file, console=Console(file=file) if is_live_terminal(file) else None)
+    console = Console(file=file) if is_live_terminal(file) else None
+    line = ProgressLine(file, console=console)
     ended = threading.Event()
 
     def repeat() -> None:
         while not ended.wait(REPEAT_SECONDS):
             line.repeat()
 
-    if not is_live_terminal(file):
+    if console is None:
         threading.Thread(target=repeat, daemon=True).start()
     try:
         yield line

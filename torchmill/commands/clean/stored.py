@@ -334,10 +334,12 @@ def _each_file(
 
 def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield what builds in containers left: trees, environments and logs, by arch, with a cache of their own."""
-    state, cache = place.layout.state, place.layout.cache
+    from torchmill.build.containers.cross import guest_layout
+
     for arch in place.facts.arches if not place.layout.guest else ():
-        if (state / arch).is_dir():
-            yield stored("containers", arch, state / arch, cache.with_name(f"{cache.name}-{arch}"))
+        guest = guest_layout(place.layout, arch)
+        if guest.state.is_dir():
+            yield stored("containers", arch, guest.state, guest.cache)
 
 
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
