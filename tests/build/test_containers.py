@@ -307,16 +307,25 @@ def test_a_container_for_another_machine_runs_nothing(tmp_path: Path) -> None:
 
 STOPPED = """\
 import os, sys
-from torchmill.build.containers.engine import Container, Engine, EngineHost, container_commands, run_container
+from torchmill.build.containers.engine import Container, Engine, EngineHost, Mount, container_commands, run_container
 from torchmill.core.errors import InterruptedBuildError
-container = Container("torchmill-stopped", "image", "aarch64", ("/bin/sh", "inside"))
-engine = Engine("buildah", sys.argv[1], (), "1")
-steps = container_commands(engine, EngineHost("aarch64", False, False), container)
+program, image, arch, folder, *options = sys.argv[1:]
+mounts = (Mount(folder, "/torchmill/dist", writable=True),)
+container = Container("torchmill-stopped", image, arch, ("/bin/sh", "inside", "waits"), mounts)
+engine = Engine("buildah", program, tuple(options), "1")
+steps = container_commands(engine, EngineHost(arch, False, False), container)
 try:
     run_container(container, steps, os.environ, sys.stderr, lambda _: None)
 except InterruptedBuildError as error:
     sys.exit(str(error))
 """
+
+
+def to_be_stopped(engine: Engine, image: str, arch: str, folder: Path) -> subprocess.Popen[str]:
+    """Start a container in a process of its own, with a folder in it for what the program there writes."""
+    script = STOPPED.replace("buildah", engine.name)
+    words = (sys.executable, "-c", script, engine.program, image, arch, str(folder), *engine.options)
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -332,7 +341,7 @@ def test_what_is_stopped_leaves_nothing_running(tmp_path: Path, number: signal.S
     log, child = tmp_path / "orders", tmp_path / "child"
     body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
     engine = saying(tmp_path, "buildah", ENGINE.format(log=log, body=body))
-    started = subprocess.Popen([sys.executable, "-c", STOPPED, engine.program], stderr=subprocess.PIPE, text=True)
+    started = to_be_stopped(engine, "image", "aarch64", tmp_path)
     assert eventually(child.exists)
     started.send_signal(number)
     _, said = started.communicate(timeout=60)
@@ -350,12 +359,10 @@ def test_what_is_killed_leaves_nothing_running_either(tmp_path: Path, name: str)
     body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
     script = f"[ $1 != rm ] || [ {name} = buildah ] || kill $(cat {child})\n" + ENGINE.format(log=log, body=body)
     engine = saying(tmp_path, name, script)
-    started = subprocess.Popen(
-        [sys.executable, "-c", STOPPED.replace("buildah", name), engine.program], stderr=subprocess.DEVNULL
-    )
+    started = to_be_stopped(engine, "image", "aarch64", tmp_path)
     assert eventually(child.exists)
     started.kill()
-    started.wait()
+    started.communicate()
     status = Path(f"/proc/{child.read_text().strip()}/status")
     assert eventually(lambda: not status.exists() or "zombie" in status.read_text())
     assert eventually(lambda: log.read_text().splitlines()[-1].startswith("rm "))
@@ -383,13 +390,26 @@ def test_what_a_container_is_told_is_no_secret() -> None:
 
 
 PROGRAM = r"""
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <unistd.h>
+static volatile int asked;
+static void hear(int number) { asked = number; }
+static int until_asked_to_stop(void) {
+    signal(SIGINT, hear);
+    fclose(fopen("/torchmill/dist/waits", "w"));
+    while (!asked) usleep(10000);
+    usleep(500000);
+    fclose(fopen("/torchmill/dist/put-away", "w"));
+    return 1;
+}
 int main(int count, char **words) {
     struct utsname seen;
     if (strstr(words[0], "uname")) return uname(&seen) ? 1 : puts(seen.machine) < 0;
+    if (count > 2 && !strcmp(words[2], "waits")) return until_asked_to_stop();
     printf("%s %s\n", getenv("PIP_INDEX_URL"), getenv("TORCHMILL_HOME"));
     printf("%d %d\n", fopen("/torchmill/dist/made", "w") != NULL, fopen("/suite/made", "w") != NULL);
     return count > 2 ? 7 : 0;
@@ -458,3 +478,14 @@ def test_a_real_engine_does_what_it_is_told(
     assert (folders["dist"] / "made").is_file()
     left = subprocess.run(buildah.command("containers", "-q"), capture_output=True, text=True, check=True)
     assert len(left.stdout.split()) == 1, "the one that the image was made in"
+
+
+def test_what_runs_in_a_real_container_puts_its_files_away_when_it_is_stopped(buildah: Engine, tmp_path: Path) -> None:
+    """Asked to stop itself, buildah kills what runs in its container at once."""
+    arch = {"arm64": "aarch64"}.get(os.uname().machine, os.uname().machine)
+    with to_be_stopped(buildah, "seen", arch, tmp_path) as started:
+        assert eventually((tmp_path / "waits").exists)
+        started.send_signal(signal.SIGTERM)
+        _, said = started.communicate(timeout=60)
+    assert "interrupted: torchmill-stopped was stopped" in said
+    assert (tmp_path / "put-away").exists()

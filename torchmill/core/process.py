@@ -194,13 +194,15 @@ def stream(
     log: TextIO,
     on_line: Callable[[str], None],
     waits_for: str = "",
+    kills_others: bool = False,
 ) -> None:
     """Run `argv`, handing each line of stdout and stderr to `log` and, without its end, to `on_line`.
 
     The program leads a process group of its own: Ctrl-C reaches it once, from here, and it gets
-    INTERRUPT_TIMEOUT_SECONDS to stop. Raise InterruptedBuildError then, CommandError where the program
-    fails, HostError where it cannot be started, SilentError where it prints nothing for long, and
-    `waits_for` names who should send what it prints.
+    INTERRUPT_TIMEOUT_SECONDS to stop. Of one that `kills_others` when it is asked to stop, the others in its
+    group are asked. Raise InterruptedBuildError then, CommandError where the program fails, HostError where it
+    cannot be started, SilentError where it prints nothing for long, and `waits_for` names who should send what
+    it prints.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with interrupt_on_sigterm():
@@ -212,7 +214,7 @@ def stream(
                 on_line(line.rstrip("\n"))
             process.wait()
         except KeyboardInterrupt:
-            log.write(_stop(process, reads=not waits_for))
+            log.write(_stop(process, reads=not waits_for, kills_others=kills_others))
             raise InterruptedBuildError(
                 f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there"
             ) from None
@@ -332,20 +334,39 @@ def interrupt_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _stop(process: subprocess.Popen[str], *, reads: bool = True) -> str:
+def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: bool = False) -> str:
     """End the group, ever less politely, and return what it still said, unless another thread `reads` that."""
-    said = _ended_politely(process, reads=reads)
+    said = _ended_politely(process, _asked_first(process) if kills_others else [], reads=reads)
     # who holds no pipe of ours may outlive the leader: for the moment that it needs to put its files away
     left = find_by_group(process.pid)
     end_processes(wait_until_ended(left, 1.0))
     return said
 
 
-def _ended_politely(process: subprocess.Popen[str], *, reads: bool) -> str:
-    """Ask the group to end until its leader has; return what was still said."""
-    for number, patience in ((signal.SIGINT, INTERRUPT_TIMEOUT_SECONDS), (signal.SIGTERM, 5.0), (None, 5.0)):
+def _asked_first(leader: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return those of the group that run another program than its leader, which may have several processes."""
+    own = _program(leader.pid)  # a part of the names of those that it starts from memory
+    return [one for one in find_by_group(leader.pid) if (name := _program(one.pid)) and own not in name]
+
+
+def _program(pid: int) -> str:
+    """Return the name of the file that a process runs; "" where it is gone, or another user's."""
+    import psutil
+
+    try:
+        return Path(psutil.Process(pid).exe()).name
+    except (psutil.Error, OSError):
+        return ""
+
+
+def _ended_politely(process: subprocess.Popen[str], first: Sequence[psutil.Process], *, reads: bool) -> str:
+    """Ask the group to end, `first` some of it, until its leader has; return what was still said."""
+    seconds = INTERRUPT_TIMEOUT_SECONDS * (2 if first else 1)  # they may have programs to end, too
+    for number, patience in ((signal.SIGINT, seconds), (signal.SIGTERM, 5.0), (None, 5.0)):
         if number is None:
             _kill(process)
+        elif number == signal.SIGINT and first:
+            _signal_each(first, number)
         else:
             _signal_group(process, number)
         try:
@@ -369,6 +390,14 @@ def _kill(process: subprocess.Popen[str]) -> None:
     if sys.platform != "win32":
         _signal_group(process, signal.SIGKILL)
     process.kill()
+
+
+def _signal_each(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    import psutil
+
+    for one in processes:
+        with contextlib.suppress(psutil.Error):
+            one.send_signal(number)
 
 
 def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
