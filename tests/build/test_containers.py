@@ -311,7 +311,7 @@ from torchmill.build.containers.engine import Container, Engine, EngineHost, Mou
 from torchmill.core.errors import InterruptedBuildError
 program, image, arch, folder, *options = sys.argv[1:]
 mounts = (Mount(folder, "/torchmill/dist", writable=True),)
-container = Container("torchmill-stopped", image, arch, ("/bin/sh", "inside", "waits"), mounts)
+container = Container(f"torchmill-{os.getpid()}", image, arch, ("/bin/sh", "inside", "waits"), mounts)
 engine = Engine("buildah", program, tuple(options), "1")
 steps = container_commands(engine, EngineHost(arch, False, False), container)
 try:
@@ -346,10 +346,10 @@ def test_what_is_stopped_leaves_nothing_running(tmp_path: Path, number: signal.S
     started.send_signal(number)
     _, said = started.communicate(timeout=60)
     assert started.returncode == 1
-    assert "interrupted: torchmill-stopped was stopped" in said
+    assert f"interrupted: torchmill-{started.pid} was stopped" in said
     status = Path(f"/proc/{child.read_text().strip()}/status")
     assert not status.exists() or "zombie" in status.read_text()
-    assert log.read_text().splitlines()[-1] == "rm torchmill-stopped"
+    assert log.read_text().splitlines()[-1] == f"rm torchmill-{started.pid}"
 
 
 @pytest.mark.parametrize("name", ["buildah", "podman"])
@@ -487,5 +487,5 @@ def test_what_runs_in_a_real_container_puts_its_files_away_when_it_is_stopped(bu
         assert eventually((tmp_path / "waits").exists)
         started.send_signal(signal.SIGTERM)
         _, said = started.communicate(timeout=60)
-    assert "interrupted: torchmill-stopped was stopped" in said
+    assert f"interrupted: torchmill-{started.pid} was stopped" in said
     assert (tmp_path / "put-away").exists()
