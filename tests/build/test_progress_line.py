@@ -97,6 +97,18 @@ def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
     assert track.status(Used()).title == "b.o"
 
 
+def test_each_extension_of_several_has_its_name() -> None:
+    """Setuptools runs ninja once for each, which counts from the start; torch compiles one more without ninja."""
+    track = BuildTrack(Time())
+    for line in ("building 'pair._C' extension", "[1/26] c++ -o a.o", "[24/26] c++ -o b.o"):
+        track.see(line)
+    assert track.status(Used()).pace == "pair._C: 24/26 (92 %), 0:00 so far"
+    track.see("building 'pair.image' extension")
+    assert track.status(Used()).pace == "pair._C: 24/26 (92 %), 0:00 so far"
+    track.see("[1/17] c++ -o c.o")
+    assert track.status(Used()).pace == "pair.image: 1/17 (5 %), 0:00 so far"
+
+
 def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
     file, clock = io.StringIO(), Time()
     line = ProgressLine(file, clock)

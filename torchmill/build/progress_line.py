@@ -1,5 +1,6 @@
 """The progress of a build: edges, time and memory, on one moving line or in log lines."""
 
+import re
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, strip_co
 from torchmill.core.units import format_share
 from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
+_EXTENSION = re.compile(r"building '([^']+)' extension")  # what setuptools says before it runs ninja for one
 _WIDEST_CHARACTERS = 100  # of a line of output that is shown
 REPEAT_SECONDS = 240.0  # between lines while no file is done: services end jobs that print nothing for ten minutes
 
@@ -34,6 +36,7 @@ class BuildStatus:
     elapsed: float
     left: float | None
     now: TimelineMoment
+    extension: str = ""  # of several that a package has, the one that all of this is of
 
     def __str__(self) -> str:
         """Return it as one line, what matters most first."""
@@ -53,7 +56,8 @@ class BuildStatus:
         if self.edge is not None:
             percent = int(100 * self.done)
             of_work = "" if self.share is None else " of the work"
-            parts.insert(0, f"{self.edge.done}/{self.edge.total} ({percent} %{of_work})")
+            name = f"{self.extension}: " if self.extension else ""
+            parts.insert(0, f"{name}{self.edge.done}/{self.edge.total} ({percent} %{of_work})")
         if self.left is not None:
             parts.append(f"about {format_clock(self.left)} left")
         return ", ".join(parts)
@@ -76,11 +80,16 @@ class BuildTrack:
         self._begun = clock()
         self.pace = EdgePace()
         self._title = "starting"
+        self._next = self._extension = ""
 
     def see(self, line: str) -> None:
         """Take note of a line; before the first edge it is itself what goes on."""
         edge = parse_edge(line)
+        if found := _EXTENSION.match(line):
+            self._next = found[1]
         if edge is not None:
+            if self.pace.edge is None or edge.done < self.pace.edge.done:  # ninja was started
+                self._extension = self._next
             self.pace.record(edge, self._clock())
             self._title = PurePosixPath(made_path(edge.title)).name or edge.title  # folders are long and say little
         elif self.pace.edge is None and line.strip():
@@ -90,7 +99,8 @@ class BuildTrack:
         """Return how far the build is now."""
         at, pace = self._clock(), self.pace
         share = pace.share if pace.weighed else None
-        return BuildStatus(pace.edge, share, self._title, at - self._begun, pace.seconds_left(at), account.now)
+        left = pace.seconds_left(at)
+        return BuildStatus(pace.edge, share, self._title, at - self._begun, left, account.now, self._extension)
 
 
 class ProgressLine:
