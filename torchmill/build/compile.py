@@ -175,7 +175,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
         def on_line(text: str) -> None:
             nonlocal edges
             edge = parse_edge(text)
-            edges = max(edges, edge.total if edge else 0)
+            edges += edge is not None and edge.done > 0
             line.edge(text, guard.account)
             show_messages()
 
