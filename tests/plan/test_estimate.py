@@ -185,6 +185,15 @@ def test_one_sentence_says_how_long_it_takes(shipped: Facts) -> None:
     assert [*said.groups()] == [estimate.format_estimate(one) for one in (wall.likely, wall.low, wall.high)]
 
 
+def test_a_further_python_takes_a_part_of_what_the_first_took(shipped: Facts) -> None:
+    made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
+    part = estimate.estimate_build(shipped, made, further=True)
+    assert part is not None
+    assert 0.153 < part.cpu.likely / estimated(shipped, made).cpu.likely < 0.25, "as measured, here and by upstream"
+    said = estimate.expected_duration(shipped, made, further=True)
+    assert said.startswith(f"expected to take {part.wall} in the tree of the first Python, less for all ")
+
+
 def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
     with_static_cudnn = replace(LARGE, libraries={"cudnn": "8.0.5"})
     made = planned(shipped, "wheel-3.8-cu111", "v1.8.0", with_static_cudnn)

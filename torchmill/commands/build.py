@@ -164,10 +164,14 @@ class Dialogue(NamedTuple):
         lines = [show_cures(cures, new)]
         if self.source and not any(one.startswith(FETCH) for one in cures.commands):
             lines.append(f"  the sources that are here stay: {shlex.join(self.source)} is for `{FETCH}`")
+        trees = set()
         for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
             options = resolve_processor(self.facts, cell.build.arch, self.host, self._own(cell))
             plan = compute_plan(self.facts, cell, self.host, options)
-            takes = estimate.expected_duration(self.facts, plan, runs)
+            tree = cell.release.tag, cell.build.family("")
+            shared = tree in trees and self.facts.packages[cell.build.package].after is None
+            takes = estimate.expected_duration(self.facts, plan, runs, further=shared)
+            trees.add(tree)
             lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]
         return "\n".join(lines)
 

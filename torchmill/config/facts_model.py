@@ -93,6 +93,7 @@ class CostAssumptions:
     dependent_seconds: CostRange  # the same for a package that is built against another
     share_seconds: CostRange  # of a share of a build, before it compiles: requirements, configure, generators
     job_seconds: CostRange  # that a CI job adds to its build
+    further_python: CostRange  # processor time for each that the first Python took, whose tree is there
     spread: Spread
     packed: CostRange  # bytes of a wheel for each byte of its libraries
     tree: CostRange  # bytes on disk for each byte of the libraries

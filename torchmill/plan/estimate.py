@@ -178,10 +178,12 @@ class Estimate:
     basis: str  # the runs it stands on
 
 
-def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> Estimate | None:
+def estimate_build(
+    facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = (), *, further: bool = False
+) -> Estimate | None:
     """Return what carrying out a plan costs with a cold compiler cache; None where nothing is known.
 
-    `own` are the builds that the same machine has made (read_own_runs).
+    `own` are the builds that the same machine has made (read_own_runs). A `further` Python has the first one's tree.
     """
     images = _code_images(plan)
     known = catalogue_work(facts, plan.release, images, plan.jobs)
@@ -190,6 +192,8 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
         return None
     cold = [run for run in own if is_cold_run(facts, run)]
     found, confidence = _best_basis(facts, assumed, plan, known, cold)
+    if further:
+        found = replace(found, seconds=found.seconds * geometric_mean(assumed.further_python))
     compiled = largest_compile(facts, plan.build, plan.release.version)
     measured = [float(run.typical) for run in facts.runs if run.typical]  # bytes of a compile, averaged over time
     average = min([*measured, compiled.low]) if measured and not images else compiled.low / 2
@@ -342,11 +346,12 @@ def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> di
     return rows | ({"risk": risk.sentence} if risk is not None and risk.level != "none" else {})
 
 
-def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> str:
-    """Return a sentence on how long carrying out a plan takes; "" where nothing is known."""
-    estimate = estimate_build(facts, plan, own)
+def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (), *, further: bool = False) -> str:
+    """Return a sentence on how long carrying out a plan takes, as `estimate_build`; "" where nothing is known."""
+    estimate = estimate_build(facts, plan, own, further=further)
+    where = " in the tree of the first Python" if further else ""
     less = f", less for all that the compiler cache has{_on_boards(plan, own)}"
-    return f"expected to take {estimate.wall}{less}" if estimate else ""
+    return f"expected to take {estimate.wall}{where}{less}" if estimate else ""
 
 
 def _on_boards(plan: Plan, own: tuple[MeasuredRun, ...]) -> str:
