@@ -13,7 +13,6 @@ from pathlib import Path, PurePath
 from torchmill.build import share
 from torchmill.build.context import BuildContext, build_environment, fill_placeholders, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
-from torchmill.config.model import KnownUnit
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
 from torchmill.core.files import blame_disk, read_text
 from torchmill.core.ninja import EdgePace, parse_edge, unmade_outputs
@@ -24,7 +23,6 @@ from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile
 from torchmill.toolchain import compiler_cache, sccache
 from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache, read_cache_hits, record_hits
 from torchmill.toolchain.guard import compiler_gate, jobserver, units
-from torchmill.toolchain.guard.expectations import relevant_units
 from torchmill.toolchain.guard.session import GuardedBuild, GuardSite, guard_build
 from torchmill.toolchain.guard.timeline import SUFFIX, BuildAccount
 from torchmill.toolchain.sccache import watch_shared_cache
@@ -179,14 +177,15 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             line.edge(text, guard.account)
             show_messages()
 
-        variables = _order_share(context, compiler_environment(context, guard, cache, line.note))
-        line.expect(_pace_by_costs(context))
+        variables = share.order_share(context, compiler_environment(context, guard, cache, line.note))
+        weigh = partial(expected_seconds, costs=share.known_costs(context))
+        line.expect(EdgePace(weigh, lambda: unmade_outputs(context.tree.build)))
         before = _children_cpu_seconds()
         sandbox = _seal(context, cache, variables, line.note)
         try:
             with (
                 watch_shared_cache(cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put),
-                share.end_as_asked(context.options, context.plan.identifier),
+                share.end_as_asked(context),
             ):
                 for command in context.plan.compile:
                     words = (fill_placeholders(word, context.placeholders) for word in command.argv)
@@ -213,20 +212,6 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             code="not-one-wheel",
         )
     return CompileResult(wheels[0], edges, cpu, variables["MAX_JOBS"], account, hits, sandbox.why_open)
-
-
-def _order_share(context: BuildContext, variables: Mapping[str, str]) -> dict[str, str]:
-    about = {"session": context.plan.identifier, "tree": context.tree_key}
-    return {**variables, **share.order_share(context.options, variables, context.tree, _known_units(context), about)}
-
-
-def _pace_by_costs(context: BuildContext) -> EdgePace:
-    weigh = partial(expected_seconds, costs=share.known_costs(_known_units(context)))
-    return EdgePace(weigh, lambda: unmade_outputs(context.tree.build))
-
-
-def _known_units(context: BuildContext) -> tuple[KnownUnit, ...]:
-    return relevant_units(context.facts.units, context.package.name, context.plan.release.version)
 
 
 def _seal(
@@ -257,7 +242,7 @@ def _guard_site(context: BuildContext) -> GuardSite:
         cores=context.options.jobs,
         memory=context.options.memory,
         roots=(str(context.tree.source.resolve()),),
-        known=_known_units(context),
+        known=context.known_units,
         enabled=context.options.guard,
     )
 

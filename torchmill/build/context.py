@@ -13,7 +13,7 @@ from string import Template
 from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.config.cell_lookup import fetch_command
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
+from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError, SourceError
@@ -166,6 +166,13 @@ class BuildContext:
     def compile_key(self) -> str:
         """Return the digest of everything that can change what is compiled."""
         return build_plan.compile_key(self.tree_key, self.environment_key, self.plan)
+
+    @property
+    def known_units(self) -> tuple[KnownUnit, ...]:
+        """Return what is known of the compiles of this package and release."""
+        from torchmill.toolchain.guard.expectations import relevant_units  # not where nothing is compiled
+
+        return relevant_units(self.facts.units, self.package.name, self.plan.release.version)
 
     @property
     def wheel(self) -> Path:
