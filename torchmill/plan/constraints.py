@@ -1,6 +1,5 @@
 """What the rules of a cell demand of compilers and libraries, and why."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -9,8 +8,6 @@ from packaging.specifiers import SpecifierSet
 
 from torchmill.config.matrix import Cell, find_release, format_bounds, is_within, matching_rules, narrow_bounds
 from torchmill.config.model import Compiler, Facts, Rule
-
-_Effect = Callable[[Rule], Mapping[str, SpecifierSet]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +49,14 @@ class CellConstraints:
 
     def needs(self, name: str, compiler: Compiler | None) -> Constraint:
         """Return the bounds outside which a build with that compiler fails."""
-        return self._joined(name, compiler, lambda rule: rule.needs)
+        return self._joined("needs", name, compiler)
 
     def advises(self, name: str, compiler: Compiler | None) -> Constraint:
         """Return the bounds outside which nobody is known to have built it."""
-        return self._joined(name, compiler, lambda rule: rule.advises)
+        return self._joined("advises", name, compiler)
 
-    def _joined(self, name: str, compiler: Compiler | None, effect: _Effect) -> Constraint:
+    def _joined(self, effect: str, name: str, compiler: Compiler | None) -> Constraint:
         """Return the bounds of all rules as one demand, each reason once."""
-        rules = [rule for rule in self.rules_with_base(compiler) if name in effect(rule)]
-        bounds = reduce(and_, (effect(rule)[name] for rule in rules), SpecifierSet())
+        rules = [rule for rule in self.rules_with_base(compiler) if name in getattr(rule, effect)]
+        bounds = reduce(and_, (getattr(rule, effect)[name] for rule in rules), SpecifierSet())
         return Constraint(bounds, tuple(dict.fromkeys(rule.reason for rule in rules)))
