@@ -18,6 +18,7 @@ from torchmill.host import provisioned
 from torchmill.plan import build_plan, cuda_libraries, cuda_toolkit
 from torchmill.plan.constraints import CellConstraints
 from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.finding import CheckContext
 
 
 def cell(facts: Facts, identifier: str, tag: str = "v1.13.1") -> Cell:
@@ -521,7 +522,9 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options())
     assert (made.libraries["cusparselt"], made.set["USE_CUSPARSELT"]) == ("0.6.3", "1")
     (found,) = (
-        one for one in examination.examine_build(shipped, cell, EQUIPPED_HOST, made) if one.subject == "cuSPARSELt"
+        one
+        for one in examination.examine_build(CheckContext(shipped, cell, EQUIPPED_HOST, made))
+        if one.subject == "cuSPARSELt"
     )
     assert (found.verdict, found.cure) == ("failure", "invoke toolkit --library cusparselt-cu12=0.6.3")
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options(settings={"USE_CUSPARSELT": "0"}))

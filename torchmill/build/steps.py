@@ -14,7 +14,7 @@ from torchmill.build.compile import compile_wheel, timeline_file
 from torchmill.build.context import BuildContext, BuildTree, base_wheel, imported_wheel
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.up_to_date import StageLog, StageRecord, installed_inputs, records_as_data, stage_inputs
-from torchmill.config.model import NO_OPTIONS, Artifact, Options
+from torchmill.config.model import NO_OPTIONS, Options
 from torchmill.core import files, locks
 from torchmill.core.errors import BusyError, VerifyError
 from torchmill.core.process import capture
@@ -287,12 +287,13 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     return packed
 
 
-def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Artifact:
-    """Put the verified wheel into dist/, with its manifest, its build statement and its SBOM."""
+def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path:
+    """Put the verified wheel into dist/, with its manifest, its build statement and its SBOM; return its file."""
     wheel = context.layout.dist / packed.name
     manifest = compose_manifest(context, stages.valid, stages.earlier_manifest, wheel.name)
     documents = dist_files.compose_documents(manifest, packed)
-    return dist_files.publish_wheel(packed, wheel, manifest, context.wheel, documents)
+    dist_files.publish_wheel(packed, wheel, manifest, context.wheel, documents)
+    return wheel
 
 
 def compose_manifest(

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext
-from torchmill.config.model import SPEED_ONLY_SWITCHES, Artifact
+from torchmill.config.model import SPEED_ONLY_SWITCHES
 from torchmill.core import files
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.host import environments
@@ -135,13 +135,13 @@ def read_stage_log(context: BuildContext) -> StageLog:
     return max(by_ledger, by_manifest, key=lambda log: len(log.valid))
 
 
-def find_delivered_wheel(context: BuildContext) -> Artifact | None:
+def find_delivered_wheel(context: BuildContext) -> Path | None:
     """Return the verified wheel of a cell if it is in dist/ and up to date."""
     log = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     verified = log.valid.get("verify")
     current = verified is not None and context.stat_cache.digest(context.wheel) == verified.made
     context.stat_cache.save()
-    return Artifact(context.wheel, dist_files.manifest_path(context.wheel)) if current else None
+    return context.wheel if current else None
 
 
 def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:

@@ -106,12 +106,13 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     if layout:
         folders = _folders(layout, cell, host, in_container=in_container)
         host = disk_space.with_disk_space(host, facts, layout, folders, fetched)
+    question = CheckContext(facts, cell, host, computed, fetched)
     if in_container:
         from torchmill.commands.cross_build import examine_way_into_container
 
-        findings = examine_way_into_container(CheckContext(facts, cell, host, computed, fetched))
+        findings = examine_way_into_container(question)
     else:
-        findings = examination.examine_build(facts, cell, host, computed, fetched)
+        findings = examination.examine_build(question)
     if product == "conda" and layout:
         version = products.installed_version(RATTLER)
         verdict: Verdict = "ok" if version else "failure"

@@ -559,11 +559,3 @@ class Plan:
         """Return what the wheel requires of torch: what it is built against, or all that its stable ABI serves."""
         served = self.release.stable_abi
         return f"{self.torch.partition('==')[0]}{served}" if self.torch and served else self.torch
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A verified wheel and the record beside it."""
-
-    wheel: Path
-    manifest: Path
