@@ -34,7 +34,7 @@ def official_cell(known: Facts, arch: str, named: str) -> Cell:
     """Return the cell of the newest Python of a release, "1.13.1 cpu" or with a toolkit."""
     version, cuda = named.split()
     release = matrix.find_release(known, "torch", version)
-    cells = (one for one in matrix.supported_cells(known, release, arch) if one.possible)
+    cells = matrix.possible_cells(known, release, arch)
     return [one for one in cells if (one.build.cuda or "cpu") == cuda][-1]
 
 

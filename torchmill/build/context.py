@@ -33,6 +33,7 @@ from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
 from torchmill.toolchain import compiler_cache, shards
 from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
+from torchmill.toolchain.guard.timeline import SUFFIX as TIMELINE_SUFFIX
 from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
 
@@ -183,6 +184,11 @@ class BuildContext:
     def log(self) -> Path:
         """Return the file that holds everything the build says."""
         return self.layout.logs / f"{self.plan.release.tag}-{self.plan.identifier}.log"
+
+    @property
+    def timeline(self) -> Path:
+        """Return the file that holds what the guard saw and did."""
+        return self.log.with_suffix(TIMELINE_SUFFIX)
 
     @property
     def placeholders(self) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,7 @@ import psutil
 from torchmill.build.context import BuildContext
 from torchmill.core.errors import BuildError, UnfinishedBuildError
 from torchmill.core.files import load_object, write_atomically
+from torchmill.core.ninja import EdgePace, unmade_outputs
 from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.toolchain import shards
 from torchmill.toolchain.shards import Shard, parse_shard
@@ -29,14 +31,20 @@ def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str
     shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
-    order = {"number": shard.number, "count": shard.count, "costs": known_costs(context), "parts": str(parts)}
+    order = {"number": shard.number, "count": shard.count, "costs": _known_costs(context), "parts": str(parts)}
     order |= {"session": context.plan.identifier, "tree": context.tree_key}  # for the record of the share
     write_atomically(folder / "order.json", json.dumps(order))
     program = shards.stand_in(folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt")
     return {**environ, **program, shards.ORDER_VARIABLE: str(folder / "order.json")}
 
 
-def known_costs(context: BuildContext) -> list[tuple[str, float]]:
+def pace_by_costs(context: BuildContext) -> EdgePace:
+    """Return the pace of a build by what its compiles are known to cost."""
+    weigh = partial(shards.expected_seconds, costs=_known_costs(context))
+    return EdgePace(weigh, lambda: unmade_outputs(context.tree.build))
+
+
+def _known_costs(context: BuildContext) -> list[tuple[str, float]]:
     """Return the patterns of sources whose time is known, each with its seconds."""
     return [(unit.pattern, unit.seconds) for unit in context.known_units if unit.seconds]
 

@@ -156,7 +156,7 @@ def fetch_command(facts: Facts, cell: Cell) -> str:
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
     """Return what a release can build that differs in one axis, or else in both: the nearest of each."""
     build = cell.build
-    same = [one.build for one in matrix.supported_cells(facts, cell.release, build.arch) if one.possible]
+    same = [one.build for one in matrix.possible_cells(facts, cell.release, build.arch)]
     pythons = [one for one in same if one.variant == build.variant]
     variants = [one for one in same if one.python == build.python]
     if not pythons and not variants:

@@ -240,11 +240,10 @@ def buildable_cells(facts: Facts, selected: Release | None, arch: str) -> tuple[
     return tuple(sorted(found.values(), key=lambda one: _order(facts, one.build)))
 
 
-def supported_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
-    """Yield the cells whose axes a release supports on a machine, those that conflicts forbid too."""
+def possible_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
+    """Yield the possible cells of a release on a machine: by Python, then by toolkit, oldest first."""
     terms = ReleaseTerms.for_release(facts, release)
-    for build in terms.builds(arch):
-        yield Cell(build, release, tuple(rule.reason for rule in terms.forbidding(build)))
+    yield from (Cell(build, release) for build in terms.builds(arch) if terms.allow(build))
 
 
 def _order(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Version]:

@@ -478,7 +478,6 @@ class Command:
 
     title: str
     argv: tuple[str, ...]
-    cwd: str = "${source}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from torchmill.config import arch_list
-from torchmill.config.matrix import supported_cells
+from torchmill.config.matrix import possible_cells
 from torchmill.config.model import Facts, Gpu, Host, Toolkit
 from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
@@ -53,8 +53,8 @@ def _runnable(context: CheckContext, driver: str) -> str | None:
     runs = {one.version for one in context.facts.toolkits if one.driver and Version(one.driver) <= Version(driver)}
     cells = [
         cell
-        for cell in supported_cells(context.facts, context.cell.release, build.arch)
-        if cell.possible and cell.build.python == build.python and cell.build.cuda in runs
+        for cell in possible_cells(context.facts, context.cell.release, build.arch)
+        if cell.build.python == build.python and cell.build.cuda in runs
     ]
     return f"nox -s {cells[-1].build.identifier(context.host.arch)}" if cells else None
 
