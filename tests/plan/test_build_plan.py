@@ -514,9 +514,9 @@ def test_no_package_manager_is_told() -> None:
 
 
 def test_only_root_installs_without_sudo() -> None:
-    assert system_packages.install_command("apt", ["git"], root=False)[:2] == ("sudo", "apt-get")
-    assert system_packages.install_command("apt", ["git"], root=True)[0] == "apt-get"
-    assert system_packages.install_command("brew", ["git"], root=False) == ("brew", "install", "git")
+    assert system_packages.install_command("apt", ["git"], root=False).startswith("sudo apt-get ")
+    assert system_packages.install_command("apt", ["git"], root=True).startswith("apt-get ")
+    assert system_packages.install_command("brew", ["git"], root=False) == "brew install git"
 
 
 def test_the_source_of_debian_needs_debians_libraries(shipped: Facts) -> None:

@@ -12,11 +12,10 @@ from tests.support.refusals import refused
 from torchmill.config import arch_list, cell_lookup, matrix
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitKind, ToolkitSource
-from torchmill.config.matrix import Cell
+from torchmill.config.matrix import Cell, CellConstraints
 from torchmill.config.model import Compiler, Cuda, Facts, Host, Options, Plan, Rule, When
 from torchmill.host import provisioned
 from torchmill.plan import build_plan, cuda_libraries, cuda_toolkit
-from torchmill.plan.constraints import CellConstraints
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 

@@ -201,11 +201,11 @@ def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
     risk = link_overflow.predict_overflow(context.facts, context.cell.release, cuda, context.plan.set)
     if risk is None or risk.level == "none":
         return
-    found = f"{format_bytes(risk.expected.low)} to {format_bytes(risk.expected.high)}"
     verdict: Verdict = "failure" if risk.level == "likely" else "warning"
     because = 'beyond it the link ends with "relocation truncated to fit"'
     cure = f"build with {', or '.join(risk.cures)}"
-    yield Finding("libtorch_cuda", found, f"at most {format_bytes(risk.limit)}", verdict, cure, because)
+    found, needed = risk.expected.in_bytes, f"at most {format_bytes(risk.limit)}"
+    yield Finding("libtorch_cuda", found, needed, verdict, cure, because)
 
 
 def _major(version: str) -> int:
