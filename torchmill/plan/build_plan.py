@@ -304,7 +304,7 @@ def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[
     """
     return digest_data(
         {
-            "set": {name: value for name, value in plan.set.items() if name not in model.SPEED_ONLY_SWITCHES},
+            "set": plan.switches,
             "kit": plan.kit,
             "patches": [(patches / plan.given.get(patch, patch)).read_text(encoding="utf-8") for patch in plan.patches],
             "prepare": [command.argv for command in plan.prepare],

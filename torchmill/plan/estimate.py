@@ -229,7 +229,7 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
 
 def _code_images(plan: Plan) -> int:
     """Return how often a plan compiles device code."""
-    return link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
+    return link_overflow.count_code_images(plan.arch_list) if plan.build.cuda else 0
 
 
 def _same_builds(plan: Plan, own: Iterable[MeasuredRun]) -> list[MeasuredRun]:

@@ -175,7 +175,7 @@ def magma_command(context: CheckContext, theirs: str) -> str | None:
     cuda = context.plan.toolkit
     if context.host.system != "linux" or cuda is None:
         return None
-    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    listed = context.plan.arch_list
     serving = [
         one
         for one in context.facts.toolkit_sources

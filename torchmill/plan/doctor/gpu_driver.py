@@ -23,9 +23,8 @@ def check_driver(context: CheckContext) -> Iterator[Finding]:
     yield _driver(context, context.toolkit)
     yield from driver_mismatch(context.host)
     yield from forward_compatibility(context.host)
-    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
     for gpu in dict.fromkeys(context.host.gpus):
-        yield _gpu(context, context.toolkit, gpu, listed)
+        yield _gpu(context, context.toolkit, gpu, context.plan.arch_list)
 
 
 def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
