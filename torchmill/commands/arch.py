@@ -186,8 +186,8 @@ def _machine(facts: Facts, gpus: Iterable[Capability], host: Host, *, here: bool
     """Return the machine that a wheel is for: this one, or one of its kind of which nothing but the GPUs is known."""
     usual = host.arch if host.system == "linux" else published.OFFICIAL_ARCHES[0]
     arch = "aarch64" if any(one.tegra for one in gpus) else usual
-    here = published.known_host(facts, host, arch) if here else Host(arch, "linux", host.cores, host.memory)
-    return published.with_gpus(here, [one.name for one in gpus])
+    machine = published.known_host(facts, host, arch) if here else Host(arch, "linux", host.cores, host.memory)
+    return published.with_gpus(machine, [one.name for one in gpus])
 
 
 def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
