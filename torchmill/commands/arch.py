@@ -141,13 +141,7 @@ def answer_arch(  # noqa: PLR0917 - what is asked, and by whom
     shortest = arch_list.format_arch_list(arch_list.shortest_arch_list(facts, own.values()))
     asked = listed or (shortest if local else ";".join(own))
     if not asked:
-        fitting = [
-            one
-            for one in facts.capabilities
-            if not any(arch_list.find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
-        ]
-        everything = [capability_as_data(facts, one) for one in fitting]
-        return CommandOutput(_overview(facts, fitting), {"capabilities": everything})
+        return _answer_in_short(facts, toolkit, release)
     targets = arch_list.check_arch_list(facts, asked, toolkit, release, host.gpus)
     wanted = {each.capability for each in targets}
     capabilities = [one for one in facts.capabilities if one.name in wanted]
@@ -180,6 +174,18 @@ def answer_arch(  # noqa: PLR0917 - what is asked, and by whom
         **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
     }
     return CommandOutput("\n".join(text), data)
+
+
+def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | None) -> CommandOutput:
+    """Return what is known of all capabilities that fit a toolkit and a release."""
+    fitting = [
+        one
+        for one in facts.capabilities
+        if not any(arch_list.find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
+    ]
+    return CommandOutput(
+        _overview(facts, fitting), {"capabilities": [capability_as_data(facts, one) for one in fitting]}
+    )
 
 
 def _machine(facts: Facts, gpus: Iterable[Capability], host: Host, *, here: bool) -> Host:
