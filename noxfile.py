@@ -203,20 +203,19 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
             context = create_context(ROOT, facts, cell, session.posargs, venv)
             for first in missing_sessions(context):
                 session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *first, external=True)
-            artifact = find_delivered_wheel(context)
-            if artifact is not None:
-                session.log(f"{artifact.wheel.name} is up to date")
+            if (wheel := find_delivered_wheel(context)) is not None:
+                session.log(f"{wheel.name} is up to date")
                 return
             if os.environ.get("TORCHMILL_WHEELS"):
                 from torchmill.deliver.offers import take_wheel
 
-                if take_wheel(context, session.log) is not None:
+                if take_wheel(context, session.log):
                     return
             from torchmill.build import pipeline, progress_line
 
             with progress_line.show_build_progress() as line:
-                artifact = pipeline.build_wheel(context, install=partial(install, session), line=line)
-            session.log(f"{artifact.wheel} is verified")
+                wheel = pipeline.build_wheel(context, install=partial(install, session), line=line)
+            session.log(f"{wheel} is verified")
 
     session.__doc__ = listed.title
 

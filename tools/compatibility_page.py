@@ -231,8 +231,8 @@ def _plans(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> Ite
     """Yield plans of the cells that a part is of, on machines of which nothing is known."""
     for release in releases:
         for arch in facts.arches.values() if matrix.is_within(part.when.release, release.version) else ():
-            for cell in matrix.supported_cells(facts, release, arch.name):
-                wanted = cell.possible and cell.build.cuda in {None, *release.cuda_official}
+            for cell in matrix.possible_cells(facts, release, arch.name):
+                wanted = cell.build.cuda in {None, *release.cuda_official}
                 if wanted and matrix.rule_matches(part.when, matrix.make_case(facts, cell.build, release, "git")):
                     host = Host(arch.name, arch.system, cores=1, memory=2**40)
                     yield build_plan.compute_plan(facts, cell, host, Options())

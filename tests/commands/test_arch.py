@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.support.commands import run
 from tests.support.refusals import refused
-from torchmill.commands.arch import ArchQuestion, answer_arch
+from torchmill.commands.arch import answer_arch
+from torchmill.config import matrix
 from torchmill.config.model import Facts, Gpu, Host
 from torchmill.core.errors import ConfigError
 
@@ -15,40 +16,40 @@ HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
 
 
 def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
-    text = " ".join(answer_arch(shipped, ArchQuestion("7.0"), HOST).text.split())
+    text = " ".join(answer_arch(shipped, HOST, "7.0").text.split())
     assert "CUDA 9.0 to 12.9 (deprecated in 12.8 to 12.9)" in text
     assert "official builds that run on it: 1.0.0 to 2.14.1 (code for 7.0)" in text
     assert re.search(r"; build it yourself: torch up to \S+ builds with CUDA 12\.9", text)
 
 
 def test_an_answer_for_gpus_names_the_list(shipped: Facts) -> None:
-    found = answer_arch(shipped, ArchQuestion(names=("RTX 3090", "A100")), HOST)
+    found = answer_arch(shipped, HOST, names=("RTX 3090", "A100"))
     assert "8.0 would do: its code runs on all of them" in found.text
     assert found.data["list"] == "8.0;8.6"
     assert found.data["gpus"]["NVIDIA A100"] == "8.0"
 
 
 def test_an_answer_warns_of_what_comes_with_the_toolkit(shipped: Facts) -> None:
-    text = answer_arch(shipped, ArchQuestion("7.0 8.6+PTX", cuda="cu128", tag="v2.9.0"), HOST).text
+    text = answer_arch(shipped, HOST, "7.0 8.6+PTX", cuda="cu128", tag="v2.9.0").text
     assert "CUDA 12.8 warns about 7.0" in text
     assert "Linux driver 570.26" in text
     with refused("arch-list-impossible"):
-        answer_arch(shipped, ArchQuestion("9.0", cuda="11.7", tag="v1.13.1"), HOST)
+        answer_arch(shipped, HOST, "9.0", cuda="11.7", tag="v1.13.1")
     with refused("unknown-toolkit"):
-        answer_arch(shipped, ArchQuestion("8.6", cuda="12.7"), HOST)
+        answer_arch(shipped, HOST, "8.6", cuda="12.7")
 
 
 def test_every_capability_has_an_answer(shipped: Facts) -> None:
-    assert len(answer_arch(shipped, ArchQuestion(), HOST).text.splitlines()) == 1 + len(shipped.capabilities)
+    assert len(answer_arch(shipped, HOST).text.splitlines()) == 1 + len(shipped.capabilities)
     for one in shipped.capabilities:
-        found = answer_arch(shipped, ArchQuestion(one.name), HOST)
+        found = answer_arch(shipped, HOST, one.name)
         assert found.text.startswith(f"{one.name}  {one.architecture}")
         json.dumps(found.data)
 
 
 def test_what_fits_a_toolkit_and_a_release_is_told_in_short(shipped: Facts) -> None:
     def names(cuda: str = "", tag: str = "") -> list[str]:
-        found = answer_arch(shipped, ArchQuestion(cuda=cuda, tag=tag), HOST).data["capabilities"]
+        found = answer_arch(shipped, HOST, cuda=cuda, tag=tag).data["capabilities"]
         return [one["capability"] for one in found]
 
     toolkit = next(one for one in shipped.toolkits if one.version == "11.7")
@@ -60,7 +61,7 @@ def test_what_fits_a_toolkit_and_a_release_is_told_in_short(shipped: Facts) -> N
 
 def test_a_capability_of_toolkits_that_the_release_does_not_build_with_is_refused(shipped: Facts) -> None:
     with refused("arch-list-impossible"):
-        answer_arch(shipped, ArchQuestion("3.0", tag="v2.0.0"), HOST)
+        answer_arch(shipped, HOST, "3.0", tag="v2.0.0")
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -72,27 +73,27 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_an_answer_predicts_what_the_link_makes_of_the_list(shipped: Facts) -> None:
-    short = answer_arch(shipped, ArchQuestion("8.6", cuda="11.7", tag="v1.13.1"), HOST)
+    short = answer_arch(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
     long = "3.5;3.7;5.0;5.2;6.0;6.1;7.0;7.5;8.0;8.6+PTX"
     assert short.data["overflow"]["level"] == "none"
-    found = answer_arch(shipped, ArchQuestion(long, cuda="11.7", tag="v1.13.1"), HOST)
+    found = answer_arch(shipped, HOST, long, cuda="11.7", tag="v1.13.1")
     assert found.data["overflow"]["level"] != "none"
     assert found.data["overflow"]["cures"][0] in found.text
-    assert answer_arch(shipped, ArchQuestion("8.6"), HOST).data["overflow"] is None
+    assert answer_arch(shipped, HOST, "8.6").data["overflow"] is None
 
 
 def test_a_list_is_costed_where_toolkit_and_release_are_named(shipped: Facts) -> None:
-    one = answer_arch(shipped, ArchQuestion("8.6", cuda="11.7", tag="v1.13.1"), HOST)
-    three = answer_arch(shipped, ArchQuestion("7.0;7.5;8.6", cuda="11.7", tag="v1.13.1"), HOST)
+    one = answer_arch(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
+    three = answer_arch(shipped, HOST, "7.0;7.5;8.6", cuda="11.7", tag="v1.13.1")
     assert one.data["estimate"]["wall"]["likely"] < three.data["estimate"]["wall"]["likely"]
     assert "of processor time" in three.text
-    assert answer_arch(shipped, ArchQuestion("8.6", cuda="11.7"), HOST).data["estimate"] is None
+    assert answer_arch(shipped, HOST, "8.6", cuda="11.7").data["estimate"] is None
 
 
 def test_native_and_local_stand_for_the_gpus_of_the_machine(shipped: Facts) -> None:
     host = replace(HOST, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),))
-    assert answer_arch(shipped, ArchQuestion("native"), host).data["list"] == "8.6"
-    assert answer_arch(shipped, ArchQuestion(local=True), host).data["list"] == "8.6"
+    assert answer_arch(shipped, host, "native").data["list"] == "8.6"
+    assert answer_arch(shipped, host, local=matrix.newest_release(shipped)).data["list"] == "8.6"
 
 
 HERE = """\
@@ -111,7 +112,7 @@ name = "{gpu}"
 
 def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) -> None:
     def told(*names: str) -> str:
-        return " ".join(answer_arch(shipped, ArchQuestion(names=names), HOST).text.split())
+        return " ".join(answer_arch(shipped, HOST, names=names).text.split())
 
     assert "1.0.0 to 1.3.1 (code for 3.5), 1.4.0 to 2.6.0 (code for 3.7), 2.7.0 to 2.7.1 (not recorded)" in told("K80")
     assert "run on it: 1.0.0 to 2.14.1 (code for 5.0)" in told("GTX 960")
@@ -120,12 +121,12 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
     assert "an official wheel with CUDA 13.2 would do as well: `pip install torch==2.15.0`; it needs driver" in told(
         "H100"
     )
-    pascal = answer_arch(shipped, ArchQuestion(names=("GTX 1080 Ti",), tag="v2.8.0"), HOST)
+    pascal = answer_arch(shipped, HOST, names=("GTX 1080 Ti",), tag="v2.8.0")
     assert pascal.data["published"]["version"] == "2.8.0+cu126"
     orin = told("Jetson AGX Orin")
     assert "official builds that run on it: none; build it yourself" in orin
     assert "no official wheel is known to run on all of these GPUs" in orin
-    both = answer_arch(shipped, ArchQuestion(names=("K80", "GTX 960")), HOST)
+    both = answer_arch(shipped, HOST, names=("K80", "GTX 960"))
     assert both.data["list"] == "3.7;5.2"
     assert both.data["published"]["version"] == "2.6.0+cu118"
     assert both.data["capabilities"][1]["official"]["x86_64"]["2.14.1"] == "code for 5.0"
@@ -146,6 +147,6 @@ def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_w
 
 def test_two_gpus_of_one_kind_need_one_list(shipped: Facts) -> None:
     host = replace(HOST, gpus=(Gpu("A100", "8.0"), Gpu("RTX 3090", "8.6")), driver="470.57.02")
-    found = answer_arch(shipped, ArchQuestion(local=True), host)
+    found = answer_arch(shipped, host, local=matrix.newest_release(shipped))
     assert found.data["list"] == "8.0"
     assert "cu118" in found.data["published"]["version"], "the driver is too old for CUDA 12"

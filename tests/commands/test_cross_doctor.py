@@ -96,7 +96,7 @@ def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
     fetched = Source("torch", "1.13.1", "v1.13.1", provider, "there", None, Path("/src"), verified=False)
     asked = replace(question(shipped), source=fetched)
     engine = Engine("podman", "/bin/false", (), "4.3.1")  # has no image
-    lacking = cross_build.look_for_image(engine, HERE, shipped, asked.cell, fetched, "")
+    lacking = cross_build.look_for_image(engine, HERE, asked, "")
     (image,) = (one for one in cross_build.container_findings(asked, lacking) if one.subject == "image")
     assert list(find_cures([image]).commands) == [image.cure], "a command, whole"
     assert image.cure.endswith(" --build")
@@ -112,7 +112,7 @@ def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:
     lacking = replace(READY, image="mine", has_image=False)
     said = {one.subject: one for one in cross_build.container_findings(replace(asked, source=fetched), lacking)}
     assert said["image"].cure.endswith(" --arch aarch64 --purpose debian --build")
-    first = next(cross_build.builder_images(shipped, asked.cell, fetched))
+    first = next(cross_build.builder_images(replace(asked, source=fetched)))
     assert first == "localhost/torch-builder:1.13.1-cpu-aarch64-debian"
 
 

@@ -73,7 +73,7 @@ def shaped(shipped: Facts) -> dict[str, list[Rule]]:
     found = {}
     for release in shipped.releases["torch"]:
         for arch in release.arches:
-            cells = [one for one in matrix.supported_cells(shipped, release, arch) if one.possible]
+            cells = list(matrix.possible_cells(shipped, release, arch))
             without = [one for one in cells if one.build.cuda is None]
             for cell in (*without, *[one for one in cells if one.build.cuda][-1:]):
                 known = make_case(shipped, cell.build, release, "git")

@@ -63,9 +63,9 @@ def take(sample: Sample, place: str, **env: str) -> tuple[bool, str]:
     notes: list[str] = []
     with at_home(sample, {offers.VARIABLE: place, **env}) as context:
         taken = offers.take_wheel(context, notes.append)
-        assert (find_delivered_wheel(context) is not None) == (taken is not None)
+        assert (find_delivered_wheel(context) is not None) == taken
         assert not context.outputs.offers.exists(), "nothing of it is left"
-    return taken is not None, "\n".join(notes)
+    return taken, "\n".join(notes)
 
 
 def wheel_of(sample: Sample) -> Path:

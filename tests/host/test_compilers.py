@@ -16,8 +16,12 @@ from torchmill.host.programs import make_runner
 pytestmark = made_up_programs
 
 
+def identified(environ: dict[str, str]) -> Compiler | None:
+    return programs.identify_compiler(programs.compiler_command(environ), environ, make_runner(environ))
+
+
 def used(environ: dict[str, str]) -> str:
-    return str(programs.used_compiler(environ, make_runner(environ)))
+    return str(identified(environ))
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is not installed")
@@ -26,7 +30,7 @@ def test_the_version_of_the_real_gcc_is_whole() -> None:
     if "Free Software" not in first:
         pytest.skip("g++ is clang here")
     environ = os.environ | {"CXX": "g++"}
-    found = programs.used_compiler(environ, make_runner(environ))
+    found = identified(environ)
     assert found is not None
     assert found.family == "gcc"
     assert found.version.count(".") == 2
@@ -38,7 +42,7 @@ def test_a_libstdcxx_beside_the_systems_is_found(tmp_path: Path) -> None:
     for says, found in ((str(own), {"libstdc++": str(own)}), (systems, {}), ("libstdc++.so.6", {})):
         program(tmp_path, "c++", says)
         environ = only(tmp_path)
-        assert programs.own_cxx_library(environ, make_runner(environ)) == found
+        assert programs.own_cxx_library(programs.compiler_command(environ), make_runner(environ)) == found
 
 
 def test_the_compiler_that_a_build_would_use_is_asked(tmp_path: Path) -> None:
@@ -81,8 +85,9 @@ def test_a_compiler_that_is_named_and_missing_is_not_replaced(tmp_path: Path) ->
 def test_nvcc_may_be_given_another_one(tmp_path: Path) -> None:
     gcc(tmp_path, "g++-11", "11.4.0")
     environ = only(tmp_path, CUDAHOSTCXX="g++-11")
-    assert programs.cuda_host_compiler(environ, make_runner(environ)) == Compiler("gcc", "11.4.0")
-    assert programs.cuda_host_compiler(only(tmp_path), make_runner(environ)) is None
+    for variables, found in ((environ, Compiler("gcc", "11.4.0")), (only(tmp_path), None)):
+        words = programs.command_words(variables, "CUDAHOSTCXX")
+        assert programs.identify_compiler(words, variables, make_runner(variables)) == found
 
 
 def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torchmill.host.native import native_arch, processor_flags
 from torchmill.host.processor import processor_problems, resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.options import format_options, parse_options
 
 NATIVE = native_arch()
@@ -83,7 +84,9 @@ def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> No
     cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
 
     def verdict(host: Host) -> str:
-        findings = examination.examine_build(shipped, cell, host, planned(shipped, Options(processor=AVX512)))
+        findings = examination.examine_build(
+            CheckContext(shipped, cell, host, planned(shipped, Options(processor=AVX512)))
+        )
         return next(one.verdict for one in findings if one.subject == "processor x86-64-v4")
 
     assert verdict(OLD) == "failure"

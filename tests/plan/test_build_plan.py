@@ -514,9 +514,9 @@ def test_no_package_manager_is_told() -> None:
 
 
 def test_only_root_installs_without_sudo() -> None:
-    assert system_packages.install_command("apt", ["git"], root=False)[:2] == ("sudo", "apt-get")
-    assert system_packages.install_command("apt", ["git"], root=True)[0] == "apt-get"
-    assert system_packages.install_command("brew", ["git"], root=False) == ("brew", "install", "git")
+    assert system_packages.install_command("apt", ["git"], root=False).startswith("sudo apt-get ")
+    assert system_packages.install_command("apt", ["git"], root=True).startswith("apt-get ")
+    assert system_packages.install_command("brew", ["git"], root=False) == "brew install git"
 
 
 def test_the_source_of_debian_needs_debians_libraries(shipped: Facts) -> None:
@@ -548,8 +548,8 @@ def test_every_manager_knows_a_compiler(shipped: Facts) -> None:
 def test_a_wheel_for_the_stable_abi_serves_many_torch_and_pythons(shipped: Facts) -> None:
     assert [release.torch for release in shipped.releases["xformers"]] == ["2.10.0", "2.11.0"]
     for release in shipped.releases["xformers"]:
-        cells = matrix.supported_cells(shipped, release, "x86_64")
-        cell = next(one for one in cells if one.build.variant == "cu130" and one.possible)
+        cells = matrix.possible_cells(shipped, release, "x86_64")
+        cell = next(one for one in cells if one.build.variant == "cu130")
         plan = build_plan.compute_plan(shipped, cell, LINUX, Options())
         assert plan.wheel.startswith("xformers-0.0.35+cu130-py39-none-")
         assert (plan.torch, plan.torch_requirement) == (f"torch=={release.torch}+cu130", "torch>=2.10")

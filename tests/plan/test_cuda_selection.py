@@ -12,12 +12,12 @@ from tests.support.refusals import refused
 from torchmill.config import arch_list, cell_lookup, matrix
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitKind, ToolkitSource
-from torchmill.config.matrix import Cell
+from torchmill.config.matrix import Cell, CellConstraints
 from torchmill.config.model import Compiler, Cuda, Facts, Host, Options, Plan, Rule, When
 from torchmill.host import provisioned
 from torchmill.plan import build_plan, cuda_libraries, cuda_toolkit
-from torchmill.plan.constraints import CellConstraints
 from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.finding import CheckContext
 
 
 def cell(facts: Facts, identifier: str, tag: str = "v1.13.1") -> Cell:
@@ -505,13 +505,13 @@ TRITON = {  # in METADATA of PyPI's wheels for Linux x86_64
 def test_wheels_with_cuda_require_the_triton_that_the_official_ones_require(shipped: Facts, tag: str) -> None:
     release = matrix.find_release(shipped, "torch", tag)
     for arch in ("x86_64", "aarch64"):
-        cuda = [one for one in matrix.supported_cells(shipped, release, arch) if one.build.cuda]
+        cuda = [one for one in matrix.possible_cells(shipped, release, arch) if one.build.cuda]
         for cell in cuda:
             made = build_plan.compute_plan(shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options())
             last = made.set.get("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "").rpartition("|")[2]
             expected = arch == "x86_64" or "x86_64" not in TRITON[tag]
             assert (last.startswith("triton") and Requirement(last) == Requirement(TRITON[tag])) is expected
-    without = next(one for one in matrix.supported_cells(shipped, release, "x86_64") if not one.build.cuda)
+    without = next(one for one in matrix.possible_cells(shipped, release, "x86_64") if not one.build.cuda)
     made = build_plan.compute_plan(shipped, without, EQUIPPED_HOST, Options())
     assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.set
 
@@ -521,7 +521,9 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options())
     assert (made.libraries["cusparselt"], made.set["USE_CUSPARSELT"]) == ("0.6.3", "1")
     (found,) = (
-        one for one in examination.examine_build(shipped, cell, EQUIPPED_HOST, made) if one.subject == "cuSPARSELt"
+        one
+        for one in examination.examine_build(CheckContext(shipped, cell, EQUIPPED_HOST, made))
+        if one.subject == "cuSPARSELt"
     )
     assert (found.verdict, found.cure) == ("failure", "invoke toolkit --library cusparselt-cu12=0.6.3")
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options(settings={"USE_CUSPARSELT": "0"}))

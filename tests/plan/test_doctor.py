@@ -23,7 +23,7 @@ def examined(known: Facts, machine: Host, identifier: str, tag: str, *arguments:
     release = matrix.find_release(known, "torch", tag)
     cell = cell_lookup.find_cell(known, identifier, machine.arch, release)
     computed = build_plan.compute_plan(known, cell, machine, parse_options(arguments, "test"))
-    return examination.examine_build(known, cell, machine, computed)
+    return examination.examine_build(CheckContext(known, cell, machine, computed))
 
 
 def on(known: Facts, name: str, identifier: str, tag: str, *arguments: str) -> tuple[Finding, ...]:
@@ -190,9 +190,9 @@ def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> N
     wanted = {name for rule in shipped.packages["torch"].rules for name in rule.system_packages.get("apt", ())}
     present = dict.fromkeys(wanted, "1")
     whole = replace(machine, packages=present)
-    assert failing(examination.examine_build(shipped, cell, whole, computed, fetched)) == {}
+    assert failing(examination.examine_build(CheckContext(shipped, cell, whole, computed, fetched))) == {}
     partial = replace(machine, packages=present | {"libdnnl-dev": ""})
-    found = of(examination.examine_build(shipped, cell, partial, computed, fetched), "system packages")
+    found = of(examination.examine_build(CheckContext(shipped, cell, partial, computed, fetched)), "system packages")
     assert (found.verdict, found.found, found.cure) == (
         "failure",
         "no libdnnl-dev",
@@ -209,7 +209,7 @@ def test_a_source_that_leaves_libraries_out_is_built_on_its_own_debian(shipped: 
     def judged(codename: str | None) -> Finding:
         host = replace(machine, versions={**machine.versions, "codename": codename} if codename else {})
         computed = build_plan.compute_plan(shipped, cell, host, parse_options((), "test"), fetched)
-        return of(examination.examine_build(shipped, cell, host, computed, fetched), "Debian")
+        return of(examination.examine_build(CheckContext(shipped, cell, host, computed, fetched)), "Debian")
 
     assert [judged(one).verdict for one in (None, "trixie", "bookworm")] == ["unknown", "ok", "failure"]
     assert judged("bookworm").cure == (
@@ -217,7 +217,9 @@ def test_a_source_that_leaves_libraries_out_is_built_on_its_own_debian(shipped: 
     )
     in_git = replace(fetched, provider="git")
     computed = build_plan.compute_plan(shipped, cell, machine, parse_options((), "test"), in_git)
-    assert "Debian" not in {one.subject for one in examination.examine_build(shipped, cell, machine, computed, in_git)}
+    assert "Debian" not in {
+        one.subject for one in examination.examine_build(CheckContext(shipped, cell, machine, computed, in_git))
+    }
 
 
 def test_another_machine_is_named(shipped: Facts) -> None:

@@ -51,7 +51,7 @@ def expected(facts: Facts, run: MeasuredRun) -> EstimateSpan:
     assert found is not None
     span = estimate.wall_seconds(terms.serial_seconds, terms.scaling, found, estimate.run_slots(run))
     job = terms.job_seconds if run.scope == "job" else CostRange(0, 0)
-    return EstimateSpan(span.low + job.low, span.likely + estimate.geometric_mean(job), span.high + job.high)
+    return EstimateSpan(span.low + job.low, span.likely + job.middle, span.high + job.high)
 
 
 def test_every_run_of_torch_falls_into_the_range_that_the_others_give(shipped: Facts) -> None:

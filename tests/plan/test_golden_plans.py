@@ -151,7 +151,7 @@ def table(known: Facts, torch: Release) -> Iterator[str]:
         release = matrix.paired_release(known, package, torch)
         for arch in MACHINES if release else ():
             assert release is not None
-            cells = [one for one in matrix.supported_cells(known, release, arch) if one.possible]
+            cells = list(matrix.possible_cells(known, release, arch))
             for cell in (*cpu_cell(cells), *cuda_cell(cells)):
                 yield from described(known, cell)
 

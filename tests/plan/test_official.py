@@ -11,6 +11,7 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import Build, Compiler, Facts, Host, OfficialPart, Options, Plan, Source, When
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.finding import CheckContext
 
 BARE_HOST = Host("x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, compiler=Compiler("gcc", "12.2.0"))
 GOLDEN = Path(__file__).parent.parent / "golden" / "official.txt"
@@ -33,7 +34,7 @@ def official_cell(known: Facts, arch: str, named: str) -> Cell:
     """Return the cell of the newest Python of a release, "1.13.1 cpu" or with a toolkit."""
     version, cuda = named.split()
     release = matrix.find_release(known, "torch", version)
-    cells = (one for one in matrix.supported_cells(known, release, arch) if one.possible)
+    cells = matrix.possible_cells(known, release, arch)
     return [one for one in cells if (one.build.cuda or "cpu") == cuda][-1]
 
 
@@ -155,7 +156,7 @@ def test_a_plan_and_the_doctor_say_what_the_official_wheel_has_beyond_it(
     host = replace(BARE_HOST, arch=arch)
     made = build_plan.compute_plan(shipped, named, host, Options(settings=settings))
     assert [one.what for one in made.lacks] == expected
-    findings = examination.examine_build(shipped, named, host, made)
+    findings = examination.examine_build(CheckContext(shipped, named, host, made))
     subjects = [one.subject for one in findings]
     assert all(subjects.count(one) == 1 and one in subjects for one in expected)
 

@@ -6,29 +6,26 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from torchmill.build import share
 from torchmill.build.context import BuildContext, build_environment, fill_placeholders, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
-from torchmill.config.model import KnownUnit
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
 from torchmill.core.files import blame_disk, read_text
-from torchmill.core.ninja import EdgePace, parse_edge, unmade_outputs
+from torchmill.core.ninja import parse_edge
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.host.programs import lenient_words
 from torchmill.plan import causes
 from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile, usable_memory
 from torchmill.toolchain import compiler_cache, sccache
-from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache, read_cache_hits, record_hits
+from torchmill.toolchain.compiler_cache import CompilerCache, read_cache_hits, record_hits
 from torchmill.toolchain.guard import compiler_gate, jobserver, units
-from torchmill.toolchain.guard.expectations import relevant_units
 from torchmill.toolchain.guard.session import GuardedBuild, GuardSite, guard_build
-from torchmill.toolchain.guard.timeline import SUFFIX, BuildAccount
+from torchmill.toolchain.guard.timeline import BuildAccount
 from torchmill.toolchain.sccache import watch_shared_cache
-from torchmill.toolchain.shards import expected_seconds
 
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
 _DOWNLOADS = {"nccl-download", "configure-download", "network"}  # causes of a build that has no network
@@ -140,21 +137,8 @@ def languages_past_gate(configured: str, launchers: Collection[str]) -> list[str
     return [language for language in languages if used.get(language, "") not in launchers]
 
 
-@dataclass(frozen=True, slots=True)
-class CompileResult:
-    """What compiling left behind."""
-
-    raw: Path  # the wheel as the build made it
-    edges: int  # that ninja counted
-    cpu: float  # seconds
-    slots: str  # how many compilers the build was to start at a time
-    account: BuildAccount | None  # None: there was no guard
-    cache: CacheHits | None  # of the compiler cache; None: there was none, or it does not say
-    open_network: str  # why the build had the network; "" where it had none
-
-
-def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
-    """Run the build and return what it left.
+def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict[str, Any]]:
+    """Run the build; return the wheel as it made it, and what the manifest says of the run.
 
     Raises BuildError with the compiler's own last error, MemoryBuildError where memory was short.
     """
@@ -164,7 +148,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
     context.log.parent.mkdir(parents=True, exist_ok=True)
     edges = 0
     with contextlib.suppress(OSError):  # the guard reports it
-        timeline_file(context).unlink()  # one of an earlier build would be taken for this one's
+        context.timeline.unlink()  # one of an earlier build would be taken for this one's
     cache = set_up_compiler_cache(context, line.note)
     with guard_build(_guard_site(context), cache.variables) as guard, context.log.open("w", 1, "utf-8") as log:
 
@@ -179,19 +163,18 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             line.edge(text, guard.account)
             show_messages()
 
-        variables = _order_share(context, compiler_environment(context, guard, cache, line.note))
-        line.expect(_pace_by_costs(context))
+        variables = share.order_share(context, compiler_environment(context, guard, cache, line.note))
+        line.expect(share.pace_by_costs(context))
         before = _children_cpu_seconds()
         sandbox = _seal(context, cache, variables, line.note)
         try:
             with (
                 watch_shared_cache(cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put),
-                share.end_as_asked(context.options, context.plan.identifier),
+                share.end_as_asked(context),
             ):
                 for command in context.plan.compile:
                     words = (fill_placeholders(word, context.placeholders) for word in command.argv)
-                    cwd = Path(fill_placeholders(command.cwd, context.placeholders))
-                    stream([*sandbox.prefix, *words], cwd=cwd, env=variables, log=log, on_line=on_line)
+                    stream([*sandbox.prefix, *words], cwd=context.tree.source, env=variables, log=log, on_line=on_line)
         except CommandError as error:
             log.flush()
             raise _build_failure(context, error, guard.account, sandbox) from error
@@ -205,28 +188,44 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
         line.note(account.summary())
     if hits is not None:
         line.note(str(hits))
-        record_hits(hits, timeline_file(context), guard.account.now.at)
-    wheels = list(raw.glob("*.whl"))
+        record_hits(hits, context.timeline, guard.account.now.at)
+    return _only_wheel(context), {
+        "edges": edges,
+        "cpu_seconds": round(cpu, 1),
+        "slots": variables["MAX_JOBS"],
+        "guard": _describe_guard(context, account),
+        "cache": asdict(hits) if hits else None,
+        "network": f"open: {sandbox.why_open}" if sandbox.why_open else "none",
+    }
+
+
+def _only_wheel(context: BuildContext) -> Path:
+    """Return the wheel that the build made. Raises BuildError where it made none, or several."""
+    wheels = list(context.outputs.raw.glob("*.whl"))
     if len(wheels) != 1:
         raise BuildError(
-            f"{context.plan.identifier}: expected one wheel in {raw}, found {len(wheels)}: see {context.log}",
+            f"{context.plan.identifier}: expected one wheel in {context.outputs.raw}, found {len(wheels)}: "
+            f"see {context.log}",
             code="not-one-wheel",
         )
-    return CompileResult(wheels[0], edges, cpu, variables["MAX_JOBS"], account, hits, sandbox.why_open)
+    return wheels[0]
 
 
-def _order_share(context: BuildContext, variables: Mapping[str, str]) -> dict[str, str]:
-    about = {"session": context.plan.identifier, "tree": context.tree_key}
-    return {**variables, **share.order_share(context.options, variables, context.tree, _known_units(context), about)}
-
-
-def _pace_by_costs(context: BuildContext) -> EdgePace:
-    weigh = partial(expected_seconds, costs=share.known_costs(_known_units(context)))
-    return EdgePace(weigh, lambda: unmade_outputs(context.tree.build))
-
-
-def _known_units(context: BuildContext) -> tuple[KnownUnit, ...]:
-    return relevant_units(context.facts.units, context.package.name, context.plan.release.version)
+def _describe_guard(context: BuildContext, account: BuildAccount | None) -> dict[str, Any] | None:
+    """Return what the guard of a build saw and did; None where it had none."""
+    if account is None:
+        return None
+    return {
+        "peak": account.peak,
+        "allowed": account.now.allowed,
+        "cores": context.options.jobs or context.host.cores,
+        "units": account.units,
+        "pauses": account.counts.get("pause", 0),
+        "reruns": account.counts.get("rerun", 0),
+        "kills": account.counts.get("kill", 0),
+        "short": round(account.now.short, 1),
+        "timeline": os.path.relpath(context.timeline, context.layout.dist),
+    }
 
 
 def _seal(
@@ -239,11 +238,6 @@ def _seal(
     return sandbox
 
 
-def timeline_file(context: BuildContext) -> Path:
-    """Return the file that holds what the guard saw and did."""
-    return context.log.with_suffix(SUFFIX)
-
-
 def _guard_site(context: BuildContext) -> GuardSite:
     # Where the guard is gone, as many compilers run as were asked for, if memory is enough.
     largest = largest_compile(context.facts, context.plan.build, context.plan.release.version)
@@ -251,13 +245,13 @@ def _guard_site(context: BuildContext) -> GuardSite:
     return GuardSite(
         tree=context.tree.folder,
         cache=context.layout.cache,
-        timeline=timeline_file(context),
+        timeline=context.timeline,
         compiler=shlex.split(context.host.tools.get("c++", "c++")),
         unguarded=min(context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count),
         cores=context.options.jobs,
         memory=context.options.memory,
         roots=(str(context.tree.source.resolve()),),
-        known=_known_units(context),
+        known=context.known_units,
         enabled=context.options.guard,
     )
 

@@ -13,7 +13,7 @@ from string import Template
 from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.config.cell_lookup import fetch_command
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
+from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError, SourceError
@@ -33,6 +33,7 @@ from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
 from torchmill.toolchain import compiler_cache, shards
 from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
+from torchmill.toolchain.guard.timeline import SUFFIX as TIMELINE_SUFFIX
 from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
 
@@ -168,6 +169,13 @@ class BuildContext:
         return build_plan.compile_key(self.tree_key, self.environment_key, self.plan)
 
     @property
+    def known_units(self) -> tuple[KnownUnit, ...]:
+        """Return what is known of the compiles of this package and release."""
+        from torchmill.toolchain.guard.expectations import relevant_units  # not where nothing is compiled
+
+        return relevant_units(self.facts.units, self.package.name, self.plan.release.version)
+
+    @property
     def wheel(self) -> Path:
         """Return where the verified wheel lies, or will appear."""
         return dist_files.find_wheel(self.layout.dist, self.plan)
@@ -176,6 +184,11 @@ class BuildContext:
     def log(self) -> Path:
         """Return the file that holds everything the build says."""
         return self.layout.logs / f"{self.plan.release.tag}-{self.plan.identifier}.log"
+
+    @property
+    def timeline(self) -> Path:
+        """Return the file that holds what the guard saw and did."""
+        return self.log.with_suffix(TIMELINE_SUFFIX)
 
     @property
     def placeholders(self) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from torchmill.build import disk_space
 from torchmill.build.context import BuildContext, hold_cell
@@ -10,18 +11,18 @@ from torchmill.build.progress_line import ProgressLine
 from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.build.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.cell_lookup import fetch_command
-from torchmill.config.model import Artifact
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
 from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
 from torchmill.plan.cuda_toolkit import describe_passed_over
 from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.finding import CheckContext
 from torchmill.toolchain import remote_cache
 
 
-def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Artifact:
-    """Build the wheel of one cell and publish it, verified, in dist/.
+def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Path:
+    """Build the wheel of one cell and publish it, verified, in dist/; return its file.
 
     A stage whose result is up to date is skipped. After each of the others StageLog looks again: a new raw
     wheel of the same bytes leaves the packed one valid. `install` puts requirements into the session's
@@ -71,7 +72,8 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     machine = disk_space.with_disk_space(machine, context.facts, context.layout, context.folders, context.source)
     if sentence := describe_passed_over(os.environ, machine, context.plan.toolkit):
         note(sentence)
-    findings = examination.examine_build(context.facts, context.cell, machine, context.plan, context.source)
+    question = CheckContext(context.facts, context.cell, machine, context.plan, context.source)
+    findings = examination.examine_build(question)
     if not examination.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
         raise HostError(

@@ -5,50 +5,57 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 
-from torchmill.build.context import BuildTree
-from torchmill.config.model import KnownUnit, Options
+from torchmill.build.context import BuildContext
 from torchmill.core.errors import BuildError, UnfinishedBuildError
 from torchmill.core.files import load_object, write_atomically
+from torchmill.core.ninja import EdgePace, unmade_outputs
 from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.toolchain import shards
 from torchmill.toolchain.shards import Shard, parse_shard
 
 
-def order_share(
-    options: Options, environ: Mapping[str, str], tree: BuildTree, known: Iterable[KnownUnit], about: Mapping[str, str]
-) -> dict[str, str]:
-    """Let ninja compile the share that was asked for; return the variables that change, {} for a whole build.
+def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str]:
+    """Let ninja compile the share that was asked for; return the variables of the build, with those that change.
 
-    `known` says what sources cost, `about` goes into the record of the share. Raises ConfigError for a share that
-    there is not, OSError where the tree cannot be written.
+    Raises ConfigError for a share that there is not, OSError where the tree cannot be written.
     """
+    options, tree = context.options, context.tree
     if options.shard is None:
-        return {}
+        return environ
     shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
-    order = {"number": shard.number, "count": shard.count, "costs": known_costs(known), **about, "parts": str(parts)}
+    order = {"number": shard.number, "count": shard.count, "costs": _known_costs(context), "parts": str(parts)}
+    order |= {"session": context.plan.identifier, "tree": context.tree_key}  # for the record of the share
     write_atomically(folder / "order.json", json.dumps(order))
     program = shards.stand_in(folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt")
-    return {**program, shards.ORDER_VARIABLE: str(folder / "order.json")}
+    return {**environ, **program, shards.ORDER_VARIABLE: str(folder / "order.json")}
 
 
-def known_costs(known: Iterable[KnownUnit]) -> list[tuple[str, float]]:
+def pace_by_costs(context: BuildContext) -> EdgePace:
+    """Return the pace of a build by what its compiles are known to cost."""
+    weigh = partial(shards.expected_seconds, costs=_known_costs(context))
+    return EdgePace(weigh, lambda: unmade_outputs(context.tree.build))
+
+
+def _known_costs(context: BuildContext) -> list[tuple[str, float]]:
     """Return the patterns of sources whose time is known, each with its seconds."""
-    return [(unit.pattern, unit.seconds) for unit in known if unit.seconds]
+    return [(unit.pattern, unit.seconds) for unit in context.known_units if unit.seconds]
 
 
 @contextlib.contextmanager
-def end_as_asked(options: Options, name: str) -> Iterator[None]:
-    """Let the commands of a build of this name run until it is over, its share is made, or its time is up.
+def end_as_asked(context: BuildContext) -> Iterator[None]:
+    """Let the commands of a build run until it is over, its share is made, or its time is up.
 
     Raises UnfinishedBuildError for the latter two, BuildError for a build that cannot be shared.
     """
+    options, name = context.options, context.plan.identifier
     began = psutil.Process().create_time()
     try:
         with end_after(None if options.until is None else options.until - (time.time() - began)):

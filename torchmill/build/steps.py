@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.build import disk_space, machine_inputs, prepare
-from torchmill.build.compile import compile_wheel, timeline_file
+from torchmill.build.compile import compile_wheel
 from torchmill.build.context import BuildContext, BuildTree, base_wheel, imported_wheel
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.up_to_date import StageLog, StageRecord, installed_inputs, records_as_data, stage_inputs
-from torchmill.config.model import NO_OPTIONS, Artifact, Options
+from torchmill.config.model import NO_OPTIONS, Options
 from torchmill.core import files, locks
 from torchmill.core.errors import BusyError, VerifyError
 from torchmill.core.process import capture
@@ -23,7 +23,6 @@ from torchmill.host import environments
 from torchmill.host.environments import Install
 from torchmill.plan import build_plan
 from torchmill.plan.cuda_libraries import used_cudnn
-from torchmill.toolchain.guard.timeline import BuildAccount
 from torchmill.wheel import dist_files, statement
 from torchmill.wheel.pack import bundling, metadata, repair, staging, wheel_writer
 from torchmill.wheel.pack.bundling import BundledLibrary
@@ -60,7 +59,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
         with _timed(seconds, "compile"):
             try:
                 with prepare.trust_copies(context.tree):
-                    built = compile_wheel(context, line)
+                    raw, told = compile_wheel(context, line)
             finally:  # a run that goes on where this one stopped needs it, too
                 read = prepare.record_external_inputs(context, user, began)
             prepare.refuse_foreign_objects(context, user)
@@ -72,19 +71,14 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             for path in machine_inputs.linked_archives(context.tree.source)
         ],
         "requirements": sorted({*listed, *environments.list_shared_tools(context.tree.kit)}),
-        "edges": built.edges,
-        "cpu_seconds": round(built.cpu, 1),
+        **told,
         "jobs": context.plan.jobs,
-        "slots": built.slots,
-        "guard": _guard_account(context, built.account),
-        "cache": asdict(built.cache) if built.cache else None,
-        "network": f"open: {built.open_network}" if built.open_network else "none",
         "seconds": seconds,
         "waited": waited,
     }
     parts |= installed_inputs(context)
-    stages.record("compile", StageRecord(parts, context.stat_cache.digest(built.raw) or "", read, said))
-    return built.raw
+    stages.record("compile", StageRecord(parts, context.stat_cache.digest(raw) or "", read, said))
+    return raw
 
 
 def _provide_requirements(context: BuildContext, install: Install) -> None:
@@ -287,12 +281,13 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     return packed
 
 
-def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Artifact:
-    """Put the verified wheel into dist/, with its manifest, its build statement and its SBOM."""
+def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path:
+    """Put the verified wheel into dist/, with its manifest, its build statement and its SBOM; return its file."""
     wheel = context.layout.dist / packed.name
     manifest = compose_manifest(context, stages.valid, stages.earlier_manifest, wheel.name)
     documents = dist_files.compose_documents(manifest, packed)
-    return dist_files.publish_wheel(packed, wheel, manifest, context.wheel, documents)
+    dist_files.publish_wheel(packed, wheel, manifest, context.wheel, documents)
+    return wheel
 
 
 def compose_manifest(
@@ -335,23 +330,6 @@ def compose_manifest(
         "seconds": seconds,
         "key": digest_data([record.parts for record in records.values()]),
         "stages": records_as_data(records),
-    }
-
-
-def _guard_account(context: BuildContext, account: BuildAccount | None) -> dict[str, Any] | None:
-    """Return what the guard of a build saw and did; None where it had none."""
-    if account is None:
-        return None
-    return {
-        "peak": account.peak,
-        "allowed": account.now.allowed,
-        "cores": context.options.jobs or context.host.cores,
-        "units": account.units,
-        "pauses": account.counts.get("pause", 0),
-        "reruns": account.counts.get("rerun", 0),
-        "kills": account.counts.get("kill", 0),
-        "short": round(account.now.short, 1),
-        "timeline": os.path.relpath(timeline_file(context), context.layout.dist),
     }
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext
-from torchmill.config.model import SPEED_ONLY_SWITCHES, Artifact
 from torchmill.core import files
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.host import environments
@@ -135,13 +134,13 @@ def read_stage_log(context: BuildContext) -> StageLog:
     return max(by_ledger, by_manifest, key=lambda log: len(log.valid))
 
 
-def find_delivered_wheel(context: BuildContext) -> Artifact | None:
+def find_delivered_wheel(context: BuildContext) -> Path | None:
     """Return the verified wheel of a cell if it is in dist/ and up to date."""
     log = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     verified = log.valid.get("verify")
     current = verified is not None and context.stat_cache.digest(context.wheel) == verified.made
     context.stat_cache.save()
-    return Artifact(context.wheel, dist_files.manifest_path(context.wheel)) if current else None
+    return context.wheel if current else None
 
 
 def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:
@@ -166,7 +165,7 @@ def stage_inputs(context: BuildContext, stage: str, before: Mapping[str, StageRe
 def _compile_inputs(context: BuildContext) -> dict[str, str]:
     plan, source, stat_cache = context.plan, context.source, context.stat_cache
     return {
-        **{f"switch {name}": digest_data(value) for name, value in _switches(context).items()},
+        **{f"switch {name}": digest_data(value) for name, value in plan.switches.items()},
         **{
             f"patch {name}": stat_cache.digest(context.facts.patches / plan.given.get(name, name)) or ""
             for name in plan.patches
@@ -210,7 +209,7 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
 
 def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
     plan, package = context.plan, context.package
-    expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), _switches(context)]
+    expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), plan.switches]
     named = [plan.wheel, plan.computed]
     return {
         "packed wheel": packed,
@@ -219,7 +218,3 @@ def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
         "code that verifies": digest_code(context.stat_cache, "wheel/verify", "wheel/wheel_file.py"),
         "code that packs": digest_code(context.stat_cache, "wheel/pack"),
     }
-
-
-def _switches(context: BuildContext) -> dict[str, str]:
-    return {name: value for name, value in context.plan.set.items() if name not in SPEED_ONLY_SWITCHES}

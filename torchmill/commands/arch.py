@@ -2,29 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import arch_list, selection
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.matrix import base_package, find_release, supported_cells
+from torchmill.config.matrix import base_package, find_release, possible_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import compute_plan
-
-
-class ArchQuestion(NamedTuple):
-    """What is asked; what is empty is not asked."""
-
-    text: str = ""  # a list of compute capabilities
-    names: tuple[str, ...] = ()  # of GPUs
-    local: bool = False  # the GPUs of this machine
-    cuda: str = ""  # the toolkit that must make code for it
-    tag: str = ""  # the release of torch that must read it
-    selected: str = ""  # the tag of the release that time is told for where none is named
 
 
 def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
@@ -128,35 +117,39 @@ def _stretches(everything: Sequence[Release], ways: Mapping[str, str]) -> str:
     return ", ".join(texts)
 
 
-def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandOutput:
-    """Return what is known of a list or of GPUs; asked for nothing, of all that fit in short.
+def answer_arch(  # noqa: PLR0917 - what is asked, and by whom
+    facts: Facts,
+    host: Host,
+    listed: str = "",
+    names: Sequence[str] = (),
+    local: Release | None = None,
+    cuda: str = "",
+    tag: str = "",
+) -> CommandOutput:
+    """Return what is known of a list, or of GPUs by their names; asked for nothing, of all that fit in short.
 
-    With a toolkit and a release it says what the list costs on `host`. Raises ConfigError for what is not
-    known or cannot be read, ImpossibleBuildError for a list that the toolkit or the release does not take.
+    `local` asks for the GPUs of `host` too, and is the release for which it tells what their list saves. A list must
+    be for the toolkit `cuda` and the release `tag`, if they are named; with both it says what the list costs on `host`.
+    Raises ConfigError for what is not known or cannot be read, ImpossibleBuildError for a list that the toolkit or the
+    release does not take.
     """
-    toolkit = arch_list.find_toolkit(facts, "--cuda", question.cuda) if question.cuda else None
-    release = find_release(facts, base_package(facts).name, question.tag) if question.tag else None
-    gpus = [one for name in question.names for one in arch_list.find_gpus(facts, name)]
-    gpus += arch_list.gpus_of_host(facts, host.gpus) if question.local else ()
+    toolkit = arch_list.find_toolkit(facts, "--cuda", cuda) if cuda else None
+    release = find_release(facts, base_package(facts).name, tag) if tag else None
+    gpus = [one for name in names for one in arch_list.find_gpus(facts, name)]
+    gpus += arch_list.gpus_of_host(facts, host.gpus) if local else ()
     own = {one.capability.name: one.capability for one in gpus}
     shortest = arch_list.format_arch_list(arch_list.shortest_arch_list(facts, own.values()))
-    asked = question.text or (shortest if question.local else ";".join(own))
+    asked = listed or (shortest if local else ";".join(own))
     if not asked:
-        fitting = [
-            one
-            for one in facts.capabilities
-            if not any(arch_list.find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
-        ]
-        everything = [capability_as_data(facts, one) for one in fitting]
-        return CommandOutput(_overview(facts, fitting), {"capabilities": everything})
+        return _answer_in_short(facts, toolkit, release)
     targets = arch_list.check_arch_list(facts, asked, toolkit, release, host.gpus)
-    names = {each.capability for each in targets}
-    capabilities = [one for one in facts.capabilities if one.name in names]
+    wanted = {each.capability for each in targets}
+    capabilities = [one for one in facts.capabilities if one.name in wanted]
     plan = _plan(facts, targets, toolkit, release, host)
     releases = [release] if release else facts.releases[base_package(facts).name]
-    where = _machine(facts, tuple(own.values()) or capabilities, question, host)
+    where = _machine(facts, tuple(own.values()) or capabilities, host, here=local is not None)
     wheel = published.newest_published(facts, releases, where)
-    saving = _saving(facts, question, host)
+    saving = _saving(facts, local, cuda, host) if local else []
     text = [
         *(f"{one.gpu}: {one.capability.name}" for one in gpus if one.gpu != one.capability.name),
         *(
@@ -183,28 +176,37 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandOutp
     return CommandOutput("\n".join(text), data)
 
 
-def _machine(facts: Facts, gpus: Iterable[Capability], question: ArchQuestion, host: Host) -> Host:
+def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | None) -> CommandOutput:
+    """Return what is known of all capabilities that fit a toolkit and a release."""
+    fitting = [
+        one
+        for one in facts.capabilities
+        if not any(arch_list.find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
+    ]
+    return CommandOutput(
+        _overview(facts, fitting), {"capabilities": [capability_as_data(facts, one) for one in fitting]}
+    )
+
+
+def _machine(facts: Facts, gpus: Iterable[Capability], host: Host, *, here: bool) -> Host:
     """Return the machine that a wheel is for: this one, or one of its kind of which nothing but the GPUs is known."""
     usual = host.arch if host.system == "linux" else published.OFFICIAL_ARCHES[0]
     arch = "aarch64" if any(one.tegra for one in gpus) else usual
-    here = published.known_host(facts, host, arch) if question.local else Host(arch, "linux", host.cores, host.memory)
-    return published.with_gpus(here, [one.name for one in gpus])
+    machine = published.known_host(facts, host, arch) if here else Host(arch, "linux", host.cores, host.memory)
+    return published.with_gpus(machine, [one.name for one in gpus])
 
 
-def _saving(facts: Facts, question: ArchQuestion, host: Host) -> list[str]:
+def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
     """Return how much sooner a build for this machine's GPUs ends than one with the official list.
 
-    The build is of the release that was named or selected, else of the newest that can, with an official
-    toolkit if there is one.
+    The build is of the release that is wanted, else of the newest that can, with an official toolkit if there is one.
     """
-    releases = facts.releases[base_package(facts).name]
-    first = [one for one in releases if one.tag == (question.tag or question.selected)]
-    for release in (*first, *reversed(releases)) if question.local else ():
-        cells = [one for one in supported_cells(facts, release, host.arch) if one.possible]
-        cells.sort(key=lambda one: (one.build.cuda in release.cuda_official, one.build.python[-1] != "t"))
-        for cell in reversed(cells):
-            wanted = question.cuda in {"", cell.build.cuda, cell.build.variant}
-            if wanted and (saving := estimate.saving_for_gpus(facts, cell, host)):
+    for release in (wanted, *reversed(facts.releases[wanted.package])):
+        cells = possible_cells(facts, release, host.arch)
+        order = sorted(cells, key=lambda one: (one.build.cuda in release.cuda_official, one.build.python[-1] != "t"))
+        for cell in reversed(order):
+            fits = cuda in {"", cell.build.cuda, cell.build.variant}
+            if fits and (saving := estimate.saving_for_gpus(facts, cell, host)):
                 return saving
     return []
 
@@ -238,8 +240,7 @@ def _plan(
     """Return the plan of a build with such a list, for the newest Python; None if none is possible."""
     if toolkit is None or release is None:
         return None
-    cells = supported_cells(facts, release, host.arch)
-    able = [cell for cell in cells if cell.possible and cell.build.cuda == toolkit.version]
+    able = [cell for cell in possible_cells(facts, release, host.arch) if cell.build.cuda == toolkit.version]
     options = Options(arch_list=arch_list.format_arch_list(targets))
     return compute_plan(facts, able[-1], host, options) if able else None
 
@@ -255,10 +256,8 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     host: str = "",
 ) -> CommandOutput:
     """Say which GPUs, toolkits and releases go with compute capabilities."""
-    selected = selection.selected_or_newest(facts, layout, tag).tag if local else ""
-    question = ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag, selected)
-    machine = read_or_measure_host(host, layout.root)
-    return answer_arch(facts, question, machine)
+    wanted = selection.selected_or_newest(facts, layout, tag) if local else None
+    return answer_arch(facts, read_or_measure_host(host, layout.root), list_ or "", gpu or (), wanted, cuda, tag)
 
 
 ARCH = TaskCommand(show_arch, repeated=("gpu",), argument="list_", json=True)

@@ -62,7 +62,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         request.validate()
     source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
     newest = _older_wheel(facts, gpus, host, cells, release)
-    native = "" if any(cell_lookup.means_container(facts, name, host.arch) for name in cell or ()) else host.arch
+    native = cell_lookup.uncontained_arch(facts, cell or (), host.arch)
     return Dialogue(facts, layout, host, native, cells, options, source, yes, dry_run).go(newest)
 
 
@@ -106,7 +106,7 @@ class Dialogue(NamedTuple):
     facts: Facts
     layout: Layout
     host: Host  # before anything was brought
-    native: str  # the arch that needs no container; "" where cells are named with the machine's own, which all do
+    native: str  # the arch that needs no container, "" for none (cell_lookup.uncontained_arch)
     cells: Sequence[Cell]
     options: Options
     source: Sequence[str]  # what `invoke fetch` is told of it

@@ -17,7 +17,7 @@ from torchmill.build.containers.engine import Container, ContainerCommands, Engi
 from torchmill.build.context import require_source
 from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, Options, Plan, Source
+from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.core import process
 from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, InterruptedBuildError
 from torchmill.core.files import real_path
@@ -47,7 +47,7 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool) -> list[str]:
     times = f"{factor.low:g} to {factor.high:g} times as long" if factor else "many times as long"
     lines = [f"every program for {arch.name} is emulated here: compilers take {times} as natively"]
     if factor and cost:
-        likely = format_estimate(cost.wall.likely * (factor.low * factor.high) ** 0.5)
+        likely = format_estimate(cost.wall.likely * factor.middle)
         low, high = cost.wall.low * factor.low, cost.wall.high * factor.high
         span = f"({format_estimate(low)} to {format_estimate(high)})"
         lines.append(f"expect about {likely} {span} with an empty compiler cache")
@@ -115,16 +115,15 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
     engine = engines.find_engine(os.environ, engine_name)
     engine_host = engines.find_engine_host(engine, os.environ, machine.system)
     fetched = load_source(Layout.of_checkout(root), goal.cell.build.package, goal.cell.release.tag)
-    seen = look_for_image(engine, engine_host, facts, goal.cell, fetched, goal.image)
-    tag = cell_lookup.selecting_tag(facts, goal.cell.release)
-    goal = replace(goal, tag=tag, image=seen.image)
+    plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
+    question = CheckContext(facts, goal.cell, machine, plan, fetched)
+    seen = look_for_image(engine, engine_host, question, goal.image)
+    goal = replace(goal, tag=cell_lookup.selecting_tag(facts, goal.cell.release), image=seen.image)
     place = _place(root)
     container = cross.plan_container(goal, place, engine_host)
-    plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
     where = f"{engine.name} {engine.version}, image {seen.image}"
     first = f"{goal.identifier} is built in a container for {goal.arch} ({where})"
     tagged = "the wheel's platform tag follows the glibc of that image, not of this machine"
-    question = CheckContext(facts, goal.cell, machine, plan, fetched)
     findings = (_emulation(question, seen), _image(question, seen))
     return PreparedRun(
         goal,
@@ -138,16 +137,14 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
     )
 
 
-def look_for_image(  # noqa: PLR0917 - where to look, and for what
-    engine: Engine, engine_host: EngineHost, facts: Facts, cell: Cell, source: Source | None, image: str
-) -> ContainerFacts:
-    """Return what there is for the container of a cell, in an image of that name or, without one, a builder's.
+def look_for_image(engine: Engine, engine_host: EngineHost, question: CheckContext, image: str) -> ContainerFacts:
+    """Return what there is for the container of a build, in an image of that name or, without one, a builder's.
 
     Where no image is there, it names the one that the cure makes.
     """
-    names = [image] if image else list(builder_images(facts, cell, source))
+    names = [image] if image else list(builder_images(question))
     there = next((name for name in names if engines.has_image(engine, name, os.environ)), None)
-    made = DEBIAN if source and source.provider == DEBIAN else "development"
+    made = DEBIAN if question.source and question.source.provider == DEBIAN else "development"
     lacking = next((name for name in names if name.endswith(made)), names[0])
     return ContainerFacts(engine, "", engine_host, there or lacking, there is not None, _handlers())
 
@@ -168,9 +165,10 @@ def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, st
     return options_.parse_options(rest, prog), own.image or os.environ.get(IMAGE_VARIABLE, ""), own.engine
 
 
-def builder_images(facts: Facts, cell: Cell, source: Source | None) -> Iterator[str]:
-    """Yield the names of the builders that `invoke image` makes for a cell: that for its source goes first."""
-    release, build = cell_lookup.base_release(facts, cell.release), cell.build
+def builder_images(question: CheckContext) -> Iterator[str]:
+    """Yield the names of the builders that `invoke image` makes for a build: that for its source goes first."""
+    build, source = question.build, question.source
+    release = cell_lookup.base_release(question.facts, question.cell.release)
     for purpose in sorted(PURPOSES, key=lambda one: not source or one != source.provider):
         yield ImageRequest("builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose).tag
 
@@ -250,11 +248,10 @@ def preview_cross_build(
 
 def examine_way_into_container(question: CheckContext) -> tuple[Finding, ...]:
     """Return what this machine has and lacks to build a cell of another architecture in a container."""
-    facts, cell, image = question.facts, question.cell, os.environ.get(IMAGE_VARIABLE, "")
     try:
         engine = engines.find_engine(os.environ)
         engine_host = engines.find_engine_host(engine, os.environ, question.host.system)
-        seen = look_for_image(engine, engine_host, facts, cell, question.source, image)
+        seen = look_for_image(engine, engine_host, question, os.environ.get(IMAGE_VARIABLE, ""))
     except HostError as error:
         seen = ContainerFacts(None, str(error), handlers=_handlers())
     return tuple(container_findings(question, seen))

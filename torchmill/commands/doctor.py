@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.build import disk_space
+from torchmill.build.containers import cross
 from torchmill.build.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.terminal import bring_missing, show_cures
@@ -97,20 +98,21 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
     product, cell = products.product_cell(facts, identifier, host.arch, release)
     fetched = load_source(layout, cell.build.package, cell.release.tag) if layout else None
-    contained = cell_lookup.means_container(facts, identifier, host.arch) or _needs_container(facts, cell, host)
-    in_container = layout is not None and contained
+    contained = cell.build.arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
+    in_container = layout is not None and contained and cross.has_containers(facts.arches[cell.build.arch])
     if layout:
         options = resolve_processor(facts, cell.build.arch, host, options)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)
     if layout:
         folders = _folders(layout, cell, host, in_container=in_container)
         host = disk_space.with_disk_space(host, facts, layout, folders, fetched)
+    question = CheckContext(facts, cell, host, computed, fetched)
     if in_container:
         from torchmill.commands.cross_build import examine_way_into_container
 
-        findings = examine_way_into_container(CheckContext(facts, cell, host, computed, fetched))
+        findings = examine_way_into_container(question)
     else:
-        findings = examination.examine_build(facts, cell, host, computed, fetched)
+        findings = examination.examine_build(question)
     if product == "conda" and layout:
         version = products.installed_version(RATTLER)
         verdict: Verdict = "ok" if version else "failure"
@@ -122,21 +124,11 @@ def _folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> B
     """Return where a build would go on, in the newest tree that may be its own."""
     native, environments = host.arch, nox_environments_folder()
     if in_container:  # as this machine sees them
-        from torchmill.build.containers import cross
-
         native, layout = cell.build.arch, cross.guest_layout(layout, cell.build.arch)
         environments = layout.state / "environments"
     tag, identifier = cell.release.tag, cell.build.identifier(native)
     tree = disk_space.newest_tree(layout, tag, cell.build.family(native), identifier)
     return BuildFolders(tree, layout.tree(tag, identifier), environments / nox_environment_name(identifier))
-
-
-def _needs_container(facts: Facts, cell: Cell, host: Host) -> bool:
-    if cell.build.arch == host.arch:
-        return False
-    from torchmill.build.containers import cross
-
-    return cross.has_containers(facts.arches[cell.build.arch])
 
 
 def survey_machine(facts: Facts, layout: Layout) -> Host:

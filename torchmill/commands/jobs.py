@@ -101,7 +101,7 @@ class Budget:
         builds = [
             (
                 one.builds,
-                f"{format_bytes(one.largest.low)} to {format_bytes(one.largest.high)}",
+                one.largest.in_bytes,
                 self.unguarded(one).reason,
             )
             for one in self.demands

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
-from torchmill.config.cell_lookup import means_container
+from torchmill.config.cell_lookup import uncontained_arch
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan
 from torchmill.core.paths import Layout
@@ -53,11 +53,12 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if sh:
         return render.plan_as_script(plan, facts, machine)
     container: tuple[str, dict[str, Any]] | None = None
-    if not host and (cell.build.arch != machine.arch or means_container(facts, identifier, machine.arch)):
+    native = uncontained_arch(facts, [identifier], machine.arch)
+    if not host and cell.build.arch != native:
         from torchmill.commands.cross_build import preview_cross_build
 
         container = preview_cross_build(facts, cell, machine, options, all_)
-        plan = replace(plan, identifier=cell.build.identifier(""))  # with the arch, also where it is the machine's
+        plan = replace(plan, identifier=cell.build.identifier(native))
     if json:
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
         data |= {"product": {"session": product, "file": file}} if product else {}

@@ -4,7 +4,7 @@
 - cell_lookup: find the cell that a name means, here or on another machine; explain why it cannot be built
 - facts_model: values of facts: measured builds, links, conda names, container images, who provides toolkits
 - facts_reader: read build_configs/ into values; all problems are collected into one error
-- matrix: the matrix: which cells exist, which a release can build, and why not
+- matrix: the matrix: which cells exist, which a release can build, and why not; what the rules of a cell demand
 - model: values: builds, plans, packages, releases, rules, toolkits, machines
 - selection: the selected release, and the sessions that nox lists for it
 - toml_reader: read TOML tables strictly: every mistake is collected with its place

@@ -61,10 +61,14 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     return build
 
 
-def means_container(facts: Facts, identifier: str, native: str) -> bool:
-    """Tell whether a name ends in the machine's own arch, wheel-3.13-cpu-x86_64, and so means a container of Linux."""
+def uncontained_arch(facts: Facts, names: Iterable[str], native: str) -> str:
+    """Return the arch whose builds need no container: the machine's own, or "" where a name says it, too.
+
+    On Linux, "wheel-3.13-cpu-x86_64" asks for a container also where wheel-3.13-cpu is for x86_64.
+    """
     arch = facts.arches.get(native)
-    return arch is not None and arch.system == "linux" and identifier.endswith(f"-{native}")
+    contains = arch is not None and arch.system == "linux" and any(name.endswith(f"-{native}") for name in names)
+    return "" if contains else native
 
 
 def require_machine(facts: Facts, native: str) -> None:
@@ -152,7 +156,7 @@ def fetch_command(facts: Facts, cell: Cell) -> str:
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
     """Return what a release can build that differs in one axis, or else in both: the nearest of each."""
     build = cell.build
-    same = [one.build for one in matrix.supported_cells(facts, cell.release, build.arch) if one.possible]
+    same = [one.build for one in matrix.possible_cells(facts, cell.release, build.arch)]
     pythons = [one for one in same if one.variant == build.variant]
     variants = [one for one in same if one.python == build.python]
     if not pythons and not variants:

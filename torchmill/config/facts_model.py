@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.core.units import Bytes
+from torchmill.core.units import Bytes, format_bytes
 
 Scope = Literal["compile", "job"]
 Bounds = Literal["same", "major", "minor", "none"]
@@ -35,6 +36,20 @@ class CostRange:
 
     low: float
     high: float
+
+    def __add__(self, other: CostRange) -> CostRange:
+        """Return the bounds of what two quantities come to."""
+        return CostRange(self.low + other.low, self.high + other.high)
+
+    @property
+    def middle(self) -> float:
+        """Return the geometric mean of the bounds."""
+        return math.sqrt(self.low * self.high)
+
+    @property
+    def in_bytes(self) -> str:
+        """Return bounds of bytes as people read them: "0.9 GiB to 1.5 GiB"."""
+        return f"{format_bytes(self.low)} to {format_bytes(self.high)}"
 
 
 ByteRange = CostRange  # written as { low = "0.9 GB", high = "1.5 GB" }

@@ -478,7 +478,6 @@ class Command:
 
     title: str
     argv: tuple[str, ...]
-    cwd: str = "${source}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,15 +554,17 @@ class Plan:
     given: Mapping[str, str] = no_entries()  # of the patches, the user's own, with their paths
 
     @property
+    def switches(self) -> dict[str, str]:
+        """Return the variables that can change what is made, not only how fast."""
+        return {name: value for name, value in self.set.items() if name not in SPEED_ONLY_SWITCHES}
+
+    @property
+    def arch_list(self) -> str:
+        """Return the compute capabilities that it has code for, "8.0;8.6+PTX"; "" where they are left to the build."""
+        return self.set.get("TORCH_CUDA_ARCH_LIST", "")
+
+    @property
     def torch_requirement(self) -> str | None:
         """Return what the wheel requires of torch: what it is built against, or all that its stable ABI serves."""
         served = self.release.stable_abi
         return f"{self.torch.partition('==')[0]}{served}" if self.torch and served else self.torch
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A verified wheel and the record beside it."""
-
-    wheel: Path
-    manifest: Path

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 
 from torchmill.build.context import BuildContext, hold_cell
 from torchmill.build.up_to_date import STAGES, StageLog, parse_records
-from torchmill.config.model import Artifact, Plan
+from torchmill.config.model import Plan
 from torchmill.core import urls
 from torchmill.core.console import show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
@@ -72,8 +72,8 @@ def parse_places(text: str) -> list[str]:
     return places
 
 
-def take_wheel(context: BuildContext, note: Callable[[str], None]) -> Artifact | None:
-    """Return the wheel of a cell that a place of TORCHMILL_WHEELS had, now in dist/; None where none has it.
+def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
+    """Tell whether a place of TORCHMILL_WHEELS had the wheel of a cell, which is in dist/ then.
 
     It must have been made of all that the cell would make it of, agree with its manifest, statement and SBOM, and be
     signed by a key of TORCHMILL_KEYS, if that is set. What is not taken is noted with the reason.
@@ -81,7 +81,7 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> Artifact |
     """
     places = parse_places(os.environ.get(VARIABLE, ""))
     if not places:
-        return None
+        return False
     signers = signature.read_trusted_keys(os.environ)
     with hold_cell(context):
         for place in places:
@@ -91,11 +91,11 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> Artifact |
                         note(f"{offer.name} of {place} is not taken: {why}")
                     else:
                         note(f"{offer.name} is taken from {place}: nothing is compiled")
-                        return Artifact(context.wheel, dist_files.manifest_path(context.wheel))
+                        return True
             except (TorchmillError, *READ_ERRORS, *DAMAGED) as error:  # whatever a place answers
                 said = str(error) if isinstance(error, TorchmillError) else describe_http_error(error)
                 note(urls.hide_password(f"{place} is left out: {said}"))
-    return None
+    return False
 
 
 def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:

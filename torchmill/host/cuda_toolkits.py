@@ -12,6 +12,7 @@ from torchmill.config.facts_model import ToolkitPart
 from torchmill.core.files import exists, find_paths, is_file, parse_json, read_text, real_path
 from torchmill.core.paths import user_cache_folder
 from torchmill.host.disk_usage import list_children
+from torchmill.host.interpreters import conda_environments
 from torchmill.host.native import native_arch
 from torchmill.host.programs import RunProgram, parse_tool_version
 from torchmill.host.provisioned import TOOLKIT, ProvisionedFolder, list_provisioned
@@ -25,7 +26,6 @@ _LUA = re.compile(
     re.MULTILINE,
 )
 _LUA_JOINED = re.compile(r"pathJoin\s*\((.*)\)")
-_CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
 Place = tuple[str, Path]  # what leads to a folder, and the folder
 # Where compilers and CMake look for them: NVIDIA's, Debian's and conda's layouts.
 _HEADERS = ("include", "include/cccl", "targets/*/include", "extras/CUPTI/include")
@@ -158,26 +158,12 @@ def _places(
     if nvcc:
         yield "PATH", real_path(nvcc).parents[1]
     yield from ((f"module {name}", folder) for name, folder in module_toolkits(environ))
-    yield from (("conda", folder) for folder in _conda(environ, root, home))
+    yield from (("conda", folder) for folder in conda_environments(environ, home, root))
     # The toolkits inside NVIDIA's HPC SDK; its libraries of mathematics lie apart from them.
     sdk = find_paths(root / "opt/nvidia/hpc_sdk", "Linux_*/*/cuda/[0-9]*")
     named = find_paths(Path(environ["NVHPC_ROOT"], "cuda"), "[0-9]*") if environ.get("NVHPC_ROOT") else []
     for folder in (*reversed(named), *reversed(sdk)):
         yield "HPC SDK", folder
-
-
-def _conda(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Path]:
-    """Yield conda's environments: the active one, those that it has noted, those in its usual folders."""
-    if environ.get("CONDA_PREFIX"):
-        yield Path(environ["CONDA_PREFIX"])
-    noted = read_text(home / ".conda/environments.txt").splitlines()
-    yield from (Path(line.strip()) for line in noted if line.strip())
-    bases = [home / name for name in _CONDAS] + [root / "opt/conda"]
-    if environ.get("MAMBA_ROOT_PREFIX"):
-        bases.insert(0, Path(environ["MAMBA_ROOT_PREFIX"]))
-    for base in bases:
-        yield base
-        yield from reversed(find_paths(base / "envs", "*"))
 
 
 def _recorded_version(home: Path) -> str | None:

@@ -16,6 +16,7 @@ from torchmill.host.disk_usage import list_children, list_names
 
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
 _CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")  # not pypy, not a named environment
+_CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")  # folders that its installers make
 _OLDEST_OF_UV = 8  # of Python 3
 Interpreters = dict[str, Path]  # "3.10" or "3.13t" to executable
 
@@ -199,11 +200,18 @@ def _folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
         children = [child for child in list_children(base) if _CPYTHON.match(child.name)]
         for child in sorted(children, key=lambda child: _numbers(child) or (), reverse=True):
             yield from (child / "bin", child, child / "x64/bin", child / "x64")
-    named = (environ.get("CONDA_PREFIX"), environ.get("MAMBA_ROOT_PREFIX"))
-    usual = ("miniconda3", "miniforge3", "mambaforge", "anaconda3", "micromamba")
-    for root in [*(Path(root) for root in named if root), *(home / name for name in usual)]:
-        yield root / "bin"
-        yield from (child / "bin" for child in list_children(root / "envs"))
+    yield from (environment / "bin" for environment in conda_environments(environ, home))
+
+
+def conda_environments(environ: Mapping[str, str], home: Path, root: Path = Path("/")) -> Iterator[Path]:
+    """Yield conda's environments: the active one, those that it has noted, those in its usual folders, gone or not."""
+    named = [Path(environ[name]) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if environ.get(name)]
+    yield from named
+    noted = read_text(home / ".conda/environments.txt").splitlines()
+    yield from (Path(line.strip()) for line in noted if line.strip())
+    for base in (*named, *(home / name for name in _CONDAS), root / "opt/conda"):
+        yield base
+        yield from reversed(list_children(base / "envs"))
 
 
 def _bases(environ: Mapping[str, str], home: Path) -> Iterator[Path]:

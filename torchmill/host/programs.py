@@ -161,8 +161,10 @@ def compiler_command(
     return next(([name] for name in usual if shutil.which(name, path=path)), None)
 
 
-def identify_compiler(words: list[str], environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
-    """Return what a compiler is; None where it does not say."""
+def identify_compiler(words: list[str] | None, environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
+    """Return what the compiler of a command is; None where it does not say, or there is no command."""
+    if not words:
+        return None
     if Path(words[0]).stem.lower() == "cl":  # the prompt of Visual Studio has set its version
         version = environ.get("VCToolsVersion")
         return Compiler("msvc", version) if version else None
@@ -176,24 +178,11 @@ def identify_compiler(words: list[str], environ: Mapping[str, str], run: RunProg
     return Compiler("gcc", version) if version else None
 
 
-def used_compiler(environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
-    """Return the compiler that a build would use; None where there is none, or it does not say what it is."""
-    words = compiler_command(environ)
-    return identify_compiler(words, environ, run) if words else None
-
-
-def own_cxx_library(environ: Mapping[str, str], run: RunProgram) -> dict[str, str]:
-    """Return where the libstdc++ of the build's compiler is, by its name; nothing where it is the system's."""
-    words = compiler_command(environ)
+def own_cxx_library(words: list[str] | None, run: RunProgram) -> dict[str, str]:
+    """Return where the libstdc++ of a compiler's command is, by its name; nothing where it is the system's."""
     path = run([*words, "-print-file-name=libstdc++.so.6"]).strip() if words else ""
     outside = path.startswith("/") and not os.path.realpath(path).startswith(("/usr/lib", "/lib"))
     return {"libstdc++": os.path.realpath(path)} if outside else {}
-
-
-def cuda_host_compiler(environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
-    """Return the host compiler that CUDAHOSTCXX names for nvcc; None where it names none."""
-    words = command_words(environ, "CUDAHOSTCXX")
-    return identify_compiler(words, environ, run) if words else None
 
 
 def installed_compilers(

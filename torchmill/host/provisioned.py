@@ -106,7 +106,6 @@ class ProvisionedMagma:
 
     name: str  # under which it is kept: "magma-2.6.1-cu118-7.0_8.6+PTX"
     version: str
-    cuda: str  # "118": the toolkit that compiled it
     code: str  # "7.0;8.6+PTX"
 
 
@@ -120,4 +119,4 @@ def provisioned_magma(names: Iterable[str], cuda: str) -> Iterator[ProvisionedMa
     for name in names:
         match = _KEPT.fullmatch(name)
         if match and match["cuda"] == cuda.replace(".", ""):
-            yield ProvisionedMagma(name, match["version"], match["cuda"], match["code"].replace("_", ";"))
+            yield ProvisionedMagma(name, match["version"], match["code"].replace("_", ";"))

@@ -3,7 +3,6 @@
 - build_plan: compute the plan of a cell: everything a session will do, without touching anything
 - causes: diagnose a build's log: match the first error against the catalogue in causes.toml
 - cell_choice: which cells are built where names are patterns, or Python, toolkit or GPUs are left open
-- constraints: what the rules of a cell demand of compilers and libraries, and why
 - cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - doctor/: judge a machine against what a build needs; pure

@@ -11,7 +11,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from torchmill.config import model
 from torchmill.config.facts_model import CostRange
-from torchmill.config.matrix import Cell, find_release, is_within, rule_matches, supported_cells
+from torchmill.config.matrix import Cell, find_release, is_within, possible_cells, rule_matches
 from torchmill.config.model import Build, Facts, Host, Options, Package, Plan, Processor, Release, Rule, Source
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import digest_data
@@ -285,8 +285,8 @@ def _check_pypi_cuda(facts: Facts, cell: Cell, base: Release) -> None:
         return
     fitting = [
         one.build.identifier(build.arch)
-        for one in supported_cells(facts, cell.release, build.arch)
-        if one.possible and one.build.python == build.python and one.build.cuda == base.cuda_pypi
+        for one in possible_cells(facts, cell.release, build.arch)
+        if one.build.python == build.python and one.build.cuda == base.cuda_pypi
     ]
     has = f"CUDA {base.cuda_pypi}" if base.cuda_pypi else "an unknown version of CUDA"
     instead = f"build {' or '.join(fitting)}, or omit" if fitting else "omit"
@@ -304,7 +304,7 @@ def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[
     """
     return digest_data(
         {
-            "set": {name: value for name, value in plan.set.items() if name not in model.SPEED_ONLY_SWITCHES},
+            "set": plan.switches,
             "kit": plan.kit,
             "patches": [(patches / plan.given.get(patch, patch)).read_text(encoding="utf-8") for patch in plan.patches],
             "prepare": [command.argv for command in plan.prepare],

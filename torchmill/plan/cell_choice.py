@@ -78,9 +78,8 @@ def _chosen_cell(facts: Facts, question: BuildQuestion, host: Host, release: Rel
     for one in releases:
         able = [
             cell
-            for cell in matrix.supported_cells(facts, one, host.arch)
-            if cell.possible and (not said or cell.build.python in said)
-            if _serves(facts, cell, wanted, host)
+            for cell in matrix.possible_cells(facts, one, host.arch)
+            if (not said or cell.build.python in said) and _serves(facts, cell, wanted, host)
         ]
         if able:
             return max(able, key=rank)

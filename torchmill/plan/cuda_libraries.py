@@ -6,11 +6,10 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from torchmill.config.arch_list import listed_capabilities, unserved_capabilities, without_cudnn
-from torchmill.config.matrix import axis_conditions, make_case, rule_matches
+from torchmill.config.matrix import CellConstraints, axis_conditions, make_case, rule_matches
 from torchmill.config.model import Facts, Host, Plan
 from torchmill.config.toml_reader import is_version
 from torchmill.host.provisioned import MAGMA_NAME, ProvisionedMagma, provisioned_magma
-from torchmill.plan.constraints import CellConstraints
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _COMPILED_ALONG = frozenset({"nccl"})

@@ -7,7 +7,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchmill.config import arch_list, matrix
-from torchmill.config.matrix import Cell, is_within, make_case
+from torchmill.config.matrix import Cell, CellConstraints, is_within, make_case
 from torchmill.config.model import Case, Compiler, Facts, Host, Options, Plan, Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.files import real_path
@@ -15,7 +15,6 @@ from torchmill.host import provisioned
 from torchmill.host.programs import CPP
 from torchmill.host.provisioned import COMPLETED
 from torchmill.plan import cuda_libraries
-from torchmill.plan.constraints import CellConstraints
 
 COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")
 TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit

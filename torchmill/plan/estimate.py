@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -96,9 +97,7 @@ def _work_of_run(facts: Facts, assumed: CostAssumptions, run: MeasuredRun, relea
     """Return the work that a run shows; of a run with CUDA, that of one image of device code."""
     seconds = run.cpu_seconds
     if seconds is None and run.wall_seconds is not None and run.cores is not None:
-        overhead = geometric_mean(assumed.serial_seconds) + (
-            geometric_mean(assumed.job_seconds) if run.scope == "job" else 0
-        )
+        overhead = assumed.serial_seconds.middle + (assumed.job_seconds.middle if run.scope == "job" else 0)
         seconds = max(run.wall_seconds - overhead, run.wall_seconds / 4) * run_slots(run) ** assumed.scaling
     if seconds is None or release is None or not run.capabilities:
         return seconds
@@ -115,11 +114,6 @@ def find_release_version(facts: Facts, package: str, version: str) -> Release | 
 def run_slots(run: MeasuredRun) -> int:
     """Return how many compilers a run had at a time."""
     return max(1, min(run.jobs or run.cores or 1, run.cores or run.jobs or 1))
-
-
-def geometric_mean(bounds: CostRange) -> float:
-    """Return the geometric mean of two bounds."""
-    return math.sqrt(bounds.low * bounds.high)
 
 
 def host_library_bytes(facts: Facts, release: Release) -> int | None:
@@ -193,7 +187,7 @@ def estimate_build(
     cold = [run for run in own if is_cold_run(facts, run)]
     found, confidence = _best_basis(facts, assumed, plan, known, cold)
     if further:
-        found = replace(found, seconds=found.seconds * geometric_mean(assumed.further_python))
+        found = replace(found, seconds=found.seconds * assumed.further_python.middle)
     compiled = largest_compile(facts, plan.build, plan.release.version)
     measured = [float(run.typical) for run in facts.runs if run.typical]  # bytes of a compile, averaged over time
     average = min([*measured, compiled.low]) if measured and not images else compiled.low / 2
@@ -216,7 +210,7 @@ def wall_seconds(alone: CostRange, scaling: float, found: CompileWork, jobs: int
     speed = jobs**scaling
     return EstimateSpan(
         alone.low + found.seconds / found.spread / speed,
-        geometric_mean(alone) + found.seconds / speed,
+        alone.middle + found.seconds / speed,
         alone.high + found.seconds * found.spread / speed,
     )
 
@@ -239,7 +233,7 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
 
 def _code_images(plan: Plan) -> int:
     """Return how often a plan compiles device code."""
-    return link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
+    return link_overflow.count_code_images(plan.arch_list) if plan.build.cuda else 0
 
 
 def _same_builds(plan: Plan, own: Iterable[MeasuredRun]) -> list[MeasuredRun]:
@@ -253,16 +247,16 @@ def _best_basis(
 ) -> tuple[CompileWork, str]:
     """Return the catalogue's work unless this machine's cold builds have shown better, and how sure that is."""
     if same := _same_builds(plan, own):
-        mean = sum(math.log(run.cpu_seconds or 1) for run in same) / len(same)
-        return CompileWork(math.exp(mean), assumed.spread.own, tuple(same[:2])), "builds of this machine"
+        mean = geometric_mean(run.cpu_seconds or 1 for run in same)
+        return CompileWork(mean, assumed.spread.own, tuple(same[:2])), "builds of this machine"
     if any(run.package != plan.release.package for run in known.runs):
         return known, "builds of other packages"
     theirs = {run.release for run in known.runs if bool(run.capabilities) == bool(_code_images(plan))}
     near = "builds of this release" if plan.release.version in theirs else "builds of other releases"
     mine = [(run.cpu_seconds or 1, _expected_work(facts, run)) for run in own if run.package == plan.release.package]
-    ratios = [math.log(took / work.seconds) for took, work in mine if work]
+    ratios = [took / work.seconds for took, work in mine if work]
     # this machine is as much faster or slower as it was with what it has built
-    factor = math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
+    factor = geometric_mean(ratios) if ratios else 1.0
     return replace(known, seconds=known.seconds * factor), near
 
 
@@ -342,7 +336,7 @@ def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> di
     rows = {"time": "unknown: nothing like it was ever measured"}
     if found is not None:
         rows["time"] = f"{found.wall}, judged by {found.confidence}{_on_boards(plan, own)}"
-        rows |= {"memory": _range(found.memory), "disk": f"{_range(found.tree)} for the tree"}
+        rows |= {"memory": found.memory.in_bytes, "disk": f"{found.tree.in_bytes} for the tree"}
     return rows | ({"risk": risk.sentence} if risk is not None and risk.level != "none" else {})
 
 
@@ -387,9 +381,9 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
     lines = [
         f"time: {estimate.wall}",
         f"  with an empty compiler cache; {format_estimate(estimate.cpu.likely)} of processor time",
-        f"memory: {_range(estimate.memory)} by all compiles together",
-        f"  {_range(estimate.compile)} by each of the largest",
-        f"disk: {_range(estimate.tree)} for the tree, {_range(estimate.wheel)} for the wheel",
+        f"memory: {estimate.memory.in_bytes} by all compiles together",
+        f"  {estimate.compile.in_bytes} by each of the largest",
+        f"disk: {estimate.tree.in_bytes} for the tree, {estimate.wheel.in_bytes} for the wheel",
         *(f"  at worst a larger file than {one}" for one, most in _LARGEST.items() if estimate.wheel.high > most),
         f"judged by {estimate.confidence}: {estimate.basis}",
     ]
@@ -406,10 +400,6 @@ def format_estimate(seconds: float) -> str:
     return f"{seconds / MINUTE_SECONDS:.0f} min" if seconds < 2 * HOUR_SECONDS else f"{seconds / HOUR_SECONDS:.1f} h"
 
 
-def _range(bounds: CostRange) -> str:
-    return f"{format_bytes(bounds.low)} to {format_bytes(bounds.high)}"
-
-
 def storage_needs(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> Mapping[str, CostRange] | None:
     """Return the bytes that each part of a build takes.
 
@@ -424,7 +414,7 @@ def storage_needs(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> 
     tree = _measured_storage(run.tree for run in same)
     environment = _measured_storage(run.environment for run in same)
     return {
-        "tree": tree or CostRange(expected.tree.low + wheel.low, expected.tree.high + wheel.high),
+        "tree": tree or expected.tree + wheel,
         "kit": _installed(facts.assumed, plan.kit),
         "environment": environment or _environment(facts, facts.assumed, plan),
         "cache": _cached(facts, facts.assumed, plan, wheel),
@@ -499,7 +489,7 @@ def forecast_shares(
     """
     compiling = estimate.cpu.likely / jobs**assumed.scaling
     alone = estimate.wall.likely - compiling  # in which one program runs
-    prepared = geometric_mean(assumed.share_seconds)
+    prepared = assumed.share_seconds.middle
     for count in counts:
         if count == 1:
             yield SharedBuild(1, estimate.wall.likely, 0.0)

@@ -46,9 +46,8 @@ def predict_overflow(facts: Facts, release: Release, cuda: str, variables: Mappi
     level = RISK_LEVELS[(expected.high > linking.limit) + (expected.low > linking.limit)]
     verb = {"none": "fits into", "possible": "may exceed", "likely": "will hardly fit into"}[level]
     sentence = (
-        f"libtorch_cuda is expected to take {format_bytes(expected.low)} to {format_bytes(expected.high)} "
-        f"({capabilities}, judged by the official wheel of {like.version}), which {verb} the "
-        f"{format_bytes(linking.limit)} that its code can reach"
+        f"libtorch_cuda is expected to take {expected.in_bytes} ({capabilities}, judged by the official wheel of "
+        f"{like.version}), which {verb} the {format_bytes(linking.limit)} that its code can reach"
     )
     cures = () if level == "none" else tuple(_cures(linking, release, cuda, each, variables))
     return OverflowRisk(level, expected, linking.limit, sentence, cures)
@@ -94,15 +93,15 @@ def _library_bytes(
     factor = _compression(linking, variables.get("TORCH_NVCC_FLAGS", ""))
     code = count_code_images(variables["TORCH_CUDA_ARCH_LIST"]) * each
     device = CostRange(code * (1 - linking.margin) * factor.low, code * (1 + linking.margin) * factor.high)
-    linked = [
+    linked = (
         one.size
         for one in linking.static
         if is_within(one.cuda, cuda) and variables.get(one.variable, "").upper() in SWITCHED_ON
-    ]
-    static = CostRange(sum(one.low for one in linked), sum(one.high for one in linked))
+    )
+    static = sum(linked, CostRange(0, 0))
     if _can_split(linking, release) and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON:
         return CostRange(max(device.low, static.low), max(device.high, static.high))
-    return CostRange(device.low + static.low, device.high + static.high)
+    return device + static
 
 
 def _cures(linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]) -> Iterable[str]:
@@ -122,7 +121,7 @@ def _cures(linking: LinkFacts, release: Release, cuda: str, each: float, variabl
         name, _, value = setting.partition("=")
         if open_ and variables.get(name) != value:
             changed = _library_bytes(linking, release, cuda, each, {**variables, name: value.strip('"')})
-            yield f"{setting}: {format_bytes(changed.low)} to {format_bytes(changed.high)}"
+            yield f"{setting}: {changed.in_bytes}"
     listed = _split_capabilities(variables["TORCH_CUDA_ARCH_LIST"])
     for start in range(1, len(listed)):  # the longest rest, the oldest left out, that fits for certain
         shorter = {**variables, "TORCH_CUDA_ARCH_LIST": ";".join(listed[start:])}

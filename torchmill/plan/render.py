@@ -47,7 +47,7 @@ def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str]) -> str:
     rows = {
         "builds": f"{plan.release}, Python {plan.build.python}{toolkit}, {plan.build.arch}",
         "makes": f"dist/{plan.wheel}{', or an older platform tag' * plan.computed}",
-        "for GPUs": plan.set.get("TORCH_CUDA_ARCH_LIST", ""),
+        "for GPUs": plan.arch_list,
         **cost,
         "missing": missing and f"{missing}: `invoke build {plan.identifier}` brings it",
         "lacks": ", ".join(one.what for one in plan.lacks),

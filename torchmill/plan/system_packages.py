@@ -23,7 +23,7 @@ def install_command_for_release(facts: Facts, release: Release, manager: str, pr
     cells = buildable_cells(facts, release, native_arch())
     names = required_packages(facts, cells, manager, provider)
     root = os.name == "nt" or os.geteuid() == 0  # Windows asks for itself
-    return " ".join(install_command(manager, names, root=root))
+    return install_command(manager, names, root=root)
 
 
 def required_packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None) -> tuple[str, ...]:
@@ -49,11 +49,11 @@ def find_manager(environment: Mapping[str, str], which: Callable[[str], str | No
     )
 
 
-def install_command(manager: str, names: Iterable[str], *, root: bool) -> tuple[str, ...]:
+def install_command(manager: str, names: Iterable[str], *, root: bool) -> str:
     """Return the command that installs the packages, through sudo where only root may.
 
     Raises ConfigError for a manager that the facts do not know.
     """
     known = require_choice("package manager", manager, INSTALL_COMMANDS, "unknown-package-manager")
     sudo = () if root or manager not in NEEDS_ROOT else ("sudo",)
-    return (*sudo, *INSTALL_COMMANDS[known], *names)
+    return " ".join((*sudo, *INSTALL_COMMANDS[known], *names))

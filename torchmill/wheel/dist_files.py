@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from torchmill.config.model import Artifact, Plan
+from torchmill.config.model import Plan
 from torchmill.core.files import read_json_object
 
 # Suffixes to the wheel's file name.
@@ -96,7 +96,7 @@ def publish_wheel(
     manifest: dict[str, Any],
     replaced: Path | None = None,
     documents: Mapping[str, bytes] | None = None,
-) -> Artifact:
+) -> None:
     """Move a verified wheel into dist/, with its manifest and its `documents` by suffix, each file whole.
 
     `replaced` is the wheel of the same cell before; its name differs where its platform tag was another.
@@ -114,7 +114,6 @@ def publish_wheel(
     if replaced is not None and replaced != wheel:
         _remove_companions(replaced)
         replaced.unlink(missing_ok=True)
-    return Artifact(wheel, manifest_path(wheel))
 
 
 def withdraw_wheel(wheel: Path, destination: Path) -> None:

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from torchmill.build.containers import image
 from torchmill.config.facts_model import Archive, BaseImage
-from torchmill.config.matrix import Cell, is_within, paired_release
+from torchmill.config.matrix import Cell, CellConstraints, is_within, paired_release
 from torchmill.config.model import Build, Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.deliver.image.dockerfile import (
@@ -23,7 +23,6 @@ from torchmill.deliver.image.dockerfile import (
 )
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
-from torchmill.plan.constraints import CellConstraints
 from torchmill.plan.cuda_libraries import official_version
 from torchmill.plan.wheel_name import python_tag
 from torchmill.wheel import dist_files, wheel_file

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from torchmill.config.matrix import format_bounds, is_within
+from torchmill.config.matrix import Constraint, format_bounds, is_within
 from torchmill.config.model import Compiler, Host, Toolkit
 from torchmill.host.processor import processor_problems
 from torchmill.host.provisioned import COMPILER
 from torchmill.plan import cuda_toolkit
-from torchmill.plan.constraints import Constraint
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, install_hint
 from torchmill.plan.system_packages import PACKAGES

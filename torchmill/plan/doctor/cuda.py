@@ -69,12 +69,11 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
 
 def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
     """Yield a finding where later toolkits make no code for something in the list any more."""
-    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
-    names = [one.removesuffix("+PTX") for one in listed.split(";")]
+    names = [one.removesuffix("+PTX") for one in context.plan.arch_list.split(";")]
     if warned := [one for one in names if one in toolkit.deprecated]:
         because = f"CUDA {toolkit.version} warns about {', '.join(warned)}: a later toolkit drops them"
         needed = f"what CUDA {toolkit.version} makes code for"
-        yield Finding("compute capabilities", listed, needed, "ok", because=because)
+        yield Finding("compute capabilities", context.plan.arch_list, needed, "ok", because=because)
 
 
 def _provisioned(context: CheckContext, name: str) -> Finding:
@@ -119,7 +118,7 @@ def _cudnn(context: CheckContext) -> Finding:
 
 def _cudnn_code(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding where the cuDNN of the build has no code for GPUs of the list: a failure, if for none of them."""
-    version, listed = used_cudnn(context.plan, context.host), context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    version, listed = used_cudnn(context.plan, context.host), context.plan.arch_list
     gpus = listed_capabilities(context.facts, listed)
     if version and (left := without_cudnn(version, gpus)):
         some = len(left) < len(gpus)
@@ -190,9 +189,8 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
 
 def _unserving(context: CheckContext) -> Iterator[str]:
     """Yield why each kept MAGMA of the toolkit is not taken: GPUs that it has no code for."""
-    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
     for one in provisioned.provisioned_magma(context.host.kept, str(context.plan.toolkit)):
-        if missed := unserved_capabilities(context.facts, one.code, listed):
+        if missed := unserved_capabilities(context.facts, one.code, context.plan.arch_list):
             yield f"the kept {one.version} has code for {one.code} and none for {', '.join(missed)}"
 
 
@@ -201,11 +199,11 @@ def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
     risk = link_overflow.predict_overflow(context.facts, context.cell.release, cuda, context.plan.set)
     if risk is None or risk.level == "none":
         return
-    found = f"{format_bytes(risk.expected.low)} to {format_bytes(risk.expected.high)}"
     verdict: Verdict = "failure" if risk.level == "likely" else "warning"
     because = 'beyond it the link ends with "relocation truncated to fit"'
     cure = f"build with {', or '.join(risk.cures)}"
-    yield Finding("libtorch_cuda", found, f"at most {format_bytes(risk.limit)}", verdict, cure, because)
+    found, needed = risk.expected.in_bytes, f"at most {format_bytes(risk.limit)}"
+    yield Finding("libtorch_cuda", found, needed, verdict, cure, because)
 
 
 def _major(version: str) -> int:

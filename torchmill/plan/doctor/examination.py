@@ -10,8 +10,8 @@ from packaging.version import Version
 
 from torchmill.config import matrix
 from torchmill.config.arch_list import gpu_capability
-from torchmill.config.matrix import Cell, format_bounds
-from torchmill.config.model import Facts, Host, Plan, Release, Source, Toolkit
+from torchmill.config.matrix import format_bounds
+from torchmill.config.model import Facts, Host, Release, Toolkit
 from torchmill.core.errors import HostError
 from torchmill.host import programs
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
@@ -36,11 +36,8 @@ _CHECKS = (
 _COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Studio's"}
 
 
-def examine_build(
-    facts: Facts, cell: Cell, host: Host, plan: Plan, source: Source | None = None
-) -> tuple[Finding, ...]:
-    """Return what a build of a cell finds on a host, in the order of a build."""
-    context = CheckContext(facts, cell, host, plan, source)
+def examine_build(context: CheckContext) -> tuple[Finding, ...]:
+    """Return what a build finds on its host, in the order of a build."""
     found = [finding for check in _CHECKS for finding in check(context)]
     named = {finding.subject for finding in found}
     return (*found, *(one for one in system.check_shortfalls(context) if one.subject not in named))

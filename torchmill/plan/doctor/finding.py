@@ -13,13 +13,12 @@ from packaging.utils import canonicalize_name
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.facts_reader import PROVIDERS
-from torchmill.config.matrix import Cell
+from torchmill.config.matrix import Cell, CellConstraints, Constraint
 from torchmill.config.model import Build, Compiler, Facts, Host, Package, Plan, Source, Toolkit
 from torchmill.fetch.toolkit.request import MAGMA, ProviderRefusal, ToolkitRequest, candidate_sources, parts_supply
 from torchmill.host.cuda_toolkits import is_spread_in_system
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 from torchmill.plan import cuda_libraries, system_packages
-from torchmill.plan.constraints import CellConstraints, Constraint
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 
 Verdict = Literal["ok", "warning", "failure", "unknown"]
@@ -142,9 +141,7 @@ def install_hint(host: Host, names: Iterable[str]) -> str:
     wanted = tuple(names)
     if host.manager is None:
         return f"install {' '.join(wanted)}"
-    return " ".join(
-        system_packages.install_command(host.manager, wanted, root=host.complete and "sudo" not in host.tools)
-    )
+    return system_packages.install_command(host.manager, wanted, root=host.complete and "sudo" not in host.tools)
 
 
 def toolkit_command(context: CheckContext, kind: str, version: str) -> str | None:
@@ -178,7 +175,7 @@ def magma_command(context: CheckContext, theirs: str) -> str | None:
     cuda = context.plan.toolkit
     if context.host.system != "linux" or cuda is None:
         return None
-    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    listed = context.plan.arch_list
     serving = [
         one
         for one in context.facts.toolkit_sources

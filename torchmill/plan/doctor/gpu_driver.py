@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from torchmill.config import arch_list
-from torchmill.config.matrix import supported_cells
+from torchmill.config.matrix import possible_cells
 from torchmill.config.model import Facts, Gpu, Host, Toolkit
 from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
@@ -23,9 +23,8 @@ def check_driver(context: CheckContext) -> Iterator[Finding]:
     yield _driver(context, context.toolkit)
     yield from driver_mismatch(context.host)
     yield from forward_compatibility(context.host)
-    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
     for gpu in dict.fromkeys(context.host.gpus):
-        yield _gpu(context, context.toolkit, gpu, listed)
+        yield _gpu(context, context.toolkit, gpu, context.plan.arch_list)
 
 
 def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
@@ -53,8 +52,8 @@ def _runnable(context: CheckContext, driver: str) -> str | None:
     runs = {one.version for one in context.facts.toolkits if one.driver and Version(one.driver) <= Version(driver)}
     cells = [
         cell
-        for cell in supported_cells(context.facts, context.cell.release, build.arch)
-        if cell.possible and cell.build.python == build.python and cell.build.cuda in runs
+        for cell in possible_cells(context.facts, context.cell.release, build.arch)
+        if cell.build.python == build.python and cell.build.cuda in runs
     ]
     return f"nox -s {cells[-1].build.identifier(context.host.arch)}" if cells else None
 

@@ -1,6 +1,6 @@
 """Check interpreter, tools, source, system packages, C library, disk and memory."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from packaging.requirements import Requirement
@@ -25,6 +25,7 @@ _BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
 _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
 _CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
 _MOVE = "set TORCHMILL_HOME to another disk"
+_NOTHING = CostRange(0, 0)
 
 
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
@@ -198,9 +199,7 @@ def git_finding(host: Host) -> Finding:
     if "git" in host.tools:
         return Finding("git", _named(host, "git"), "any", "ok")
     cure = _GIT.get(host.system, "invoke deps")
-    return Finding(
-        "git", finding.absence_text(host), "any", finding.absence_verdict(host), cure, "it applies the patches"
-    )
+    return finding.absence_finding(host, "git", "any", cure, "it applies the patches")
 
 
 def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:
@@ -297,12 +296,12 @@ def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Findin
     What is there already needs no more room. Of a machine whose disks were not looked at, one takes all.
     """
     if not host.rooms:
-        yield disk_finding(host.disk, _sum(parts.values()))
+        yield disk_finding(host.disk, sum(parts.values(), _NOTHING))
     for room in host.rooms:
         needs = [(parts[part], there) for part, there in room.there.items() if part in parts]
         here = [CostRange(max(need.low - there, 0), max(need.high - there, 0)) for need, there in needs]
         subject = "disk" if len(host.rooms) == 1 else f"disk of {room.folder}"
-        yield disk_finding(room.free, _sum(here), subject)
+        yield disk_finding(room.free, sum(here, _NOTHING), subject)
         if room.noexec and "tree" in room.there:
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
             yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
@@ -310,8 +309,7 @@ def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Findin
 
 def disk_finding(free: int | None, needed: CostRange, subject: str = "disk") -> Finding:
     """Return the finding on free bytes, for a need in bytes."""
-    low, high = format_bytes(needed.low), format_bytes(needed.high)
-    wanted = f"about {high}" if low == high else f"{low} to {high}"
+    wanted = f"about {format_bytes(needed.high)}" if needed.low == needed.high else needed.in_bytes
     if free is None:
         return Finding(subject, "not described", wanted, "unknown")
     found = f"{format_bytes(free)} free"
@@ -334,11 +332,6 @@ def _files(host: Host, each: CostRange) -> Iterator[Finding]:
             found, wanted = f"{room.inodes} inodes free", f"{low} to {high}"
             cure = f"remove files (`df -i {room.folder}` shows them), or {_MOVE}"
             yield Finding(f"files on {room.folder}", found, wanted, verdict, cure, because)
-
-
-def _sum(every: Iterable[CostRange]) -> CostRange:
-    found = list(every)
-    return CostRange(sum(one.low for one in found), sum(one.high for one in found))
 
 
 def _memory(host: Host, needed: float) -> Finding:

@@ -124,7 +124,7 @@ def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None
 
     None where the list is left to the build or cannot be parsed, and for Windows, whose libraries are not read.
     """
-    listed = "" if plan.platform_tag.startswith("win") else plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    listed = "" if plan.platform_tag.startswith("win") else plan.arch_list
     targets, unread = parse_arch_list(facts, listed, plan.release.torch_version)
     return None if unread else tuple(targets)
 
