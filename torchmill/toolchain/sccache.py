@@ -100,17 +100,16 @@ def probe_version(program: str) -> str | None:
 
 
 def sccache_variables(
-    version: str | None, root: Path, folder: Path, size: str, remote: RemoteCache | None = None
+    version: str | None, root: Path, folder: Path, remote: RemoteCache | None = None
 ) -> dict[str, str]:
     """Return the variables of a server that keeps its objects in a `folder`, and in a shared cache.
 
-    `root` holds every tree that is built, `size` is what the folder may take ("30G").
+    `root` holds every tree that is built.
     """
     found = {
         **files.read_table_beside(__file__, "caches.toml")["sccache"],
         "SCCACHE_DIR": str(folder),
         "SCCACHE_BASEDIRS": str(root),  # as CCACHE_BASEDIR; releases before 0.14 ignore it
-        "SCCACHE_CACHE_SIZE": size,
     }
     if remote is None:
         return found
