@@ -186,7 +186,7 @@ def _write_inner_sbom(staged: StagedLibraries, stamped: StagedWheel, manifest: M
     if not staged.wheel.manifest:
         file.unlink(missing_ok=True)
     elif file.exists():
-        digests = sbom.recorded_digests(dist_files.read_metadata_and_record(staged.wheel.path)[1])
+        digests = dist_files.recorded_digests(staged.wheel.path)
         digests |= {each.name: hash_file(each.path) for each in staged.libraries}
         file.write_bytes(sbom.compose_inner_sbom(manifest, (stamped.dist_info / "METADATA").read_bytes(), digests))
 
