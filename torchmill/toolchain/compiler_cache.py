@@ -28,7 +28,6 @@ COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
 CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
 _DEPENDS_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
 _RENAMED = Version("4.7")  # what was the secondary storage is the remote one
-_VERSION = re.compile(r"ccache(?: version)? (\d+(?:\.\d+)+)")
 _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
 # One far away may take a while to answer; one that has died must not cost every compile more than this.
 _TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
@@ -180,7 +179,7 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
         program = sccache.provide_sccache(site.cache_folder, site.note)
     if program is None:
         return CompilerCache()
-    version = sccache.probe_version(program)
+    version = programs.parse_tool_version("sccache", program_output(program, "--version"))
     variables = sccache.sccache_variables(version, site.root, folder, shared)
     if site.host.system == "windows":  # has no gate to lead it by
         launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
@@ -238,8 +237,8 @@ def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
 def probe_ccache(path: str) -> CcacheProgram:
     """Return what a ccache reports of itself; nothing where it does not run."""
     output = program_output(path, "--version")
-    version, features = _VERSION.match(output), _FEATURES.search(output)
-    return CcacheProgram(path, version[1] if version else None, frozenset(features[1].split() if features else ()))
+    version, features = programs.parse_tool_version("ccache", output), _FEATURES.search(output)
+    return CcacheProgram(path, version, frozenset(features[1].split() if features else ()))
 
 
 def ccache_variables(program: CcacheProgram, root: Path, folder: Path, *remote: RemoteCache) -> dict[str, str]:

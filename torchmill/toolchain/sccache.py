@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -17,7 +16,7 @@ from packaging.version import Version
 from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.files import fresh_path, parse_json
-from torchmill.core.process import CommandError, capture, program_output
+from torchmill.core.process import CommandError, capture
 from torchmill.core.reaper import without_mark
 from torchmill.host.programs import Digest, digest_compiler
 from torchmill.toolchain import remote_cache
@@ -91,12 +90,6 @@ def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Dig
     files.write_script(launcher, _LAUNCHER, {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE})
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
     return {PROGRAM_VARIABLE: program, **launchers}
-
-
-def probe_version(program: str) -> str | None:
-    """Return the version of an sccache, None where it does not tell."""
-    match = re.match(r"sccache (\d+(?:\.\d+)+)", program_output(program, "--version"))
-    return match[1] if match else None
 
 
 def sccache_variables(
