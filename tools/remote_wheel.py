@@ -1,5 +1,6 @@
 """Read members of wheels on an index without downloading the wheels."""
 
+import hashlib
 import json
 import re
 import threading
@@ -119,9 +120,14 @@ def _wheel(file: IndexFile, cache: Path, session: requests.Session) -> RemoteWhe
     )
 
 
+def cached_file(cache: Path, file: IndexFile, suffix: str) -> Path:
+    """Return where something about a file of an index is kept: apart from one of its name with another URL."""
+    return cache / f"{file.name}-{hashlib.sha256(file.url.encode()).hexdigest()[:12]}.{suffix}"
+
+
 def _remembered(file: IndexFile, cache: Path, session: requests.Session) -> _Members:
     """Return the members of a wheel from the cache, else from the index."""
-    cached = cache / f"{file.name}-{file.digest}.json"
+    cached = cached_file(cache, file, "json")
     if cached.exists():
         return _Members(**json.loads(cached.read_text(encoding="utf-8")))
     with _opened(file, session) as archive:

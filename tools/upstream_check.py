@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tools.remote_wheel import READERS, RemoteWheel, read_member, read_remote_wheels
+from tools.remote_wheel import READERS, RemoteWheel, cached_file, read_member, read_remote_wheels
 from torchmill.config import matrix
 from torchmill.config.matrix import python_key
 from torchmill.config.model import Cuda, Edition, Facts, Package, Release
@@ -401,7 +401,7 @@ def with_capabilities(
 
 
 def _capabilities(file: IndexFile, cache: Path) -> tuple[str, ...]:
-    known = cache / f"{file.name}.{file.digest}.capabilities"
+    known = cached_file(cache, file, "capabilities")
     if not known.exists():
         with http_session() as session:
             library = read_member(file, f"{file.name.partition('-')[0]}/lib/{LIBRARY}", session)

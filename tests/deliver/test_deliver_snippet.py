@@ -31,9 +31,6 @@ from torchmill.deliver.snippet.stock import (
     platforms_named,
 )
 from torchmill.deliver.snippet.tools import (
-    Direct,
-    direct_if_ours,
-    never_direct,
     python_range,
     requirement_lines,
 )
@@ -79,23 +76,22 @@ def decided(
     torch: str = "1.13.1",
     packages: Sequence[str] = (),
     variant: str = "cpu",
+    direct: bool = False,
 ) -> SnippetDecision:
     """Return the decision for a release of torch and what goes with it."""
     base = matrix.find_release(facts, "torch", torch)
     releases = (base, *(matrix.partner_releases(facts, base, packages) if packages else ()))
-    return decide(facts, there, SnippetRequest(releases, variant, platforms_named(facts, where), "x86_64"))
+    return decide(facts, there, SnippetRequest(releases, variant, platforms_named(facts, where), "x86_64", direct))
 
 
-def pinned(
-    decision: SnippetDecision, where: str, python: str = "3.10", direct: Direct = never_direct
-) -> dict[str, str]:
+def pinned(decision: SnippetDecision, where: str, python: str = "3.10") -> dict[str, str]:
     """Return what an installer on a platform makes of the lines: project -> specifier or address.
 
     Fails where two lines for one project are true there.
     """
     machine = MACHINES[where] | {"python_version": python, "python_full_version": f"{python}.0"}
     found: dict[str, str] = {}
-    for line in requirement_lines(decision, direct):
+    for line in requirement_lines(decision):
         one = Requirement(line)
         if one.marker is None or one.marker.evaluate(machine):
             assert one.name not in found, line
@@ -105,13 +101,13 @@ def pinned(
 
 def test_one_pin_serves_both_machines(shipped: Facts) -> None:
     decision = decided(shipped, stock(shipped, wheels("1.13.1+cpu", X86, ARM)))
-    assert requirement_lines(decision, never_direct) == ("torch==1.13.1+cpu", "numpy<2")
+    assert requirement_lines(decision) == ("torch==1.13.1+cpu", "numpy<2")
     assert (decision.pythons, decision.notes) == (("3.10",), ())
 
 
 def test_where_there_is_none_of_ours_the_official_one_is_taken(shipped: Facts) -> None:
     decision = decided(shipped, stock(shipped, wheels("1.13.1+cpu", ARM)))
-    assert requirement_lines(decision, never_direct) == ("torch==1.13.1+cpu", "numpy<2")
+    assert requirement_lines(decision) == ("torch==1.13.1+cpu", "numpy<2")
     assert [pin.place.url for pin in decision.pins] == [
         "https://download.pytorch.org/whl/cpu",
         "https://wheels.example.org",
@@ -144,7 +140,7 @@ def test_the_aarch64_wheels_of_pypi_are_left_out_where_they_cannot_be_locked(shi
     newer = decided(shipped, stock(shipped, wheels("2.0.0+cpu", X86)), torch="2.0.0")
     assert pinned(newer, "linux/aarch64")["torch"] == "==2.0.0"
     labelled = decided(shipped, stock(shipped, wheels("2.6.0+cpu", X86)), torch="2.6.0")
-    assert requirement_lines(labelled, never_direct) == ("torch==2.6.0+cpu",)
+    assert requirement_lines(labelled) == ("torch==2.6.0+cpu",)
 
 
 def test_packages_of_one_platform_come_from_one_place(shipped: Facts) -> None:
@@ -264,25 +260,6 @@ def test_every_string_survives_toml() -> None:
     assert tomllib.loads(f"a = [{', '.join(map(toml_string, values))}]") == {"a": values}
 
 
-# What each tool is told, in full: the cases of the recipes, and those that a tool needs a way around for.
-CASES: Mapping[str, Callable[[Facts], tuple[list[SnippetDecision], Direct]]] = {
-    "one_pin": lambda facts: ([decided(facts, _both(facts), packages=["vision"])], never_direct),
-    "official_beside_ours": lambda facts: (
-        [decided(facts, stock(facts, wheels("1.13.1+cpu", ARM), FOLDER))],
-        never_direct,
-    ),
-    "differs_by_machine": lambda facts: ([_by_machine(facts)], never_direct),
-    "macos_of_ours": lambda facts: (
-        [decided(facts, stock(facts, wheels("1.13.1+cpu", X86, ARM) + wheels("1.13.1", MAC)), ALL)],
-        never_direct,
-    ),
-    "by_address": lambda facts: (
-        [decided(facts, stock(facts, wheels("1.13.1+cpu", X86, ARM, pythons=["39", "310"]), FOLDER))],
-        direct_if_ours,
-    ),
-}
-
-
 def _both(facts: Facts) -> WheelStock:
     return stock(facts, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", X86, ARM, name="torchvision"), FOLDER)
 
@@ -294,8 +271,22 @@ def _by_machine(facts: Facts) -> SnippetDecision:
     return decided(facts, there, ALL, torch="2.4.0", packages=["vision"], variant="cu118")
 
 
+# What each tool is told, in full: the cases of the recipes, and those that a tool needs a way around for.
+CASES: Mapping[str, Callable[[Facts], SnippetDecision]] = {
+    "one_pin": lambda facts: decided(facts, _both(facts), packages=["vision"]),
+    "official_beside_ours": lambda facts: decided(facts, stock(facts, wheels("1.13.1+cpu", ARM), FOLDER)),
+    "differs_by_machine": _by_machine,
+    "macos_of_ours": lambda facts: decided(
+        facts, stock(facts, wheels("1.13.1+cpu", X86, ARM) + wheels("1.13.1", MAC)), ALL
+    ),
+    "by_address": lambda facts: decided(
+        facts, stock(facts, wheels("1.13.1+cpu", X86, ARM, pythons=["39", "310"]), FOLDER), direct=True
+    ),
+}
+
+
 def _rendered(facts: Facts, case: str, tool: str) -> str:
-    return tools.snippet_tools(facts)[tool][1](*CASES[case](facts))
+    return tools.snippet_tools(facts)[tool][1]([CASES[case](facts)])
 
 
 @pytest.mark.parametrize("tool", ["uv", "poetry", "pdm", "pip", "conda", "pixi"])
@@ -314,7 +305,7 @@ def test_two_variants_are_kept_apart(shipped: Facts, tool: str, pytestconfig: py
     both = [decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one) for one in ("cpu", "cu118")]
     several, render = tools.snippet_tools(shipped)[tool]
     assert several
-    _compare(f"two_variants.{tool}", render(both, never_direct), pytestconfig)
+    _compare(f"two_variants.{tool}", render(both), pytestconfig)
 
 
 def _compare(name: str, text: str, pytestconfig: pytest.Config) -> None:

@@ -354,9 +354,7 @@ def test_unpack(tmp_path: Path) -> None:
     }
     deb = DebianArchive(tmp_path).add("tool", "1", files)
     (home := tmp_path / "home").mkdir()
-    done: list[Path] = []
-    unpack_packages([deb], home, keep, done.append)
-    assert done == [deb]
+    assert list(unpack_packages([deb], home, keep)) == [deb]
     assert sorted(str(one.relative_to(home)) for one in home.rglob("*")) == [
         "bin",
         "bin/tool",
@@ -372,7 +370,7 @@ def test_unpack(tmp_path: Path) -> None:
 def test_what_is_no_package(tmp_path: Path) -> None:
     (broken := tmp_path / "broken.deb").write_text("not a package")
     with refused("damaged-archive"):
-        unpack_packages([broken], tmp_path, keep, print)
+        list(unpack_packages([broken], tmp_path, keep))
 
 
 @needs_apt
@@ -381,7 +379,7 @@ def test_half_a_package(tmp_path: Path) -> None:
     deb.write_bytes(deb.read_bytes()[:50_000])
     (home := tmp_path / "home").mkdir()
     with refused("damaged-archive"):
-        unpack_packages([deb], home, keep, print)
+        list(unpack_packages([deb], home, keep))
 
 
 def test_links_that_lead_nowhere(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,71 +15,79 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentBar
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.errors import HostError
+from torchmill.fetch.toolkit.request import ToolkitRequest
 from torchmill.fetch.toolkit.store import fetch_piece, make_in_store, work_folder
-from torchmill.host.provisioned import RECORD, ProvisionRecord, list_provisioned
+from torchmill.host.provisioned import RECORD, ProvisionedFolder, ProvisionRecord, list_provisioned
 
 PIECE = ProviderPackage("debian", "nvcc", "11.8.89", "nvcc.deb", "", "ab" * 32, 7)
 RECORDED = ProvisionRecord("toolkit", "11.8", "11.8.89", "debian", (PIECE,))
 
 
-def filled(folder: Path) -> ProvisionRecord:
+def filled(folder: Path) -> tuple[str, ProvisionRecord]:
     assert list(folder.iterdir()) == []
     (folder / "bin").mkdir()
     (folder / "bin/nvcc").write_text("nvcc")
-    return RECORDED
+    return "11.8", RECORDED
 
 
 def quiet(_: str) -> None:
     pass
 
 
-def unneeded(_: Path) -> ProvisionRecord:
+def unneeded(_: Path) -> tuple[str, ProvisionRecord]:
     raise AssertionError("it is there")
+
+
+def make(
+    cache: Path, fill: Callable[[Path], tuple[str, ProvisionRecord]], note: Callable[[str], None] = quiet
+) -> ProvisionedFolder:
+    request = ToolkitRequest("toolkit", "11.8", None, "x86_64")
+    return make_in_store(cache, request, lambda: list_provisioned(cache, "x86_64").get("11.8"), fill, note)
 
 
 def test_an_installed_toolkit_has_its_record(tmp_path: Path) -> None:
     assert list_provisioned(tmp_path, "x86_64") == {}
-    made = make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
+    made = make(tmp_path, filled)
     assert made.home == tmp_path / "toolkits/11.8-x86_64"
     assert (made.home / "bin/nvcc").read_text() == "nvcc"
     assert list_provisioned(tmp_path, "x86_64") == {"11.8": made}
     assert made.record == RECORDED
     assert list_provisioned(tmp_path, "aarch64") == {}, "of another machine"
-    assert make_in_store(tmp_path, "11.8", "x86_64", unneeded, quiet) == made
+    assert make(tmp_path, unneeded) == made
 
 
 def test_what_fails_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
-    def broken(folder: Path) -> ProvisionRecord:
+    def broken(folder: Path) -> tuple[str, ProvisionRecord]:
         (folder / "half").write_text("half")
         raise HostError("no", code="no")
 
     for _ in range(2):
         with refused("no"):
-            make_in_store(tmp_path, "11.8", "x86_64", broken, quiet)
+            make(tmp_path, broken)
     assert list_provisioned(tmp_path, "x86_64") == {}
     left = work_folder(tmp_path, "11.8", "x86_64") / "whole"
     left.mkdir()
     (left / "half").write_text("of a run that was killed")
-    make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
+    make(tmp_path, filled)
     assert not left.exists()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "toolkit", "pieces": [{"nonsense": 1}]}'])
 def test_a_folder_without_a_record_is_made_anew(tmp_path: Path, text: str) -> None:
-    folder = make_in_store(tmp_path, "11.8", "x86_64", filled, quiet).home
+    folder = make(tmp_path, filled).home
     (folder / RECORD).write_text(text)
     assert list_provisioned(tmp_path, "x86_64") == {}
     (folder / "bin/nvcc").write_text("changed")
-    make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
+    make(tmp_path, filled)
     assert (folder / "bin/nvcc").read_text() == "nvcc"
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
-    def full(_: Path) -> ProvisionRecord:
+    def full(_: Path) -> tuple[str, ProvisionRecord]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with refused("disk-full"):
-        make_in_store(tmp_path, "11.8", "x86_64", full, quiet)
+        make(tmp_path, full)
 
 
 def test_two_at_once_make_it_once(tmp_path: Path) -> None:
@@ -86,7 +95,7 @@ def test_two_at_once_make_it_once(tmp_path: Path) -> None:
     begun = threading.Event()
     said: list[str] = []
 
-    def slow(folder: Path) -> ProvisionRecord:
+    def slow(folder: Path) -> tuple[str, ProvisionRecord]:
         begun.set()
         assert noted.wait(60)
         return filled(folder)
@@ -95,10 +104,10 @@ def test_two_at_once_make_it_once(tmp_path: Path) -> None:
         said.append(text)
         noted.set()
 
-    first = threading.Thread(target=make_in_store, args=(tmp_path, "11.8", "x86_64", slow, quiet))
+    first = threading.Thread(target=make, args=(tmp_path, slow))
     first.start()
     assert begun.wait(60)
-    assert make_in_store(tmp_path, "11.8", "x86_64", unneeded, note).record == RECORDED
+    assert make(tmp_path, unneeded, note).record == RECORDED
     first.join()
     assert said == [f"waiting for the run that brings 11.8 (process {os.getpid()})"]
 
@@ -106,7 +115,7 @@ def test_two_at_once_make_it_once(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "toolkits").write_text("a file")
     with pytest.raises(HostError):
-        make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
+        make(tmp_path, filled)
     assert list_provisioned(tmp_path, "x86_64") == {}
     assert work_folder(tmp_path, "11.8", "x86_64").parent.is_file()
 

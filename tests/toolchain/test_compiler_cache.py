@@ -163,7 +163,7 @@ def test_each_ccache_gets_its_own_variable_for_a_shared_cache(version: str, vari
     program = compiler_cache.CcacheProgram("/ccache", version, frozenset())
     shared = remote_cache.parse_remote("http://u:p%40@example.com:8080/a/?layout=bazel#read-only")
     assert shared is not None
-    variables = compiler_cache.ccache_variables(program, Path("/root"), Path("/kept"), "1G", shared)
+    variables = compiler_cache.ccache_variables(program, Path("/root"), Path("/kept"), shared)
     assert variables[variable] == (
         "http://u:p%40@example.com:8080/a|connect-timeout=1000|operation-timeout=5000|layout=bazel|read-only"
     )

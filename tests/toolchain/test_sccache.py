@@ -187,11 +187,11 @@ def test_the_server_listens_where_its_address_fits() -> None:
 )
 def test_each_shared_cache_has_its_variables_of_sccache(setting: str, told: Mapping[str, str]) -> None:
     shared = remote_cache.parse_remote(setting)
-    alone = sccache.sccache_variables("0.16.0", Path("/root"), Path("/kept"), "30G")
-    found = sccache.sccache_variables("0.16.0", Path("/root"), Path("/kept"), "30G", shared)
+    alone = sccache.sccache_variables("0.16.0", Path("/root"), Path("/kept"))
+    found = sccache.sccache_variables("0.16.0", Path("/root"), Path("/kept"), shared)
     policy = {"SCCACHE_MULTILEVEL_WRITE_ERROR_POLICY": "ignore"}
     assert {name: value for name, value in found.items() if name not in alone} == {**told, **policy}
-    old = sccache.sccache_variables("0.14.0", Path("/root"), Path("/kept"), "30G", shared)
+    old = sccache.sccache_variables("0.14.0", Path("/root"), Path("/kept"), shared)
     assert old.keys() == found.keys() - {"SCCACHE_MULTILEVEL_CHAIN", *policy}
 
 
@@ -344,10 +344,8 @@ def test_a_server_that_cannot_start_with_a_shared_cache_starts_alone(tmp_path: P
     noted: list[str] = []
     needs_none = '[ -z "$SCCACHE_REDIS_ENDPOINT" ] || { echo "sccache: error: no Redis" >&2; exit 2; }'
     program = script(tmp_path / "sccache", needs_none)
-    told = sccache.sccache_variables(
-        "0.16.0", tmp_path, tmp_path, "1G", remote_cache.parse_remote("redis://cache.example")
-    )
-    alone = sccache.sccache_variables("0.16.0", tmp_path, tmp_path, "1G")
+    told = sccache.sccache_variables("0.16.0", tmp_path, tmp_path, remote_cache.parse_remote("redis://cache.example"))
+    alone = sccache.sccache_variables("0.16.0", tmp_path, tmp_path)
     environ = {"PATH": os.environ["PATH"], sccache.PROGRAM_VARIABLE: program}
     assert sccache.start_server(program, {**environ, **told}, noted.append) == {**environ, **alone}
     assert noted[0].startswith("sccache cannot use the shared cache (")

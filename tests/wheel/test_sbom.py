@@ -22,8 +22,9 @@ def wheel(tmp_path: Path) -> Path:
 
 def composed(wheel: Path, **said: Any) -> dict[str, Any]:
     told = told_wheels.manifest(wheel) | said
-    metadata, record = dist_files.read_metadata_and_record(wheel)
-    found: dict[str, Any] = json.loads(sbom.compose_sbom(told, metadata, sbom.recorded_digests(record)))
+    metadata = dist_files.read_described(wheel, "METADATA")
+    assert metadata
+    found: dict[str, Any] = json.loads(sbom.compose_sbom(told, metadata, dist_files.recorded_digests(wheel)))
     return found
 
 
@@ -54,7 +55,7 @@ def test_it_names_what_is_in_the_wheel(wheel: Path) -> None:
 
 def test_a_bundled_library_is_the_file_in_the_wheel_and_comes_from_a_package(wheel: Path) -> None:
     library = components(composed(wheel))[f"bundled library:{told_wheels.BUNDLED}"]
-    record = sbom.recorded_digests(dist_files.read_metadata_and_record(wheel)[1])
+    record = dist_files.recorded_digests(wheel)
     assert [one["content"] for one in library["hashes"]] == [record[told_wheels.BUNDLED]]
     (ancestor,) = library["pedigree"]["ancestors"]
     assert (ancestor["purl"], ancestor["version"]) == (told_wheels.GOMP, "12.2.0-14+deb12u1")

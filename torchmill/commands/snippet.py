@@ -22,7 +22,7 @@ from torchmill.deliver.snippet.stock import (
     platforms_named,
     read_stock,
 )
-from torchmill.deliver.snippet.tools import direct_if_ours, never_direct, snippet_tools
+from torchmill.deliver.snippet.tools import snippet_tools
 from torchmill.host import native
 
 _OF_PYPROJECT = ("uv", "poetry", "pdm")
@@ -73,14 +73,14 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     variants = variants or there
     wanted = wanted or _served(facts, ours, variants, base, stock)
     releases = _releases(facts, stock, base, variants, package or ())
-    requests = [SnippetRequest(releases, one, wanted, native.native_arch()) for one in variants]
+    requests = [SnippetRequest(releases, one, wanted, native.native_arch(), direct) for one in variants]
     decisions = [decide(facts, stock, request) for request in requests]
     if not set.intersection(*(set(one.pythons) for one in decisions)):
         pythons = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
         raise DeliveryError(
             f"no Python has wheels of all variants ({pythons}): name one of them", code="no-common-python"
         )
-    text = render(decisions, direct_if_ours if direct else never_direct)
+    text = render(decisions)
     if not into:
         return text
     from torchmill.deliver.snippet import project_file

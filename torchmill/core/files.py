@@ -178,12 +178,11 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
 
 
 def load_object(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file that we wrote; an empty one where it is gone, spoiled or something else."""
+    """Return the object in a file; an empty one where it is gone, spoiled or something else."""
     try:
-        found = parse_json(file.read_text(encoding="utf-8"))
+        return read_json_object(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def parse_json_object(content: str | bytes) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from torchmill.core.files import read_text
+
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NINJA = re.compile(r"\s*\[\s*(?P<done>\d+)/(?P<total>\d+)\]\s+(?P<title>\S.*)")
 _MAKE = re.compile(r"\s*\[\s*(?P<done>\d+)%\]\s+(?P<title>\S.*)")
@@ -60,14 +62,7 @@ def made_path(title: str) -> str:
 
 def unmade_outputs(folder: Path) -> list[str]:
     """Return what the edges of a build folder make and none has made yet; [] where there is no build.ninja."""
-    try:
-        edges = (folder / "build.ninja").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return []
-    try:
-        log = (folder / ".ninja_log").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        log = ""
+    edges, log = read_text(folder / "build.ninja"), read_text(folder / ".ninja_log")
     made = {line.split("\t")[3] for line in log.splitlines()[1:] if line.count("\t") == _LOG_TABS}
     outputs = (re.sub(r"\$(.)", r"\1", match[1]) for match in _EDGE.finditer(edges))
     return [output for output in outputs if output not in made]

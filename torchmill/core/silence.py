@@ -6,7 +6,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from torchmill.core.errors import ConfigError, NetworkError
@@ -40,7 +40,7 @@ def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
     return seconds
 
 
-def until_silent(source: Iterable[Item], who: str, size: Callable[[Item], int] | None = None) -> Iterator[Item]:
+def until_silent(source: Iterable[Item], who: str, size: Callable[[Item], int] | None = None) -> Generator[Item]:
     """Yield what `source` does, which is waited for in a thread of its own.
 
     `size` is how many bytes an item has; None: each shows that all is well, however small. Raises SilentError

@@ -311,7 +311,7 @@ def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[s
     """Yield a clause for each bundled library of an SBOM that the wheel does not hold in this form."""
     from torchmill.wheel import sbom
 
-    held = sbom.recorded_digests(dist_files.read_metadata_and_record(wheel)[1])
+    held = dist_files.recorded_digests(wheel)
     for component in document.get("components", ()):
         digests = [one.get("content") for one in component.get("hashes", ())]
         for one in component.get("properties", ()):

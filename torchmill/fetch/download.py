@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
@@ -69,9 +69,9 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
         with (
             report_unwritable(target.parent),
             http_session() as session,
-            contextlib.closing(read_chunks(session, url, headers)) as chunks,
+            open_url(session, url, headers) as (response, chunks),
         ):
-            _receive(chunks, part, mark, bar, said[1])
+            _receive(response, chunks, part, mark, bar, said[1])
     except requests.HTTPError as error:
         if error.response.status_code == requests.codes.requested_range_not_satisfiable:
             part.unlink(missing_ok=True)
@@ -96,10 +96,9 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
     part.rename(target)
 
 
-def _receive(
-    chunks: Iterator[bytes | requests.Response], part: Path, mark: Path, bar: ProgressBar, size: int | None
+def _receive(  # noqa: PLR0917 - what comes, where it goes, and what is known of it
+    response: requests.Response, chunks: Iterator[bytes], part: Path, mark: Path, bar: ProgressBar, size: int | None
 ) -> None:
-    response = cast("requests.Response", next(chunks))
     tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
     if tag and not tag.startswith("W/"):
         mark.write_text(tag, encoding="utf-8")
@@ -107,7 +106,7 @@ def _receive(
         done = file.tell()
         length = response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
-        for chunk in cast("Iterator[bytes]", chunks):
+        for chunk in chunks:
             file.write(chunk)
             done += len(chunk)
             if size is not None and done > size:
@@ -119,13 +118,14 @@ def _receive(
             bar.update(done, total, "downloading")
 
 
-def read_chunks(
+@contextlib.contextmanager
+def open_url(
     session: requests.Session, url: str, headers: Mapping[str, str]
-) -> Generator[bytes | requests.Response]:
-    """Yield the response to a request, without its content, and then that, as it comes.
+) -> Iterator[tuple[requests.Response, Iterator[bytes]]]:
+    """Give the response to a request, and its content, as it comes.
 
     Raises SilentError for a host that sends nothing or too slowly, SourceError for an address that it leads
-    to and that is none, and what requests and urllib3 raise; HTTPError for a refusal.
+    to and that is none, and what requests and urllib3 raise; HTTPError for a refusal. So does the content.
     """
     import requests
 
@@ -138,10 +138,9 @@ def read_chunks(
             while chunk := response.raw.read1(_CHUNK_BYTES):
                 yield chunk
 
+    came = until_silent(answers(), host_of(url), lambda item: len(item) if isinstance(item, bytes) else _CHUNK_BYTES)
     try:
-        yield from until_silent(
-            answers(), host_of(url), lambda item: len(item) if isinstance(item, bytes) else _CHUNK_BYTES
-        )
+        response = cast("requests.Response", next(came))
     except ValueError as error:  # a redirect to http://[bad/
         if isinstance(error, OSError) and not isinstance(error, requests.exceptions.InvalidURL):
             raise
@@ -150,16 +149,18 @@ def read_chunks(
             "address",
             code="invalid-redirect",
         ) from None
+    with contextlib.closing(came):
+        yield response, cast("Iterator[bytes]", came)
 
 
 def read_body(session: requests.Session, url: str, headers: Mapping[str, str]) -> tuple[requests.Response, bytes]:
-    """Return the response to a request, and its content. Raises what `read_chunks` does.
+    """Return the response to a request, and its content. Raises what `open_url` does.
 
     Raises NetworkError for content of more than LARGEST_BODY_BYTES.
     """
-    with contextlib.closing(read_chunks(session, url, headers)) as chunks:
-        response, body = cast("requests.Response", next(chunks)), bytearray()
-        for chunk in cast("Iterator[bytes]", chunks):
+    body = bytearray()
+    with open_url(session, url, headers) as (response, chunks):
+        for chunk in chunks:
             body += chunk
             if len(body) > LARGEST_BODY_BYTES:
                 raise NetworkError(

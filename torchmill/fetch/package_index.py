@@ -1,10 +1,8 @@
 """A client of package indexes (PEP 503, 691, 700): the files of a project."""
 
 import contextlib
-import hashlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from packaging.version import Version
 
 from torchmill.core import urls
 from torchmill.core.errors import NetworkError
+from torchmill.core.process import program_output
 from torchmill.core.silence import SilentError
 from torchmill.fetch.download import describe_http_error, read_body
 
@@ -40,19 +39,13 @@ class IndexFile:
     sha256: str | None = None  # of its content, as the index says
     size: int | None = None  # bytes
 
-    @property
-    def digest(self) -> str:
-        """Return a short digest of its URL, which differs from that of another file of its name."""
-        return hashlib.sha256(self.url.encode()).hexdigest()[:12]
-
 
 def configured_index(environment: Mapping[str, str] = os.environ) -> str:
     """Return the index that pip uses here, PyPI where nothing is configured."""
     if environment.get("PIP_INDEX_URL"):
         return environment["PIP_INDEX_URL"]
     argv = (sys.executable, "-m", "pip", "config", "get", "global.index-url")
-    found = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(environment))
-    return found.stdout.strip() or DEFAULT_INDEX
+    return program_output(*argv, env=environment).strip() or DEFAULT_INDEX
 
 
 def project_files(session: requests.Session, index: str, project: str) -> tuple[IndexFile, ...]:

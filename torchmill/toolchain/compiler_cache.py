@@ -21,7 +21,6 @@ from torchmill.toolchain import remote_cache, sccache
 from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 from torchmill.toolchain.remote_cache import RemoteCache
 
-MAX_SIZE = "30G"  # a PyTorch with CUDA takes about a third
 REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")  # since 4.7, and before
 STATS_LOG_VARIABLE = "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
 # Compilers that a build may come to call, beside those that the user names.
@@ -29,7 +28,6 @@ COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
 CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
 _DEPENDS_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
 _RENAMED = Version("4.7")  # what was the secondary storage is the remote one
-_VERSION = re.compile(r"ccache(?: version)? (\d+(?:\.\d+)+)")
 _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
 # One far away may take a while to answer; one that has died must not cost every compile more than this.
 _TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
@@ -154,7 +152,7 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
     folder = site.cache_folder / "ccache"
     if not _writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
-    variables = ccache_variables(program, site.root, folder, MAX_SIZE, *filter(None, (shared, *site.parts)))
+    variables = ccache_variables(program, site.root, folder, *filter(None, (shared, *site.parts)))
     variables |= {STATS_LOG_VARIABLE: str(site.log)} | ({"CCACHE_RESHARE": "1"} if site.parts else {})
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
@@ -181,8 +179,8 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
         program = sccache.provide_sccache(site.cache_folder, site.note)
     if program is None:
         return CompilerCache()
-    version = sccache.probe_version(program)
-    variables = sccache.sccache_variables(version, site.root, folder, MAX_SIZE, shared)
+    version = programs.parse_tool_version("sccache", program_output(program, "--version"))
+    variables = sccache.sccache_variables(version, site.root, folder, shared)
     if site.host.system == "windows":  # has no gate to lead it by
         launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
         return CompilerCache("sccache", program, version, variables | dict.fromkeys(launchers, program))
@@ -239,24 +237,20 @@ def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
 def probe_ccache(path: str) -> CcacheProgram:
     """Return what a ccache reports of itself; nothing where it does not run."""
     output = program_output(path, "--version")
-    version, features = _VERSION.match(output), _FEATURES.search(output)
-    return CcacheProgram(path, version[1] if version else None, frozenset(features[1].split() if features else ()))
+    version, features = programs.parse_tool_version("ccache", output), _FEATURES.search(output)
+    return CcacheProgram(path, version, frozenset(features[1].split() if features else ()))
 
 
-def ccache_variables(
-    program: CcacheProgram, root: Path, folder: Path, size: str, *remote: RemoteCache
-) -> dict[str, str]:
+def ccache_variables(program: CcacheProgram, root: Path, folder: Path, *remote: RemoteCache) -> dict[str, str]:
     """Return the variables that put it before the compilers of CMake, with its objects in a `folder`.
 
-    `root` holds every tree that is built, `size` is what the folder may take ("30G").
+    `root` holds every tree that is built.
     """
     found = {
         **files.read_table_beside(__file__, "caches.toml")["ccache"],
         "CCACHE_DIR": str(folder),
         # paths below it become relative, so that the same file hits in another checkout's tree
         "CCACHE_BASEDIR": str(root),
-        # the default of 5 GB forgets the first files of a build before its last are made
-        "CCACHE_MAXSIZE": size,
         "CMAKE_C_COMPILER_LAUNCHER": program.path,
         "CMAKE_CXX_COMPILER_LAUNCHER": program.path,
     }

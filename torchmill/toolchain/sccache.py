@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -17,7 +16,7 @@ from packaging.version import Version
 from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.files import fresh_path, parse_json
-from torchmill.core.process import CommandError, capture, program_output
+from torchmill.core.process import CommandError, capture
 from torchmill.core.reaper import without_mark
 from torchmill.host.programs import Digest, digest_compiler
 from torchmill.toolchain import remote_cache
@@ -93,24 +92,17 @@ def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Dig
     return {PROGRAM_VARIABLE: program, **launchers}
 
 
-def probe_version(program: str) -> str | None:
-    """Return the version of an sccache, None where it does not tell."""
-    match = re.match(r"sccache (\d+(?:\.\d+)+)", program_output(program, "--version"))
-    return match[1] if match else None
-
-
 def sccache_variables(
-    version: str | None, root: Path, folder: Path, size: str, remote: RemoteCache | None = None
+    version: str | None, root: Path, folder: Path, remote: RemoteCache | None = None
 ) -> dict[str, str]:
     """Return the variables of a server that keeps its objects in a `folder`, and in a shared cache.
 
-    `root` holds every tree that is built, `size` is what the folder may take ("30G").
+    `root` holds every tree that is built.
     """
     found = {
         **files.read_table_beside(__file__, "caches.toml")["sccache"],
         "SCCACHE_DIR": str(folder),
         "SCCACHE_BASEDIRS": str(root),  # as CCACHE_BASEDIR; releases before 0.14 ignore it
-        "SCCACHE_CACHE_SIZE": size,
     }
     if remote is None:
         return found

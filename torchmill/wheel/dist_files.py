@@ -1,7 +1,11 @@
 """A verified wheel in dist/ and the files beside it: its manifest, its statement, its SBOM."""
 
+import base64
+import contextlib
+import csv
 import errno
 import glob
+import io
 import json
 import shutil
 from collections.abc import Mapping
@@ -11,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.config.model import Plan
-from torchmill.core.files import read_json_object
+from torchmill.core.files import load_object
 
 # Suffixes to the wheel's file name.
 STATEMENT_SUFFIX, SBOM_SUFFIX = ".intoto.json", ".cdx.json"
@@ -55,10 +59,7 @@ def companion_paths(wheel: Path) -> tuple[Path, ...]:
 
 def read_manifest(wheel: Path) -> dict[str, Any]:
     """Return the manifest of a wheel; an empty one where the file is missing or unreadable."""
-    try:
-        return read_json_object(manifest_path(wheel))
-    except (OSError, ValueError):
-        return {}
+    return load_object(manifest_path(wheel))
 
 
 def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, bytes]:
@@ -68,17 +69,24 @@ def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, byt
     """
     from torchmill.wheel import sbom, statement  # slow to load
 
-    metadata, record = read_metadata_and_record(wheel)
-    plain = json.loads(_manifest_text(manifest))
+    plain, metadata = json.loads(_manifest_text(manifest)), read_described(wheel, "METADATA") or b""
     return {
         STATEMENT_SUFFIX: statement.canonical_json(statement.compose_statement(plain)),
-        SBOM_SUFFIX: sbom.compose_sbom(plain, metadata, sbom.recorded_digests(record)),
+        SBOM_SUFFIX: sbom.compose_sbom(plain, metadata, recorded_digests(wheel)),
     }
 
 
-def read_metadata_and_record(wheel: Path) -> tuple[bytes, bytes]:
-    """Return METADATA and RECORD of a sound wheel; b"" for a RECORD that is missing."""
-    return read_described(wheel, "METADATA") or b"", read_described(wheel, "RECORD") or b""
+def recorded_digests(wheel: Path) -> dict[str, str]:
+    """Return the sha256, hexadecimal, of each file that the RECORD of a sound wheel names; a wheel may have none."""
+    digests = {}
+    record = (read_described(wheel, "RECORD") or b"").decode("utf-8", "replace")
+    for row in csv.reader(io.StringIO(record)):
+        name, digest = (*row, "", "")[:2]
+        if digest.startswith("sha256="):
+            text = digest.removeprefix("sha256=")
+            with contextlib.suppress(ValueError):  # an invalid digest is a problem of RECORD, not of the SBOM
+                digests[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
+    return digests
 
 
 def read_described(wheel: Path, name: str) -> bytes | None:

@@ -1,9 +1,5 @@
 """The SBOMs of a wheel, as CycloneDX 1.6: what is in it and, beside it, what it requires and was built with."""
 
-import base64
-import contextlib
-import csv
-import io
 import json
 import uuid
 from collections.abc import Iterator, Mapping
@@ -75,18 +71,6 @@ def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
     """Return the serial number that follows from the digest of the wheel, or else from all that a document says."""
     text = sha256 or json.dumps({**document, "serialNumber": ""}, sort_keys=True)
     return uuid.uuid5(_SERIAL_NAMESPACE, text).urn
-
-
-def recorded_digests(record: bytes) -> dict[str, str]:
-    """Return the sha256, hexadecimal, of each file that a RECORD names."""
-    digests = {}
-    for row in csv.reader(io.StringIO(record.decode("utf-8", "replace"))):
-        name, digest = (*row, "", "")[:2]
-        if digest.startswith("sha256="):
-            text = digest.removeprefix("sha256=")
-            with contextlib.suppress(ValueError):  # an invalid digest is a problem of RECORD, not of the SBOM
-                digests[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
-    return digests
 
 
 def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:

@@ -33,7 +33,6 @@ from torchmill.wheel.wheel_file import SLIM_LABEL, Distribution
 
 EXTRACT_THREADS = 2
 READ_BYTES, LONGEST_NAME_BYTES = 1 << 20, 32
-DIST_INFO_RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
 DATA_FOLDER = re.compile(r"^[^/]+\.data/")
 CUDA_OF_PACKAGE = re.compile(r"^cuda\b[^=\n]*= *'(\d+\.\d+)", re.MULTILINE)  # in torch/version.py
 
@@ -186,7 +185,7 @@ def _write_inner_sbom(staged: StagedLibraries, stamped: StagedWheel, manifest: M
     if not staged.wheel.manifest:
         file.unlink(missing_ok=True)
     elif file.exists():
-        digests = sbom.recorded_digests(dist_files.read_metadata_and_record(staged.wheel.path)[1])
+        digests = dist_files.recorded_digests(staged.wheel.path)
         digests |= {each.name: hash_file(each.path) for each in staged.libraries}
         file.write_bytes(sbom.compose_inner_sbom(manifest, (stamped.dist_info / "METADATA").read_bytes(), digests))
 
@@ -217,7 +216,7 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
     wheel, info_name = staged.wheel.path, stamped.dist_info.name
     with ZipFile(wheel) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
-        (record,) = (each.filename for each in infos if DIST_INFO_RECORD.fullmatch(each.filename))
+        record = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/RECORD"
         rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(archive.read(record).decode())) if row}
     changed, described = {each.name for each in staged.libraries}, record.removesuffix("RECORD")
     written: list[Sequence[str]] = []

@@ -89,7 +89,8 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
             "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out",
             code="password-in-command",
         )
-    arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
+    linux = tuple(name for name, one in facts.arches.items() if one.system == "linux")
+    arch = require_choice("--arch", said.arch or container_arch(native), linux, "unknown-choice")
     if arch not in release.arches:
         raise ImpossibleBuildError(
             f"{release} is not built for {arch}, only for {', '.join(release.arches)}", code="impossible-build"
@@ -106,12 +107,6 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         said.index,
         ";".join(sorted(capabilities, key=capability_key)),
     )
-
-
-def _arch(facts: Facts, arch: str, *, explicit: bool) -> str:
-    """Return the arch of the image; a Mac's or a Windows machine's own runs Linux's of the same processor."""
-    linux = tuple(name for name, one in facts.arches.items() if one.system == "linux")
-    return require_choice("--arch", arch if explicit else container_arch(arch), linux, "unknown-choice")
 
 
 def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
 import requests
@@ -22,7 +22,7 @@ from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 from torchmill.fetch import package_index
-from torchmill.fetch.download import http_session, read_chunks
+from torchmill.fetch.download import http_session, open_url
 from torchmill.plan.published import PYPI_LARGEST
 
 PUBLIC = {  # where the public indexes are read (https://packaging.python.org/guides/using-testpypi)
@@ -119,9 +119,8 @@ class IndexTarget(PublishTarget):
         # whoever else keeps the file is not told the password
         asked = session if _server(file.url) == _server(self.simple) else http_session()
         try:
-            with contextlib.closing(read_chunks(asked, file.url, {})) as chunks:
-                next(chunks)
-                return digest_parts(cast("Iterator[bytes]", chunks))
+            with open_url(asked, file.url, {}) as (_, chunks):
+                return digest_parts(chunks)
         except (*package_index.READ_ERRORS, SourceError) as error:
             raise NetworkError(
                 f"{urls.redact_url(file.url)} cannot be read to compare it ({type(error).__name__}), as "

@@ -122,7 +122,7 @@ def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetD
     return SnippetDecision(
         variant=request.variant,
         platforms=request.platforms,
-        pins=tuple(_limited(pin, pythons) for pin in sorted(found, key=lambda pin: order[pin.package])),
+        pins=tuple(_limited(pin, pythons, request) for pin in sorted(found, key=lambda pin: order[pin.package])),
         pythons=pythons,
         numpy=numpy_requirement(facts, request.releases, pythons, request.platforms),
         notes=tuple(decision_notes(facts, stock, request, found, pythons)),
@@ -169,10 +169,11 @@ def _own(facts: Facts, stock: WheelStock, release: Release, variant: str, arch: 
     return PlatformPin(release.package, str(version), variant, arch, pythons, stock.place, offers)
 
 
-def _limited(pin: PlatformPin, pythons: Sequence[str]) -> PlatformPin:
-    """Return a pin without the wheels of Pythons that the project cannot have."""
+def _limited(pin: PlatformPin, pythons: Sequence[str], request: SnippetRequest) -> PlatformPin:
+    """Return a pin as it is asked for, without the wheels of Pythons that the project cannot have."""
     offers = tuple(one for one in pin.offers if set(one.pythons) & set(pythons))
-    return replace(pin, pythons=tuple(one for one in pin.pythons if one in pythons), offers=offers)
+    served, direct = tuple(one for one in pin.pythons if one in pythons), request.direct and bool(offers)
+    return replace(pin, pythons=served, offers=offers, direct=direct)
 
 
 def _everywhere(

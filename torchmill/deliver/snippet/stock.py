@@ -184,6 +184,7 @@ class SnippetRequest:
     variant: str
     platforms: tuple[Arch, ...]
     native: str  # the arch whose sessions are named without it
+    direct: bool = False  # our own wheels by their address and hash, not by name and version
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,7 @@ class PlatformPin:
     pythons: tuple[str, ...]
     place: WheelPlace
     offers: tuple[WheelOffer, ...] = ()  # our wheels; none where they are somebody else's
+    direct: bool = False  # they are named by their address and hash
 
 
 def find_official(facts: Facts, release: Release, variant: str, arch: Arch) -> PlatformPin | None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,50 +15,39 @@ from torchmill.core.errors import ConfigError
 from torchmill.deliver.snippet import stock
 from torchmill.deliver.snippet.stock import PlatformPin, SnippetDecision, WheelOffer, WheelPlace
 
-Direct = Callable[[PlatformPin], bool]  # whether a tool names the wheels of a pin by their address
-Render = Callable[[Sequence[SnippetDecision], Direct], str]
+Render = Callable[[Sequence[SnippetDecision]], str]
 _GLIBC = re.compile(r"manylinux_2_(\d+)")
 _OLDEST = 17  # of glibc 2: of the oldest tag that most wheels on PyPI have
 PixiValue = str | Mapping[str, str]  # of a package: a version, or where a version comes from
 
 
-def never_direct(_: PlatformPin) -> bool:
-    """Tell that wheels are looked up by name and version."""
-    return False
-
-
-def direct_if_ours(pin: PlatformPin) -> bool:
-    """Tell that our own wheels are named by their address and hash."""
-    return bool(pin.offers)
-
-
-def requirement_lines(decision: SnippetDecision, direct: Direct) -> tuple[str, ...]:
+def requirement_lines(decision: SnippetDecision) -> tuple[str, ...]:
     """Return the lines of a project's dependencies, NumPy's at the end."""
     found: list[str] = []
     for package in decision.packages:
         pins = decision.of_package(package)
-        named = [pin for pin in pins if not direct(pin)]
+        named = [pin for pin in pins if not pin.direct]
         for version in dict.fromkeys(pin.version for pin in named):
             marker = _marker(decision, [pin for pin in named if pin.version == version])
             found.append(_with(f"{package}=={version}", marker))
         for pin in pins:
-            found += _addresses(decision, pin) if direct(pin) else ()
+            found += _addresses(decision, pin) if pin.direct else ()
     return (*found, decision.numpy) if decision.numpy else tuple(found)
 
 
-def source_lines(decision: SnippetDecision, package: str, direct: Direct) -> tuple[tuple[WheelPlace, str], ...]:
+def source_lines(decision: SnippetDecision, package: str) -> tuple[tuple[WheelPlace, str], ...]:
     """Return where a package comes from, each place with its marker, but for those that are asked anyway."""
-    pins = [pin for pin in decision.of_package(package) if not direct(pin) and not pin.place.default]
+    pins = [pin for pin in decision.of_package(package) if not pin.direct and not pin.place.default]
     return tuple(
         (place, _marker(decision, [pin for pin in pins if pin.place == place]))
         for place in dict.fromkeys(pin.place for pin in pins)
     )
 
 
-def places_to_name(decisions: Sequence[SnippetDecision], direct: Direct) -> tuple[WheelPlace, ...]:
+def places_to_name(decisions: Sequence[SnippetDecision]) -> tuple[WheelPlace, ...]:
     """Return the places that a project has to name."""
     pins = (pin for decision in decisions for pin in decision.pins)
-    return tuple(dict.fromkeys(pin.place for pin in pins if not direct(pin) and not pin.place.default))
+    return tuple(dict.fromkeys(pin.place for pin in pins if not pin.direct and not pin.place.default))
 
 
 def is_shadowed(decision: SnippetDecision, pin: PlatformPin) -> bool:
@@ -120,11 +110,11 @@ def _newest_glibc(offers: Iterable[WheelOffer]) -> int:
     return max((int(minor) for one in offers for minor in _GLIBC.findall(one.file)[:1]), default=0)
 
 
-def render_pdm(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
+def render_pdm(decisions: Sequence[SnippetDecision]) -> str:
     """Return pyproject.toml for PDM."""
     decision, *_ = decisions
-    named = places_to_name(decisions, direct)
-    pins = [pin for pin in decision.pins if not direct(pin)]
+    named = places_to_name(decisions)
+    pins = [pin for pin in decision.pins if not pin.direct]
     ours = {pin.package for pin in pins if pin.place in named}
     # of PyPI those packages, too, that it must be asked for although a source of ours has them
     default = dict.fromkeys(pin.place for pin in decision.pins if pin.place.default and pin.package in ours)
@@ -132,12 +122,12 @@ def render_pdm(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
         place: list(dict.fromkeys(pin.package for pin in pins if pin.place == place and pin.package in ours))
         for place in (*named, *default)
     }
-    return _fill("pdm.toml", decisions, direct, locking=_locking(decision, direct), sources=sources)
+    return _fill("pdm.toml", decisions, locking=_locking(decision), sources=sources)
 
 
-def _locking(decision: SnippetDecision, direct: Direct) -> Iterator[str]:
+def _locking(decision: SnippetDecision) -> Iterator[str]:
     """Yield the commands that lock: for all platforms at once, or for one after the other."""
-    pins = [pin for pin in decision.pins if direct(pin)]
+    pins = [pin for pin in decision.pins if pin.direct]
     mixed = any(len({pin.version for pin in decision.of_package(name)}) > 1 for name in decision.packages)
     several = len(decision.platforms) > 1 and (mixed or bool(pins))
     pythons = decision.pythons if any(len(pin.offers) > 1 for pin in pins) else ()
@@ -158,35 +148,31 @@ def _target(decision: SnippetDecision, arch: Arch) -> str:
     return f"manylinux_2_{max(_OLDEST, needed)}_{arch.name}"
 
 
-def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: Mapping[str, str]) -> str:
+def render_pixi(decisions: Sequence[SnippetDecision], subdirs: Mapping[str, str]) -> str:
     """Return pixi.toml; `subdirs` is how conda calls platforms.
 
     Raises ConfigError for a platform that has no such name, and where Pythons cannot be kept apart.
     """
     names = {arch.name: _subdir(subdirs, arch) for arch in decisions[0].platforms}
-    places = places_to_name(decisions, direct)
     tables: dict[str, Mapping[str, PixiValue]] = {}
     for one in decisions:
-        tables |= _tables(one, direct, names, f"feature.{one.variant}." if len(decisions) > 1 else "")
+        tables |= _tables(one, names, f"feature.{one.variant}." if len(decisions) > 1 else "")
     return _fill(
         "pixi.toml",
         decisions,
-        direct,
         subdirs=names.values(),
         glibc=_newest_glibc(offer for one in decisions for pin in one.pins for offer in pin.offers),
-        folders=[unquote(urlsplit(place.url).path) for place in places if place.flat],
+        folders=[unquote(urlsplit(place.url).path) for place in places_to_name(decisions) if place.flat],
         tables=tables,
     )
 
 
-def _tables(
-    decision: SnippetDecision, direct: Direct, names: Mapping[str, str], prefix: str
-) -> dict[str, dict[str, PixiValue]]:
+def _tables(decision: SnippetDecision, names: Mapping[str, str], prefix: str) -> dict[str, dict[str, PixiValue]]:
     """Return what is the same everywhere, and a table for each platform of what is not."""
     common: dict[str, PixiValue] = {}
     own: dict[str, dict[str, PixiValue]] = {arch: {} for arch in names}
     for package in decision.packages:
-        values = {pin.arch.name: _pixi_value(pin, direct) for pin in decision.of_package(package)}
+        values = {pin.arch.name: _pixi_value(pin) for pin in decision.of_package(package)}
         first, *others = values.values()
         if all(other == first for other in others):
             common[package] = first
@@ -199,8 +185,8 @@ def _tables(
     return {f"{prefix}{where}pypi-dependencies": table for where, table in found.items() if table}
 
 
-def _pixi_value(pin: PlatformPin, direct: Direct) -> PixiValue:
-    if direct(pin):
+def _pixi_value(pin: PlatformPin) -> PixiValue:
+    if pin.direct:
         if len(pin.offers) > 1:
             raise ConfigError(
                 f"--direct: pixi has no markers, and {pin.package} has a separate wheel for each of Python "
@@ -224,26 +210,23 @@ def _subdir(subdirs: Mapping[str, str], arch: Arch) -> str:
     return subdirs[arch.name]
 
 
-def render_poetry(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
-    """Return pyproject.toml for Poetry 2."""
-    decision, *_ = decisions
-
-    def addressed(pin: PlatformPin) -> bool:
-        unreadable = pin.place.flat or pin.place.local or is_shadowed(decision, pin)
-        return direct(pin) or (bool(pin.offers) and unreadable)
-
+def render_poetry(decisions: Sequence[SnippetDecision]) -> str:
+    """Return pyproject.toml for Poetry 2, which is given the address of what it could not find or tell apart."""
+    asked, *_ = decisions
+    unclear = [pin for pin in asked.pins if pin.place.flat or pin.place.local or is_shadowed(asked, pin)]
+    pins = (replace(pin, direct=True) if pin.offers and pin in unclear else pin for pin in asked.pins)
+    decision = replace(asked, pins=tuple(pins))
     tables = {
         package: [
             ({"markers": marker} if marker else {}) | {"source": place.name}
-            for place, marker in source_lines(decision, package, addressed)
+            for place, marker in source_lines(decision, package)
         ]
         for package in decision.packages
     }
-    by_address = any(addressed(pin) and not direct(pin) for pin in decision.pins)
-    return _fill("poetry.toml", decisions, addressed, tables=tables, by_address=by_address)
+    return _fill("poetry.toml", [decision], tables=tables, by_address=decision != asked)
 
 
-def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
+def render_uv(decisions: Sequence[SnippetDecision]) -> str:
     """Return pyproject.toml for uv."""
     tables = {
         package: [
@@ -251,15 +234,15 @@ def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
             | ({"extra": one.variant} if len(decisions) > 1 else {})
             | ({"marker": marker} if marker else {})
             for one in decisions
-            for place, marker in source_lines(one, package, direct)
+            for place, marker in source_lines(one, package)
         ]
         for package in decisions[0].packages
     }
     markers = [stock.platform_marker(arch) for arch in decisions[0].platforms]
-    return _fill("uv.toml", decisions, direct, tables=tables, markers=markers)
+    return _fill("uv.toml", decisions, tables=tables, markers=markers)
 
 
-def _fill(file: str, decisions: Sequence[SnippetDecision], direct: Direct, **values: object) -> str:
+def _fill(file: str, decisions: Sequence[SnippetDecision], **values: object) -> str:
     """Return the file of a tool: its template with `values`, and with what all of them say."""
     from torchmill.deliver.templates import fill_template
 
@@ -270,8 +253,8 @@ def _fill(file: str, decisions: Sequence[SnippetDecision], direct: Direct, **val
         where=", ".join(stock.platform_name(arch) for arch in first.platforms),
         notes=dict.fromkeys(note for decision in decisions for note in decision.notes),
         python_range=python_range([each for each in first.pythons if all(each in one.pythons for one in decisions)]),
-        requirements={one.variant: requirement_lines(one, direct) for one in decisions},
-        places=places_to_name(decisions, direct),
+        requirements={one.variant: requirement_lines(one) for one in decisions},
+        places=places_to_name(decisions),
         **values,
     )
     return text.rstrip("\n")

@@ -89,18 +89,28 @@ class Apt:
     def __init__(self, folder: Path) -> None:
         self.folder, self.downloads = folder, folder / "downloads"
 
-    def configure(self, archives: Iterable[AptArchive], more: Mapping[str, object] | None = None) -> None:
-        """Write the settings, with `more` of them. Idempotent."""
-        for name in ("lists/partial", "cache/archives/partial", "sources", "downloads"):
+    def configure(self, archives: Iterable[AptArchive], architecture: str = "") -> None:
+        """Write the settings: with an `architecture`, for packages of it as if nothing were installed. Idempotent."""
+        for name in ("lists/partial", "cache/archives/partial", "sources", "downloads", "nothing"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         text = "\n".join(archive.stanza() for archive in archives)
         (self.folder / "sources" / "machine.sources").write_text(text, encoding="utf-8")
-        settings = {
+        nothing = self.folder / "nothing"
+        (nothing / "status").touch()
+        settings: dict[str, object] = {
             "Dir::State::lists": self.folder / "lists",
             "Dir::Cache": self.folder / "cache",
             "Dir::Etc::sourceparts": self.folder / "sources",
-            **(more or {}),
         }
+        if architecture:
+            settings |= {
+                "APT::Architecture": architecture,
+                "APT::Architectures": architecture,
+                "Dir::State::status": nothing / "status",
+                "Dir::Etc::preferences": "/dev/null",  # the machine's pins are about what it installs
+                "Dir::Etc::preferencesparts": nothing,
+                "APT::Update::Error-Mode": "any",  # without it, lists that did not come are only warned of
+            }
         lines = "".join(f'{key} "{value}";\n' for key, value in settings.items())
         (self.folder / "apt.conf").write_text(_SETTINGS.read_text("utf-8") + lines, encoding="utf-8")
 
@@ -276,22 +286,6 @@ class BinaryPackage(_ListedPackage):
     file: str
     size: int  # bytes
     sha256: str
-
-
-def apt_settings(apt: Apt, architecture: str) -> dict[str, object]:
-    """Return what makes an apt list the packages of one machine as if nothing were installed on it."""
-    nothing = apt.folder / "nothing"
-    nothing.mkdir(parents=True, exist_ok=True)
-    status = nothing / "status"
-    status.touch()
-    return {
-        "APT::Architecture": architecture,
-        "APT::Architectures": architecture,
-        "Dir::State::status": status,
-        "Dir::Etc::preferences": "/dev/null",  # the machine's pins are about what it installs
-        "Dir::Etc::preferencesparts": nothing,
-        "APT::Update::Error-Mode": "any",  # without it, lists that did not come are only warned of
-    }
 
 
 def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:

@@ -21,8 +21,6 @@ from torchmill.core.units import name_few
 from torchmill.fetch.source.git_command import git_folder, read_head, run_git, uncommitted_changes
 
 WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release a folder
-
-
 RECORD = "source.json"
 DEBIAN, PYPI = "debian", "pypi"  # the words after --from that name no path
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")

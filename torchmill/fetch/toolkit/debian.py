@@ -6,7 +6,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +68,7 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
     own = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
     with contextlib.closing(progress.task(f"{request}, {where}")) as bar, apt.hold_apt(cache / DEBIAN):
         bar.update(0, None, "reading its lists")
-        own.configure(archives, apt.apt_settings(own, where.architecture))
+        own.configure(archives, where.architecture)
         packages, failure = own.query(
             lambda: apt.package_closure(tuple(pinned), lambda names: apt.list_binaries(own, names)),
             lambda found: pinned.keys() <= {one.name for one in found},
@@ -135,14 +135,10 @@ def _unpack(request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, ba
     is_compiler, tables = request.kind == COMPILER, {COMPILER: "compiler", MAGMA: "magma"}
     place = placer(tables.get(request.kind, DEBIAN), request.arch)
     done, total = 0, sum(sizes.values())
-
-    def count(package: Path) -> None:
-        nonlocal done
+    bar.update(done, total, "unpacking")
+    for package in unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place):
         done += sizes[package]
         bar.update(done, total, "unpacking")
-
-    bar.update(done, total, "unpacking")
-    unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
     # the packages of a compiler lead to libraries of the machine's own
     system = [Path(lib, f"{request.arch}-linux-gnu") for lib in ("/usr/lib", "/lib")] if is_compiler else []
     mend_links(folder, system)
@@ -185,8 +181,8 @@ def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:
     return dict(one.replace("{major}", major).partition("=")[::2] for one in packages)
 
 
-def unpack_packages(packages: Sequence[Path], folder: Path, place: Place, on_done: Callable[[Path], None]) -> None:
-    """Put the files of packages where `place` wants them; `on_done` hears of each package that is through.
+def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Iterator[Path]:
+    """Put the files of packages where `place` wants them, and yield each package that is through.
 
     Raises SourceError for a package that cannot be read, HostError for a full disk. Whatever stops one stops all.
     """
@@ -210,7 +206,7 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place, on_don
         try:
             for work in as_completed(works):
                 work.result()
-                on_done(works[work])
+                yield works[work]
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise

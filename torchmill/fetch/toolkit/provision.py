@@ -10,7 +10,7 @@ from pathlib import Path
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
-from torchmill.core.files import parse_json, real_path
+from torchmill.core.files import link_file, parse_json, real_path
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.request import (
@@ -120,22 +120,18 @@ def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: Progres
     total = format_bytes(sum(piece.size for piece in offer.pieces))
     what = f"{count} package{'s' if count > 1 else ''}, {total}"
 
-    def fill(folder: Path) -> ProvisionRecord:
+    def fill(folder: Path) -> tuple[str, ProvisionRecord]:
         bar.update(0, None, what)
         offer.fill(folder)
         _require_complete(offer, folder, context)
         whose = offer.full, offer.provider, tuple(offer.pieces)
-        return ProvisionRecord(request.kind, request.version, *whose, request.completes)
+        name = _name_magma(offer, folder, context.unserved) if request.kind == MAGMA else request.name
+        return name, ProvisionRecord(request.kind, request.version, *whose, request.completes)
 
     def note(text: str) -> None:
         context.progress.task(text).close()
 
-    def named(folder: Path) -> str:
-        return _name_magma(offer, folder, context.unserved) if request.kind == MAGMA else request.name
-
-    made = make_in_store(
-        context.cache, request.name, request.arch, fill, note, lambda: _installed(request, context), named
-    )
+    made = make_in_store(context.cache, request, lambda: _installed(request, context), fill, note)
     for piece in offer.pieces:
         (downloads_folder(context.cache, piece.provider) / piece.file).unlink(missing_ok=True)
     bar.update(0, None, f"{what}, in {made.home}")
@@ -267,10 +263,7 @@ def place_inherited(home: Path, folder: Path, arch: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.is_symlink() and len((to := file.readlink()).parts) == 1:
             target.symlink_to(to)
-            continue
-        try:
-            os.link(real_path(file), target)
-        except OSError:  # on another disk, or another user's
+        elif not link_file(real_path(file), target):  # on another disk, or another user's
             shutil.copy(file, target)
 
 

@@ -16,6 +16,7 @@ from torchmill.core.errors import HostError
 from torchmill.core.files import delete_paths, fresh_path, read_table_beside, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.download import download_file
+from torchmill.fetch.toolkit.request import ToolkitRequest
 from torchmill.host import provisioned
 from torchmill.host.provisioned import ProvisionedFolder, ProvisionRecord
 from torchmill.wheel.pack.zip_archive import leaves_folder
@@ -55,33 +56,30 @@ def work_folder(cache: Path, name: str, arch: str) -> Path:
     return cache / provisioned.FOLDER / f"{provisioned.MAKING}{name}-{arch}"
 
 
-def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by the name of its place alone
+def make_in_store(
     cache: Path,
-    name: str,
-    arch: str,
-    fill: Callable[[Path], ProvisionRecord],
+    request: ToolkitRequest,
+    find: Callable[[], ProvisionedFolder | None],
+    fill: Callable[[Path], tuple[str, ProvisionRecord]],
     note: Callable[[str], None],
-    find: Callable[[], ProvisionedFolder | None] | None = None,
-    named: Callable[[Path], str] | None = None,
 ) -> ProvisionedFolder:
-    """Return what is installed under a name; if nothing is, `fill` puts it into an empty folder first.
+    """Return what `find` finds installed; if that is nothing, `fill` puts what is requested into an empty folder first.
 
-    One process assembles it, others wait. `find`, if given, tells whether it is installed; `named` returns
-    the final name by what lies in the folder. If these raise, nothing stays but what was downloaded. Raises
-    HostError for a full disk.
+    One process assembles it, others wait. `fill` returns the name to install it under, and its record. If it raises,
+    nothing stays but what was downloaded. Raises HostError for a full disk.
     """
-    place = work_folder(cache, name, arch)
-    who = f"the run that brings {name} (process {os.getpid()})"
+    arch = request.arch
+    place = work_folder(cache, request.name, arch)
+    who = f"the run that brings {request.name} (process {os.getpid()})"
     with locks.wait_for_lock(place, who, lambda _: note(f"waiting for {locks.read_holder(place)}")):
-        if (there := find() if find else provisioned.list_provisioned(cache, arch).get(name)) is not None:
+        if (there := find()) is not None:
             return there
         whole = place / provisioned.WHOLE
         with report_unwritable(place):
             delete_paths([whole])  # what an interrupted run left
             whole.mkdir()
             try:
-                record = fill(whole)
-                name = named(whole) if named else name
+                name, record = fill(whole)
                 final = cache / provisioned.FOLDER / f"{name}-{arch}"
                 delete_paths([final])  # it has lost its record
                 made = datetime.now(UTC).isoformat(timespec="seconds")

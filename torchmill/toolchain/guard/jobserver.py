@@ -124,8 +124,6 @@ def makeflags(users: str, fifo: Path) -> str | None:
 
 def _open_fifo(fifo: Path) -> int | None:
     """Open a fifo for both directions, so that it keeps what is in it; make it where it is not there."""
-    if sys.platform == "win32":
-        return None
     try:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(fifo, 0o600)
@@ -135,7 +133,7 @@ def _open_fifo(fifo: Path) -> int | None:
 
 
 def _waiting_bytes(file: int | None) -> int:
-    if sys.platform == "win32" or file is None:
+    if file is None:
         return 0
     import fcntl
     import termios

@@ -161,7 +161,7 @@ def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
     """Return the range that makes room for one more segment; None where something in it cannot move."""
     size = struct.calcsize(image.byte_order + image.layout.segment)
     start = image.header[4] + size * len(image.segments)
-    first = next((segment for segment in image.segments if segment.kind == elf.LOAD), None)
+    first = image.first_segment(elf.LOAD)
     if first is None or first.offset or first.address or not image.sections:
         return None
     headers = image.sections[0].at  # their table

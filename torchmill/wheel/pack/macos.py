@@ -22,8 +22,6 @@ MACOS_TAG = re.compile(r"macosx_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
 TAG_MACHINES = {"universal2": {"x86_64", "arm64"}}
 SYSTEM_FOLDERS = ("/usr/lib", "/System")
 XCODE_TOOLS = ("otool", "install_name_tool", "codesign")
-
-
 Slices = Mapping[str, tuple[int, int]]  # for which machines a file is, and from which macOS on: "arm64": (14, 0)
 
 

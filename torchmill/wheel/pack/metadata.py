@@ -22,8 +22,6 @@ from torchmill.wheel.pack.staging import StagedWheel, invalid_raw_wheel, read_he
 PYTHON_CLASSIFIER = re.compile(r"Classifier:\s*Programming Language :: Python :: 3\.\d+\s*")
 TRAILING_HEADERS = ("Requires-Python", "Provides-Extra", "Requires-Dist")  # older tools had another order
 GIT_VERSION = re.compile(r"^(?P<name>git_version\b[^=\n]*=)[^\n]*$", re.MULTILINE)
-
-
 DeclaredNeeds = frozenset[str]
 
 

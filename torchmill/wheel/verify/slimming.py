@@ -32,7 +32,7 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
     before, after = (
         {name: digest for name, digest in recorded.items() if not name.endswith(f".dist-info/{sbom.INNER_PATH}")}
         for each in (original, slimmed)
-        for recorded in [sbom.recorded_digests(dist_files.read_metadata_and_record(each)[1])]
+        for recorded in [dist_files.recorded_digests(each)]
     )
     names = {_plain_name(name): name for name in before}
     if set(names) != {_plain_name(name) for name in after}:
@@ -94,7 +94,7 @@ def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
         yield "it has another number of fatbins"
         return
     for one, other in zip(chain(*before.values()), chain(*after.values()), strict=True):
-        if (problem := _fatbin_difference((old, one), (new, other))) is not None:
+        if (problem := _fatbin_difference(old, one, new, other)) is not None:
             yield f"the fatbin at {one.start:#x} {problem}"
     words = _words(old, before)
     if words != _words(new, after):
@@ -127,9 +127,8 @@ def _is_loaded(image: ElfImage, section: Section) -> bool:
     return any(section.address - each.address == section.offset - each.offset for each in loads)
 
 
-def _fatbin_difference(before: tuple[ElfImage, Fatbin], after: tuple[ElfImage, Fatbin]) -> str | None:
-    """Return how a fatbin differs from the original in more than pieces that it lacks."""
-    (old, one), (new, other) = before, after
+def _fatbin_difference(old: ElfImage, one: Fatbin, new: ElfImage, other: Fatbin) -> str | None:
+    """Return how a fatbin, the `other`, differs from the original, `one`, in more than pieces that it lacks."""
     left = iter(one.pieces)
     for piece in other.pieces:  # in the same order
         content = new.data[piece.start : piece.end]
