@@ -72,7 +72,7 @@ def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
     listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
     names = [one.removesuffix("+PTX") for one in listed.split(";")]
     if warned := [one for one in names if one in toolkit.deprecated]:
-        because = f"CUDA {toolkit.version} warns about {', '.join(warned)}: a later toolkit drops them"
+        because = f"CUDA {toolkit.version} warns about {', '.join(warned)}, which a later toolkit drops"
         needed = f"what CUDA {toolkit.version} makes code for"
         yield Finding("compute capabilities", listed, needed, "ok", because=because)
 
