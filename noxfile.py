@@ -339,6 +339,7 @@ def demo(session: nox.Session) -> None:
     words = ("build", f"vision-{version}-cpu", "--tag=v1.0.0", f"--mirror=file://{upstream}/git", "--yes")
     session.run(sys.executable, "sample/upstream.py", str(upstream / "git"))
     session.run(sys.executable, "-m", "invoke", *words, *session.posargs, env=env)
+    session.log(f"for commands on the sample: export {shlex.join(f'{name}={value}' for name, value in env.items())}")
 
 
 @nox.session(python=False, default=False)

@@ -26,6 +26,9 @@ def test_an_answer_for_gpus_names_the_list(shipped: Facts) -> None:
     found = answer_arch(shipped, HOST, names=("RTX 3090", "A100"))
     assert "8.0 would do: its code runs on all of them" in found.text
     assert found.data["list"] == "8.0;8.6"
+    assert "runs nothing of this list" not in found.text
+    other = answer_arch(shipped, HOST, "6.1", names=("K80",))  # a list of one's own
+    assert "Tesla K80 (3.7) runs nothing of this list" in other.text
     assert found.data["gpus"]["NVIDIA A100"] == "8.0"
 
 
@@ -125,7 +128,7 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
     assert pascal.data["published"]["version"] == "2.8.0+cu126"
     orin = told("Jetson AGX Orin")
     assert "official builds that run on it: none; build it yourself" in orin
-    assert "no official wheel is known to run on all of these GPUs" in orin
+    assert "no official wheel is known to run on this GPU" in orin
     both = answer_arch(shipped, HOST, names=("K80", "GTX 960"))
     assert both.data["list"] == "3.7;5.2"
     assert both.data["published"]["version"] == "2.6.0+cu118"

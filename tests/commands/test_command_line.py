@@ -79,6 +79,8 @@ def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) 
             "plan wheel-3.12-cpu --arch-lst=8.6",
             "invoke plan: there is no option --arch-lst; did you mean --arch-list? (`invoke plan -h` is its help)",
         ),
+        ("build --arch aarch64", "invoke build: there is no option --arch; did you mean --arch-list?"),
+        ("fetch --tag v2.4.1 --package vision --all", "--all fetches every package: leave out --package, or --all"),
         ("plan wheel-3.12-cpu --zzz", "invoke plan: there is no option --zzz (`invoke plan -h` is its help"),
         ("matrix -q", "invoke matrix: there is no option -q (`invoke matrix -h`"),
         ("matrix --tag", "invoke matrix: --tag needs a value"),

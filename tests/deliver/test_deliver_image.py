@@ -29,6 +29,7 @@ from torchmill.core.paths import Layout
 from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
+from torchmill.host.native import native_arch
 
 OURS = facts_reader.read_facts(ROOT / "build_configs")
 GOLDEN = ROOT / "tests/golden/images"
@@ -282,6 +283,12 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     with refused("no-wheel") as caught:
         recipes.image_wheels(OURS, _request(ImageOptions("runtime", ("3.11",))), layout.dist)
     assert "take one that it has it for (--python 3.10)" in str(caught.value)
+    foreign = replace(
+        wanted, arch=next(one for one in ("x86_64", "aarch64") if one != native_arch()), pythons=("3.11",)
+    )
+    with refused("no-wheel") as caught:
+        recipes.image_wheels(OURS, foreign, layout.dist)
+    assert f"(`nox -s wheel-3.11-cpu-{foreign.arch}`)" in str(caught.value)
     recipe, _ = image.recipe_of(OURS, wanted, layout, tmp_path)
     assert "COPY wheels/ /wheels/" in recipe.texts["Dockerfile"]
     assert "wheels/torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl" in recipe.copied

@@ -117,10 +117,11 @@ def _stretches(everything: Sequence[Release], ways: Mapping[str, str]) -> str:
     return ", ".join(texts)
 
 
-def answer_arch(  # noqa: PLR0917 - what is asked, and by whom
+def answer_arch(
     facts: Facts,
     host: Host,
     listed: str = "",
+    *,
     names: Sequence[str] = (),
     local: Release | None = None,
     cuda: str = "",
@@ -159,7 +160,15 @@ def answer_arch(  # noqa: PLR0917 - what is asked, and by whom
         ),
         *(_capability_as_text(facts, one) for one in capabilities),
         *_served(facts, targets),
-        str(wheel or "no official wheel is known to run on all of these GPUs"),
+        *(
+            f"{one.gpu} ({one.capability.name}) runs nothing of this list"
+            for one in gpus
+            if not arch_list.how_served(facts, targets, one.capability)
+        ),
+        str(
+            wheel
+            or f"no official wheel is known to run on {'all of these GPUs' if len(where.gpus) > 1 else 'this GPU'}"
+        ),
         *saving,
         *_remarks(facts, targets, toolkit, release),
         *([estimate.estimate_as_text(facts, plan, host.memory)] if plan else ()),
@@ -227,7 +236,7 @@ def _remarks(
     if toolkit is None:
         return
     if warned := [one.name for one in targets if one.name in toolkit.deprecated]:
-        yield f"  CUDA {toolkit.version} warns about {', '.join(warned)}: a later toolkit drops them"
+        yield f"  CUDA {toolkit.version} warns about {', '.join(warned)}, which a later toolkit drops"
     if any(one.ptx for one in targets) and toolkit.driver_ptx:
         yield f"  PTX made by CUDA {toolkit.version} is sure to run with Linux driver {toolkit.driver_ptx}"
     if release and not arch_list.can_build_with(facts, release, toolkit):

@@ -4,7 +4,7 @@ from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
 from torchmill.config.model import Facts, Source
 from torchmill.core import console
-from torchmill.core.errors import SourceError
+from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher
@@ -24,6 +24,8 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     discard: bool = False,
 ) -> str:
     """Fetch a release and its submodules, verify the commit, and select the release."""
+    if all_ and package:
+        raise ConfigError("--all fetches every package: leave out --package, or --all", code="contradictory-options")
     release = selection.selected_or_newest(facts, layout, tag)
     names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
     missing: dict[str, SourceError] = {}

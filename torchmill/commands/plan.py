@@ -20,7 +20,7 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
 from torchmill.plan.cuda_libraries import used_cudnn
-from torchmill.plan.options import WHOLE_BUILD
+from torchmill.plan.options import WHOLE_BUILD, format_options
 
 
 def show_plan(  # noqa: PLR0917 - every one is an option
@@ -70,7 +70,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         *([container[0]] if container else []),
     ]
     if not all_:
-        return "\n".join([render.plan_summary(plan, machine, estimate.cost_rows(facts, plan, runs)), *more])
+        costs = estimate.cost_rows(facts, plan, runs)
+        return "\n".join([render.plan_summary(plan, machine, costs, format_options(options)), *more])
     cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs)
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])
 

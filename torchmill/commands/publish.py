@@ -83,7 +83,9 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
     ]
     if not wheels:
         raise DeliveryError(
-            f"{dist} has no such wheel: build it with nox, or name others (`invoke verify`)", code="no-such-wheel"
+            f"{dist} has no wheel of that --name, --variant and --tag: `invoke verify` lists what it has, "
+            "`nox -l` what can be built",
+            code="no-such-wheel",
         )
     verdicts = [agreement.examine_wheel(wheel.path) for wheel in wheels]
     if wrong := [f"{one.wheel.name}: {'; '.join(one.problems)}" for one in verdicts if one.problems]:

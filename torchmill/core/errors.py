@@ -117,7 +117,8 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     from difflib import get_close_matches  # only where something is wrong
 
     words = list(known)
-    near = [word] if word in words else get_close_matches(word.strip().lower(), words, most)
+    longer = [one for one in words if word[:2] == "--" and one.startswith(word)]  # --arch: --arch-list, not --torch
+    near = [word] if word in words else longer[:most] or get_close_matches(word.strip().lower(), words, most)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -1,5 +1,6 @@
 """Which cells are built where names are patterns, or Python, toolkit or GPUs are left open."""
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -18,7 +19,7 @@ class BuildQuestion(NamedTuple):
 
     names: Sequence[str] = ()  # of cells, also as patterns
     pythons: Sequence[str] = ()
-    variants: Sequence[str] = ()  # "cpu", "12.1", "cu121"
+    variants: Sequence[str] = ()  # "cpu", "12.1", "cu121"; as of Pythons, one text may name several: "cpu,12.1"
     gpus: Sequence[Capability] = ()  # that the wheels are for
     with_base: bool = True  # also what they are built against; that may be somebody else's
 
@@ -28,6 +29,8 @@ def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Rel
 
     Raises UnknownReleaseError for a name that no cell has, ImpossibleBuildError for a cell that is impossible.
     """
+    pythons, variants = (re.split(r"[,\s]+", ",".join(each)) if each else () for each in question[1:3])
+    question = question._replace(pythons=pythons, variants=variants)
     found: dict[str, Cell] = {}
     base = matrix.base_package(facts)
     for name in question.names or _composed_names(facts, question, host, release):

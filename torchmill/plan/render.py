@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,9 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str]) -> str:
-    """Return what matters most of a plan, and what its build costs, in a few lines."""
+def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], said: Sequence[str]) -> str:
+    """Return what matters most of a plan, and what its build costs, in a few lines; `said` are its build's options."""
+    cell = shlex.join([plan.identifier, f"--tag={plan.release.tag}", *said])  # for a command to be of this very plan
     homes = [line.removeprefix("with ") for line in _cuda_lines(plan, host)]
     missing = ", ".join(what for what, _, absent in (one.partition(", which is not there") for one in homes) if absent)
     toolkit = f", CUDA {plan.toolkit}" if plan.toolkit else ""
@@ -49,10 +50,10 @@ def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str]) -> str:
         "makes": f"dist/{plan.wheel}{', or an older platform tag' * plan.computed}",
         "for GPUs": plan.arch_list,
         **cost,
-        "missing": missing and f"{missing}: `invoke build {plan.identifier}` brings it",
+        "missing": missing and f"{missing}: `invoke build {cell}` brings what is missing",
         "lacks": ", ".join(one.what for one in plan.lacks),
         "published": f"`{plan.published.command}` would do as well" if plan.published else "",
-        "more": f"`invoke plan {plan.identifier} --all`",
+        "more": f"`invoke plan {cell} --all`",
     }
     return fold_text("\n".join(f"{name:11}{text}" for name, text in rows.items() if text))
 

@@ -23,6 +23,7 @@ from torchmill.deliver.image.dockerfile import (
 )
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
+from torchmill.host.native import native_arch
 from torchmill.plan.cuda_libraries import official_version
 from torchmill.plan.wheel_name import python_tag
 from torchmill.wheel import dist_files, wheel_file
@@ -216,7 +217,8 @@ def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path,
     """
     found = [next(_fitting(dist, one, request), None) for one in image_releases(facts, request)]
     if found[0] is None:
-        cell = f"wheel-{request.pythons[0]}-{request.variant}"
+        elsewhere = "" if request.arch == native_arch() else f"-{request.arch}"
+        cell = f"wheel-{request.pythons[0]}-{request.variant}{elsewhere}"
         others = [one for one in request.release.pythons if any(_fitting(dist, request.release, request, one))]
         take = f"take one that it has it for (--python {others[-1]}), " if others else ""
         raise DeliveryError(

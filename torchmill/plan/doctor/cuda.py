@@ -71,7 +71,7 @@ def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
     """Yield a finding where later toolkits make no code for something in the list any more."""
     names = [one.removesuffix("+PTX") for one in context.plan.arch_list.split(";")]
     if warned := [one for one in names if one in toolkit.deprecated]:
-        because = f"CUDA {toolkit.version} warns about {', '.join(warned)}: a later toolkit drops them"
+        because = f"CUDA {toolkit.version} warns about {', '.join(warned)}, which a later toolkit drops"
         needed = f"what CUDA {toolkit.version} makes code for"
         yield Finding("compute capabilities", context.plan.arch_list, needed, "ok", because=because)
 
