@@ -266,7 +266,8 @@ def show_arch(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Say which GPUs, toolkits and releases go with compute capabilities."""
     wanted = selection.selected_or_newest(facts, layout, tag) if local else None
-    return answer_arch(facts, read_or_measure_host(host, layout.root), list_ or "", gpu or (), wanted, cuda, tag)
+    machine = read_or_measure_host(host, layout.root)
+    return answer_arch(facts, machine, list_ or "", names=gpu or (), local=wanted, cuda=cuda, tag=tag)
 
 
 ARCH = TaskCommand(show_arch, repeated=("gpu",), argument="list_", json=True)

@@ -24,12 +24,17 @@ class BuildQuestion(NamedTuple):
     with_base: bool = True  # also what they are built against; that may be somebody else's
 
 
+def _listed(texts: Sequence[str]) -> list[str]:
+    """Return what texts name, one or several each: "3.11", "3.12,3.13"."""
+    return [name for text in texts for name in re.split(r"[,\s]+", text)]
+
+
 def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> list[Cell]:
     """Return the cells that are wanted, of a release or of the newest that has them, each after what it is built on.
 
     Raises UnknownReleaseError for a name that no cell has, ImpossibleBuildError for a cell that is impossible.
     """
-    pythons, variants = (re.split(r"[,\s]+", ",".join(each)) if each else () for each in question[1:3])
+    pythons, variants = _listed(question.pythons), _listed(question.variants)
     question = question._replace(pythons=pythons, variants=variants)
     found: dict[str, Cell] = {}
     base = matrix.base_package(facts)

@@ -33,7 +33,7 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
         return ConfigError(f"--into {file}: {problem}", code=code)
 
     if not file.is_file():
-        raise refused("is no file: name the project's pyproject.toml", "no-project-file")
+        raise refused("is not a file: name the project's pyproject.toml", "no-project-file")
     if not file.stat().st_mode & _WRITABLE:
         raise refused(f"is read-only: run `chmod u+w {file}`", "read-only-project")
     try:
