@@ -129,6 +129,9 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
     orin = told("Jetson AGX Orin")
     assert "official builds that run on it: none; build it yourself" in orin
     assert "no official wheel is known to run on this GPU" in orin
+    nano = told("Jetson Nano")
+    assert "toolkits CUDA 9.0 to 10.2 driver comes with the board's JetPack torch official builds" in nano
+    assert "torch up to 1.13.1 builds with CUDA 10.2" in nano
     both = answer_arch(shipped, HOST, names=("K80", "GTX 960"))
     assert both.data["list"] == "3.7;5.2"
     assert both.data["published"]["version"] == "2.6.0+cu118"

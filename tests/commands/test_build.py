@@ -18,6 +18,7 @@ from torchmill.config import matrix
 from torchmill.config.model import Capability, Facts, Gpu, Host
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
 from torchmill.host.measurement import load_host
+from torchmill.host.native import native_arch
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 
 HOST = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
@@ -66,6 +67,7 @@ def test_what_is_built_on_torch_comes_after_it(shipped: Facts) -> None:
     ("names", "tag", "identifier", "version"),
     [
         (["3.7"], "", "cu118", "2.8.0"),  # a K80: the newest torch that CUDA 11.8 still compiles
+        (["5.3"], "", "cu102", "1.13.1"),  # a Jetson Nano, whose last JetPack has CUDA 10.2
         (["8.6"], "v2.4.1", "cu124", "2.4.1"),
         (["3.7", "8.6"], "v1.13.1", "cu117", "1.13.1"),
         ([], "v2.4.1", "cpu", "2.4.1"),
@@ -123,6 +125,12 @@ def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
         ("--gpu mps", 2, "includes MPS"),
         ("--gpu sm_86", 2, "write 8.6"),
         ("--gpu 'Voodoo 3'", 2, "no GPU called"),
+        pytest.param(
+            "--gpu 'Jetson Nano'",
+            2,
+            "such boards are aarch64",
+            marks=pytest.mark.skipif(native_arch() == "aarch64", reason="this machine may be one"),
+        ),
         ("--gpu 9.9", 2, "no GPU called '9.9'"),
         ("--cuda rocm", 4, "ROCm is no variant yet"),
         ("--python 3.99", 4, "'wheel-3.99-cpu' names no build"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import arch_list, selection
-from torchmill.config.arch_list import ArchTarget
+from torchmill.config.arch_list import ArchTarget, NamedGpu
 from torchmill.config.matrix import base_package, find_release, possible_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.console import fold_text, format_table
@@ -69,7 +69,7 @@ def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
         f"{driver or 'not known'} with CUDA {arch_list.format_toolkit_range(list(group))}"
         for driver, group in groupby(able, key=lambda toolkit: toolkit.driver)
     )
-    yield "driver", f"Linux {', '.join(drivers)}"
+    yield "driver", "comes with the board's JetPack" if one.tegra else f"Linux {', '.join(drivers)}"
     yield "torch", _history(facts, one, able)
     on = [gpu.name for gpu in facts.capabilities if arch_list.how_served(facts, [ArchTarget(one.name)], gpu)]
     yield "runs on", f"{', '.join(on)}; with +PTX on every later one too"
@@ -150,6 +150,7 @@ def answer_arch(
     releases = [release] if release else facts.releases[base_package(facts).name]
     where = _machine(facts, tuple(own.values()) or capabilities, host, here=local is not None)
     wheel = published.newest_published(facts, releases, where)
+    these = "all of these GPUs" if len(where.gpus) > 1 else "this GPU"
     saving = _saving(facts, local, cuda, host) if local else []
     text = [
         *(f"{one.gpu}: {one.capability.name}" for one in gpus if one.gpu != one.capability.name),
@@ -160,15 +161,8 @@ def answer_arch(
         ),
         *(_capability_as_text(facts, one) for one in capabilities),
         *_served(facts, targets),
-        *(
-            f"{one.gpu} ({one.capability.name}) runs nothing of this list"
-            for one in gpus
-            if not arch_list.how_served(facts, targets, one.capability)
-        ),
-        str(
-            wheel
-            or f"no official wheel is known to run on {'all of these GPUs' if len(where.gpus) > 1 else 'this GPU'}"
-        ),
+        *_unserved(facts, targets, gpus),
+        str(wheel or f"no official wheel is known to run on {these}"),
         *saving,
         *_remarks(facts, targets, toolkit, release),
         *([estimate.estimate_as_text(facts, plan, host.memory)] if plan else ()),
@@ -183,6 +177,12 @@ def answer_arch(
         **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
     }
     return CommandOutput("\n".join(text), data)
+
+
+def _unserved(facts: Facts, targets: Sequence[ArchTarget], gpus: Iterable[NamedGpu]) -> Iterator[str]:
+    for one in gpus:
+        if not arch_list.how_served(facts, targets, one.capability):
+            yield f"{one.gpu} ({one.capability.name}) runs nothing of this list"
 
 
 def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | None) -> CommandOutput:

@@ -306,8 +306,9 @@ def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:
 
 
 def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
-    """Return the toolkits that make code for a target, oldest first."""
-    return [one for one in facts.toolkits if name in one.capabilities]
+    """Return the toolkits that make code for a target which a driver of its boards runs, oldest first."""
+    gpu = facts.capability(name)
+    return [one for one in facts.toolkits if name in one.capabilities and (not gpu or one.version in gpu.jetpack)]
 
 
 def find_toolkit(facts: Facts, option: str, version: str) -> Toolkit:

@@ -176,6 +176,7 @@ class Capability:
     architecture: str  # "Ampere"
     gpus: tuple[str, ...]  # as their vendor names them: "GeForce RTX 3090"
     tegra: bool = False  # a system on a chip: code for another minor is not promised to run on it
+    jetpack: SpecifierSet = field(default_factory=SpecifierSet)  # toolkits that a driver of its boards' runs
     extensions: Mapping[str, SpecifierSet] = no_entries()  # "9.0a" -> torch whose cpp_extension takes it
     cudnn: SpecifierSet = field(default_factory=SpecifierSet)  # the versions that have code for it, as far as is known
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import NamedTuple
 
-from torchmill.config import cell_lookup, matrix
+from torchmill.config import arch_list, cell_lookup, matrix
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Capability, Facts, Host, Release
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
@@ -104,4 +104,5 @@ def _serves(facts: Facts, cell: Cell, wanted: set[str], host: Host) -> bool:
     toolkit = facts.toolkit(cell.build.cuda)
     if not wanted or toolkit is None:
         return not wanted and toolkit is None
-    return wanted <= {*toolkit.capabilities} and published.is_driven(toolkit, host)
+    able = all(toolkit in arch_list.toolkits_with_target(facts, name) for name in wanted)
+    return able and published.is_driven(toolkit, host)
