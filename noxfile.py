@@ -446,7 +446,7 @@ def main() -> None:
         if any(IN_CONTAINER.fullmatch(name) for name in names):
             add_container_sessions(names)
         for name in names:
-            if "-" in name and name not in nox.registry.get():
+            if {"-", "_"} & {*name} and name not in nox.registry.get():
                 load_cell(selection.split_product(name)[1])  # tells what is near
     except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
         sys.exit(f"error: {as_torchmill_error(error)}")
