@@ -133,7 +133,7 @@ def test_a_name_in_full_means_a_container_of_the_machines_own_kind(sample: Sampl
     text = run("invoke", "plan", own, home=sample.home, env=env).stdout
     assert f"\nin a container\n  {own} is built in a container for {OWN} (podman" in text
     assert "follows the glibc of that image" in text
-    assert f"`invoke plan {own} --all`" in text
+    assert f"`invoke plan {own} --tag=v1.0.0 --all`" in text
     for words, told in {("doctor", own): "run by the processor", ("build", own, "--dry-run"): f"nox -s {own}"}.items():
         assert told in run("invoke", *words, home=sample.home, env=env).stdout
 

@@ -92,7 +92,10 @@ def test_a_plan_for_another_system_takes_nothing_from_the_compilers_here(tmp_pat
         done = run("invoke", "plan", name, "--tag=v1.13.1", "--all", home=tmp_path)
         variables = done.stdout.partition("\nenvironment\n")[2].partition("  unset:")[0]
         assert ("-W" in variables, "-include" in variables, made in done.stdout) == (False, False, True)
-        assert f"`invoke plan {name} --all`" in run("invoke", "plan", name, "--tag=v1.13.1", home=tmp_path).stdout
+        assert (
+            f"`invoke plan {name} --tag=v1.13.1 --all`"
+            in run("invoke", "plan", name, "--tag=v1.13.1", home=tmp_path).stdout
+        )
 
 
 @pytest.mark.parametrize(

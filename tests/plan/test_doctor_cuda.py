@@ -223,7 +223,7 @@ def test_a_newer_toolkit_that_is_here_is_offered_not_taken(shipped: Facts) -> No
 def test_capabilities_that_end_with_a_later_toolkit_are_named(shipped: Facts) -> None:
     told = torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))["compute capabilities"]
     assert (told.verdict, told.found) == ("ok", "3.7;8.6+PTX")
-    assert told.because == "CUDA 11.8 warns about 3.7: a later toolkit drops them"
+    assert told.because == "CUDA 11.8 warns about 3.7, which a later toolkit drops"
     assert "compute capabilities" not in torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
 
 

@@ -84,7 +84,8 @@ def _timeline_of_wheel(manifest: Path) -> tuple[Path, tuple[str, ...]]:
 
 def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
     """Return the wheel of a timeline: what `name` stands for, or one in dist/; None where there is none."""
-    for wheel in (Path(name), layout.dist / name, *sorted(layout.dist.glob("*.whl"))):
+    places = [Path(name), layout.dist / name] if name else []
+    for wheel in (*places, *sorted(layout.dist.glob("*.whl"))):
         guard = read_manifest(wheel).get("guard")
         named = guard.get("timeline") if isinstance(guard, dict) else None
         if isinstance(named, str) and (wheel.parent / named).resolve() == timeline.resolve():
