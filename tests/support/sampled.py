@@ -33,6 +33,7 @@ class Sample:
         self.cache = cache / "torchmill"
         self.cache.mkdir(parents=True, exist_ok=True)
         if not (empty := self.cache / EMPTY_ENVIRONMENTS).exists():
+            envs.with_name("environments").mkdir(parents=True, exist_ok=True)
             empty.symlink_to(envs.with_name("environments"))
         self.env = {
             "TORCHMILL_CONFIGS": str(self.configs),
