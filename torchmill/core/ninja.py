@@ -88,16 +88,20 @@ class EdgePace:
         self._done: list[float] = []  # weight that was done
         self._at: list[float] = []  # and when
 
+    def begins_run(self, edge: Edge) -> bool:
+        """Tell whether an edge counts from the start again, and so belongs to another run than the last one."""
+        return self.edge is None or edge.done < self.edge.done
+
     def record(self, edge: Edge, now: float) -> None:
-        """Take note of an edge; one that counts from the start again belongs to another run."""
-        if self.edge is None or edge.done < self.edge.done:
+        """Take note of an edge."""
+        if self.begins_run(edge):
             self._coming = {path: self._weigh(path) for path in self._list_coming()}
             self._rest = sum(self._coming.values())
             self.weighed = bool(self._coming)
             self._done, self._at = [], []
             edges = edge.done or 1
         else:
-            edges = edge.done - self.edge.done
+            edges = edge.done - (self.edge.done if self.edge else 0)
         self.edge = edge
         if edges:
             self._done.append(self._weight(edge, edges) + (self._done[-1] if self._done else 0.0))
