@@ -8,7 +8,7 @@ The first checks tell whether a GPU answers at all; where none does, the others 
 import os
 import tempfile
 
-from harness import CheckError, LazyModule, expect, expect_close, expect_equal, run
+from harness import CheckError, LazyModule, expect, expect_close, expect_equal, run, run_lines
 from torch_checks import check_cuda_version, check_cudnn, check_nccl, solve
 
 torch, torchvision = LazyModule("torch"), LazyModule("torchvision")
@@ -61,13 +61,13 @@ def check_code(expected):
     return "code of sm_{}".format(runs[-1]) if runs else "PTX, compiled by the driver"
 
 
-def expect_alike(one, other, what):
-    """Compare a result of the GPU with that of the CPU."""
-    one, other = one.detach().cpu().double(), other.detach().double()
+def expect_alike(one, other, what="a result", factor=FACTORS["float32"]):
+    """Compare a result of the GPU with the right one: by how much of the largest value it may be off is the factor."""
+    one, other = (each.detach().cpu().double() for each in (one, other))
     expect_equal(tuple(one.shape), tuple(other.shape), "the shape of {}".format(what))
     scale = max(other.abs().max().item(), 1e-30)
     error = (one - other).abs().max().item() / scale
-    expect(error <= FACTORS["float32"], "{} is off by {:.1e} of its largest value".format(what, error))
+    expect(error <= factor, "{} is off by {:.1e} of its largest value".format(what, error))
     return error
 
 
@@ -196,6 +196,21 @@ def check_all_reduce(expected):
     return ""
 
 
+def check_extensions(expected):
+    """Run what the facts of each extension give to be run on a GPU; there `alike` compares two results."""
+    disable_tf32()
+
+    def alike(one, other, factor=FACTORS["float32"]):
+        expect_alike(one, other, factor=factor)
+
+    for package, lines in sorted(expected.get("smoke", {}).items()):
+        try:
+            run_lines(lines, alike=alike)
+        except CheckError as error:
+            raise CheckError("{}: {}".format(package, error))  # noqa: B904 (the message has it)
+    return ", ".join(sorted(expected.get("smoke", {}))) or "none is tried"
+
+
 COMPUTED = [
     ("cuda version", check_toolkit),
     ("code", check_code),
@@ -211,6 +226,7 @@ COMPUTED = [
     ("nms", check_nms),
     ("roi_align", check_roi_align),
     ("memory", check_memory),
+    ("extensions", check_extensions),  # last: a kernel that reads where it must not leaves nothing to be tried after it
 ]
 CHECKS = [("import", check_import), ("device", check_device)]
 CHECKS += [(name, on_gpu(check)) for name, check in COMPUTED]

@@ -128,6 +128,21 @@ def run(checks):
     sys.stdout.write("\n" + json.dumps(results) + "\n")
 
 
+def run_lines(lines, **names):
+    """Run the lines of Python in the facts of a package as one script, which knows some names, and return their number.
+
+    Raises CheckError with the line that failed.
+    """
+    try:
+        exec(compile("\n".join(lines), "smoke", "exec"), dict(names, __name__="smoke"))  # noqa: S102
+    except Exception as error:  # noqa: BLE001 (whatever a broken wheel raises is the result)
+        numbers = [frame[1] for frame in traceback.extract_tb(sys.exc_info()[2]) if frame[0] == "smoke"]
+        line = lines[numbers[-1] - 1].strip() if numbers else "the lines"
+        cause = "{}: {}".format(type(error).__name__, error) if str(error) else type(error).__name__
+        raise CheckError("{!r} of its facts: {}".format(line, cause))  # noqa: B904 (the message has it)
+    return "{} lines".format(len(lines))
+
+
 def outcome(check, expected):
     try:
         return {"ok": True, "detail": check(expected) or ""}

@@ -1,9 +1,6 @@
 """Try a package by its facts alone: its import, its versions, and the lines of Python they give."""
 
-import sys
-import traceback
-
-from harness import CheckError, check_import, expect_equal, run
+from harness import check_import, expect_equal, run, run_lines
 
 
 def installed(name):
@@ -33,15 +30,7 @@ def check_base(expected):
 
 def check_smoke(expected):
     """Run the lines in the facts, as one script."""
-    lines = expected.get("smoke", [])
-    try:
-        exec(compile("\n".join(lines), "smoke", "exec"), {"__name__": "smoke"})  # noqa: S102
-    except Exception as error:  # noqa: BLE001 (whatever a broken wheel raises is the result)
-        numbers = [frame[1] for frame in traceback.extract_tb(sys.exc_info()[2]) if frame[0] == "smoke"]
-        line = lines[numbers[-1] - 1].strip() if numbers else "the lines"
-        cause = "{}: {}".format(type(error).__name__, error) if str(error) else type(error).__name__
-        raise CheckError("{!r} of its facts: {}".format(line, cause))  # noqa: B904 (the message has it)
-    return "{} lines".format(len(lines))
+    return run_lines(expected.get("smoke", []))
 
 
 CHECKS = [("import", check_import), ("version", check_version), ("base", check_base), ("smoke", check_smoke)]

@@ -13,7 +13,8 @@ import pytest
 from tests.support.commands import run as command
 from tests.support.refusals import refused
 from torchmill.commands import gpu
-from torchmill.host import interpreters
+from torchmill.config.model import Facts
+from torchmill.core.paths import Layout
 from torchmill.wheel.verify.clean_environment import CheckResult
 
 THIS = "{}.{}".format(*sys.version_info)
@@ -94,17 +95,24 @@ def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
         gpu.common_python([gpu.GpuWheel(tmp_path / "notes.txt", {})])
 
 
-def test_what_is_expected_is_what_the_manifest_of_torch_tells(tmp_path: Path) -> None:
+def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(tmp_path: Path, shipped: Facts) -> None:
     libraries = {"cudnn": "8.5.0.96"}
     torch = gpu.GpuWheel(tmp_path / "torch-1.whl", {"package": "torch", "toolkit": "11.8", "libraries": libraries})
     vision = gpu.GpuWheel(tmp_path / "torchvision-1.whl", {"torch": "torch==1", "toolkit": "11.7"})
-    assert gpu.expectations([vision, torch]) == {
+    scatter = gpu.GpuWheel(tmp_path / "torch_scatter-2.whl", {"torch": "torch==1", "package": "torch-scatter"})
+    assert gpu.expectations(shipped, [vision, torch, scatter]) == {
         "cuda": "11.8",
         "switches": {},
         "libraries": libraries,
         "vision": True,
+        "smoke": {"torch-scatter": list(shipped.packages["torch-scatter"].gpu_smoke)},
     }
-    assert gpu.expectations([vision])["cuda"] is None
+    assert gpu.expectations(shipped, [vision])["cuda"] is None
+
+
+def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
+    declared = [one for one in shipped.packages.values() if one.editions]
+    assert [one.name for one in declared if not any("alike(" in line for line in one.gpu_smoke)] == []
 
 
 def silent_torch(folder: Path) -> Path:
@@ -129,10 +137,12 @@ def gpu_platform() -> str:
     return next(iter(sys_tags())).platform
 
 
-def test_a_silent_gpu_fails_the_first_check_and_all_that_compute(tmp_path: Path) -> None:
+def test_a_silent_gpu_fails_the_first_check_and_all_that_compute(
+    tmp_path: Path, shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOX_ENVDIR", str(tmp_path))
     found = gpu.GpuWheel(silent_torch(tmp_path), {})
-    with (tmp_path / "log").open("w") as log:
-        checks = gpu.check_on_gpu([found], interpreters.resolve_interpreter(THIS), tmp_path, tmp_path / "empty", log)
+    checks = gpu.check_on_gpu(shipped, [found], [], Layout.of_checkout(tmp_path))
     assert checks["import"].ok
     assert not checks["device"].ok
     assert checks["device"].detail.startswith("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802")

@@ -11,7 +11,7 @@ from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options, Plan
 from torchmill.core.errors import TorchmillError
 from torchmill.host.measurement import load_host
-from torchmill.plan.build_plan import compute_plan
+from torchmill.plan.build_plan import compute_plan, find_installed
 from torchmill.plan.options import HELP, format_options, options_of_task, parse_options
 
 
@@ -239,3 +239,33 @@ def test_what_is_built_against_is_a_wheel_of_torch_for_that_python(
     (tmp_path / wheel).touch()
     made = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path / wheel}")
     assert (made if isinstance(made, str) else made.torch) == ("torch==2.4.1+cu121" if fits else "no-such-wheel")
+
+
+def installed(folder: Path, version: str, tag: str) -> Path:
+    info = folder / f"torch-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: {tag}-linux_x86_64\n")
+    return info
+
+
+@pytest.mark.parametrize("named", ["env", "env/lib/python3.12/site-packages"])
+def test_what_is_built_against_may_be_installed(shipped: Facts, named: str, tmp_path: Path) -> None:
+    info = installed(tmp_path / "env/lib/python3.12/site-packages", "2.4.1a0+own", "cp312-cp312")
+    word = f"--torch={tmp_path / named}"
+    made = outcome(shipped, "rtx3090", "vision-3.12-cu121", word)
+    assert not isinstance(made, str)
+    assert (made.torch, made.requirements[-1]) == ("torch==2.4.1a0+own", "torch===2.4.1a0+own")
+    assert find_installed("torch", tmp_path / named) == info
+    given = parse_options([word], "nox")
+    assert parse_options(format_options(given), "nox") == given
+
+
+def test_an_environment_for_another_python_or_without_torch_or_with_two_is_refused(
+    shipped: Facts, tmp_path: Path
+) -> None:
+    word = f"--torch={tmp_path}"
+    assert outcome(shipped, "rtx3090", "vision-3.12-cu121", word) == "no-such-wheel"
+    installed(tmp_path, "2.4.1", "cp311-cp311")
+    assert outcome(shipped, "rtx3090", "vision-3.12-cu121", word) == "no-such-wheel"
+    installed(tmp_path, "2.4.0", "cp312-cp312")
+    assert outcome(shipped, "rtx3090", "vision-3.12-cu121", word) == "no-such-wheel"

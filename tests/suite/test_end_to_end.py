@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -406,6 +407,15 @@ def source_archive(folder: Path) -> bytes:
     return Path(shutil.make_archive(str(tree), "gztar", folder, tree.name)).read_bytes()
 
 
+def stat_of_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return what tells whether files were written, but those that Python compiles whenever it imports."""
+    return {
+        path: (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
 @pytest.mark.long
 def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_path: Path) -> None:
     one = shared.configs / "packages/tiny-scatter.toml"
@@ -431,4 +441,15 @@ def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_pa
         "Version: 0.3+cpu.tinytorch1.0.0",
         "Requires-Dist: tinytorch==1.0.0+cpu",
     ]
+    theirs = tmp_path / "env"  # of somebody who has the base installed, and no wheel of it
+    subprocess.run([sys.executable, "-m", "venv", str(theirs)], check=True)
+    base = next(path for path in (shared.home / "dist").glob("tinytorch-1.0.0+cpu-*.whl"))
+    subprocess.run([str(theirs / "bin/pip"), "install", "-q", str(base)], check=True)
+    before = stat_of_files(theirs)
+    for built in ("compiled", "up to date"):
+        done = shared.nox("-s", session, "--", f"--torch={theirs}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (built == "up to date") == ("up to date" in done.stdout + done.stderr), done.stdout + done.stderr
+    assert shared.manifest(name)["torch"] == "tinytorch==1.0.0+cpu"
+    assert stat_of_files(theirs) == before
     one.unlink()

@@ -128,6 +128,14 @@ class BuildContext:
         """Tell whether the build knows its environment by a link in the tree, so that it is below the cache's base."""
         return self.host.system != "windows"
 
+    @property
+    def lender(self) -> Path | None:
+        """Return the folder of packages that lends this build its torch; None where that is installed for it."""
+        named = self.options.torch
+        if self.base is None or named in {None, PYPI} or str(named).endswith(".whl"):
+            return None
+        return build_plan.find_installed(self.base.name, Path(str(named))).parent
+
     @cached_property
     def tree(self) -> BuildTree:
         """Return the tree that the cell is built in."""
@@ -160,6 +168,8 @@ class BuildContext:
         """Return the digest of what the session's environment is made for; it reads the whole base wheel."""
         named = self.options.torch  # a wheel, or PyPI's; None: ours
         wheel = base_wheel(self) if named is None else Path(named) if named and named != PYPI else None
+        if self.lender and self.base and wheel:
+            wheel = build_plan.find_installed(self.base.name, wheel) / "RECORD"
         digest = (wheel and self.stat_cache.digest(wheel)) or ""
         return build_plan.environment_key(self.plan, {**self.tools, "base": digest})
 

@@ -85,14 +85,22 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
     """Put what the build requires into the session's environment, which is made anew where it is broken."""
     own_tools = () if context.shares_tree else context.plan.kit
     wanted = [*find_links(context), *own_tools, *context.plan.requirements]
+
+    def install_all(*words: str) -> None:
+        if context.lender is None:
+            install(*words)
+        else:  # torch comes last of all
+            install(*words[:-1])
+            environments.lend_packages(context.venv, context.lender)
+
     environments.provide_environment(
-        context.venv, context.interpreter, context.environment_key, context.layout.environments, install, *wanted
+        context.venv, context.interpreter, context.environment_key, context.layout.environments, install_all, *wanted
     )
 
 
 def find_links(context: BuildContext) -> list[str]:
     """Return pip's option that leads to our own wheels, where a package is not built against PyPI's."""
-    ours = context.plan.torch is not None and context.options.torch != build_plan.PYPI
+    ours = context.plan.torch is not None and context.options.torch != build_plan.PYPI and context.lender is None
     return ["--find-links", str(context.layout.dist)] if ours else []
 
 
@@ -170,7 +178,7 @@ def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repai
     homes = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
     linked = [Path(home) for name in homes if (home := context.placeholders.get(name))]
     # What is installed for the build; repair has work on Linux only.
-    packages = next(iter(context.venv.glob("lib/python*/site-packages")), context.venv)
+    packages = context.lender or next(iter(context.venv.glob("lib/python*/site-packages")), context.venv)
     base = packages / context.base.import_name if context.base else None
     repaired = repair.repair_wheel(
         staged,
@@ -247,7 +255,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     start = time.monotonic()
     parts = stage_inputs(context, "verify", stages.valid)
     extra: list[Path | str] = [one for one in context.plan.requirements if one.startswith("numpy")]
-    if context.plan.torch:
+    if context.plan.torch and context.lender is None:
         own = base_wheel(context) if context.options.torch is None else None
         extra.append(own or context.plan.requirements[-1])
     imported = (imported_wheel(context, context.facts.packages[name]) for name in context.package.imports)
@@ -263,6 +271,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
             log=log,
             targets=device_code.requested_targets(context.facts, context.plan),
             empty=context.layout.environments,
+            lender=context.lender,
         )
     differences = static_checks.sibling_differences(packed, static_checks.sibling_wheels(published))
     said: dict[str, Any] = {

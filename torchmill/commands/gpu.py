@@ -4,14 +4,15 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError, GpuError, VerifyError
 from torchmill.core.paths import Layout, nox_environments_folder
-from torchmill.host import interpreters, native
+from torchmill.host import environments, interpreters, native
 from torchmill.host.measurement import measure_host
+from torchmill.plan.build_plan import find_installed
 from torchmill.plan.doctor import gpu_driver
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
@@ -45,20 +46,18 @@ class GpuWheel:
 def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     """Try wheels on the GPU, and return what came of it as a table.
 
-    `named` are their paths; without any, the newest in dist/ that hold code for GPUs are tried. Raises
-    GpuError where no GPU answers, VerifyError where it answers wrongly.
+    `named` are their paths, and environments that torch is installed in; without a wheel, the newest in dist/ that
+    hold code for GPUs are tried. Raises GpuError where no GPU answers, VerifyError where it answers wrongly.
     """
     layout = Layout.of_checkout(root)
-    wheels = [_read(Path(name)) for name in named] or newest_cuda_wheels(layout.dist, native.native_arch())
-    version = common_python(wheels)
+    lenders = [find_installed("torch", Path(name)).parent for name in named if Path(name).is_dir()]
+    wheels = [_read(Path(name)) for name in named if not Path(name).is_dir()] or newest_cuda_wheels(
+        layout.dist, native.native_arch()
+    )
     machine = measure_host(layout.root)
     if reason := gpu_driver.why_no_gpu(machine):
         raise GpuError(reason)
-    for folder in (layout.logs, nox_environments_folder()):
-        folder.mkdir(parents=True, exist_ok=True)
-    with (layout.logs / "gpu.log").open("w", encoding="utf-8") as log:
-        python = interpreters.resolve_interpreter(version)
-        checks = check_on_gpu(wheels, python, nox_environments_folder(), layout.environments, log)
+    checks = check_on_gpu(facts, wheels, lenders, layout)
     names = ", ".join(wheel.path.name for wheel in wheels)
     if not checks["device"].ok and checks["import"].ok:
         toolkit = next((wheel.manifest["toolkit"] for wheel in wheels if wheel.manifest.get("toolkit")), None)
@@ -101,28 +100,39 @@ def common_python(wheels: Iterable[GpuWheel]) -> str:
 
 
 def check_on_gpu(
-    wheels: Sequence[GpuWheel], python: Path, scratch: Path, empty: Path, log: TextIO
+    facts: Facts, wheels: Sequence[GpuWheel], lenders: Sequence[Path], layout: Layout
 ) -> dict[str, CheckResult]:
-    """Install wheels in a new environment below `scratch`, and return what came of each check there.
+    """Install wheels in a new environment beside nox's, and return what came of each check there.
 
-    The environment is made out of one in `empty`; what pip says goes to `log`.
+    The environment has what is installed in the folders `lenders` as well; what pip says goes to gpu.log.
     """
+    python = interpreters.resolve_interpreter(common_python(wheels))
+    scratch = nox_environments_folder()
+    for place in (layout.logs, scratch):
+        place.mkdir(parents=True, exist_ok=True)
     pins = (str(pin) for wheel in wheels for pin in wheel.manifest.get("requirements", ()))
-    numpy = sorted({pin for pin in pins if pin.startswith("numpy==")})
-    with tempfile.TemporaryDirectory(prefix="gpu-", dir=scratch) as folder:
-        venv = clean_environment.create_environment(python, Path(folder), log, empty)
+    numpy = sorted({pin for pin in pins if pin.startswith("numpy==") and not lenders})
+    with (
+        (layout.logs / "gpu.log").open("w", encoding="utf-8") as log,
+        tempfile.TemporaryDirectory(prefix="gpu-", dir=scratch) as folder,
+    ):
+        venv = clean_environment.create_environment(python, Path(folder), log, layout.environments)
+        for lender in lenders:
+            environments.lend_packages(Path(folder), lender)
         clean_environment.install_packages(venv, [*(wheel.path for wheel in wheels), *numpy[:1]], log)
-        return clean_environment.run_checks(venv, _SCRIPT, expectations(wheels), log)
+        return clean_environment.run_checks(venv, _SCRIPT, expectations(facts, wheels), log)
 
 
-def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
-    """Return what the checks compare with, by the manifest of the torch that is among the wheels."""
+def expectations(facts: Facts, wheels: Sequence[GpuWheel]) -> dict[str, object]:
+    """Return what the checks compare with: of the torch that is among the wheels, and lines for each extension."""
     base = next((one.manifest for one in wheels if one.manifest and not one.manifest.get("torch")), {})
+    known = (facts.packages.get(str(one.manifest.get("package"))) for one in wheels)
     return {
         "cuda": base.get("toolkit"),
         "switches": base.get("switches", {}),
         "libraries": base.get("libraries", {}),
         "vision": any(wheel.path.name.startswith("torchvision-") for wheel in wheels),
+        "smoke": {package.name: list(package.gpu_smoke) for package in known if package and package.gpu_smoke},
     }
 
 

@@ -213,10 +213,11 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         editions=tuple(_edition(table) for table in file.tables("release")),
     )
     debian.check_unknown_keys()
-    try:  # which need not be lines that this Python runs
-        ast.parse("\n".join(found.smoke))
-    except SyntaxError as error:
-        file.problem(f"'smoke', line {error.lineno}: {error.msg}")
+    for key, lines in (("smoke", found.smoke), ("gpu_smoke", found.gpu_smoke)):
+        try:  # which need not be lines that this Python runs
+            ast.parse("\n".join(lines))
+        except SyntaxError as error:
+            file.problem(f"{key!r}, line {error.lineno}: {error.msg}")
     if not found.repository and found.pypi is None:
         file.problem("neither 'repository' nor 'pypi' says where its source is")
     if found.editions and found.after is None:

@@ -131,6 +131,7 @@ class Package:
     debian_fill: Mapping[str, Mapping[str, str]] = no_entries()  # suite -> submodule path -> source package
     pypi: str | None = None  # the project on PyPI that has its sources as archives
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
+    gpu_smoke: tuple[str, ...] = ()  # and with it and a GPU
     capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
     imports: tuple[str, ...] = ()  # other packages of the facts that it imports, without requiring them
     editions: tuple[Edition, ...] = ()  # releases that its own file declares

@@ -33,6 +33,7 @@ STAMP_NAME = "torchmill"  # the file in an environment that says what was instal
 
 _SITES = ("lib/python*/site-packages", "Lib/site-packages")
 _PACKAGES = tuple(f"{site}/*.dist-info" for site in _SITES)
+_LENT = "torchmill.pth"  # leads to packages that lie elsewhere
 _PIP = """\
 #!/bin/sh
 exec "$(dirname "$0")/python" -m pip "$@"
@@ -187,6 +188,14 @@ def _copy_packages(kept: Path, venv: Path) -> None:
     for program in kept.glob("bin/pip*"):
         (venv / "bin" / program.name).write_text(_PIP, encoding="utf-8")
         (venv / "bin" / program.name).chmod(0o755)
+
+
+def lend_packages(venv: Path, lender: Path) -> None:
+    """Let an environment import, after its own, what is installed in a folder of packages; pip leaves that alone."""
+    line = f"import site; site.addsitedir({str(lender)!r})\n"  # its own .pth files as well
+    for file in (found / _LENT for site in _SITES for found in venv.glob(site)):
+        if read_text(file) != line:
+            file.write_text(line, encoding="utf-8")
 
 
 def installed_distributions(venv: Path, wanted: str) -> list[str] | None:

@@ -14,6 +14,7 @@ from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, find_release, is_within, possible_cells, rule_matches
 from torchmill.config.model import Build, Facts, Host, Options, Package, Plan, Processor, Release, Rule, Source
 from torchmill.core.errors import ConfigError
+from torchmill.core.files import read_text
 from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes
 from torchmill.plan import cuda_toolkit, published, wheel_name
@@ -21,6 +22,7 @@ from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.wheel_name import local_label
 
 PYPI = "PyPI"
+INSTALLED = ".dist-info"  # ends the name of what records an installed package
 _PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
 PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
 
@@ -257,7 +259,17 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
 
 
 def _given_version(base: str, python: str, wheel: Path) -> str:
-    """Return the version of a wheel to build against. Raises ConfigError for one of another package or Python."""
+    """Return the version of a wheel, or of what is installed, to build against.
+
+    Raises ConfigError for one of another package or Python.
+    """
+    if wheel.suffix != ".whl":
+        info = find_installed(base, wheel)
+        if f"Tag: {wheel_name.python_tag(python)}-" in read_text(info / "WHEEL"):
+            return info.name.removesuffix(INSTALLED).partition("-")[2]
+        raise ConfigError(
+            f"--torch {wheel}: the {base} there is not for Python {python}: build for its Python", code="no-such-wheel"
+        )
     with suppress(InvalidWheelFilename):
         name, version, _, tags = parse_wheel_filename(wheel.name)
         pythons = {f"{tag.interpreter}-{tag.abi}" for tag in tags}
@@ -268,12 +280,27 @@ def _given_version(base: str, python: str, wheel: Path) -> str:
     )
 
 
+def find_installed(base: str, folder: Path) -> Path:
+    """Return what records the package `base` in an environment, or in a folder of packages: its .dist-info.
+
+    Raises ConfigError where it is not installed there, or several times.
+    """
+    places = (folder, *folder.glob("lib/python*/*-packages"), *folder.glob("lib/site-packages"))
+    found = {info.resolve() for place in places for info in place.glob(f"{base}-*{INSTALLED}")}
+    if len(found) != 1:
+        why = (
+            f"{len(found)} times {base} in that environment: name" if found else f"no {base} in that environment: name"
+        )
+        raise ConfigError(f"--torch {folder}: {why} a folder that has it once", code="no-such-wheel")
+    return found.pop()
+
+
 def base_pip_requirement(base: str, version: str, options: Options) -> str:
     """Return what pip installs, to build against it, of the package `base`.
 
     To pip "==" means any local label too, and it prefers those: "===" is PyPI's very wheel.
     """
-    if options.torch == PYPI:
+    if options.torch and not options.torch.endswith(".whl"):  # PyPI's, or installed
         return f"{base}==={version}"
     return options.torch or f"{base}=={version}"
 

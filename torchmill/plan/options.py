@@ -89,7 +89,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
             f"{prog}: --plat '{found.plat}': choose auto, linux, or a Linux tag such as manylinux_2_28",
             code="invalid-platform",
         )
-    torch = _torch_wheel(found.torch, prog)
+    torch = None if found.torch is None else _given_torch(found.torch, prog)
     jobs = None if found.jobs is None else require_count(f"{prog}: --jobs", found.jobs, 1, _MOST_JOBS, "invalid-option")
     limits = (found.arch_list, jobs, memory)
     options = Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network)
@@ -149,10 +149,15 @@ def _given_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
     return found
 
 
-def _torch_wheel(text: str | None, prog: str) -> str | None:
-    if text is None or text.casefold() == "pypi":
-        return None if text is None else "PyPI"
+def _given_torch(text: str, prog: str) -> str:
+    """Return the wheel, or the folder of what is installed, that is named."""
     path = Path(text)
-    if path.suffix != ".whl" or not path.is_file():
-        raise ConfigError(f"{prog}: --torch {text}: no such wheel; give a .whl file, or PyPI", code="no-such-wheel")
+    if text.casefold() == "pypi":
+        return "PyPI"
+    if not path.is_dir() and not (path.suffix == ".whl" and path.is_file()):
+        raise ConfigError(
+            f"{prog}: --torch {text}: no such wheel or folder; give a .whl file, an environment that torch is "
+            "installed in, or PyPI",
+            code="no-such-wheel",
+        )
     return str(path.resolve())

@@ -237,19 +237,20 @@ def tag_problems(wheel: Path) -> list[str]:
             return [str(error).replace(f"{folder}/", "")]
 
 
-def linking_problems(site: Path, names: Iterable[str], platform_tag: str) -> list[str]:
+def linking_problems(site: Path, names: Iterable[str], platform_tag: str, lender: Path | None = None) -> list[str]:
     """Return a clause for each problem of the libraries among the files `names` that a wheel installed.
 
-    `site` is the site-packages of an environment that also holds what the wheel requires. Platforms other
-    than manylinux and musllinux are not judged.
+    `site` is the site-packages of an environment that also holds what the wheel requires, or `lender` does. Platforms
+    other than manylinux and musllinux are not judged.
     """
     if not bundling.LIBC_TAG.fullmatch(platform_tag):
         return []
     own = [site / name for name in names if elf.is_elf(site / name)]
     files = {path: info for path in own if (info := elf.read_elf(path)) is not None}
     # what can be loaded with the wheel: its own libraries, and those of other packages
-    nvidia = site / NVIDIA_FOLDER
-    others = (path for path in site.rglob("*.so*") if nvidia not in path.parents and path.is_file())
+    sites = [site] if lender is None else [lender, site]
+    found = ((path.relative_to(one).parts[0], path) for one in sites for path in one.rglob("*.so*"))
+    others = (path for top, path in found if top != NVIDIA_FOLDER and path.is_file())
     loadable = {path.name: path for path in (*others, *own)}
     target = bundling.platform_target(platform_tag)
     return [
