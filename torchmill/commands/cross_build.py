@@ -19,7 +19,7 @@ from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.core import process
-from torchmill.core.errors import BuildError, ConfigError, HostError, ImpossibleBuildError, InterruptedBuildError
+from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, InterruptedBuildError
 from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
@@ -112,9 +112,6 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
     Raises ImpossibleBuildError, HostError, ConfigError.
     """
     cross.refuse_impossible(facts, goal)
-    if goal.torch and goal.torch.is_dir():
-        why = "a container does not have what is installed on this machine: give a wheel, or PyPI"
-        raise ConfigError(f"--torch {goal.torch}: {why}", code="torch-not-in-container")
     engine = engines.find_engine(os.environ, engine_name)
     engine_host = engines.find_engine_host(engine, os.environ, machine.system)
     fetched = load_source(Layout.of_checkout(root), goal.cell.build.package, goal.cell.release.tag)

@@ -46,7 +46,7 @@ class GpuWheel:
 def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     """Try wheels on the GPU, and return what came of it as a table.
 
-    `named` are their paths, and environments that torch is installed in; without a wheel, the newest in dist/ that
+    `named` are their paths, and environments with a torch to try them with; without a wheel, the newest in dist/ that
     hold code for GPUs are tried. Raises GpuError where no GPU answers, VerifyError where it answers wrongly.
     """
     layout = Layout.of_checkout(root)

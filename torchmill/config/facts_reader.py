@@ -81,12 +81,6 @@ def _base_image(table: TomlTable) -> facts_model.BaseImage:
     return found
 
 
-def _toolkits(file: TomlTable) -> Iterator[model.Toolkit]:
-    """Yield the toolkits; the variant that stands for 11.8 is cu118."""
-    for version in sorted(file.data, key=version_key):
-        yield file.table(version).read(model.Toolkit, version=version, variant=f"cu{version.replace('.', '')}")
-
-
 def _toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
     """Yield what each provider has, in the order in which they are asked."""
     for provider in PROVIDERS:
@@ -127,11 +121,14 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
     if not packages:
         problems.append(f"{folder} holds no packages/*.toml")
     arch_names, runs, linking, conda = file("arch_names"), file("runs"), file("linking"), file("conda")
-    gpus = file("gpus")
+    gpus, toolkits = file("gpus"), file("toolkits", required=True)
     facts = Facts(
         packages,
         read_releases(folder / "releases", packages, problems, cache),
-        tuple(_toolkits(file("toolkits", required=True))),
+        tuple(
+            toolkits.table(one).read(model.Toolkit, version=one, variant=f"cu{one.replace('.', '')}")
+            for one in sorted(toolkits.data, key=version_key)
+        ),
         {arch.name: arch for arch in _named(file("arches", required=True), model.Arch)},
         folder / "patches",
         capabilities=tuple(sorted(_named(gpus, model.Capability), key=lambda one: version_key(one.name))),

@@ -259,17 +259,12 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
 
 
 def _given_version(base: str, python: str, wheel: Path) -> str:
-    """Return the version of a wheel, or of what is installed, to build against.
-
-    Raises ConfigError for one of another package or Python.
-    """
+    """Return the version of what is built against. Raises ConfigError for another package, or of another Python."""
     if wheel.suffix != ".whl":
         info = find_installed(base, wheel)
         if f"Tag: {wheel_name.python_tag(python)}-" in read_text(info / "WHEEL"):
             return info.name.removesuffix(INSTALLED).partition("-")[2]
-        raise ConfigError(
-            f"--torch {wheel}: the {base} there is not for Python {python}: build for its Python", code="no-such-wheel"
-        )
+        raise ConfigError(f"--torch {wheel}: the {base} there is not for Python {python}", code="no-such-wheel")
     with suppress(InvalidWheelFilename):
         name, version, _, tags = parse_wheel_filename(wheel.name)
         pythons = {f"{tag.interpreter}-{tag.abi}" for tag in tags}
@@ -281,17 +276,11 @@ def _given_version(base: str, python: str, wheel: Path) -> str:
 
 
 def find_installed(base: str, folder: Path) -> Path:
-    """Return what records the package `base` in an environment, or in a folder of packages: its .dist-info.
-
-    Raises ConfigError where it is not installed there, or several times.
-    """
+    """Return the .dist-info of a package in an environment, or in a folder of packages; raise ConfigError for none."""
     places = (folder, *folder.glob("lib/python*/*-packages"), *folder.glob("lib/site-packages"))
     found = {info.resolve() for place in places for info in place.glob(f"{base}-*{INSTALLED}")}
     if len(found) != 1:
-        why = (
-            f"{len(found)} times {base} in that environment: name" if found else f"no {base} in that environment: name"
-        )
-        raise ConfigError(f"--torch {folder}: {why} a folder that has it once", code="no-such-wheel")
+        raise ConfigError(f"--torch {folder}: it has {base} {len(found)} times, not once", code="no-such-wheel")
     return found.pop()
 
 

@@ -106,7 +106,8 @@ def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
     for number, raw in enumerate(lines, 1):
         text = _strip_prefixes(strip_colours(raw[:_LONGEST_LINE]).rstrip())
         words = text.lstrip()
-        if not (failed and not _SAID.search(words)) and not _HARMLESS.match(words) and not _warns(words):
+        warns = ("arning" in words or "note" in words or "remark" in words) and _WARNING.match(words)
+        if not (failed and not _SAID.search(words)) and not _HARMLESS.match(words) and not warns:
             yield LogLine(number, text)
         failed = words.startswith("FAILED: ")  # ninja shows the command below
 
@@ -119,10 +120,6 @@ def _strip_prefixes(text: str) -> str:
     ):
         text = text[found.end() :]
     return text
-
-
-def _warns(words: str) -> bool:
-    return ("arning" in words or "note" in words or "remark" in words) and bool(_WARNING.match(words))
 
 
 def _messages(lines: Iterable[LogLine]) -> Iterator[LogLine]:

@@ -155,9 +155,6 @@ def _given_torch(text: str, prog: str) -> str:
     if text.casefold() == "pypi":
         return "PyPI"
     if not path.is_dir() and not (path.suffix == ".whl" and path.is_file()):
-        raise ConfigError(
-            f"{prog}: --torch {text}: no such wheel or folder; give a .whl file, an environment that torch is "
-            "installed in, or PyPI",
-            code="no-such-wheel",
-        )
+        why = "no such wheel or folder; give a .whl file, an environment that torch is installed in, or PyPI"
+        raise ConfigError(f"{prog}: --torch {text}: {why}", code="no-such-wheel")
     return str(path.resolve())

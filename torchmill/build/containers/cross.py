@@ -134,7 +134,7 @@ def has_containers(arch: Arch) -> bool:
 
 
 def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
-    """Raise ImpossibleBuildError where no container is such a machine."""
+    """Raise ImpossibleBuildError where no container is such a machine, or has what the build is asked to take."""
     arch = facts.arches[goal.arch]
     if not has_containers(arch):
         name = {"macos": "macOS", "windows": "Windows"}.get(arch.system, arch.system)
@@ -143,6 +143,9 @@ def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
             "machine, or on one of GitHub's runners (wheels.yml)",
             code="not-in-a-container",
         )
+    if goal.torch and goal.torch.is_dir():
+        why = "a container does not have what is installed on this machine: give a wheel, or PyPI"
+        raise ImpossibleBuildError(f"--torch {goal.torch}: {why}", code="torch-not-in-container")
 
 
 def guest_layout(layout: Layout, arch: str) -> Layout:

@@ -345,7 +345,11 @@ def parse_show(text: str) -> list[BinaryPackage]:
             name=fields["package"],
             version=fields["version"],
             made_from=(fields.get("source") or fields["package"]).split()[0],
-            depends=tuple(_groups(fields.get("depends", ""))),
+            depends=tuple(
+                names
+                for clause in fields.get("depends", "").split(",")
+                if (names := tuple(match[0] for one in clause.split("|") if (match := _NAME.match(one.strip()))))
+            ),
             glibc=match[1] if (match := _GLIBC.search(fields.get("depends", ""))) else None,
             # the name that apt gives the file, which escapes the colon of an epoch
             file=f"{fields['package']}_{fields['version'].replace(':', '%3a')}_{fields.get('architecture', 'all')}.deb",
@@ -355,13 +359,6 @@ def parse_show(text: str) -> list[BinaryPackage]:
         for fields in parse_stanzas(text)
         if {"package", "version", "size", "sha256"} <= fields.keys()
     ]
-
-
-def _groups(depends: str) -> Iterable[tuple[str, ...]]:
-    for clause in depends.split(","):
-        found = [_NAME.match(one.strip()) for one in clause.split("|")]
-        if names := tuple(match[0] for match in found if match):
-            yield names
 
 
 def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress: ProgressDisplay) -> Source:

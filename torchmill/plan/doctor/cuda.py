@@ -183,15 +183,13 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
     found = "left out" if off else finding.absence_text(context.host)
     if verdict == "unknown":
         return Finding("MAGMA", found, needed, verdict)
-    because = "; ".join(["without it, parts of torch.linalg do not run on the GPU", *_unserving(context)])
-    return Finding("MAGMA", found, needed, verdict, finding.magma_command(context, theirs) or "", because)
-
-
-def _unserving(context: CheckContext) -> Iterator[str]:
-    """Yield why each kept MAGMA of the toolkit is not taken: GPUs that it has no code for."""
-    for one in provisioned.provisioned_magma(context.host.kept, str(context.plan.toolkit)):
-        if missed := unserved_capabilities(context.facts, one.code, context.plan.arch_list):
-            yield f"the kept {one.version} has code for {one.code} and none for {', '.join(missed)}"
+    why = ["without it, parts of torch.linalg do not run on the GPU"]
+    why += [
+        f"the kept {one.version} has code for {one.code} and none for {', '.join(missed)}"
+        for one in provisioned.provisioned_magma(context.host.kept, str(context.plan.toolkit))
+        if (missed := unserved_capabilities(context.facts, one.code, context.plan.arch_list))
+    ]
+    return Finding("MAGMA", found, needed, verdict, finding.magma_command(context, theirs) or "", "; ".join(why))
 
 
 def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
