@@ -87,11 +87,13 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
     wanted = [*find_links(context), *own_tools, *context.plan.requirements]
 
     def install_all(*words: str) -> None:
-        if context.lender is None:
-            install(*words)
-        else:  # torch comes last of all
-            install(*words[:-1])
+        needed = [*words]
+        if context.lender is not None:
+            needed.pop()  # torch, which comes last of all
+            for program in (one for one in needed if one.startswith(("cmake", "ninja"))):
+                install(program)  # it is of no use where it is lent
             environments.lend_packages(context.venv, context.lender)
+        install(*needed)
 
     environments.provide_environment(
         context.venv, context.interpreter, context.environment_key, context.layout.environments, install_all, *wanted
