@@ -64,11 +64,11 @@ def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
         path.rename(path.with_name(path.name.replace("x86_64", "aarch64")))
     wheel(tmp_path, "torchaudio-0.13.1+cu118", age=6, torch="torch==1.13.1+cu118", tag="cp37-cp37m")
     wheel(tmp_path, "torch_scatter-2.1.2+cu118", age=1, torch="torch==1.13.1+cu118")
-    assert names(gpu.newest_cuda_wheels(tmp_path, "x86_64")) == [
-        "torch-1.13.1+cu118",
-        "torchvision-0.14.1+cu118",
-        "torch_scatter-2.1.2+cu118",
-    ]
+    fitting = ["torch-1.13.1+cu118", "torchvision-0.14.1+cu118", "torch_scatter-2.1.2+cu118"]
+    assert names(gpu.newest_cuda_wheels(tmp_path, "x86_64")) == fitting
+    wheel(tmp_path, "xformers-0.0.35+cu118", torch="torch==1.13.1+cu118", tag="py39-none")  # for any Python
+    found = gpu.newest_cuda_wheels(tmp_path, "x86_64")
+    assert [one.path.name.split("-")[0] for one in found][-2:] == ["torch_scatter", "xformers"]
 
 
 def test_nothing_to_try_is_told(tmp_path: Path) -> None:
@@ -85,6 +85,14 @@ def test_nothing_to_try_is_told(tmp_path: Path) -> None:
 def test_the_wheels_name_the_python(tmp_path: Path, tags: list[str], python: str) -> None:
     wheels = [gpu.GpuWheel(wheel(tmp_path, f"one-{number}", tag=tag), {}) for number, tag in enumerate(tags)]
     assert gpu.common_python(wheels) == python
+
+
+def test_wheels_for_any_python_are_tried_with_the_one_of_their_build(tmp_path: Path) -> None:
+    free = gpu.GpuWheel(wheel(tmp_path, "xformers-1", tag="py39-none"), {"identifier": "xformers-3.12-cu130"})
+    assert gpu.common_python([free]) == "3.12"
+    assert gpu.common_python([free, gpu.GpuWheel(wheel(tmp_path, "torch-2", tag="cp310-cp310"), {})]) == "3.10"
+    with refused("several-pythons"):
+        gpu.common_python([gpu.GpuWheel(free.path, {})])
 
 
 def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:

@@ -83,13 +83,16 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
             code="no-gpu-wheel",
         )
     newest = able[-1]
-    fitting = [wheel for wheel in able if wheel.base == newest.base and wheel.pythons & newest.pythons]
+    same = (wheel for wheel in able if wheel.base == newest.base)
+    fitting = (one for one in same if one.pythons & newest.pythons or not (one.pythons and newest.pythons))
     return list({wheel.manifest["package"]: wheel for wheel in fitting}.values())
 
 
 def common_python(wheels: Iterable[GpuWheel]) -> str:
-    """Return the Python that all of some wheels are for; raise ConfigError where they have none in common."""
+    """Return the Python that wheels have in common, or of their build where any would do; raise ConfigError for none."""
     wanted = [wheel.pythons for wheel in wheels if wheel.pythons]
+    built = (str(wheel.manifest.get("identifier", "")).split("-") for wheel in wheels)
+    wanted = wanted or [frozenset({words[1]}) for words in built if len(words) > 1]
     common = frozenset.intersection(*wanted) if wanted else frozenset()
     if len(common) != 1:
         listed = ", ".join(sorted(frozenset().union(*wanted))) or "any"
