@@ -89,7 +89,7 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
 
 
 def common_python(wheels: Iterable[GpuWheel]) -> str:
-    """Return the Python that wheels have in common, or of their build where any would do; raise ConfigError for none."""
+    """Return the Python that wheels have in common, of their build where any would do; raise ConfigError for none."""
     wanted = [wheel.pythons for wheel in wheels if wheel.pythons]
     built = (str(wheel.manifest.get("identifier", "")).split("-") for wheel in wheels)
     wanted = wanted or [frozenset({words[1]}) for words in built if len(words) > 1]
