@@ -225,20 +225,24 @@ def test_no_setting_hides_an_option(shipped: Facts, words: str, code: str | None
 
 
 @pytest.mark.parametrize(
-    ("wheel", "fits"),
+    ("wheel", "made"),
     [
-        ("torch-2.4.1+cu121-cp312-cp312-linux_x86_64.whl", True),
-        ("torch-2.4.1+cu121-cp311-cp311-linux_x86_64.whl", False),
-        ("torchvision-0.19.1-cp312-cp312-linux_x86_64.whl", False),
-        ("torch.whl", False),
+        ("torch-2.4.1+cu121-cp312-cp312-linux_x86_64.whl", "torch==2.4.1+cu121"),
+        ("torch-2.4.1+own-cp312-cp312-linux_x86_64.whl", "torch==2.4.1+own"),
+        ("torch-2.4.1+cpu-cp312-cp312-linux_x86_64.whl", "torch-cuda-mismatch"),
+        ("torch-2.4.1+cu118-cp312-cp312-linux_x86_64.whl", "torch-cuda-mismatch"),
+        ("torch-2.5.0+cu121-cp312-cp312-linux_x86_64.whl", "torch-of-another-release"),
+        ("torch-2.4.1+cu121-cp311-cp311-linux_x86_64.whl", "no-such-wheel"),
+        ("torchvision-0.19.1-cp312-cp312-linux_x86_64.whl", "no-such-wheel"),
+        ("torch.whl", "no-such-wheel"),
     ],
 )
-def test_what_is_built_against_is_a_wheel_of_torch_for_that_python(
-    shipped: Facts, wheel: str, fits: bool, tmp_path: Path
+def test_what_is_built_against_is_a_wheel_of_that_torch_for_that_python_and_cuda(
+    shipped: Facts, wheel: str, made: str, tmp_path: Path
 ) -> None:
     (tmp_path / wheel).touch()
-    made = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path / wheel}")
-    assert (made if isinstance(made, str) else made.torch) == ("torch==2.4.1+cu121" if fits else "no-such-wheel")
+    found = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path / wheel}")
+    assert (found if isinstance(found, str) else found.torch) == made
 
 
 def installed(folder: Path, version: str, tag: str) -> Path:
@@ -269,3 +273,23 @@ def test_an_environment_for_another_python_or_without_torch_or_with_two_is_refus
     assert outcome(shipped, "rtx3090", "vision-3.12-cu121", word) == "no-such-wheel"
     installed(tmp_path, "2.4.0", "cp312-cp312")
     assert outcome(shipped, "rtx3090", "vision-3.12-cu121", word) == "no-such-wheel"
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "made"),
+    [
+        ("2.4.1", "cuda: Optional[str] = '12.1'", "torch==2.4.1"),
+        ("2.4.1", "cuda = '11.8'", "torch-cuda-mismatch"),
+        ("2.4.1", "cuda: Optional[str] = None", "torch-cuda-mismatch"),
+        ("2.4.1a0+nv25.06", "hip = None", "torch==2.4.1a0+nv25.06"),
+        ("2.4.1+custom", "", "torch==2.4.1+custom"),
+        ("2.4.one", "", "no-such-wheel"),
+        ("2.5.0", "cuda = '12.1'", "torch-of-another-release"),
+    ],
+)
+def test_an_installed_torch_tells_its_cuda(shipped: Facts, version: str, said: str, made: str, tmp_path: Path) -> None:
+    installed(tmp_path, version, "cp312-cp312")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/version.py").write_text(f"__version__ = 'x'\n{said}\n")
+    found = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path}")
+    assert (found if isinstance(found, str) else found.torch) == made

@@ -1,6 +1,7 @@
 """Compute the plan of a cell, its number of jobs, and the digests of all that changes what it makes."""
 
 import fnmatch
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -8,11 +9,12 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from torchmill.config import model
 from torchmill.config.facts_model import CostRange
-from torchmill.config.matrix import Cell, find_release, is_within, possible_cells, rule_matches
-from torchmill.config.model import Build, Facts, Host, Options, Package, Plan, Processor, Release, Rule, Source
+from torchmill.config.matrix import Cell, find_release, is_within, rule_matches
+from torchmill.config.model import Build, Facts, Host, Options, Package, Plan, Processor, Rule, Source
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_text
 from torchmill.core.stat_cache import digest_data
@@ -22,6 +24,8 @@ from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.wheel_name import local_label
 
 PYPI = "PyPI"
+_CUDA = re.compile(r"^cuda\b.*= (?:None|'([\d.]+)')$", re.MULTILINE)  # in torch/version.py
+_TAGS = re.compile(r"^Tag: (.+)$", re.MULTILINE)  # in WHEEL
 INSTALLED = ".dist-info"  # ends the name of what records an installed package
 _PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
 PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
@@ -241,38 +245,51 @@ def _build_command(rules: Iterable[Rule], package: Package, source: Source | Non
 def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     """Return the exact version of the package that a dependent one is built against, None for the base.
 
-    Raises ConfigError where PyPI's wheel has another CUDA than the cell.
+    Raises ConfigError where what is given is of another release, or has another CUDA than the cell.
     """
-    package = facts.packages[cell.build.package]
+    package, build = facts.packages[cell.build.package], cell.build
     if package.after is None or cell.release.torch is None:
         return None
     base = find_release(facts, package.after, cell.release.torch)
-    if options.torch == PYPI:
-        _check_pypi_cuda(facts, cell, base)
-        return base.version
-    if options.torch:
-        return _given_version(package.after, cell.build.python, Path(options.torch))
-    system = facts.arches[cell.build.arch].system
-    return base.version + local_label(
-        cell.build, system, options.label, base.commit, _asked_processor(facts, cell.build, options)
-    )
+    system = facts.arches[build.arch].system
+    if options.torch is None:
+        label = local_label(build, system, options.label, base.commit, _asked_processor(facts, build, options))
+        return base.version + label
+    version, has = base.version, build.variant
+    if options.torch != PYPI:
+        version, has = _given_version(package.after, build.python, Path(options.torch))
+    elif (system, build.arch) == _PYPI_HAS_CUDA:
+        has = f"cu{base.cuda_pypi.replace('.', '')}" if base.cuda_pypi else "another CUDA"
+    if Version(version).release != Version(base.version).release:
+        select = f"invoke fetch --tag v{Version(version).base_version} --package {package.name}"
+        why = f"that is {base.package} {version}, and {base} is selected: `{select}` selects its release"
+        raise ConfigError(f"--torch {options.torch}: {why}", code="torch-of-another-release")
+    if build.cuda and has not in {"", build.variant}:
+        why = f"{base} there is built for {has}, and not for {build.variant}: build for that, or omit --torch"
+        raise ConfigError(f"--torch {options.torch}: {why}", code="torch-cuda-mismatch")
+    return version
 
 
-def _given_version(base: str, python: str, wheel: Path) -> str:
-    """Return the version of what is built against. Raises ConfigError for another package, or of another Python."""
-    if wheel.suffix != ".whl":
-        info = find_installed(base, wheel)
-        if f"Tag: {wheel_name.python_tag(python)}-" in read_text(info / "WHEEL"):
-            return info.name.removesuffix(INSTALLED).partition("-")[2]
-        raise ConfigError(f"--torch {wheel}: the {base} there is not for Python {python}", code="no-such-wheel")
-    with suppress(InvalidWheelFilename):
-        name, version, _, tags = parse_wheel_filename(wheel.name)
-        pythons = {f"{tag.interpreter}-{tag.abi}" for tag in tags}
-        if name == canonicalize_name(base) and wheel_name.python_tag(python) in pythons:
-            return str(version)
-    raise ConfigError(
-        f"--torch {wheel.name}: this is no wheel of {base} for Python {python}: give one, or PyPI", code="no-such-wheel"
-    )
+def _given_version(base: str, python: str, place: Path) -> tuple[str, str]:
+    """Return the version of a wheel, or of what is installed, and its variant, "" where it does not say.
+
+    Raises ConfigError for another package, or one of another Python.
+    """
+    with suppress(InvalidWheelFilename, InvalidVersion):
+        if place.suffix == ".whl":
+            name, version, _, tags = parse_wheel_filename(place.name)
+            pythons = {f"{tag.interpreter}-{tag.abi}" for tag in tags if name == canonicalize_name(base)}
+            said, text = None, str(version)
+        else:
+            info = find_installed(base, place)
+            version = Version(text := info.name.removesuffix(INSTALLED).partition("-")[2])
+            pythons = {"-".join(tag.split("-")[:2]) for tag in _TAGS.findall(read_text(info / "WHEEL"))}
+            said = _CUDA.search(read_text(info.parent / base / "version.py"))
+        if wheel_name.python_tag(python) in pythons:
+            label = (version.local or "").partition(".")[0] if said is None else f"cu{said[1]}" if said[1] else "cpu"
+            return text, found[0].replace(".", "") if (found := re.fullmatch(r"cpu|cu[\d.]+", label)) else ""
+    why = f"this is no {base} for Python {python}: give a wheel or an environment of it, or PyPI"
+    raise ConfigError(f"--torch {place}: {why}", code="no-such-wheel")
 
 
 def find_installed(base: str, folder: Path) -> Path:
@@ -280,7 +297,7 @@ def find_installed(base: str, folder: Path) -> Path:
     places = (folder, *folder.glob("lib/python*/*-packages"), *folder.glob("lib/site-packages"))
     found = {info.resolve() for place in places for info in place.glob(f"{base}-*{INSTALLED}")}
     if len(found) != 1:
-        raise ConfigError(f"--torch {folder}: it has {base} {len(found)} times, not once", code="no-such-wheel")
+        raise ConfigError(f"--torch {folder}: {base} is there {len(found)} times, not once", code="no-such-wheel")
     return found.pop()
 
 
@@ -292,25 +309,6 @@ def base_pip_requirement(base: str, version: str, options: Options) -> str:
     if options.torch and not options.torch.endswith(".whl"):  # PyPI's, or installed
         return f"{base}==={version}"
     return options.torch or f"{base}=={version}"
-
-
-def _check_pypi_cuda(facts: Facts, cell: Cell, base: Release) -> None:
-    """Raise ConfigError for a CUDA build against a wheel on PyPI that is known to have another toolkit."""
-    build, arch = cell.build, facts.arches[cell.build.arch]
-    if build.cuda in {None, base.cuda_pypi} or (arch.system, arch.name) != _PYPI_HAS_CUDA:
-        return
-    fitting = [
-        one.build.identifier(build.arch)
-        for one in possible_cells(facts, cell.release, build.arch)
-        if one.build.python == build.python and one.build.cuda == base.cuda_pypi
-    ]
-    has = f"CUDA {base.cuda_pypi}" if base.cuda_pypi else "an unknown version of CUDA"
-    instead = f"build {' or '.join(fitting)}, or omit" if fitting else "omit"
-    raise ConfigError(
-        f"--torch PyPI: {base} on PyPI is built with {has}, but {build.identifier(build.arch)} is for "
-        f"CUDA {build.cuda}: {instead} --torch",
-        code="pypi-torch-cuda-mismatch",
-    )
 
 
 def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]) -> str:
