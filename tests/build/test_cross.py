@@ -212,6 +212,7 @@ def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(shipped: Facts, 
 def test_what_is_installed_here_is_in_no_container(shipped: Facts, tmp_path: Path) -> None:
     info = tmp_path / "torch-1.13.1.dist-info"
     info.mkdir()
+    (tmp_path / "torch").mkdir()
     (info / "WHEEL").write_text("Tag: cp310-cp310-linux_aarch64\n")
     with refused("torch-not-in-container"):
         cross.refuse_impossible(shipped, order(shipped, f"--torch={tmp_path}", name="vision-3.10-cpu-aarch64"))

@@ -248,6 +248,7 @@ def test_what_is_built_against_is_a_wheel_of_that_torch_for_that_python_and_cuda
 def installed(folder: Path, version: str, tag: str) -> Path:
     info = folder / f"torch-{version}.dist-info"
     info.mkdir(parents=True)
+    (folder / "torch").mkdir(exist_ok=True)
     (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: {tag}-linux_x86_64\n")
     return info
 
@@ -269,6 +270,9 @@ def test_an_environment_for_another_python_or_without_torch_or_with_two_is_refus
 ) -> None:
     word = f"--torch={tmp_path}"
     assert outcome(shipped, "rtx3090", "vision-3.12-cu121", word) == "no-such-wheel"
+    installed(tmp_path / "editable", "2.4.1", "cp312-cp312")
+    (tmp_path / "editable/torch").rmdir()
+    assert outcome(shipped, "rtx3090", "vision-3.12-cu121", f"{word}/editable") == "no-such-wheel"
     installed(tmp_path, "2.4.1", "cp311-cp311")
     assert outcome(shipped, "rtx3090", "vision-3.12-cu121", word) == "no-such-wheel"
     installed(tmp_path, "2.4.0", "cp312-cp312")
@@ -289,7 +293,6 @@ def test_an_environment_for_another_python_or_without_torch_or_with_two_is_refus
 )
 def test_an_installed_torch_tells_its_cuda(shipped: Facts, version: str, said: str, made: str, tmp_path: Path) -> None:
     installed(tmp_path, version, "cp312-cp312")
-    (tmp_path / "torch").mkdir()
     (tmp_path / "torch/version.py").write_text(f"__version__ = 'x'\n{said}\n")
     found = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path}")
     assert (found if isinstance(found, str) else found.torch) == made

@@ -295,7 +295,8 @@ def _given_version(base: str, python: str, place: Path) -> tuple[str, str]:
 def find_installed(base: str, folder: Path) -> Path:
     """Return the .dist-info of a package in an environment, or in a folder of packages; raise ConfigError for none."""
     places = (folder, *folder.glob("lib/python*/*-packages"), *folder.glob("lib/site-packages"))
-    found = {info.resolve() for place in places for info in place.glob(f"{base}-*{INSTALLED}")}
+    whole = (place for place in places if (place / base).is_dir())  # not where it is somebody's tree, "editable"
+    found = {info.resolve() for place in whole for info in place.glob(f"{base}-*{INSTALLED}")}
     if len(found) != 1:
         raise ConfigError(f"--torch {folder}: {base} is there {len(found)} times, not once", code="no-such-wheel")
     return found.pop()
