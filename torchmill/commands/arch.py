@@ -6,7 +6,7 @@ from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import arch_list, selection
-from torchmill.config.arch_list import ArchTarget
+from torchmill.config.arch_list import ArchTarget, NamedGpu
 from torchmill.config.matrix import base_package, find_release, possible_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.console import fold_text, format_table
@@ -161,11 +161,7 @@ def answer_arch(
         ),
         *(_capability_as_text(facts, one) for one in capabilities),
         *_served(facts, targets),
-        *(
-            f"{one.gpu} ({one.capability.name}) runs nothing of this list"
-            for one in gpus
-            if not arch_list.how_served(facts, targets, one.capability)
-        ),
+        *_unserved(facts, targets, gpus),
         str(wheel or f"no official wheel is known to run on {these}"),
         *saving,
         *_remarks(facts, targets, toolkit, release),
@@ -181,6 +177,12 @@ def answer_arch(
         **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
     }
     return CommandOutput("\n".join(text), data)
+
+
+def _unserved(facts: Facts, targets: Sequence[ArchTarget], gpus: Iterable[NamedGpu]) -> Iterator[str]:
+    for one in gpus:
+        if not arch_list.how_served(facts, targets, one.capability):
+            yield f"{one.gpu} ({one.capability.name}) runs nothing of this list"
 
 
 def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | None) -> CommandOutput:

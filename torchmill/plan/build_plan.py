@@ -25,7 +25,6 @@ from torchmill.plan.wheel_name import local_label
 
 PYPI = "PyPI"
 _CUDA = re.compile(r"^cuda\b.*= (?:None|'([\d.]+)')$", re.MULTILINE)  # in torch/version.py
-_TAGS = re.compile(r"^Tag: (.+)$", re.MULTILINE)  # in WHEEL
 INSTALLED = ".dist-info"  # ends the name of what records an installed package
 _PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
 PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
@@ -283,7 +282,7 @@ def _given_version(base: str, python: str, place: Path) -> tuple[str, str]:
         else:
             info = find_installed(base, place)
             version = Version(text := info.name.removesuffix(INSTALLED).partition("-")[2])
-            pythons = {"-".join(tag.split("-")[:2]) for tag in _TAGS.findall(read_text(info / "WHEEL"))}
+            pythons = set(re.findall(r"(?m)^Tag: (\w+-\w+)-", read_text(info / "WHEEL")))
             said = _CUDA.search(read_text(info.parent / base / "version.py"))
         if wheel_name.python_tag(python) in pythons:
             label = (version.local or "").partition(".")[0] if said is None else f"cu{said[1]}" if said[1] else "cpu"
