@@ -105,9 +105,10 @@ def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
 
 def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(tmp_path: Path, shipped: Facts) -> None:
     libraries = {"cudnn": "8.5.0.96"}
-    torch = gpu.GpuWheel(tmp_path / "torch-1.whl", {"package": "torch", "toolkit": "11.8", "libraries": libraries})
-    vision = gpu.GpuWheel(tmp_path / "torchvision-1.whl", {"torch": "torch==1", "toolkit": "11.7"})
-    scatter = gpu.GpuWheel(tmp_path / "torch_scatter-2.whl", {"torch": "torch==1", "package": "torch-scatter"})
+    told = {"package": "torch", "toolkit": "11.8", "libraries": libraries}
+    torch = gpu.GpuWheel(wheel(tmp_path, "torch-1"), told)
+    vision = gpu.GpuWheel(wheel(tmp_path, "torchvision-1"), {"torch": "torch==1", "toolkit": "11.7"})
+    scatter = gpu.GpuWheel(wheel(tmp_path, "torch_scatter-2"), {})  # somebody else's
     assert gpu.expectations(shipped, [vision, torch, scatter]) == {
         "cuda": "11.8",
         "switches": {},

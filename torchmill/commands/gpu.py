@@ -129,7 +129,7 @@ def check_on_gpu(
 def expectations(facts: Facts, wheels: Sequence[GpuWheel]) -> dict[str, object]:
     """Return what the checks compare with: of the torch that is among the wheels, and lines for each extension."""
     base = next((one.manifest for one in wheels if one.manifest and not one.manifest.get("torch")), {})
-    known = (facts.packages.get(str(one.manifest.get("package"))) for one in wheels)
+    known = (facts.packages.get(parse_file_name(one.path)[0]) for one in wheels)  # others' wheels have no manifest
     return {
         "cuda": base.get("toolkit"),
         "switches": base.get("switches", {}),
