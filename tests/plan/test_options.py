@@ -233,6 +233,7 @@ def test_no_setting_hides_an_option(shipped: Facts, words: str, code: str | None
         ("torch-2.4.1+cu118-cp312-cp312-linux_x86_64.whl", "torch-cuda-mismatch"),
         ("torch-2.5.0+cu121-cp312-cp312-linux_x86_64.whl", "torch-of-another-release"),
         ("torch-2.4.1+cu121-cp311-cp311-linux_x86_64.whl", "no-such-wheel"),
+        ("torch-2.4.1+cu121-cp312-cp312-linux_aarch64.whl", "no-such-wheel"),
         ("torchvision-0.19.1-cp312-cp312-linux_x86_64.whl", "no-such-wheel"),
         ("torch.whl", "no-such-wheel"),
     ],
@@ -245,11 +246,11 @@ def test_what_is_built_against_is_a_wheel_of_that_torch_for_that_python_and_cuda
     assert (found if isinstance(found, str) else found.torch) == made
 
 
-def installed(folder: Path, version: str, tag: str) -> Path:
+def installed(folder: Path, version: str, tag: str, arch: str = "x86_64") -> Path:
     info = folder / f"torch-{version}.dist-info"
     info.mkdir(parents=True)
     (folder / "torch").mkdir(exist_ok=True)
-    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: {tag}-linux_x86_64\n")
+    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: {tag}-linux_{arch}\n")
     return info
 
 
@@ -273,6 +274,8 @@ def test_an_environment_for_another_python_or_without_torch_or_with_two_is_refus
     installed(tmp_path / "editable", "2.4.1", "cp312-cp312")
     (tmp_path / "editable/torch").rmdir()
     assert outcome(shipped, "rtx3090", "vision-3.12-cu121", f"{word}/editable") == "no-such-wheel"
+    installed(tmp_path / "board", "2.4.1", "cp312-cp312", "aarch64")
+    assert outcome(shipped, "rtx3090", "vision-3.12-cu121", f"{word}/board") == "no-such-wheel"
     installed(tmp_path, "2.4.1", "cp311-cp311")
     assert outcome(shipped, "rtx3090", "vision-3.12-cu121", word) == "no-such-wheel"
     installed(tmp_path, "2.4.0", "cp312-cp312")

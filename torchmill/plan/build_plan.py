@@ -256,7 +256,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         return base.version + label
     version, has = base.version, build.variant
     if options.torch != PYPI:
-        version, has = _given_version(package.after, build.python, Path(options.torch))
+        version, has = _given_version(canonicalize_name(package.after), build, Path(options.torch))
     elif (system, build.arch) == _PYPI_HAS_CUDA:
         has = f"cu{base.cuda_pypi.replace('.', '')}" if base.cuda_pypi else "another CUDA"
     if Version(version).release != Version(base.version).release:
@@ -269,25 +269,25 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     return version
 
 
-def _given_version(base: str, python: str, place: Path) -> tuple[str, str]:
+def _given_version(base: str, build: Build, place: Path) -> tuple[str, str]:
     """Return the version of a wheel, or of what is installed, and its variant, "" where it does not say.
 
-    Raises ConfigError for another package, or one of another Python.
+    Raises ConfigError for another package, or one for another Python or machine.
     """
     with suppress(InvalidWheelFilename, InvalidVersion):
         if place.suffix == ".whl":
-            name, version, _, tags = parse_wheel_filename(place.name)
-            pythons = {f"{tag.interpreter}-{tag.abi}" for tag in tags if name == canonicalize_name(base)}
+            name, version, _, found = parse_wheel_filename(place.name)
+            tags = [str(tag) for tag in found if name == base]
             said, text = None, str(version)
         else:
             info = find_installed(base, place)
             version = Version(text := info.name.removesuffix(INSTALLED).partition("-")[2])
-            pythons = set(re.findall(r"(?m)^Tag: (\w+-\w+)-", read_text(info / "WHEEL")))
+            tags = re.findall(r"(?m)^Tag: (.+)$", read_text(info / "WHEEL"))
             said = _CUDA.search(read_text(info.parent / base / "version.py"))
-        if wheel_name.python_tag(python) in pythons:
+        if any(tag.startswith(wheel_name.python_tag(build.python) + "-") and tag.endswith(build.arch) for tag in tags):
             label = (version.local or "").partition(".")[0] if said is None else f"cu{said[1]}" if said[1] else "cpu"
-            return text, found[0].replace(".", "") if (found := re.fullmatch(r"cpu|cu[\d.]+", label)) else ""
-    why = f"this is no {base} for Python {python}: give a wheel or an environment of it, or PyPI"
+            return text, label.replace(".", "") if re.fullmatch(r"cpu|cu[\d.]+", label) else ""
+    why = f"this is no {base} for Python {build.python}, {build.arch}: give a wheel or an environment of it, or PyPI"
     raise ConfigError(f"--torch {place}: {why}", code="no-such-wheel")
 
 
