@@ -128,7 +128,7 @@ class BuildContext:
         """Tell whether the build knows its environment by a link in the tree, so that it is below the cache's base."""
         return self.host.system != "windows"
 
-    @property
+    @cached_property
     def lender(self) -> Path | None:
         """Return the folder of packages that lends this build its torch; None where that is installed for it."""
         named = self.options.torch
@@ -166,7 +166,7 @@ class BuildContext:
     @cached_property
     def environment_key(self) -> str:
         """Return the digest of what the session's environment is made for; it reads the whole base wheel."""
-        named = self.options.torch  # a wheel, or PyPI's; None: ours
+        named = self.options.torch  # a wheel, PyPI's, or what is installed; None: ours
         wheel = base_wheel(self) if named is None else Path(named) if named and named != PYPI else None
         if self.lender and self.base and wheel:
             wheel = build_plan.find_installed(self.base.name, wheel) / "RECORD"

@@ -458,7 +458,7 @@ class Options:
     arch_list: str | None = None  # compute capabilities
     jobs: int | None = None
     memory: int | None = None  # bytes
-    torch: str | None = None  # "PyPI", or a wheel to build a dependent package against
+    torch: str | None = None  # what a dependent package is built against: "PyPI", a wheel, or an environment
     toolkit: str | None = None  # the version of CUDA to build with, where it is not the variant's
     platform: str = "auto"  # the wheel's tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64"
     guard: bool = True  # False: a fixed number of compilers at a time, and no gate before them

@@ -110,7 +110,7 @@ class CrossBuild:
 
     @property
     def torch(self) -> Path | None:
-        """Return the wheel that it is built against, where that is a file."""
+        """Return the wheel, or the environment, that it is built against, where that lies on this machine."""
         named = self.options.torch
         return Path(named) if named and named != PYPI else None
 
