@@ -32,6 +32,7 @@ def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
         "environment",
         "toolkit",
         "libraries",
+        "torch",
         "requirements",
         "kit",
         "patches",

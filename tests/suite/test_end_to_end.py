@@ -451,5 +451,17 @@ def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_pa
         assert done.returncode == 0, done.stdout + done.stderr
         assert (built == "up to date") == ("up to date" in done.stdout + done.stderr), done.stdout + done.stderr
     assert shared.manifest(name)["torch"] == "tinytorch==1.0.0+cpu"
+    script = run("invoke", "plan", session, f"--torch={theirs}", "--sh", home=shared.home, env=shared.env)
+    assert script.returncode == 0, script.stderr
+    (tmp_path / "build.sh").write_text(script.stdout)
+    env = environment(tmp_path) | {
+        "PYTHON": str(interpreters.resolve_interpreter(THIS)),
+        "WORK": str(tmp_path / "work"),
+    }
+    env["SOURCE"] = str(next((shared.home / ".torchmill/sources/tiny-scatter").glob("*/tree")))
+    made = subprocess.run(["bash", str(tmp_path / "build.sh")], env=env, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    (built,) = (tmp_path / "work/dist").glob("*.whl")
+    assert built.name.startswith("tiny_scatter-0.3+cpu.tinytorch1.0.0-")
     assert stat_of_files(theirs) == before
     one.unlink()

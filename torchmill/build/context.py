@@ -28,7 +28,6 @@ from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan, cuda_toolkit, wheel_name
-from torchmill.plan.build_plan import PYPI
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
 from torchmill.toolchain import compiler_cache, shards
@@ -129,14 +128,6 @@ class BuildContext:
         return self.host.system != "windows"
 
     @cached_property
-    def lender(self) -> Path | None:
-        """Return the folder of packages that lends this build its torch; None where that is installed for it."""
-        named = self.options.torch
-        if self.base is None or named in {None, PYPI} or str(named).endswith(".whl"):
-            return None
-        return build_plan.find_installed(self.base.name, Path(str(named))).parent
-
-    @cached_property
     def tree(self) -> BuildTree:
         """Return the tree that the cell is built in."""
         if not self.shares_tree:
@@ -166,11 +157,10 @@ class BuildContext:
     @cached_property
     def environment_key(self) -> str:
         """Return the digest of what the session's environment is made for; it reads the whole base wheel."""
-        named = self.options.torch  # a wheel, PyPI's, or what is installed; None: ours
-        wheel = base_wheel(self) if named is None else Path(named) if named and named != PYPI else None
-        if self.lender and self.base and wheel:
-            wheel = build_plan.find_installed(self.base.name, wheel) / "RECORD"
-        digest = (wheel and self.stat_cache.digest(wheel)) or ""
+        given = base_wheel(self) if self.options.torch is None else self.options.torch_wheel
+        if self.base and (lent := self.options.torch_folder):
+            given = build_plan.find_installed(self.base.name, lent) / "RECORD"
+        digest = (given and self.stat_cache.digest(given)) or ""
         return build_plan.environment_key(self.plan, {**self.tools, "base": digest})
 
     @cached_property

@@ -21,7 +21,6 @@ from torchmill.core.process import capture
 from torchmill.core.stat_cache import digest_data
 from torchmill.host import environments
 from torchmill.host.environments import Install
-from torchmill.plan import build_plan
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.wheel import dist_files, statement
 from torchmill.wheel.pack import bundling, metadata, repair, staging, wheel_writer
@@ -88,11 +87,10 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
 
     def install_all(*words: str) -> None:
         needed = [*words]
-        if context.lender is not None:
-            needed.pop()  # torch, which comes last of all
+        if lender := context.plan.lender:
             for program in (one for one in needed if one.startswith(("cmake", "ninja"))):
                 install(program)  # it is of no use where it is lent
-            environments.lend_packages(context.venv, context.lender)
+            environments.lend_packages(context.venv, lender)
         install(*needed)
 
     environments.provide_environment(
@@ -102,7 +100,7 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
 
 def find_links(context: BuildContext) -> list[str]:
     """Return pip's option that leads to our own wheels, where a package is not built against PyPI's."""
-    ours = context.plan.torch is not None and context.options.torch != build_plan.PYPI and context.lender is None
+    ours = context.plan.torch is not None and context.options.torch is None
     return ["--find-links", str(context.layout.dist)] if ours else []
 
 
@@ -180,7 +178,7 @@ def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repai
     homes = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
     linked = [Path(home) for name in homes if (home := context.placeholders.get(name))]
     # What is installed for the build; repair has work on Linux only.
-    packages = context.lender or next(iter(context.venv.glob("lib/python*/site-packages")), context.venv)
+    packages = context.plan.lender or next(iter(context.venv.glob("lib/python*/site-packages")), context.venv)
     base = packages / context.base.import_name if context.base else None
     repaired = repair.repair_wheel(
         staged,
@@ -257,7 +255,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     start = time.monotonic()
     parts = stage_inputs(context, "verify", stages.valid)
     extra: list[Path | str] = [one for one in context.plan.requirements if one.startswith("numpy")]
-    if context.plan.torch and context.lender is None:
+    if context.plan.torch and not context.plan.lender:
         own = base_wheel(context) if context.options.torch is None else None
         extra.append(own or context.plan.requirements[-1])
     imported = (imported_wheel(context, context.facts.packages[name]) for name in context.package.imports)
@@ -273,7 +271,6 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
             log=log,
             targets=device_code.requested_targets(context.facts, context.plan),
             empty=context.layout.environments,
-            lender=context.lender,
         )
     differences = static_checks.sibling_differences(packed, static_checks.sibling_wheels(published))
     said: dict[str, Any] = {

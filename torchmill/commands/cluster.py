@@ -12,13 +12,12 @@ from pathlib import Path
 from torchmill.build.context import require_source
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
-from torchmill.config.model import NO_OPTIONS, Facts, Options
+from torchmill.config.model import NO_OPTIONS, PYPI, Facts, Options
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice, require_count
 from torchmill.core.files import read_table_beside, write_script
 from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import CommandError, capture
 from torchmill.host.native import native_arch
-from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 

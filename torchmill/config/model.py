@@ -449,6 +449,9 @@ class Source:
     build_backend: str | None = None  # of [build-system] in its pyproject.toml
 
 
+PYPI = "PyPI"  # as what a dependent package is built against
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a user may say after `--`."""
@@ -469,6 +472,16 @@ class Options:
     parts: str | None = None  # the folder of what shares made
     until: float | None = None  # seconds after which the run ends, done or not
     patches: Mapping[str, str] = no_entries()  # "given/fix.patch" to the path of the user's file, in their order
+
+    @property
+    def torch_wheel(self) -> Path | None:
+        """Return the wheel that `torch` names, if it names one."""
+        return Path(self.torch) if self.torch and self.torch.endswith(".whl") else None
+
+    @property
+    def torch_folder(self) -> Path | None:
+        """Return the environment, or the folder of packages, that `torch` names, if it names one."""
+        return None if self.torch in {None, PYPI} or self.torch_wheel else Path(str(self.torch))
 
 
 NO_OPTIONS = Options()
@@ -545,6 +558,7 @@ class Plan:
     reasons: tuple[str, ...]  # of the rules that shaped it
     lacks: tuple[Shortfall, ...]  # what the official wheel has and this one will not
     torch: str | None  # what a dependent package is built against: "torch==1.13.1+cpu"
+    lender: Path | None = None  # the folder of packages that lends that; None: it is installed for the build
     toolkit: str | None = None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
     libraries: Mapping[str, str] = no_entries()  # "cudnn" -> "8.5.0.96", where a kept one is taken
     kept: Mapping[str, str] = no_entries()  # how these are called where they are kept

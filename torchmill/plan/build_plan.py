@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 from torchmill.config import model
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, find_release, is_within, rule_matches
-from torchmill.config.model import Build, Facts, Host, Options, Package, Plan, Processor, Rule, Source
+from torchmill.config.model import PYPI, Build, Facts, Host, Options, Package, Plan, Processor, Rule, Source
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_text
 from torchmill.core.stat_cache import digest_data
@@ -23,7 +23,6 @@ from torchmill.plan import cuda_toolkit, published, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.wheel_name import local_label
 
-PYPI = "PyPI"
 _CUDA = re.compile(r"^cuda\b.*= (?:None|'([\d.]+)')$", re.MULTILINE)  # in torch/version.py
 INSTALLED = ".dist-info"  # ends the name of what records an installed package
 _PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
@@ -93,6 +92,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     variables = build_variables(facts, using, rules, options, stated)
     platform = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
     kit, requirements = _requirements(rules, package, torch, options)
+    lent = options.torch_folder
     patches = (*(f"{package.name}/{patch}" for rule in rules for patch in rule.patches), *options.patches)
     said = {*_sayings(rules, variables), *(f"lacking {name}" for name in using.case.lacking), f"platform={platform}"}
     missed = [] if package.after else list(_missed_parts(facts, using.case, said))
@@ -119,6 +119,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         ),
         folders=tuple(one for rule in rules if variables.keys().isdisjoint(rule.unless) for one in rule.folders),
         torch=f"{package.after}=={torch}" if torch else None,
+        lender=find_installed(package.after, lent).parent if package.after and lent else None,
         toolkit=using.cell.build.cuda,
         libraries=using.libraries,
         kept=using.kept,
@@ -210,7 +211,7 @@ def _requirements(
         known.specifier &= requirement.specifier
     kit = [str(merged.pop(name)) for name in map(canonicalize_name, package.kit) if name in merged]
     lines = [str(requirement) for requirement in merged.values()]
-    if package.after and torch:
+    if package.after and torch and options.torch_folder is None:
         lines.append(base_pip_requirement(package.after, torch, options))
     return tuple(kit), tuple(lines)
 
@@ -256,7 +257,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         return base.version + label
     version, has = base.version, build.variant
     if options.torch != PYPI:
-        version, has = _given_version(canonicalize_name(package.after), build, Path(options.torch))
+        version, has = _given_version(package.after, build, Path(options.torch))
     elif (system, build.arch) == _PYPI_HAS_CUDA:
         has = f"cu{base.cuda_pypi.replace('.', '')}" if base.cuda_pypi else "another CUDA"
     if Version(version).release != Version(base.version).release:
@@ -306,9 +307,7 @@ def base_pip_requirement(base: str, version: str, options: Options) -> str:
 
     To pip "==" means any local label too, and it prefers those: "===" is PyPI's very wheel.
     """
-    if options.torch and not options.torch.endswith(".whl"):  # PyPI's, or installed
-        return f"{base}==={version}"
-    return options.torch or f"{base}=={version}"
+    return f"{base}==={version}" if options.torch == PYPI else options.torch or f"{base}=={version}"
 
 
 def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]) -> str:

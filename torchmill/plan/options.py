@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torchmill.config.model import NO_OPTIONS, Options
+from torchmill.config.model import NO_OPTIONS, PYPI, Options
 from torchmill.core.errors import ConfigError, did_you_mean, parse_option, require_count
 from torchmill.core.files import exists, read_table_beside
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
@@ -152,9 +152,9 @@ def _given_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
 def _given_torch(text: str, prog: str) -> str:
     """Return the wheel, or the folder of what is installed, that is named."""
     path = Path(text)
-    if text.casefold() == "pypi":
-        return "PyPI"
-    if not path.is_dir() and not (path.suffix == ".whl" and path.is_file()):
+    if text.casefold() == PYPI.casefold():
+        return PYPI
+    if not (path.is_file() if path.suffix == ".whl" else path.is_dir()):
         why = "no such wheel or folder; give a .whl file, an environment that torch is installed in, or PyPI"
         raise ConfigError(f"{prog}: --torch {text}: {why}", code="no-such-wheel")
     return str(path.resolve())

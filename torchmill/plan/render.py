@@ -26,6 +26,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "environment": {"set": dict(plan.set), "unset": list(plan.unset)},
         "toolkit": plan.toolkit,
         "libraries": dict(plan.libraries),
+        "torch": plan.torch,
         "requirements": list(plan.requirements),
         "kit": list(plan.kit),
         "patches": list(plan.patches),
@@ -73,6 +74,7 @@ def plan_as_text(plan: Plan, host: Host) -> str:
         "requirements",
         *(f"  {requirement}" for requirement in plan.requirements),
         *(f"  {requirement}, for every Python" for requirement in plan.kit),
+        *([f"  {plan.torch}, as it is installed in {plan.lender}"] if plan.lender else []),
         f"  where no index is reached, bring them before: {_download_command(plan)}",
         "  and build with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels",
     ]
@@ -129,6 +131,7 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
         unset="|".join(pattern.replace("*", ".*") for pattern in plan.unset) or "^$",
         exports="\n".join(f"export {name}={_double_quote(value)}" for name, value in plan.set.items()),
         requirements=" ".join(shlex.quote(requirement) for requirement in (*plan.kit, *plan.requirements)),
+        lend=_lending_line(plan),
         patches="\n".join(_patch_lines(plan, facts)),
         prepare="\n".join(_command_line(command) for command in plan.prepare) or ":",
         commands="\n".join(_command_line(command) for command in plan.compile),
@@ -141,6 +144,14 @@ def _script(part: str, **values: str) -> str:
     """Return a part of the script, with the values for what it writes as @name@."""
     text = (SCRIPTS / f"{part}.sh").read_text(encoding="utf-8").rstrip("\n")
     return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
+
+
+def _lending_line(plan: Plan) -> str:
+    """Return the line that lets the environment import what is installed elsewhere, after its own packages."""
+    if plan.lender is None:
+        return ""
+    loads = shlex.quote(f"import site; site.addsitedir({str(plan.lender)!r})")
+    return f'echo {loads} > "$("$python" -c \'import site; print(site.getsitepackages()[0])\')/lent.pth"\n'
 
 
 def _wheel_word(plan: Plan) -> str:
@@ -209,6 +220,7 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
         stamp=_metadata_lines(plan, package),
         commit=plan.commit or "Unknown",
         base=base,
+        packages=shlex.quote(str(plan.lender)) if plan.lender else '"$venv"/lib/python*/site-packages',
         folder=f"{package.import_name}.libs" if package.after else f"{package.import_name}/lib",
         promised=_platform_libraries(plan.platform_tag),
         tag=plan.platform_tag,

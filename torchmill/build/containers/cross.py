@@ -19,7 +19,6 @@ from torchmill.config.model import Arch, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
 from torchmill.core.files import read_table_beside
 from torchmill.core.paths import GUEST, Layout
-from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import format_options
 
 _PASSED = read_table_beside(__file__, "passed.toml")
@@ -108,12 +107,6 @@ class CrossBuild:
         """Return its name here."""
         return f"{self.session}-{self.arch}"
 
-    @property
-    def torch(self) -> Path | None:
-        """Return the wheel, or the environment, that it is built against, where that lies on this machine."""
-        named = self.options.torch
-        return Path(named) if named and named != PYPI else None
-
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlace:
@@ -143,9 +136,9 @@ def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
             "machine, or on one of GitHub's runners (wheels.yml)",
             code="not-in-a-container",
         )
-    if goal.torch and goal.torch.is_dir():
+    if lent := goal.options.torch_folder:
         why = "a container does not have what is installed on this machine: give a wheel, or PyPI"
-        raise ImpossibleBuildError(f"--torch {goal.torch}: {why}", code="torch-not-in-container")
+        raise ImpossibleBuildError(f"--torch {lent}: {why}", code="torch-not-in-container")
 
 
 def guest_layout(layout: Layout, arch: str) -> Layout:
@@ -190,8 +183,8 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
     # The suite's own requirements are installed once.
     environment = f"{state}/suite-{hashlib.sha256(place.requirements.encode()).hexdigest()[:8]}"
     options = build.options
-    if build.torch is not None:  # it lies elsewhere in the container
-        options = replace(options, torch=f"{GIVEN}/{build.torch.name}")
+    if wheel := options.torch_wheel:  # it lies elsewhere in the container
+        options = replace(options, torch=f"{GIVEN}/{wheel.name}")
     options = replace(options, patches={name: f"/{name}" for name in options.patches}, parts=options.parts and PARTS)
     words = (*build.own, *format_options(options))
     return Container(
@@ -224,8 +217,8 @@ def _mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
     ]
     if place.configs is not None:
         mounts.append(Mount(str(place.configs), CONFIGS))
-    if build.torch is not None:
-        mounts.append(Mount(str(build.torch), f"{GIVEN}/{build.torch.name}"))
+    if wheel := build.options.torch_wheel:
+        mounts.append(Mount(str(wheel), f"{GIVEN}/{wheel.name}"))
     mounts += [Mount(path, f"/{name}") for name, path in build.options.patches.items()]
     if build.options.parts is not None:
         mounts.append(Mount(build.options.parts, PARTS, writable=True))

@@ -20,7 +20,7 @@ while read -r name; do unset "$name"; done < <(compgen -e | grep -xE '@unset@' |
 
 "${PYTHON:-@interpreter@}" -m venv "$venv"
 "$python" -m pip install --quiet --find-links "${FIND_LINKS:-$dist}" @requirements@
-
+@lend@
 @exports@
 
 @patches@

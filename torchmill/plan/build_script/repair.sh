@@ -11,7 +11,7 @@ fi
 @stamp@
 promised=@promised@
 promised="^($promised|ld-linux.*|libcuda\.so.*|libpython3.*)"'$'
-own=" $(find . "$venv"/lib/python*/site-packages/@base@ -name '*.so*' -printf '%f ' 2>/dev/null || true)"
+own=" $(find . @packages@/@base@ -name '*.so*' -printf '%f ' 2>/dev/null || true)"
 elf_files() {
   find . -type f \( -name '*.so*' -o -path './@package@/bin/*' \) \
     -exec patchelf --print-needed {} \; -print 2>/dev/null | grep '^\./'

@@ -40,32 +40,31 @@ def verify_wheel(
     empty: Path,
     log: TextIO,
     targets: Sequence[ArchTarget] | None = None,
-    lender: Path | None = None,
 ) -> VerifyReport:
     """Check `wheel` against its plan, install it with `extra` in a clean environment, and run its checks.
 
     `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the checks need; the
     environment is created in `scratch`, out of one in `empty`. Output of pip goes to `log`. `targets` are the compute
-    capabilities that were asked for; None accepts any. `lender` is a folder of packages, torch among them, that
-    the environment has as well. Raises VerifyError with every check that failed.
+    capabilities that were asked for; None accepts any. What lends the plan its torch lends it to that environment, too.
+    Raises VerifyError with every check that failed.
     """
     start = time.monotonic()
     _require(wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags()))
     interpreter = static_checks.probe_interpreter(python)
     _require(wheel, static_checks.static_problems(wheel, plan, interpreter))
     venv = clean_environment.create_environment(python, scratch / "venv", log, empty)
-    if lender is not None:
-        environments.lend_packages(scratch / "venv", lender)
+    if plan.lender:
+        environments.lend_packages(scratch / "venv", plan.lender)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
-    if lender is not None and (nvidia := lender / static_checks.NVIDIA_FOLDER).is_dir():
+    if plan.lender and (nvidia := plan.lender / static_checks.NVIDIA_FOLDER).is_dir():
         (site / nvidia.name).symlink_to(nvidia)  # run paths lead there
     with ZipFile(wheel) as archive:
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
     own = (name for name in names if not is_bundled(Path(name).name))
     code = device_code.read_device_code_of_files(site, own)
     tag = static_checks.platform_tags(wheel.name)[0]
-    problems = static_checks.linking_problems(site, names, tag, lender)
+    problems = static_checks.linking_problems(site, names, tag, plan.lender)
     if plan.build.cuda is None and code:
         problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")
     if plan.build.cuda is not None and targets is not None:
