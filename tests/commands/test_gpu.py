@@ -124,19 +124,64 @@ def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
     assert [one.name for one in declared if not any("alike(" in line for line in one.gpu_smoke)] == []
 
 
+@pytest.mark.parametrize(
+    ("code", "gpus", "runs"),
+    [
+        (["8.6"], ["8.6"], True),
+        (["8.6"], ["8.9"], True),  # within a major capability
+        (["8.6"], ["9.0"], False),
+        (["7.0 PTX"], ["9.0"], True),
+        (["8.6"], ["9.0", "8.6"], True),  # one of two GPUs
+        (["8.6", "9.0"], ["7.5"], False),
+        ([], ["9.0"], True),  # nobody knows
+        (["8.6"], [], True),
+    ],
+)
+def test_a_wheel_without_code_for_the_gpus_is_told(
+    shipped: Facts, tmp_path: Path, code: list[str], gpus: list[str], runs: bool
+) -> None:
+    made = gpu.GpuWheel(tmp_path / "x.whl", {"device_code": {"lib.so": dict.fromkeys(code, 1)}})
+    why = gpu.why_useless(shipped, made, gpus)
+    assert (why is None) == runs
+    assert why is None or f"--arch-list '{';'.join(gpus)}'" in why
+
+
+def test_an_extension_that_cannot_be_installed_leaves_the_others_to_be_tried(
+    tmp_path: Path, shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOX_ENVDIR", str(tmp_path))
+    extensions = [
+        packed(tmp_path, "torch_scatter-2.1.2"),
+        packed(tmp_path, "torch_sparse-1", "Requires-Dist: torchmill-absent"),
+    ]
+    wheels = [gpu.GpuWheel(path, {}) for path in (*extensions, silent_torch(tmp_path))]
+    checks = gpu.check_on_gpu(shipped, wheels, [], Layout.of_checkout(tmp_path))
+    refusal = checks.pop(extensions[1].name)
+    assert not refusal.ok
+    assert "torchmill-absent" in refusal.detail
+    assert extensions[0].name not in checks
+    assert checks["import"].ok
+
+
 def silent_torch(folder: Path) -> Path:
     """Pack a torch that finds no GPU."""
-    path = folder / f"torch-1.13.1+cu118-{TAG}-{gpu_platform()}.whl"
-    info = "torch-1.13.1+cu118.dist-info"
+    return packed(folder, "torch-1.13.1+cu118", module=dedent(SILENT))
+
+
+def packed(folder: Path, name: str, requires: str = "", module: str = "") -> Path:
+    """Pack a wheel of one module, "torch-1.13.1"."""
+    package, version = name.split("-")
+    path = folder / f"{name}-{TAG}-{gpu_platform()}.whl"
+    info = f"{name}.dist-info"
     members = {
-        "torch/__init__.py": dedent(SILENT),
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 1.13.1+cu118\n",
+        f"{package}/__init__.py": module,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n{requires}\n",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {TAG}-{gpu_platform()}\n",
     }
     record = "".join(f"{name},,\n" for name in (*members, f"{info}/RECORD"))
     with zipfile.ZipFile(path, "w") as archive:
-        for name, text in {**members, f"{info}/RECORD": record}.items():
-            archive.writestr(name, text)
+        for member, text in {**members, f"{info}/RECORD": record}.items():
+            archive.writestr(member, text)
     return path
 
 

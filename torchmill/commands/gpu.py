@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmill.config.arch_list import gpu_capability, unserved_capabilities
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError, GpuError, VerifyError
@@ -57,6 +58,10 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     machine = measure_host(layout.root)
     if reason := gpu_driver.why_no_gpu(machine):
         raise GpuError(reason)
+    here = [found.name for gpu in machine.gpus if (found := gpu_capability(facts, gpu))]
+    useless = [f"\n  {wheel.path.name}: {why}" for wheel in wheels if (why := why_useless(facts, wheel, here))]
+    if useless:
+        raise VerifyError(f"no GPU here runs what was named:{''.join(useless)}", code="no-code-for-gpu")
     checks = check_on_gpu(facts, wheels, lenders, layout)
     names = ", ".join(wheel.path.name for wheel in wheels)
     if not checks["device"].ok and checks["import"].ok:
@@ -66,6 +71,16 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     if wrong:
         raise VerifyError(f"{names}: {len(wrong)} of {len(checks)} checks failed on the GPU:{''.join(wrong)}")
     return format_table(["check", "on the GPU"], ([name, check.detail or "ok"] for name, check in checks.items()))
+
+
+def why_useless(facts: Facts, wheel: GpuWheel, capabilities: Sequence[str]) -> str | None:
+    """Return why a wheel runs on no GPU of these compute capabilities; None where it runs, or nobody knows."""
+    code = {name.replace(" ", "+") for one in wheel.manifest.get("device_code", {}).values() for name in one}
+    served = not code or len(unserved_capabilities(facts, ";".join(code), ";".join(capabilities))) < len(capabilities)
+    if served or not capabilities:
+        return None
+    asked = ";".join(dict.fromkeys(capabilities))
+    return f"it has code for {', '.join(sorted(code))}, not for this GPU: build it with --arch-list '{asked}'"
 
 
 def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
@@ -122,21 +137,37 @@ def check_on_gpu(
         venv = clean_environment.create_environment(python, Path(folder), log, layout.environments)
         for lender in lenders:
             environments.lend_packages(Path(folder), lender)
-        clean_environment.install_packages(venv, [*(wheel.path for wheel in wheels), *numpy[:1]], log)
-        return clean_environment.run_checks(venv, _SCRIPT, expectations(facts, wheels), log)
+        base = [wheel for wheel in wheels if not _smoke(facts, wheel)]
+        first: list[Path | str] = [*(wheel.path for wheel in base), *numpy[:1]]
+        if first:
+            clean_environment.install_packages(venv, first, log)
+        refused: dict[str, CheckResult] = {}
+        for wheel in (one for one in wheels if one not in base):
+            try:  # what one of them requires may be nowhere
+                clean_environment.install_packages(venv, [wheel.path], log)
+            except VerifyError as error:
+                refused[wheel.path.name] = CheckResult(ok=False, detail=str(error))
+        tried = [wheel for wheel in wheels if wheel.path.name not in refused]
+        return clean_environment.run_checks(venv, _SCRIPT, expectations(facts, tried), log) | refused
 
 
 def expectations(facts: Facts, wheels: Sequence[GpuWheel]) -> dict[str, object]:
     """Return what the checks compare with: of the torch that is among the wheels, and lines for each extension."""
     base = next((one.manifest for one in wheels if one.manifest and not one.manifest.get("torch")), {})
-    known = (facts.packages.get(parse_file_name(one.path)[0]) for one in wheels)  # others' wheels have no manifest
+    smoke = {parse_file_name(one.path)[0]: _smoke(facts, one) for one in wheels}
     return {
         "cuda": base.get("toolkit"),
         "switches": base.get("switches", {}),
         "libraries": base.get("libraries", {}),
         "vision": any(wheel.path.name.startswith("torchvision-") for wheel in wheels),
-        "smoke": {package.name: list(package.gpu_smoke) for package in known if package and package.gpu_smoke},
+        "smoke": {name: lines for name, lines in smoke.items() if lines},
     }
+
+
+def _smoke(facts: Facts, wheel: GpuWheel) -> list[str]:
+    """Return the lines that try an extension; none for torch and torchvision. Others' wheels have no manifest."""
+    package = facts.packages.get(parse_file_name(wheel.path)[0])
+    return list(package.gpu_smoke) if package else []
 
 
 def _read(path: Path) -> GpuWheel:
