@@ -13,6 +13,7 @@ from typing import Any
 from torchmill.build import share
 from torchmill.build.context import BuildContext, build_environment, fill_placeholders, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
+from torchmill.config.matrix import python_key
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
 from torchmill.core.files import blame_disk, read_text
 from torchmill.core.ninja import parse_edge
@@ -35,6 +36,7 @@ _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE
 _PROGRAM = "unshare"  # of util-linux; sockets that are files, as the guard's, are reached from within
 # As root; as a user who stays the same one; as a user who is root in there, where unshare is older.
 _WAYS = (("--net",), ("--user", "--map-current-user", "--net"), ("--user", "--map-root-user", "--net"))
+_SETUP_MODULES = Path(compiler_cache.__file__).with_name("setup_modules.py")
 _DISTRIBUTED = {"distcc", "icecc"}  # compilers that send their work to other machines
 _SANDBOX_LAUNCHERS = ("CC", "CXX", "CCACHE_PREFIX", *(f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA")))
 
@@ -173,7 +175,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
                 share.end_as_asked(context),
             ):
                 for command in context.plan.compile:
-                    words = (fill_placeholders(word, context.placeholders) for word in command.argv)
+                    words = _command_words(context, command.argv, variables)
                     stream([*sandbox.prefix, *words], cwd=context.tree.source, env=variables, log=log, on_line=on_line)
         except CommandError as error:
             log.flush()
@@ -197,6 +199,19 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         "cache": asdict(hits) if hits else None,
         "network": f"open: {sandbox.why_open}" if sandbox.why_open else "none",
     }
+
+
+def _command_words(context: BuildContext, argv: tuple[str, ...], variables: Mapping[str, str]) -> list[str]:
+    """Return the words of a command; setup.py compiles modules side by side where the guard holds all compilers.
+
+    Shares, and the build of them, stay in the folder that they have in common, which a compiler cache sees.
+    """
+    words = [fill_placeholders(word, context.placeholders) for word in argv]
+    held = variables["MAX_JOBS"] != context.plan.set["MAX_JOBS"] and context.options.parts is None
+    able = context.host.system == "linux" and python_key(context.plan.build.python) >= python_key("3.8")
+    if held and able and context.package.compilers == "path" and argv[1:2] == ("setup.py",):
+        words.insert(1, str(_SETUP_MODULES))
+    return words
 
 
 def _only_wheel(context: BuildContext) -> Path:

@@ -92,7 +92,6 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     variables = build_variables(facts, using, rules, options, stated)
     platform = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
     kit, requirements = _requirements(rules, package, torch, options)
-    lent = options.torch_folder
     patches = (*(f"{package.name}/{patch}" for rule in rules for patch in rule.patches), *options.patches)
     said = {*_sayings(rules, variables), *(f"lacking {name}" for name in using.case.lacking), f"platform={platform}"}
     missed = [] if package.after else list(_missed_parts(facts, using.case, said))
@@ -119,7 +118,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         ),
         folders=tuple(one for rule in rules if variables.keys().isdisjoint(rule.unless) for one in rule.folders),
         torch=f"{package.after}=={torch}" if torch else None,
-        lender=find_installed(package.after, lent).parent if package.after and lent else None,
+        lender=find_installed(package.after, lent).parent if package.after and (lent := options.torch_folder) else None,
         toolkit=using.cell.build.cuda,
         libraries=using.libraries,
         kept=using.kept,

@@ -1,0 +1,97 @@
+"""A setup.py with several modules, run by the real setuptools and compiler."""
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from torchmill.toolchain import setup_modules
+
+RUNNER = str(Path(setup_modules.__file__))
+NAMES = ("one", "two", "three")
+
+
+def project(folder: Path, **sources: str) -> Path:
+    """Write a setup.py with a module for each source, whose builder says what ninja would."""
+    for name, text in sources.items():
+        (folder / f"{name}.c").write_text(text)
+    (folder / "setup.py").write_text(
+        dedent(f"""\
+        import os
+        from setuptools import Extension, setup
+        from setuptools.command.build_ext import build_ext
+
+        class Builder(build_ext):
+            def build_extensions(self):
+                build_ext.build_extensions(self)
+
+            def build_extension(self, extension):
+                print("[1/2] compiling", extension.name, flush=True)
+                build_ext.build_extension(self, extension)
+                print("[2/2] linking", extension.name, flush=True)
+
+        modules = [Extension(f"pkg.{{name}}", [name + ".c"], optional=name == "spare") for name in {sorted(sources)}]
+        setup(name="pkg", version="1", ext_modules=modules, cmdclass={{"build_ext": Builder}})
+        """)
+    )
+    return folder
+
+
+def module(name: str) -> str:
+    return (
+        "#include <Python.h>\n"
+        f'static struct PyModuleDef made = {{PyModuleDef_HEAD_INIT, "{name}", 0, -1}};\n'
+        f"PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&made); }}\n"
+    )
+
+
+def built(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
+    argv = [sys.executable, RUNNER, "setup.py", "build_ext", "--build-lib", "lib", "--build-temp", "temp"]
+    env = {"PATH": f"{folder}:/usr/bin:/bin", **environ}
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="modules are forked on Linux")]
+
+
+def test_modules_are_compiled_side_by_side_and_each_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Each compile waits until there are three of them, which one after the other would never be."""
+    project(tmp_path, **{name: module(name) for name in NAMES})
+    compiler = tmp_path / "meeting"
+    compiler.write_text(
+        dedent("""\
+        #!/bin/sh
+        case "$*" in *" -c "*) touch "$MET/$$"
+            for _ in $(seq 600); do [ "$(ls "$MET" | wc -l)" -ge 3 ] && exec cc "$@"; sleep 0.1; done; exit 1;;
+        esac
+        exec cc "$@"
+        """)
+    )
+    compiler.chmod(0o755)
+    (tmp_path / "met").mkdir()
+    done = built(tmp_path, CC="meeting", LDSHARED="cc -shared", MET=str(tmp_path / "met"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {path.name.split(".")[0] for path in (tmp_path / "lib/pkg").iterdir()} == {*NAMES}
+    assert {path.name for path in (tmp_path / "temp").iterdir()} == {f"pkg.{name}" for name in NAMES}
+    told = [line.partition(" ")[0] for line in done.stdout.splitlines() if line.startswith("[")]
+    assert len(told) == 6
+    assert told[-1] == "[6/6]"
+
+
+def test_what_fails_is_named_and_the_others_are_made(tmp_path: Path) -> None:
+    project(tmp_path, one=module("one"), two="#error broken", spare="#error broken")
+    done = built(tmp_path)
+    assert done.returncode != 0
+    assert "not compiled: pkg.two" in done.stderr
+    assert "pkg.spare" not in done.stderr.splitlines()[-1]
+    assert "two.c:1:2: error: #error broken" in done.stdout  # the compiler's own words
+    assert [path.name.split(".")[0] for path in (tmp_path / "lib/pkg").iterdir()] == ["one"]
+
+
+def test_a_single_module_is_made_where_setuptools_makes_it(tmp_path: Path) -> None:
+    project(tmp_path, one=module("one"))
+    done = built(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["one.o"]

@@ -1,0 +1,93 @@
+"""Run a setup.py that compiles its extension modules side by side: `python setup_modules.py setup.py bdist_wheel`.
+
+setuptools compiles one module after the other, and torch's extension builder gives all of them one build.ninja. Here
+each module has a process and a folder of its own, and what their ninjas say is counted together. The Python of a build
+runs this file, 3.8 or newer, and has nothing of the suite.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
+
+_EDGE = re.compile(r"\[(\d+)/(\d+)\] ")
+_SAYS_WHICH = "building '"  # begins the line of a module, which would name one of several for all
+
+
+class SharedProgress:
+    """How far the ninjas of all modules are."""
+
+    def __init__(self) -> None:
+        self._edges: dict[str, tuple[int, int]] = {}
+
+    def retell(self, module: str, line: str) -> str:
+        """Return a line of a module's ninja with the edges of all modules in place of its own."""
+        match = _EDGE.match(line)
+        if match is None:
+            return line
+        self._edges[module] = int(match[1]), int(match[2])
+        done, total = map(sum, zip(*self._edges.values()))  # noqa: B905 - strict came with 3.10
+        return f"[{done}/{total}] {line[match.end() :]}"
+
+
+def build_modules(command: build_ext) -> None:
+    """Compile all modules, each in a process of its own. Raises RuntimeError with those that failed, after the last."""
+    command.check_extensions_list(command.extensions)
+    if len(command.extensions) == 1:
+        command.build_extension(command.extensions[0])
+        return
+    modules = {extension.name: _begin(command, extension) for extension in command.extensions}
+    progress = SharedProgress()
+
+    def follow(name: str) -> bool:
+        process, output = modules[name]
+        with open(output, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - a pipe
+            for line in lines:
+                if not line.startswith(_SAYS_WHICH):
+                    print(progress.retell(name, line), end="", flush=True)  # noqa: T201
+        return os.waitpid(process, 0)[1] == 0
+
+    with ThreadPoolExecutor(len(modules)) as pool:
+        made = dict(zip(modules, pool.map(follow, modules)))  # noqa: B905
+    if failed := [one.name for one in command.extensions if not (made[one.name] or one.optional)]:
+        raise RuntimeError(f"not compiled: {', '.join(failed)}")
+
+
+def _begin(command: build_ext, extension: Any) -> tuple[int, int]:
+    """Let a process compile a module; return its number, and the end of a pipe with what it says."""
+    output, said = os.pipe()
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        os.close(said)
+        return process, output
+    code = 1
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    try:
+        command.build_temp = str(Path(command.build_temp, extension.name))
+        command.build_extension(extension)
+        code = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, the process of the others must not go on as this one
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    sys.path[0] = str(Path.cwd())
+    build_ext.build_extensions = build_modules
+    runpy.run_path(str(Path(sys.argv[0]).resolve()), run_name="__main__")
