@@ -12,6 +12,7 @@ import re
 import runpy
 import sys
 import traceback
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -24,10 +25,11 @@ _SAYS_WHICH = "building '"  # begins the line of a module, which would name one 
 
 
 class SharedProgress:
-    """How far the ninjas of all modules are."""
+    """How far the ninjas of all modules are; each works in a folder of its module's name below `temp`."""
 
-    def __init__(self) -> None:
-        self._edges: dict[str, tuple[int, int]] = {}
+    def __init__(self, temp: str, modules: Iterable[str]) -> None:
+        self._temp = temp
+        self._edges: dict[str, tuple[int, int] | None] = dict.fromkeys(modules)  # None: it has not said anything
 
     def retell(self, module: str, line: str) -> str:
         """Return a line of a module's ninja with the edges of all modules in place of its own."""
@@ -35,8 +37,20 @@ class SharedProgress:
         if match is None:
             return line
         self._edges[module] = int(match[1]), int(match[2])
-        done, total = map(sum, zip(*self._edges.values()))  # noqa: B905 - strict came with 3.10
-        return f"[{done}/{total}] {line[match.end() :]}"
+        every = [edges or (0, self._written(one)) for one, edges in self._edges.items()]
+        return f"[{sum(done for done, _ in every)}/{sum(total for _, total in every)}] {line[match.end() :]}"
+
+    def end(self, module: str) -> None:
+        """Expect no more of a module."""
+        done, _ = self._edges[module] or (0, 0)
+        self._edges[module] = done, done
+
+    def _written(self, module: str) -> int:
+        """Return the edges that a module's ninja will count, as far as its file is there."""
+        try:
+            return Path(self._temp, module, "build.ninja").read_text(encoding="utf-8").count("\nbuild ")
+        except OSError:
+            return 0
 
 
 def build_modules(command: build_ext) -> None:
@@ -46,7 +60,7 @@ def build_modules(command: build_ext) -> None:
         command.build_extension(command.extensions[0])
         return
     modules = {extension.name: _begin(command, extension) for extension in command.extensions}
-    progress = SharedProgress()
+    progress = SharedProgress(command.build_temp, modules)
 
     def follow(name: str) -> bool:
         process, output = modules[name]
@@ -54,6 +68,7 @@ def build_modules(command: build_ext) -> None:
             for line in lines:
                 if not line.startswith(_SAYS_WHICH):
                     print(progress.retell(name, line), end="", flush=True)  # noqa: T201
+        progress.end(name)
         return os.waitpid(process, 0)[1] == 0
 
     with ThreadPoolExecutor(len(modules)) as pool:
