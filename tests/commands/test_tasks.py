@@ -72,7 +72,16 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
         home=tmp_path,
     )
     plan = json.loads(done.stdout)
-    assert set(plan) == KEYS | {"toolkit", "libraries", "lacks", "differs", "published", "estimate", "overflow"}
+    assert set(plan) == KEYS | {
+        "toolkit",
+        "torch",
+        "libraries",
+        "lacks",
+        "differs",
+        "published",
+        "estimate",
+        "overflow",
+    }
     assert set(plan["environment"]) == {"set", "unset"}
     assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
     assert files_in(tmp_path) == ["facts.json"], "a plan writes nothing but what it remembers of the facts"
@@ -85,6 +94,22 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
     assert max(map(len, done.stdout.splitlines())) <= 80
     whole = run("invoke", "plan", "wheel-3.5-cpu", "--all", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
     assert whole.stdout.startswith("wheel-3.5-cpu: torch v1.5.1")
+
+
+def test_a_plan_says_what_another_python_costs_in_a_tree_that_is_there(tmp_path: Path) -> None:
+    tree = tmp_path / ".torchmill/trees/v1.13.1/wheel-cpu-0123abcd"
+    tree.mkdir(parents=True)
+
+    def times(cell: str) -> list[str]:
+        done = run("invoke", "plan", cell, "--tag=v1.13.1", home=tmp_path)
+        return [line for line in done.stdout.splitlines() if line.startswith("time")]
+
+    told = " in the tree of the first Python"
+    for name in ("key", "unfinished"):
+        (tree / name).touch()
+        assert (told in times("wheel-3.11-cpu")[0]) == (name == "key"), name
+    (tree / "unfinished").unlink()
+    assert told not in times("vision-3.10-cpu")[0]
 
 
 def test_a_plan_for_another_system_takes_nothing_from_the_compilers_here(tmp_path: Path) -> None:

@@ -254,6 +254,14 @@ def require_source(layout: Layout, facts: Facts, cell: Cell) -> Source:
     return found
 
 
+def has_finished_tree(layout: Layout, facts: Facts, cell: Cell, native: str) -> bool:
+    """Tell whether a build of a cell's release and variant, for whichever Python, ended well in a tree for all."""
+    if facts.packages[cell.build.package].after:
+        return False
+    keys = (layout.trees / cell.release.tag).glob(f"{cell.build.family(native)}-????????/key")
+    return any(not BuildTree(key.parent).unfinished_file.exists() for key in keys)
+
+
 def missing_sessions(context: BuildContext) -> Iterator[list[str]]:
     """Yield nox's arguments for each build that must come first: whose wheel this one is made or checked with."""
     build, options = context.plan.build, context.options

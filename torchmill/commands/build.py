@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from torchmill.build.context import has_finished_tree
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import examine_host, survey_machine
 from torchmill.commands.terminal import STOPPED, agree, bring_missing, run_step, show_cures
@@ -179,6 +180,7 @@ class Dialogue(NamedTuple):
             plan = compute_plan(self.facts, cell, self.host, options)
             tree = cell.release.tag, cell.build.family("")
             shared = tree in trees and self.facts.packages[cell.build.package].after is None
+            shared = shared or has_finished_tree(self.layout, self.facts, cell, self.native)
             takes = estimate.expected_duration(self.facts, plan, runs, further=shared)
             trees.add(tree)
             lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]

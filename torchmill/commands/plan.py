@@ -7,6 +7,7 @@ from dataclasses import replace
 from json import dumps
 from typing import Any
 
+from torchmill.build.context import has_finished_tree
 from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
 from torchmill.config.cell_lookup import uncontained_arch
@@ -70,7 +71,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         *([container[0]] if container else []),
     ]
     if not all_:
-        costs = estimate.cost_rows(facts, plan, runs)
+        further = not host and has_finished_tree(layout, facts, cell, native)
+        costs = estimate.cost_rows(facts, plan, runs, further=further)
         return "\n".join([render.plan_summary(plan, machine, costs, format_options(options)), *more])
     cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs)
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])

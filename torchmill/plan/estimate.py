@@ -28,6 +28,7 @@ _LARGEST = {
     "PyPI takes unless it grants more (100 MiB)": PYPI_LARGEST,
     "a release on GitHub takes (2 GiB)": GITHUB_LARGEST,
 }
+_FURTHER = " in the tree of the first Python"
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 MINUTE_SECONDS, HOUR_SECONDS = 60, 3600
 _OWN = CostRange(0.95, 1.1)  # of what the same build took on this machine: another Python differs by so much
@@ -330,12 +331,12 @@ def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: tuple[MeasuredR
     return "\n".join(lines)
 
 
-def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> dict[str, str]:
+def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (), *, further: bool = False) -> dict[str, str]:
     """Return what a build costs in a line each: time, memory, disk; what may go wrong at its end."""
-    found, risk = estimate_build(facts, plan, own), _risk(facts, plan)
+    found, risk = estimate_build(facts, plan, own, further=further), _risk(facts, plan)
     rows = {"time": "unknown: nothing like it was ever measured"}
     if found is not None:
-        rows["time"] = f"{found.wall}, judged by {found.confidence}{_on_boards(plan, own)}"
+        rows["time"] = f"{found.wall}{_FURTHER * further}, judged by {found.confidence}{_on_boards(plan, own)}"
         rows |= {"memory": found.memory.in_bytes, "disk": f"{found.tree.in_bytes} for the tree"}
     return rows | ({"risk": risk.sentence} if risk is not None and risk.level != "none" else {})
 
@@ -343,9 +344,8 @@ def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> di
 def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (), *, further: bool = False) -> str:
     """Return a sentence on how long carrying out a plan takes, as `estimate_build`; "" where nothing is known."""
     estimate = estimate_build(facts, plan, own, further=further)
-    where = " in the tree of the first Python" if further else ""
     less = f", less for all that the compiler cache has{_on_boards(plan, own)}"
-    return f"expected to take {estimate.wall}{where}{less}" if estimate else ""
+    return f"expected to take {estimate.wall}{_FURTHER * further}{less}" if estimate else ""
 
 
 def _on_boards(plan: Plan, own: tuple[MeasuredRun, ...]) -> str:
