@@ -35,99 +35,43 @@ open_closed_streams()
 # Invoke has no bytecode written: every command would compile the modules that it loads again.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
-# The names of the tasks, in the order of `invoke --list`: where each is, and what it does.
-COMMANDS = {
-    "build": (
-        "torchmill.commands.build",
-        "Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify.",
-    ),
-    "matrix": (
-        "torchmill.commands.matrix",
-        "Print which Pythons and toolkits a release is built with; impossible cells with their reason.",
-    ),
-    "explain": (
-        "torchmill.commands.matrix",
-        "Say whether a cell can be built, why not, and what can be built instead.",
-    ),
-    "plan": ("torchmill.commands.plan", "Print what a session would do and cost, with --all everything."),
-    "jobs": (
-        "torchmill.commands.jobs",
-        "Say what limits memory and processors here, and what follows for a build.",
-    ),
+# The tasks, in the order of `invoke --list`, and what each does.
+LINES = {
+    "build": "Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify.",
+    "matrix": "Print which Pythons and toolkits a release is built with; impossible cells with their reason.",
+    "explain": "Say whether a cell can be built, why not, and what can be built instead.",
+    "plan": "Print what a session would do and cost, with --all everything.",
+    "jobs": "Say what limits memory and processors here, and what follows for a build.",
     "bisect": (
-        "torchmill.commands.bisect",
-        "Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each.",
+        "Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each."
     ),
-    "cluster": (
-        "torchmill.commands.cluster",
-        "Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine.",
-    ),
-    "shards": (
-        "torchmill.commands.shards",
-        "Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs.",
-    ),
-    "arch": (
-        "torchmill.commands.arch",
-        "Say which GPUs, toolkits and releases go with compute capabilities.",
-    ),
-    "facts": (
-        "tools.facts",
-        "Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages.",
-    ),
-    "fetch": (
-        "torchmill.commands.fetch",
-        "Fetch a release and its submodules, verify the commit, and select the release.",
-    ),
-    "doctor": (
-        "torchmill.commands.doctor",
-        "Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it.",
-    ),
-    "toolkit": (
-        "torchmill.commands.toolkit",
-        "List CUDA toolkits, installed and available; install one, a library or a compiler without root.",
-    ),
-    "diagnose": (
-        "torchmill.commands.diagnose",
-        "Say why a build failed, by its log, and what fixes it.",
-    ),
-    "report": (
-        "torchmill.commands.report.command",
-        "Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words.",
-    ),
-    "status": (
-        "torchmill.commands.clean.command",
-        "Show what is stored where and how big, and who uses it.",
-    ),
-    "clean": (
-        "torchmill.commands.clean.command",
-        "Remove what can be made again, by kind, age, release or size, and nothing that is in use.",
-    ),
-    "index": (
-        "torchmill.commands.index",
-        "Write a static package index of the wheels in dist/, for pip, uv and any web server.",
-    ),
-    "image": (
-        "torchmill.commands.image",
-        "Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it.",
-    ),
-    "snippet": (
-        "torchmill.commands.snippet",
-        "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi.",
-    ),
-    "verify": (
-        "torchmill.commands.verify",
-        "See whether wheels, their manifests, statements, SBOMs and contents agree.",
-    ),
-    "slim": (
-        "torchmill.commands.slim",
-        "Leave out of wheels, or of an environment, the GPU code that its GPUs do not run.",
-    ),
-    "publish": (
-        "torchmill.commands.publish",
-        "Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any.",
-    ),
+    "cluster": "Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine.",
+    "shards": "Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs.",
+    "arch": "Say which GPUs, toolkits and releases go with compute capabilities.",
+    "facts": "Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages.",
+    "fetch": "Fetch a release and its submodules, verify the commit, and select the release.",
+    "doctor": "Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it.",
+    "toolkit": "List CUDA toolkits, installed and available; install one, a library or a compiler without root.",
+    "diagnose": "Say why a build failed, by its log, and what fixes it.",
+    "report": "Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words.",
+    "status": "Show what is stored where and how big, and who uses it.",
+    "clean": "Remove what can be made again, by kind, age, release or size, and nothing that is in use.",
+    "index": "Write a static package index of the wheels in dist/, for pip, uv and any web server.",
+    "image": "Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it.",
+    "snippet": "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi.",
+    "verify": "See whether wheels, their manifests, statements, SBOMs and contents agree.",
+    "slim": "Leave out of wheels, or of an environment, the GPU code that its GPUs do not run.",
+    "publish": "Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any.",
 }
-
+# Where those are that have no module of their own in torchmill/commands/.
+PLACES = {
+    "explain": "torchmill.commands.matrix",
+    "facts": "tools.facts",
+    "report": "torchmill.commands.report.command",
+    "status": "torchmill.commands.clean.command",
+    "clean": "torchmill.commands.clean.command",
+}
+COMMANDS = {name: (PLACES.get(name, f"torchmill.commands.{name}"), line) for name, line in LINES.items()}
 
 COLOURS = {"ok": "32", "warning": "33", "failure": "31", "unknown": "36"}  # green, yellow, red, cyan
 CELL_TASKS = {"bisect", "build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}  # whose argument names one
