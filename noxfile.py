@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import nox
 from nox.command import CommandFailed
@@ -43,9 +43,7 @@ from torchmill.host.native import native_arch
 if TYPE_CHECKING:
     from torchmill.config.matrix import Cell
     from torchmill.config.model import Facts
-    from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
-
-    ReadOptions = Callable[[Sequence[str], str], tuple[ProductOptions, list[str]]]
+    from torchmill.deliver.products import ProductOptions, VerifiedWheel
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
@@ -220,15 +218,17 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
     session.__doc__ = listed.title
 
 
-def add_made_from_wheel(listed: selection.MatrixSession, word: str, making: "Making") -> None:
+def add_made_from_wheel(listed: selection.MatrixSession, word: str) -> None:
     """Register the session "WORD-3.10-cpu", which makes something else of the verified wheel of a build.
 
     The build's own session makes the wheel first where dist/ lacks it; what stands after -- is for that, but
     for what is read before.
     """
+    name = word + listed.name.removeprefix(listed.word)
+    product, _ = selection.split_product(name)
 
     @nox.session(
-        name=word + listed.name.removeprefix(listed.word),
+        name=name,
         python=False,
         tags=[word, listed.package, listed.variant, listed.tag],
         default=False,
@@ -237,7 +237,7 @@ def add_made_from_wheel(listed: selection.MatrixSession, word: str, making: "Mak
         from torchmill.deliver import products
 
         with reported(session):
-            own, rest = making.read(session.posargs, f"nox -s {session.name} --")
+            own, rest = read_own(product, session.posargs, f"nox -s {session.name} --")
             facts, cell = load_cell(listed.name)
             found = products.find_verified(ROOT, facts, cell, rest)
             if found is None:
@@ -245,7 +245,7 @@ def add_made_from_wheel(listed: selection.MatrixSession, word: str, making: "Mak
                 environments = str(session.cache_dir.parent)
                 session.run(sys.executable, "-m", "nox", "--envdir", environments, *first, external=True)
                 found = products.require_verified(ROOT, facts, cell, rest)
-            session.log(str(making.make(found, own)))
+            session.log(str(make_product(product, found, own)))
 
     session.__doc__ = f"{word} of {listed.title}"
 
@@ -258,17 +258,17 @@ def add_container_sessions(names: Collection[str]) -> None:
     selected = selection.selected_release(facts, Layout.of_checkout(ROOT))
     base = matrix.base_package(facts).name
 
-    def makings(cell: "Cell") -> dict[str, Making]:
+    def words(cell: "Cell") -> tuple[str, ...]:
         return further(cell.build.session, dependent=cell.build.package != base)
 
-    for name, cell in cell_lookup.requested_cells(facts, selected, names, makings):
-        made = makings(cell).get(name.partition(f"-{cell.build.python}")[0])
-        add_container_session(facts, cell, name, made.read if made else read_nothing)
+    for name, cell in cell_lookup.requested_cells(facts, selected, names, words):
+        add_container_session(facts, cell, name)
 
 
-def add_container_session(facts: "Facts", cell: "Cell", name: str, read: "ReadOptions") -> None:
+def add_container_session(facts: "Facts", cell: "Cell", name: str) -> None:
     """Register the session that runs the session `name` in a container."""
     release = cell.release
+    product, _ = selection.split_product(name)
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
     def session(session: nox.Session) -> None:
@@ -276,7 +276,7 @@ def add_container_session(facts: "Facts", cell: "Cell", name: str, read: "ReadOp
         from torchmill.commands import cross_build
 
         with reported(session):
-            own, rest = read(session.posargs, f"nox -s {session.name} --")
+            own, rest = read_own(product, session.posargs, f"nox -s {session.name} --")
             cross_build.build_in_container(ROOT, facts, CrossBuild(cell, name, own.words), rest, session.log)
 
     session.__doc__ = f"{name} of {release.package} {release.version}, in a container for {cell.build.arch}"
@@ -357,72 +357,41 @@ def gpu(session: nox.Session) -> None:
         session.log(f"tried on the GPU\n{told}")
 
 
-class Making(NamedTuple):
-    """How something else is made of a wheel: what reads its own of the words after --, and what makes it."""
+def read_own(product: str, arguments: Sequence[str], prog: str) -> "tuple[ProductOptions, list[str]]":
+    """Return what the words after -- say of what is made of a wheel ("conda"), and those for the wheel's session."""
+    from torchmill.deliver.products import ProductOptions, parse_conda_options
 
-    read: "ReadOptions"
-    make: "Callable[[VerifiedWheel, ProductOptions], object]"
+    if product == "conda":
+        return parse_conda_options(arguments, prog)
+    if product in {"check", "speed"}:
+        from tools.proof.compared_wheels import parse_published_options
 
-
-def read_nothing(arguments: "Sequence[str]", _: str) -> "tuple[ProductOptions, list[str]]":
-    """Leave all the words after -- to the wheel's session."""
-    from torchmill.deliver.products import ProductOptions
-
+        return parse_published_options(arguments, prog)
     return ProductOptions(), list(arguments)
 
 
-def read_conda(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, list[str]]":
-    """Take what the words after -- say of a conda package."""
-    from torchmill.deliver.products import parse_conda_options
+def make_product(product: str, found: "VerifiedWheel", own: "ProductOptions") -> object:
+    """Make a product of a wheel, or compare it with the published one; return what there is to say of that."""
+    if product == "libtorch":
+        from torchmill.deliver.libtorch import make_libtorch
 
-    return parse_conda_options(arguments, prog)
+        return make_libtorch(found)
+    if product == "conda":
+        from torchmill.deliver.conda.package import make_conda_package
 
+        return make_conda_package(found, own)
+    if product == "check":
+        from tools.proof.check import check_wheel
 
-def read_published(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, list[str]]":
-    """Take what the words after -- say of the wheel to compare with."""
-    from tools.proof.compared_wheels import parse_published_options
-
-    return parse_published_options(arguments, prog)
-
-
-def libtorch(found: "VerifiedWheel", _: "ProductOptions") -> "Product":
-    """Make the archive for C++ users of a wheel."""
-    from torchmill.deliver.libtorch import make_libtorch
-
-    return make_libtorch(found)
-
-
-def conda(found: "VerifiedWheel", own: "ProductOptions") -> "Product":
-    """Make the conda package of a wheel."""
-    from torchmill.deliver.conda import package
-
-    return package.make_conda_package(found, own)
-
-
-def check(found: "VerifiedWheel", own: "ProductOptions") -> str:
-    """Run upstream's own tests on a wheel and on the published one."""
-    from tools.proof.check import check_wheel
-
-    return check_wheel(found, own)
-
-
-def speed(found: "VerifiedWheel", own: "ProductOptions") -> str:
-    """Compare the speed of a wheel with that of the published one."""
+        return check_wheel(found, own)
     from tools.proof.speed import measure_wheel
 
     return measure_wheel(found, own)
 
 
-def further(word: str, *, dependent: bool) -> dict[str, Making]:
-    """Return what makes something else of a wheel, by the first word of its session; `word` is its own."""
-    if dependent:
-        return {f"conda-{word}": Making(read_conda, conda), f"check-{word}": Making(read_published, check)}
-    return {
-        "libtorch": Making(read_nothing, libtorch),
-        "conda": Making(read_conda, conda),
-        "check": Making(read_published, check),
-        "speed": Making(read_published, speed),
-    }
+def further(word: str, *, dependent: bool) -> tuple[str, ...]:
+    """Return the first words of the sessions that make something of a wheel; `word` is that of its own session."""
+    return (f"conda-{word}", f"check-{word}") if dependent else selection.MADE_FROM_WHEELS
 
 
 def main() -> None:
@@ -439,9 +408,9 @@ def main() -> None:
             everything = short_list(everything, tag)
         for listed in everything:
             add_session(listed, installed)
-            makings = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else {}
-            for word, making in makings.items():
-                add_made_from_wheel(listed, word, making)
+            words = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else ()
+            for word in words:
+                add_made_from_wheel(listed, word)
         names = selection.asked_sessions(sys.argv, os.environ.get("NOXSESSION", ""))
         if any(IN_CONTAINER.fullmatch(name) for name in names):
             add_container_sessions(names)
