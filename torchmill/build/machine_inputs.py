@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import chain
+from functools import cache
 from pathlib import Path
 
 from torchmill.config.model import Host, Plan
@@ -147,10 +147,24 @@ def linked_archives(source: Path) -> list[Path]:
 
 def _named_files(log: Path) -> Iterator[str]:
     """Yield every path that ninja's log and the edges of the build.ninja beside it name, made absolute."""
-    recorded = ninja.read_dependencies(log).items()
-    paths = set(chain.from_iterable(files for output, files in recorded if (log.parent / output).exists()))
-    for path in paths | _edge_files(log.with_name("build.ninja")):
-        yield os.path.normpath(os.path.join(log.parent, path))  # noqa: PTH118 (thousands)
+    for _, files in outputs_with_inputs(log):
+        yield from files
+    yield from map(os.path.normpath, _edge_files(log.with_name("build.ninja")))
+
+
+def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each existing output that a `.ninja_deps` names, and what was read for it, as absolute paths.
+
+    Raises ValueError, OSError as `read_dependencies` does.
+    """
+
+    @cache
+    def absolute(path: str) -> str:  # a header is named once for each object that read it
+        return os.path.normpath(os.path.join(log.parent, path))  # noqa: PTH118 (thousands)
+
+    for output, files in ninja.read_dependencies(log).items():
+        if os.path.exists(absolute(output)):  # noqa: PTH110 (thousands)
+            yield absolute(output), [absolute(path) for path in files]
 
 
 def _edge_files(edges: Path) -> set[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext, BuildTree, build_environment, copy_source, fill_placeholders
-from torchmill.core import ninja
 from torchmill.core.errors import BuildError
 from torchmill.core.files import load_object, write_atomically
 from torchmill.core.process import CommandError, capture
@@ -261,22 +260,9 @@ def read_recorded_inputs(source: Path) -> RecordedInputs | None:
     """
     logs = list(_files(source, lambda name: name == ".ninja_deps"))
     try:
-        return [one for log in logs for one in _absolute(log)] if logs else None
+        return [one for log in logs for one in machine_inputs.outputs_with_inputs(log)] if logs else None
     except (OSError, ValueError):
         return None
-
-
-def _absolute(log: Path) -> Iterator[tuple[str, list[str]]]:
-    seen: dict[str, str] = {}  # a header is named once for each object that read it
-
-    def absolute(path: str) -> str:
-        if path not in seen:
-            seen[path] = os.path.normpath(os.path.join(log.parent, path))  # noqa: PTH118 (thousands)
-        return seen[path]
-
-    for output, files in ninja.read_dependencies(log).items():
-        if os.path.exists(absolute(output)):  # noqa: PTH110 (thousands)
-            yield absolute(output), [absolute(path) for path in files]
 
 
 def inputs_newer_than_objects(recorded: RecordedInputs, matches: Callable[[str], bool]) -> set[str]:
