@@ -1,7 +1,5 @@
 """`invoke bisect`: find the commit that changed behaviour, by git bisect, a build of each step, and a command."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """`invoke build`: all that a wheel needs, from the sources to dist/, by the tasks and sessions that do each part."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`invoke cluster`: write the jobs that build a cell in shares, for Slurm or another engine; submit them to Slurm."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

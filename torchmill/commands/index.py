@@ -1,7 +1,5 @@
 """`invoke index`: write a static index of dist/, or a conda channel."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re

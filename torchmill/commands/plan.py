@@ -1,7 +1,5 @@
 """`invoke plan`: everything a session will do and what it will cost, without doing any of it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from json import dumps

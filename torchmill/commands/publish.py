@@ -1,7 +1,5 @@
 """`invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket; replace nothing."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip, conda or pixi."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

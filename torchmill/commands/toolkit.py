@@ -1,7 +1,5 @@
 """`invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them without root."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence

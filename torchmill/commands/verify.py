@@ -1,7 +1,5 @@
 """`invoke verify`: check that wheels, manifests, statements and SBOMs agree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Plan the container of a build for another architecture: mounts, variables and settings passed on."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """The container engine of this machine, what its kernel emulates, and the run of one program in a container."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

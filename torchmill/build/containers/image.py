@@ -1,7 +1,5 @@
 """Container images: the base image that fits, and building an image from a folder with a Dockerfile."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """`invoke report`: show what a build did with memory and time, and what it made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

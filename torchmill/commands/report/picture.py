@@ -1,7 +1,5 @@
 """Draw a recording as a PNG (memory, running units, events), and as one page of HTML that needs nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A build's timeline read back: sums, largest units, a summary in words, a trace for Perfetto."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
