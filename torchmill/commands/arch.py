@@ -43,15 +43,6 @@ def _capability_as_text(facts: Facts, one: Capability) -> str:
     return "\n".join(lines)
 
 
-def _overview(facts: Facts, capabilities: Iterable[Capability]) -> str:
-    rows = []
-    for one in capabilities:
-        able = arch_list.toolkits_with_target(facts, one.name)
-        names = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance
-        rows.append((one.name, one.architecture, arch_list.format_toolkit_range(able) if able else "none", names))
-    return format_table(("capability", "architecture", "CUDA", "GPUs"), rows)
-
-
 def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
     able = arch_list.toolkits_with_target(facts, one.name)
     yield "GPUs", ", ".join(one.gpus) or "none that NVIDIA's pages name"
@@ -146,6 +137,7 @@ def answer_arch(
     targets = arch_list.check_arch_list(facts, asked, toolkit, release, host.gpus)
     wanted = {each.capability for each in targets}
     capabilities = [one for one in facts.capabilities if one.name in wanted]
+    ways = {gpu.name: arch_list.how_served(facts, targets, gpu) for gpu in facts.capabilities}
     plan = _plan(facts, targets, toolkit, release, host)
     releases = [release] if release else facts.releases[base_package(facts).name]
     where = _machine(facts, tuple(own.values()) or capabilities, host, here=local is not None)
@@ -160,8 +152,7 @@ def answer_arch(
             else []
         ),
         *(_capability_as_text(facts, one) for one in capabilities),
-        *_served(facts, targets),
-        *_unserved(facts, targets, gpus),
+        *_served(targets, ways, gpus),
         str(wheel or f"no official wheel is known to run on {these}"),
         *saving,
         *_remarks(facts, targets, toolkit, release),
@@ -173,16 +164,10 @@ def answer_arch(
         "list": arch_list.format_arch_list(targets),
         "published": wheel and wheel.as_data(),
         "saving": saving[0] if saving else None,
-        "serves": {gpu.name: arch_list.how_served(facts, targets, gpu) for gpu in facts.capabilities},
+        "serves": ways,
         **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
     }
     return CommandOutput("\n".join(text), data)
-
-
-def _unserved(facts: Facts, targets: Sequence[ArchTarget], gpus: Iterable[NamedGpu]) -> Iterator[str]:
-    for one in gpus:
-        if not arch_list.how_served(facts, targets, one.capability):
-            yield f"{one.gpu} ({one.capability.name}) runs nothing of this list"
 
 
 def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | None) -> CommandOutput:
@@ -192,9 +177,13 @@ def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | N
         for one in facts.capabilities
         if not any(arch_list.find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
     ]
-    return CommandOutput(
-        _overview(facts, fitting), {"capabilities": [capability_as_data(facts, one) for one in fitting]}
-    )
+    rows = []
+    for one in fitting:
+        able = arch_list.toolkits_with_target(facts, one.name)
+        names = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance
+        rows.append((one.name, one.architecture, arch_list.format_toolkit_range(able) if able else "none", names))
+    table = format_table(("capability", "architecture", "CUDA", "GPUs"), rows)
+    return CommandOutput(table, {"capabilities": [capability_as_data(facts, one) for one in fitting]})
 
 
 def _machine(facts: Facts, gpus: Iterable[Capability], host: Host, *, here: bool) -> Host:
@@ -220,13 +209,15 @@ def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
     return []
 
 
-def _served(facts: Facts, targets: Sequence[ArchTarget]) -> Iterator[str]:
-    """Yield a list, and which capabilities it serves."""
+def _served(targets: Sequence[ArchTarget], ways: Mapping[str, str | None], gpus: Iterable[NamedGpu]) -> Iterator[str]:
+    """Yield a list, in which way it serves each capability, and which of some GPUs it does not serve."""
     yield f"TORCH_CUDA_ARCH_LIST={arch_list.format_arch_list(targets)}"
-    ways = {gpu.name: arch_list.how_served(facts, targets, gpu) for gpu in facts.capabilities}
     for way, title in (("code", "runs on"), ("PTX", "by PTX on"), (None, "not on")):
         if names := [name for name, served in ways.items() if served == way]:
             yield f"  {title:<10}  {', '.join(names)}"
+    for one in gpus:
+        if ways[one.capability.name] is None:
+            yield f"{one.gpu} ({one.capability.name}) runs nothing of this list"
 
 
 def _remarks(
