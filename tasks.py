@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import wraps
 from itertools import takewhile
 from json import dumps
@@ -88,12 +88,17 @@ def positional(task: str, command: TaskCommand, words: Sequence[str], switches: 
         return []
     if command.required and {"--help", "-h"}.isdisjoint(words):
         return [command.argument]
-    given = words[words.index(task) :] if task in words else []
-    own = [task, *takewhile(lambda word: word not in COMMANDS, given[1:])]
+    own = [task, *own_words(task, words)]
     values = (before[:1] == "-" and "=" not in before and before not in switches for before in own)
     count = sum(word[:1] != "-" and not value for value, word in zip(values, own[1:], strict=False))
     most = count if command.argument in command.repeated else min(count, 1)
     return [command.argument if n == 1 else f"{command.argument}_{n}" for n in range(1, most + 1)]
+
+
+def own_words(task: str, words: Sequence[str]) -> Iterator[str]:
+    """Return the words of a command line that are a task's: those after its name, up to the next task."""
+    given = words[words.index(task) + 1 :] if task in words else []
+    return takewhile(lambda word: word not in COMMANDS, given)
 
 
 def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str]) -> None:
@@ -101,8 +106,7 @@ def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str])
 
     An empty value is none: `--sign-key "$KEY"` must not publish unsigned wheels where there is no such variable.
     """
-    given = words[words.index(task) + 1 :] if task in words else []
-    own = [*takewhile(lambda word: word not in COMMANDS, given), ""]
+    own = [*own_words(task, words), ""]
     flags = {to_flag(name): one for one in arguments for name in one.names}
     for number, word in enumerate(own):
         flag, _, value = word.partition("=")
