@@ -98,8 +98,10 @@ def sign_wheels(wheels: Sequence[Path], sign_key: str, *, dry_run: bool) -> None
     Raises ConfigError for what is no key, DeliveryError for a signature of something else, HostError.
     """
     signer = signature.read_signer(sign_key, os.environ) if sign_key else None
+    if signer and dry_run:
+        return
     signers = Signers((signer.public_key,)) if signer else Signers()
-    for wheel in () if signer and dry_run else wheels:
+    for wheel in wheels:
         if signer:
             with report_unwritable(wheel.parent):
                 signature.sign_wheel(wheel, signer)
@@ -120,18 +122,18 @@ def deliver_files(
         said = f"{file.name} has {format_bytes(file.size)}: {target.name} takes {format_bytes(target.usual)} a file"
         sys.stderr.write(f"warning: {said}, unless it granted the project more\n")
     missing = upload_set.files_to_upload(files, target.existing(files), target.name)
-    for number, file in enumerate([] if dry_run else missing):
+    if dry_run:
+        return [(file, upload_set.ABSENT if file in missing else upload_set.THERE) for file in files]
+    for number, file in enumerate(missing):
         try:
             target.upload(file)
         except TorchmillError as error:
             done = len(files) - len(missing) + number
             raise type(error)(f"{error} ({done} of {len(files)} files are there)", code=error.code) from None
-    if missing and not dry_run:
+    if missing:
         upload_set.confirm_uploads(target, missing)
-    if not dry_run:
-        target.finish()
-    uploaded = upload_set.ABSENT if dry_run else upload_set.UPLOADED
-    return [(file, uploaded if file in missing else upload_set.THERE) for file in files]
+    target.finish()
+    return [(file, upload_set.UPLOADED if file in missing else upload_set.THERE) for file in files]
 
 
 PUBLISH = TaskCommand(publish_wheels, help={"to": targets.WAYS}, repeated=("name",), short_flags=False, json=True)
