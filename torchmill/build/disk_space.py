@@ -14,14 +14,13 @@ from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
 from torchmill.host.disk_usage import list_children
+from torchmill.plan import estimate
 
 _KIT = "kit"
 
 
 def with_disk_space(host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None) -> Host:
     """Return this machine with the disks of a build, and with the builds that it has made before."""
-    from torchmill.plan import estimate
-
     return replace(
         host, rooms=disk_spaces(folders, layout.cache, source), runs=estimate.read_own_runs(facts, layout.dist)
     )
@@ -59,9 +58,10 @@ def written_bytes(folders: BuildFolders) -> dict[str, int]:
 
     The kit is left out: what requirements take is known.
     """
-    mine = {path for path in _without_kit(folders) if path.parent != folders.tree}
-    tree = {path for path in _without_kit(folders) if path not in mine}
-    return {"tree": _size(tree), "outputs": _size(mine), "environment": _size([folders.environment])}
+    both = _without_kit(folders)
+    tree = [path for path in both if path.parent == folders.tree]
+    outputs = [path for path in both if path.parent != folders.tree]
+    return {"tree": _size(tree), "outputs": _size(outputs), "environment": _size([folders.environment])}
 
 
 def _without_kit(folders: BuildFolders) -> list[Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext, BuildTree, build_environment, copy_source, fill_placeholders
 from torchmill.core.errors import BuildError
-from torchmill.core.files import load_object, write_atomically
+from torchmill.core.files import delete_paths, load_object, write_atomically
 from torchmill.core.process import CommandError, capture
 from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
@@ -182,8 +182,7 @@ def trust_copies(tree: BuildTree) -> Iterator[None]:
 
 
 def _delete_made(tree: BuildTree, patterns: Iterable[str]) -> None:
-    for path in [one for pattern in patterns for one in tree.source.glob(pattern)]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    delete_paths([path for pattern in patterns for path in tree.source.glob(pattern)])
 
 
 def claim_tree(tree: BuildTree, user: TreeUser, venv: Path) -> None:

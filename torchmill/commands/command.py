@@ -36,7 +36,6 @@ class CommandOutput:
     exit_code: int = 0
 
     def __str__(self) -> str:
-        """Return the text."""
         return self.text
 
 

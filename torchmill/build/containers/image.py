@@ -93,8 +93,7 @@ def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise ConfigError(
-            f"--base '{reference}' is not a valid image name: write HOST/NAME:TAG or "
-            f"HOST/NAME@sha256:DIGEST, "
+            f"--base '{reference}' is not a valid image name: write HOST/NAME:TAG or HOST/NAME@sha256:DIGEST, "
             "such as docker.io/library/debian:bookworm-slim",
             code="invalid-image-name",
         )
