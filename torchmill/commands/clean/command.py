@@ -15,7 +15,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.matrix import base_package, find_release, releases_of
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
-from torchmill.core.errors import BusyError, ConfigError, HostError, TorchmillError, parse_option, require_choice
+from torchmill.core.errors import BusyError, ConfigError, HostError, parse_option, require_choice
 from torchmill.core.files import delete_paths, hold_locks, move_out_of_sight, nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.core.units import format_bytes, format_duration, parse_bytes, parse_duration
@@ -119,8 +119,6 @@ def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dr
             delete_paths(renamed)
     except BusyError as error:
         why = in_use.lock_holder(Path(str(error)))
-    except TorchmillError as error:
-        why = str(error)
     except OSError as error:
         why = f"cannot be removed ({error.strerror or error})"
     return why, size
