@@ -96,16 +96,12 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
         known = [one for each in targets if (one := facts.capability(each.capability))]
         strange = bool(problems) or len(known) < len(targets)
         found += [one.capability for one in arch_list.find_gpus(facts, name)] if strange else known
-    _refuse_boards_elsewhere(found, named, host)
-    return found
-
-
-def _refuse_boards_elsewhere(gpus: Sequence[Capability], named: Sequence[str], host: Host) -> None:
-    if any(one.tegra for one in gpus) and host.arch != "aarch64":
+    if any(one.tegra for one in found) and host.arch != "aarch64":
         raise ConfigError(
             f"--gpu {', '.join(named)}: such boards are aarch64, and this machine is {host.arch}: run this there",
             code="gpu-of-a-board",
         )
+    return found
 
 
 class Dialogue(NamedTuple):

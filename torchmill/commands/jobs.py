@@ -98,14 +98,7 @@ class Budget:
             ("memory for all compilers together", format_bytes(self.allowed.available)),
             ("compilers that may be started, most of them waiting", str(self.slots)),
         ]
-        builds = [
-            (
-                one.builds,
-                one.largest.in_bytes,
-                self.unguarded(one).reason,
-            )
-            for one in self.demands
-        ]
+        builds = [(one.builds, one.largest.in_bytes, self.unguarded(one).reason) for one in self.demands]
         tables = (
             (("memory", "limit", "used", "of it cache", "available", ""), memory),
             (
