@@ -87,6 +87,7 @@ def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) 
         ("matrix --all=3", "invoke matrix: 3 is one word too many"),
         ("plan", "invoke plan: the identifier is missing, as in `invoke plan wheel-3.10-cpu`"),
         ("plan wheel-3.12-cpu twice", "invoke plan: twice is one word too many"),
+        ("plan wheel-3.12-cpu --sh --json", "invoke plan: --sh prints a script, --json data: give one"),
         ("plan wheel-3.12-cpu --tag=v2.4.1 --tag=v2.5.1", "invoke plan: --tag is given twice"),
         ("matrix --tag v2.4.1 --from debian", "invoke matrix: there is no option --from"),
     ],

@@ -11,6 +11,7 @@ from torchmill.config import selection
 from torchmill.config.cell_lookup import uncontained_arch
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan
+from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.deliver.products import product_cell
 from torchmill.fetch.source.source_dir import load_source
@@ -34,6 +35,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     options: Options = NO_OPTIONS,
 ) -> str:
     """Print what a session would do and cost, with --all everything."""
+    if sh and json:
+        raise ConfigError("invoke plan: --sh prints a script, --json data: give one", code="contradictory-options")
     machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
     product, cell = product_cell(facts, identifier, machine.arch, release)
