@@ -37,6 +37,7 @@ def test_a_short_build_is_advised_to_stay_on_one_machine(tmp_path: Path) -> None
         (["wheel-3.10-cpu", "--count=many"], 2, "--count many: give a whole number from 1 to 1000"),
         (["wheel-3.10", "--tag=v1.13.1"], 4, "'wheel-3.10' names no build"),
         (["wheel-3.10-cpu", "--jobs=0"], 2, "--jobs 0: give a whole number from 1 to 4096"),
+        (["wheel-3.10-cpu", "--tag=v1.13.1", "--cpu=i287"], 2, "knows no such processor"),
     ],
 )
 def test_what_cannot_be_said_is_refused(tmp_path: Path, words: list[str], code: int, said: str) -> None:

@@ -9,6 +9,7 @@ from torchmill.core import console
 from torchmill.core.errors import ConfigError, require_count
 from torchmill.core.paths import Layout
 from torchmill.host.measurement import read_or_measure_host
+from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import SharedBuild, format_estimate
@@ -32,6 +33,8 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     asked = [require_count("--count", count, 1, MOST_SHARDS, "invalid-shard")] if count else _COUNTS
     machine = read_or_measure_host(host, layout.root)
     found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))
+    if not host:
+        options = resolve_processor(facts, found.build.arch, machine, options)
     plan = compute_plan(facts, found, machine, options)
     whole = estimate.estimate_build(facts, plan, () if host else estimate.read_own_runs(facts, layout.dist))
     if whole is None or facts.assumed is None:
