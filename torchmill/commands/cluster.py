@@ -82,7 +82,7 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         raise ConfigError(f"--engine {engine} needs --{name}: {why}", code="engine-option-missing")
     plain = "".join(format_options(options)).isprintable()  # else a line of YAML would end in it
     if needed and (options.patches or options.torch not in {None, PYPI} or not plain):
-        why = "its containers have no --patch and no --torch of this machine, and options of one line"
+        why = "its containers see no --patch and no --torch of this machine, and each option must fit on one line"
         raise ConfigError(f"--engine {engine}: {why}", code="option-of-another-engine")
     try:
         shlex.split(str(told["sbatch"]))
