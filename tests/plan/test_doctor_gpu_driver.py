@@ -83,6 +83,13 @@ def test_an_old_driver_runs_what_an_older_toolkit_makes(gpus: Facts) -> None:
     assert found(gpus, ancient)["GPU driver"].cure == "install driver 450.80.02 or newer"
 
 
+def test_windows_has_drivers_of_its_own(gpus: Facts) -> None:
+    drivers = {"10.2": "441.22", "11.8": "452.39", "12.4": "528.33"}
+    toolkits = tuple(replace(one, driver_windows=drivers[one.version]) for one in gpus.toolkits)
+    host = replace(LINUX, system="windows", gpus=(A100,), driver="451.22")  # on Linux new enough for 11.8
+    assert found(replace(gpus, toolkits=toolkits), host)["GPU driver"].cure == "nox -s wheel-3.10-cu102"
+
+
 def test_forward_compatibility_is_for_data_centres(gpus: Facts) -> None:
     host = replace(LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33", compat=("/cuda/compat",))
     centre = found(gpus, host)

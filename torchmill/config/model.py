@@ -396,6 +396,11 @@ class Host:
     rooms: tuple[DiskSpace, ...] = ()  # the disks of one build, where they were looked at
     runs: tuple[MeasuredRun, ...] = ()  # builds that it has made, where they were looked at
 
+    @property
+    def running_driver(self) -> str | None:
+        """Return the driver of the GPU that programs meet: the kernel's, or else its library's, as far as is known."""
+        return self.kernel_driver or self.driver
+
 
 @dataclass(frozen=True, slots=True)
 class Build:

@@ -148,13 +148,13 @@ def runs_at(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) 
     targets = arch_list.parse_targets(facts, wheel.code or "")
     gpus = [arch_list.gpu_capability(facts, gpu) for gpu in where.gpus] if targets else []
     ways = {arch_list.how_served(facts, targets, gpu) if gpu else None for gpu in gpus}
-    stale = "PTX" in ways and is_older(where.kernel_driver or where.driver, wheel.toolkit.driver_ptx)
+    stale = "PTX" in ways and is_older(where.running_driver, wheel.toolkit.driver_ptx)
     return None not in ways and not stale and is_driven(wheel.toolkit, where)
 
 
 def is_driven(toolkit: Toolkit, where: Host) -> bool:
     """Tell whether the driver of a machine is not known to be too old for what a toolkit makes."""
-    return not is_older(where.kernel_driver or where.driver, oldest_driver(toolkit, where.system))
+    return not is_older(where.running_driver, oldest_driver(toolkit, where.system))
 
 
 def oldest_driver(toolkit: Toolkit, system: str) -> str | None:
@@ -178,7 +178,7 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, where: Host)
         if left := arch_list.without_cudnn(cudnn, known):
             yield f"its cuDNN {cudnn} has no code for {', '.join(left)}: set torch.backends.cudnn.enabled = False there"
     oldest = oldest_driver(wheel.toolkit, where.system) if wheel.toolkit else None
-    if oldest and not (where.kernel_driver or where.driver):
+    if oldest and where.running_driver is None:
         yield f"it needs driver {oldest} or newer"
 
 

@@ -168,6 +168,6 @@ def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
 def _gpus(facts: Facts, host: Host) -> Iterator[Finding]:
     for gpu in dict.fromkeys(host.gpus):
         capability = gpu_capability(facts, gpu)
-        version = host.kernel_driver or host.driver
-        parts = gpu.name, capability.name if capability else "", f"driver {version}" if version else ""
+        driver = f"driver {host.running_driver}" if host.running_driver else ""
+        parts = gpu.name, capability.name if capability else "", driver
         yield Finding("GPU", ", ".join(filter(None, parts)), "none, to build", "ok")

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from packaging.version import Version
-
 from torchmill.config import arch_list
 from torchmill.config.matrix import possible_cells
 from torchmill.config.model import Facts, Gpu, Host, Toolkit
@@ -31,7 +29,7 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
     host, subject = context.host, "GPU driver"
     oldest = oldest_driver(toolkit, host.system)
     needed = f">={oldest}, to run it" if oldest else f"for CUDA {toolkit.version}: not known"
-    version = host.kernel_driver or host.driver
+    version = host.running_driver
     if version is None:
         verdict: Verdict = "ok" if host.complete and not host.gpus else "unknown"
         because = "a build needs no GPU; what the wheel does on one cannot be tried here" if host.complete else ""
@@ -42,20 +40,21 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
         because = "forward compatibility bridges the difference"
         return Finding(subject, version, needed, "ok", because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
-    cure = _runnable(context, version) or f"install driver {oldest} or newer"
+    cure = _runnable(context) or f"install driver {oldest} or newer"
     return Finding(subject, version, needed, "warning", cure, because)
 
 
-def _runnable(context: CheckContext, driver: str) -> str | None:
-    """Return the command that builds for the newest toolkit that a driver runs, None where there is none."""
-    build = context.build
-    runs = {one.version for one in context.facts.toolkits if one.driver and Version(one.driver) <= Version(driver)}
+def _runnable(context: CheckContext) -> str | None:
+    """Return the command that builds for the newest toolkit that the driver runs, None where there is none."""
+    build, host = context.build, context.host
+    known = (one for one in context.facts.toolkits if oldest_driver(one, host.system))
+    runs = {one.version for one in known if is_driven(one, host)}
     cells = [
         cell
         for cell in possible_cells(context.facts, context.cell.release, build.arch)
         if cell.build.python == build.python and cell.build.cuda in runs
     ]
-    return f"nox -s {cells[-1].build.identifier(context.host.arch)}" if cells else None
+    return f"nox -s {cells[-1].build.identifier(host.arch)}" if cells else None
 
 
 def driver_mismatch(host: Host) -> Iterator[Finding]:
@@ -103,7 +102,7 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
         return Finding("GPU", found, needed, "ok")
     if way == "PTX":
         because = "the list holds only PTX for this GPU"
-        if is_older(context.host.kernel_driver or context.host.driver, oldest := toolkit.driver_ptx):
+        if is_older(context.host.running_driver, oldest := toolkit.driver_ptx):
             because += f", which a driver before {oldest} does not compile"
             return Finding("GPU", found, needed, "warning", f"install driver {oldest} or newer", because)
         return Finding("GPU", found, needed, "ok", because=f"{because}: the driver compiles it when it is first used")
@@ -121,7 +120,7 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
 
 def why_no_gpu(host: Host) -> str | None:
     """Return why no program can reach a GPU of a measured host; None where one may be asked."""
-    if not (host.gpus or host.driver or host.kernel_driver):
+    if not (host.gpus or host.running_driver):
         return (
             "no NVIDIA GPU here, or no driver for it: try the wheels on a machine with one, where `nvidia-smi` lists it"
         )
@@ -154,8 +153,8 @@ def _visible_causes(facts: Facts, host: Host, toolkit: str | None) -> Iterator[t
     known = facts.toolkit(toolkit)
     bridged = host.compat and not has_consumer_gpu(host)
     if known is not None and not is_driven(known, host) and not bridged:
-        oldest, version = oldest_driver(known, host.system), host.kernel_driver or host.driver
-        because = f"driver {version} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"
+        oldest = oldest_driver(known, host.system)
+        because = f"driver {host.running_driver} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"
         if host.compat:
             because += f", and {host.compat[0]} makes up for it only on GPUs of data centres"
         yield because, f"install driver {oldest} or newer, or build with an older toolkit"
