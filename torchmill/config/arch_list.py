@@ -69,13 +69,12 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu]) -> tuple[NamedGpu, ...]:
 
     Raises ConfigError when there is none, or the capability of one is not known.
     """
-    known = {one.name: one for one in facts.capabilities}
     found: list[NamedGpu] = []
     for gpu in gpus:
         if gpu.capability is None:
             found.append(NamedGpu(gpu.name, find_gpus(facts, gpu.name)[0].capability))
-        elif gpu.capability in known:
-            found.append(NamedGpu(gpu.name, known[gpu.capability]))
+        elif (known := facts.capability(gpu.capability)) is not None:
+            found.append(NamedGpu(gpu.name, known))
         else:
             raise ConfigError(
                 f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks", code="unknown-capability"
@@ -140,11 +139,8 @@ def is_plain_target(name: str) -> bool:
 
 def format_arch_list(targets: Iterable[ArchTarget]) -> str:
     """Return a list as PyTorch writes it, "8.0;8.6+PTX": each target once, the oldest first."""
-    ptx: dict[tuple[str, str], bool] = {}
-    for one in targets:
-        key = one.capability, one.suffix
-        ptx[key] = ptx.get(key, False) or one.ptx
-    return ";".join(map(str, sorted((ArchTarget(*key, wanted) for key, wanted in ptx.items()), key=target_key)))
+    each_once = {one.name: one for one in sorted(targets, key=lambda one: one.ptx)}  # with PTX, if one has it
+    return ";".join(map(str, sorted(each_once.values(), key=target_key)))
 
 
 def is_chip(facts: Facts, capability: str) -> bool:
@@ -441,7 +437,7 @@ def check_arch_list(
 ) -> list[ArchTarget]:
     """Return what a list asks for; without a toolkit, or a release, it need only fit some.
 
-    Raises ConfigError and ImpossibleBuildError as `chosen` does, with everything that stands against it.
+    Raises ConfigError and ImpossibleBuildError as `resolve_arch_list` does, with everything that stands against it.
     """
     targets, unreadable = parse_arch_list(facts, asked, (release or newest_release(facts)).torch_version, gpus)
     against = [*unreadable, *find_arch_problems(facts, targets, toolkit, release)]

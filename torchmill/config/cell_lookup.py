@@ -35,7 +35,6 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     Raises UnknownReleaseError, with near matches, also where the selection has no release of its package,
     ImpossibleBuildError on a machine that no fact speaks of.
     """
-    packages = {release.package for release in matrix.releases_of(facts, selected)}
     known = {
         build.identifier(native): build
         for package in facts.packages.values()
@@ -52,7 +51,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
             f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)", code="unknown-build"
         )
     build = known[identifier]
-    if selected is not None and build.package not in packages:
+    if selected is not None and matrix.paired_release(facts, build.package, selected) is None:
         raise UnknownReleaseError(
             f"no release of {build.package} is known to go with {selected.package} {selected.version}: "
             f"`invoke explain {identifier}` with another --tag says what is possible",

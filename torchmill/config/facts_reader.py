@@ -113,11 +113,8 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         opened.append(read_toml(folder / f"{name}.toml", problems, required=required, cache=cache))
         return opened[-1]
 
-    packages = {
-        package.name: package
-        for path in sorted((folder / "packages").glob("*.toml"))
-        for package in (read_package(path, problems, cache),)
-    }
+    read = (read_package(path, problems, cache) for path in sorted((folder / "packages").glob("*.toml")))
+    packages = {package.name: package for package in read}
     if not packages:
         problems.append(f"{folder} holds no packages/*.toml")
     arch_names, runs, linking, conda = file("arch_names"), file("runs"), file("linking"), file("conda")
