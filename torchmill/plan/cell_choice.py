@@ -96,8 +96,8 @@ def _chosen_cell(facts: Facts, question: BuildQuestion, host: Host, release: Rel
         cell_lookup.find_cell(facts, f"{session}-{said[0]}-cpu", host.arch, release)  # which says why there is none
     who = f"torch {release.version}" if release else "a release"
     pythons = f" for Python {' or '.join(said)}" if said else ""
-    what = f"with code for {', '.join(sorted(wanted))} (`invoke arch` says who has it)" if wanted else "without CUDA"
-    raise ImpossibleBuildError(f"no build of {who}{pythons} on {host.arch} is {what}", code="impossible-build")
+    what = f"has code for {', '.join(sorted(wanted))} (`invoke arch` says who has it)" if wanted else "is without CUDA"
+    raise ImpossibleBuildError(f"no build of {who}{pythons} on {host.arch} {what}", code="impossible-build")
 
 
 def _serves(facts: Facts, cell: Cell, wanted: set[str], host: Host) -> bool:

@@ -88,7 +88,7 @@ def _is_refused(constraints: CellConstraints, compiler: Compiler) -> bool:
     toolkit = constraints.facts.toolkit(constraints.cell.build.cuda)
     taken = compilers_of_nvcc(toolkit, compiler.family) if toolkit else None
     needs = constraints.needs(compiler.family, compiler)
-    return not needs.allows(compiler.version) or (taken is not None and not is_within(taken, compiler.version))
+    return not (needs.allows(compiler.version) and is_within(taken, compiler.version))
 
 
 def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:

@@ -1,9 +1,9 @@
 """Predict whether the link of libtorch_cuda overflows."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from torchmill.config.arch_list import SEPARATORS
 from torchmill.config.facts_model import CostRange, LinkFacts
 from torchmill.config.matrix import is_within
 from torchmill.config.model import Facts, Release
@@ -143,7 +143,7 @@ def _can_split(linking: LinkFacts, release: Release) -> bool:
 
 
 def _split_capabilities(capabilities: str) -> list[str]:
-    return [one for one in re.split(r"[;,\s]+", capabilities) if one]
+    return list(filter(None, SEPARATORS.split(capabilities)))
 
 
 def _mean(bounds: CostRange) -> float:

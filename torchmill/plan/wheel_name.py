@@ -35,7 +35,8 @@ def local_label(build: Build, system: str, label: str, commit: str | None, proce
     else:  # The official macOS wheels have no label, so a pin without one must fit ours too.
         own = "" if label == "none" or system == "macos" else build.variant
     words = re.findall(r"[a-z0-9]+", processor.name.lower()) if processor else []
-    return "+".join(["", ".".join(filter(None, [own, *words]))]) if own or words else ""
+    local = ".".join(filter(None, [own, *words]))
+    return f"+{local}" if local else ""
 
 
 def wheel_version(facts: Facts, cell: Cell, label: str, commit: str | None, processor: Processor | None = None) -> str:

@@ -26,12 +26,10 @@ NEEDED_PARTS = "all that torch's build uses"
 
 def check_cuda(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on the toolkit, and on its libraries where the package uses them itself."""
-    cuda = context.plan.toolkit
-    if cuda is None:
+    if context.toolkit is None:
         return
-    yield _toolkit(context, cuda)
-    if context.toolkit is not None:
-        yield from _capabilities(context, context.toolkit)
+    yield _toolkit(context, context.toolkit.version)
+    yield from _capabilities(context, context.toolkit)
     if context.package.after is not None:
         return
     if not context.is_off("USE_CUDNN"):
@@ -46,7 +44,7 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
             yield _provisioned(context, name)
     if theirs := official_version(context.constraints, "magma"):
         yield _magma(context, theirs)
-    yield from _link(context, cuda)
+    yield from _link(context, context.toolkit.version)
 
 
 def _toolkit(context: CheckContext, cuda: str) -> Finding:
@@ -129,7 +127,9 @@ def _cudnn_code(context: CheckContext) -> Iterator[Finding]:
 
 
 def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding:
-    host, folder = context.host, context.unseen_folder("cudnn")
+    host = context.host
+    places = (place.removeprefix("cudnn@") for place in host.libraries if place.startswith("cudnn@"))
+    folder = next((place for place in places if {"/", "\\"} & set(place)), None)  # that only the user's shell knows of
     if folder is not None:
         because = "a build does not take such variables from the shell: its options name the folder"
         cure = f"{context.session} -- --set CUDNN_ROOT={folder}"

@@ -20,7 +20,6 @@ from torchmill.plan.system_packages import PACKAGES
 from torchmill.plan.wheel_name import promised_glibc
 from torchmill.toolchain import compiler_cache, sccache
 
-# The wheels that say manylinux1 or manylinux2010 were made on CentOS 7, and want its glibc in truth.
 _BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
 _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
 _CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
@@ -110,7 +109,7 @@ def source_finding(context: CheckContext) -> Finding:
 
 def _suite(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the Debian whose libraries stand in for those that its source leaves out."""
-    package, cell = context.facts.packages[context.build.package], context.cell
+    package, cell = context.package, context.cell
     needed = package.debian.get(cell.release.version, "").partition("/")[0]
     if context.source is None or context.source.provider != "debian" or needed not in package.debian_fill:
         return
@@ -273,14 +272,13 @@ def _named(host: Host, tool: str) -> str:
 
 def check_room(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on disk and memory, from the estimate where there is one."""
-    expected = estimate.estimate_build(context.facts, context.plan)
+    assumed, expected = context.facts.assumed, estimate.estimate_build(context.facts, context.plan)
     parts = estimate.storage_needs(context.facts, context.plan, context.host.runs)
-    if expected is None or parts is None:
+    if assumed is None or expected is None or parts is None:
         yield from package_room(context.host, context.package)
         return
     yield from disk_findings(context.host, parts)
-    if context.facts.assumed is not None:
-        yield from _files(context.host, context.facts.assumed.files)
+    yield from _files(context.host, assumed.files)
     yield _memory(context.host, expected.compile.high)
 
 
