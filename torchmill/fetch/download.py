@@ -46,7 +46,7 @@ def download_file(
     if sha256 is not None and (actual := hash_file(target)) != sha256:
         target.unlink()
         raise SourceError(
-            f"{target.name} is not what the index lists (sha256 {actual}, expected {sha256}) and was "
+            f"{target.name} is not the file that is expected (its sha256 is {actual}, not {sha256}) and was "
             f"deleted: run the command again, or {otherwise}",
             code="wrong-digest",
         )

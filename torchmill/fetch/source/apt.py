@@ -263,7 +263,7 @@ def suite_archives(
 ) -> tuple[AptArchive, ...]:
     """Return where a suite is read: an archive that the machine uses, else the distribution's own.
 
-    None where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
+    Nothing where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
     """
     archives: list[AptArchive] = []
     for names in ([suite.name], _DISTRIBUTIONS[suite.distribution]["suites"]):

@@ -15,18 +15,11 @@ from torchmill.core import process
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
 from torchmill.core.files import disk_full_error, read_text, real_path, report_unwritable, write_atomically
-from torchmill.core.process import CommandError
+from torchmill.core.process import CommandError, program_output
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.source import git_command
-from torchmill.fetch.source.git_command import (
-    GitCheckout,
-    GitFailure,
-    complaint_gist,
-    copy_or_link,
-    git_environment,
-    is_commit,
-)
+from torchmill.fetch.source.git_command import GitCheckout, GitFailure, git_environment
 from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, list_fetched
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
@@ -93,18 +86,15 @@ def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[
     tag, branch = f"refs/tags/{name}", f"refs/heads/{name}"
     patterns = (tag, f"{tag}^{{}}") if request.ref is None else (branch, tag, f"{tag}^{{}}")
     url, found = transport.remote_refs(urls, patterns)
-    if request.ref is not None and is_commit(request.ref):
+    if request.ref is not None and git_command.is_commit(request.ref):
         return request.ref, (), url
     if request.ref is not None and branch in found:
         return found[branch], (f"+{branch}:refs/remotes/origin/{name}",), url
     if tag not in found:
-        raise SourceError(
-            f"{hide_password(url)} has no branch or tag '{name}': check --ref (a commit is given with all of "
-            "its 40 digits)"
-            if request.ref is not None
-            else f"{hide_password(url)} has no tag '{name}': update that repository, or use another one",
-            code="unknown-ref",
-        )
+        what, cure = "tag", "update that repository, or use another one"
+        if request.ref is not None:
+            what, cure = "branch or tag", "check --ref (a commit is given with all of its 40 digits)"
+        raise SourceError(f"{hide_password(url)} has no {what} '{name}': {cure}", code="unknown-ref")
     commit = found.get(f"{tag}^{{}}", found[tag])  # an annotated tag is listed twice: itself, its commit
     if request.ref is None and recorded not in {None, commit}:
         raise SourceError(
@@ -149,7 +139,8 @@ def _seed_history(slot: SourceDir) -> bool:
     fresh = slot.partial.with_name(f".seeding-{slot.tag}")
     shutil.rmtree(fresh, ignore_errors=True)
     with report_unwritable(fresh):
-        shutil.copytree(origin, fresh / "tree" / ".git", symlinks=True, ignore=_LEFT_BEHIND, copy_function=copy_or_link)
+        copy = fresh / "tree" / ".git"
+        shutil.copytree(origin, copy, symlinks=True, ignore=_LEFT_BEHIND, copy_function=git_command.copy_or_link)
     fresh.rename(slot.partial)
     return True
 
@@ -177,7 +168,7 @@ class GitTransport:
             urls, lambda url: _ask_git(["git", "ls-remote", "--", url, *patterns], None, host_of(url))
         )
         pairs = (line.partition("\t") for line in listing.splitlines())
-        return url, {name: commit for commit, _, name in pairs if is_commit(commit)}
+        return url, {name: commit for commit, _, name in pairs if git_command.is_commit(commit)}
 
     def obtain(
         self, repository: GitCheckout, commit: str, urls: Sequence[str], run: Run, refs: Sequence[str] = ()
@@ -212,7 +203,7 @@ class GitTransport:
             except CommandError as error:
                 if git_command.diagnose_git(error.output) is not GitFailure.MISSING:
                     raise self.explain(error, url) from None
-                missing = complaint_gist(error.output)
+                missing = git_command.complaint_gist(error.output)
         tried = " or ".join(hide_password(url) for url in urls)
         raise SourceError(
             f"no repository that can be read is at {tried} ({missing}): check the address and your access to "
@@ -222,14 +213,13 @@ class GitTransport:
 
     def _assure_reachable(self, url: str) -> None:
         """Raise NetworkError within seconds where git itself would wait for minutes."""
-        real = url
-        with contextlib.suppress(CommandError):
-            real = _git("ls-remote", "--get-url", "--", url).strip() or url  # the user's own insteadOf
+        env = git_environment(os.environ)
+        rewritten = program_output("git", "ls-remote", "--get-url", "--", url, env=env)  # by the user's own insteadOf
+        real = rewritten.strip() or url
         if host_of(real) in self.reached:
             return
-        with contextlib.suppress(CommandError):
-            if _git("config", "--get-urlmatch", "http.proxy", real).strip():
-                return
+        if program_output("git", "config", "--get-urlmatch", "http.proxy", real, env=env).strip():
+            return
         if (why := connection_complaint(real)) is not None:
             raise self._unreachable(real, why)
         self.reached.add(host_of(real))
@@ -239,7 +229,7 @@ class GitTransport:
 
     def explain(self, error: CommandError, url: str) -> TorchmillError:
         """Return the error to show when git failed on `url`."""
-        cause, gist = git_command.diagnose_git(error.output), complaint_gist(error.output)
+        cause, gist = git_command.diagnose_git(error.output), git_command.complaint_gist(error.output)
         if cause is GitFailure.FULL:
             return disk_full_error(self.where)
         if cause is GitFailure.FOREIGN:
@@ -257,11 +247,6 @@ class GitTransport:
             "if that does not help, add --discard to start over",
             code="git-failed",
         )
-
-
-def _git(*arguments: str) -> str:
-    """Return the output of git outside of any repository. Raises CommandError."""
-    return process.capture(["git", *arguments], env=git_environment(os.environ))
 
 
 def _ask_git(argv: Sequence[str], cwd: Path | None, host: str) -> str:

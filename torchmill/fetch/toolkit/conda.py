@@ -25,8 +25,10 @@ from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, Tool
 from torchmill.fetch.toolkit.store import PACKAGES, fetch_piece, placer
 from torchmill.host.provisioned import TOOLKIT
 
-SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
+if TYPE_CHECKING:
+    from rattler import RepoDataRecord
 
+SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
 _SILENCES = 10  # so many times the limit of silence, for an index: rattler's limit is one of a whole request
 PROVIDER = "conda"
 _LONGEST_REASON = 300  # characters of what the solver reports
@@ -35,10 +37,6 @@ _LONGEST_REASON = 300  # characters of what the solver reports
 def is_taken(package: str) -> bool:
     """Tell whether a package of a solution becomes a part of the toolkit."""
     return any(re.fullmatch(pattern, package) for pattern in PACKAGES["taken"])
-
-
-if TYPE_CHECKING:
-    from rattler import RepoDataRecord
 
 
 def offer(
@@ -52,17 +50,14 @@ def offer(
     why = "no channel is known that has it"
     for source in sources:
         with contextlib.closing(progress.task(f"{request} on {', '.join(source.where)}")):
-            found = _solved(request, source, cache / "downloads" / "channels")
-        if not isinstance(found, str):
-            pieces = tuple(_piece(record) for record in found)
-            unchecked = [piece.file for piece in pieces if not piece.sha256]
-            if not unchecked:
-                first = source.packages[0].split()[0]  # its version stands for all
-                full = next((piece.version for piece in pieces if piece.name == first), "")
-                exact = request if request.kind == TOOLKIT else replace(request, version=full)
-                return ProviderOffer(exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress))
-            found = f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
-        why = found
+            pieces = _solved(request, source, cache / "downloads" / "channels")
+        if isinstance(pieces, str):
+            why = pieces
+            continue
+        first = source.packages[0].split()[0]  # its version stands for all
+        full = next((piece.version for piece in pieces if piece.name == first), "")
+        exact = request if request.kind == TOOLKIT else replace(request, version=full)
+        return ProviderOffer(exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress))
     return ProviderRefusal(PROVIDER, why)
 
 
@@ -78,7 +73,7 @@ def _fill(
         store.add_driver_stub(folder)
 
 
-def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> "list[RepoDataRecord] | str":
+def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> tuple[ProviderPackage, ...] | str:
     """Return the packages that go together, those of no interest left out; else why there are none."""
     import rattler
     from rattler.exceptions import GatewayError, InvalidChannelError, SolverError
@@ -114,8 +109,11 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> "lis
         return f"{named} does not have all of it ({shorten(str(error), _LONGEST_REASON)})"
     named_so = {spec.split()[0] for spec in source.packages}
     ours = is_taken if request.kind == TOOLKIT else named_so.__contains__
-    chosen = [record for record in records if ours(record.name.normalized)]
-    return sorted(chosen, key=lambda record: record.name.normalized)
+    pieces = sorted(map(_piece, records), key=lambda piece: piece.name)
+    chosen = tuple(piece for piece in pieces if ours(piece.name))
+    if unchecked := [piece.file for piece in chosen if not piece.sha256]:
+        return f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
+    return chosen
 
 
 def _piece(record: "RepoDataRecord") -> ProviderPackage:

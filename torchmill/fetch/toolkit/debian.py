@@ -6,7 +6,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -212,9 +212,8 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Ite
             raise
 
 
-def mend_links(folder: Path, libraries: Iterable[Path]) -> None:
-    """Point dangling links to the machine's libraries of those names, or remove them."""
-    places = list(libraries)
+def mend_links(folder: Path, places: Sequence[Path]) -> None:
+    """Point dangling links to the libraries of those names in some folders of the machine, or remove them."""
     paths = [Path(inner, name) for inner, _, names in os.walk(folder) for name in names]
     for link in [path for path in paths if path.is_symlink() and not path.exists()]:
         name = link.readlink().name

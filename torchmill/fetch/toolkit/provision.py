@@ -10,7 +10,7 @@ from pathlib import Path
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
-from torchmill.core.files import link_file, parse_json, real_path
+from torchmill.core.files import link_file, nearest_existing, parse_json, real_path
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.request import (
@@ -96,7 +96,7 @@ def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> Provider
 def _require_room(offer: ProviderOffer, cache: Path) -> None:
     """Raise HostError if the disk cannot hold both the downloads and their content."""
     there = [downloads_folder(cache, piece.provider) / piece.file for piece in offer.pieces]
-    existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
+    existing = nearest_existing(cache)
     needed = bytes_taken(offer.pieces) - sum(file.stat().st_size for file in there if file.is_file())
     if offer.request.completes:
         needed += copied_bytes(Path(offer.request.completes), existing, offer.request.arch)

@@ -107,16 +107,15 @@ def candidate_sources(
 
 
 def parts_supply(
-    version: str, arch: str, lacks: Iterable[ToolkitPart], sources: Iterable[ToolkitSource]
+    version: str, arch: str, lacks: Sequence[ToolkitPart], sources: Iterable[ToolkitSource]
 ) -> tuple[tuple[str, ...], tuple[ToolkitPart, ...]]:
     """Return the packages of some parts of a toolkit, and those parts that have none."""
     known = [one for one in sources if one.kind == "parts" and version in one.versions and arch in one.arches]
     lines = [(Requirement(line).name, line) for one in known for line in one.packages]
     major = f"-cu{version.partition('.')[0]}"
-    parts = tuple(lacks)
-    names = {part.package for part in parts}
+    names = {part.package for part in lacks}
     found = {name.removesuffix(major): line for name, line in lines if name.removesuffix(major) in names}
-    return tuple(found.values()), tuple(part for part in parts if part.package not in found)
+    return tuple(found.values()), tuple(part for part in lacks if part.package not in found)
 
 
 def version_begins(version: str, beginning: str) -> bool:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from torchmill.config.facts_model import ProviderPackage
-from torchmill.core import locks, process
+from torchmill.core import locks
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import HostError
 from torchmill.core.files import delete_paths, fresh_path, read_table_beside, report_unwritable
@@ -146,7 +146,7 @@ def add_driver_stub(home: Path) -> None:
     # a fixed soname, as the driver's own library has it, and nothing that differs from run to run
     flags = ("-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libcuda.so.1", "-Wl,--build-id=none")
     try:
-        process.capture([compiler, *flags, "-o", str(stub), str(code)])
+        capture([compiler, *flags, "-o", str(stub), str(code)])
     except CommandError as error:
         raise HostError(
             f"{compiler} could not make the stub of the driver's library ({error.output.strip()[-200:]}): "

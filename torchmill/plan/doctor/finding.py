@@ -114,11 +114,6 @@ class CheckContext:
         found = next((self.host.libraries[place] for place in named if place in self.host.libraries), None)
         return cuda_libraries.visible_version(self.host, name, self.plan.toolkit) if found is None else found
 
-    def unseen_folder(self, name: str) -> str | None:
-        """Return a folder of a library that only the user's shell knows of, where the build does not look."""
-        places = (place.partition("@") for place in self.host.libraries)
-        return next((where for one, _, where in places if one == name and "/" in where.replace("\\", "/")), None)
-
 
 def absence_verdict(host: Host) -> Verdict:
     """Return the verdict on something that is needed and that a host does not name."""
@@ -136,12 +131,11 @@ def absence_finding(host: Host, subject: str, needed: str, cure: str = "", becau
     return Finding(subject, absence_text(host), needed, absence_verdict(host), cure, why)
 
 
-def install_hint(host: Host, names: Iterable[str]) -> str:
+def install_hint(host: Host, names: Sequence[str]) -> str:
     """Return the command that installs system packages on a host, or what to do where none is known."""
-    wanted = tuple(names)
     if host.manager is None:
-        return f"install {' '.join(wanted)}"
-    return system_packages.install_command(host.manager, wanted, root=host.complete and "sudo" not in host.tools)
+        return f"install {' '.join(names)}"
+    return system_packages.install_command(host.manager, names, root=host.complete and "sudo" not in host.tools)
 
 
 def toolkit_command(context: CheckContext, kind: str, version: str) -> str | None:
