@@ -35,7 +35,6 @@ _LONGEST_PATH = 2000  # characters
 _LONGEST_TARGET = 1000  # characters of a link; what is longer was a file, and one bit made it a link
 _BLOCK_BYTES = 512  # of a tar archive, which ends with two blocks of zeros
 _BUFFER_BYTES = 1 << 18
-_XZ_MAGIC, _ZSTD_MAGIC = b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 # why the system refuses a name, which is the archive's
 _OF_NAMES = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP}
 
@@ -72,26 +71,6 @@ def refuse_damage(archive: Path) -> Iterator[None]:
         ) from None
 
 
-@contextlib.contextmanager
-def open_tar(archive: Path, *, proved: bool) -> Iterator[tuple[tarfile.TarFile, IO[bytes]]]:
-    """Open a tar archive, compressed or not, to be read from front to back; give the file itself too.
-
-    On leaving, what was not read is, and SourceError raised unless the archive is whole: tarfile stops at a
-    damaged header, and never reads the checks at the end of a compressed file. See `unpack_archive`.
-    """
-    with archive.open("rb") as raw, _decompress(archive, raw, proved=proved) as content:
-        watched = _WatchedEnd(content)
-        with tarfile.open(fileobj=cast("IO[bytes]", watched), mode="r|", bufsize=_BUFFER_BYTES) as tar:
-            yield tar, raw
-            for _ in tar:
-                pass
-            end = tar.offset
-        while watched.read(_BUFFER_BYTES):
-            pass
-    if watched.written > end or watched.size < end + 2 * _BLOCK_BYTES:
-        raise tarfile.ReadError("its end is missing, or not where it should be")
-
-
 class _WatchedEnd:
     """A file that is read to its end, and remembers where its last byte other than zero was."""
 
@@ -108,43 +87,50 @@ class _WatchedEnd:
 
 
 def _decompress(archive: Path, raw: IO[bytes], *, proved: bool) -> IO[bytes]:
-    """Return what an archive holds. These readers check all of it, unlike zlib's or zstandard's own."""
+    """Return what an archive holds. These readers check all of it, unlike zlib's or zstandard's own.
+
+    The first eight bytes tell whether its compression has a check of the content:
+    https://tukaani.org/xz/xz-file-format.txt (2.1.1.2), RFC 8878 (3.1.1.1.1).
+    """
     start = raw.read(8)
     raw.seek(0)
-    if not proved and not _checks_itself(start):
+    decompress: Callable[[IO[bytes]], object] | None = None
+    checks_itself = False
+    if start.startswith(b"\x1f\x8b"):
+        decompress, checks_itself = gzip.open, True
+    elif start.startswith(b"BZh"):
+        decompress, checks_itself = bz2.open, True
+    elif start.startswith(b"\xfd7zXZ\x00"):
+        decompress, checks_itself = lzma.open, start[7] & 0x0F != 0
+    elif start.startswith(b"\x28\xb5\x2f\xfd"):
+        decompress, checks_itself = zstd.open, start[4] & 0x04 != 0
+    if not proved and not checks_itself:
         raise SourceError(
             f"nothing in {archive} tells whether its content is whole: give its sha256 with --sha256, or an "
             "archive that checks itself (.tar.gz, .tar.xz and .zip do)",
             code="unproved-archive",
         )
-    if start.startswith(b"\x1f\x8b"):
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
-    if start.startswith(_XZ_MAGIC):
-        return lzma.LZMAFile(raw)
-    if start.startswith(b"BZh"):
-        return bz2.BZ2File(raw)
-    return cast("IO[bytes]", zstd.ZstdFile(raw)) if start.startswith(_ZSTD_MAGIC) else raw
-
-
-def _checks_itself(start: bytes) -> bool:
-    """Tell by the first eight bytes of a tar archive whether its compression has a check of the content.
-
-    https://tukaani.org/xz/xz-file-format.txt (2.1.1.2), RFC 8878 (3.1.1.1.1).
-    """
-    if start.startswith(_XZ_MAGIC):
-        return start[7] & 0x0F != 0
-    if start.startswith(_ZSTD_MAGIC):
-        return start[4] & 0x04 != 0
-    return start.startswith((b"\x1f\x8b", b"BZh"))
+    return cast("IO[bytes]", decompress(raw)) if decompress else raw
 
 
 def _untar(archive: Path, root: Path, bar: ProgressBar, *, proved: bool) -> str | None:
+    """Unpack a tar archive, compressed or not, and see that it is whole.
+
+    tarfile stops at a damaged header, and never reads the checks at the end of a compressed file.
+    """
     total = archive.stat().st_size
-    with open_tar(archive, proved=proved) as (tar, raw):
-        for number, member in enumerate(tar):
-            _write(member, partial(tar.extractfile, member), root)
-            if number % 64 == 0:
-                bar.update(raw.tell(), total, "unpacking")
+    with archive.open("rb") as raw, _decompress(archive, raw, proved=proved) as content:
+        watched = _WatchedEnd(content)
+        with tarfile.open(fileobj=cast("IO[bytes]", watched), mode="r|", bufsize=_BUFFER_BYTES) as tar:
+            for number, member in enumerate(tar):
+                _write(member, partial(tar.extractfile, member), root)
+                if number % 64 == 0:
+                    bar.update(raw.tell(), total, "unpacking")
+            end = tar.offset
+        while watched.read(_BUFFER_BYTES):
+            pass
+    if watched.written > end or watched.size < end + 2 * _BLOCK_BYTES:
+        raise tarfile.ReadError("its end is missing, or not where it should be")
     return tar.pax_headers.get("comment")
 
 
