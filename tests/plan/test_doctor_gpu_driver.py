@@ -87,7 +87,9 @@ def test_windows_has_drivers_of_its_own(gpus: Facts) -> None:
     drivers = {"10.2": "441.22", "11.8": "452.39", "12.4": "528.33"}
     toolkits = tuple(replace(one, driver_windows=drivers[one.version]) for one in gpus.toolkits)
     host = replace(LINUX, system="windows", gpus=(A100,), driver="451.22")  # on Linux new enough for 11.8
-    assert found(replace(gpus, toolkits=toolkits), host)["GPU driver"].cure == "nox -s wheel-3.10-cu102"
+    findings = found(replace(gpus, toolkits=toolkits), host, "7.5+PTX")
+    assert findings["GPU driver"].cure == "nox -s wheel-3.10-cu102"
+    assert findings["GPU"].verdict == "ok", "what is known of PTX is known of drivers of Linux"
 
 
 def test_forward_compatibility_is_for_data_centres(gpus: Facts) -> None:

@@ -148,13 +148,18 @@ def runs_at(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) 
     targets = arch_list.parse_targets(facts, wheel.code or "")
     gpus = [arch_list.gpu_capability(facts, gpu) for gpu in where.gpus] if targets else []
     ways = {arch_list.how_served(facts, targets, gpu) if gpu else None for gpu in gpus}
-    stale = "PTX" in ways and is_older(where.running_driver, wheel.toolkit.driver_ptx)
+    stale = "PTX" in ways and not is_ptx_compiled(wheel.toolkit, where)
     return None not in ways and not stale and is_driven(wheel.toolkit, where)
 
 
 def is_driven(toolkit: Toolkit, where: Host) -> bool:
     """Tell whether the driver of a machine is not known to be too old for what a toolkit makes."""
     return not is_older(where.running_driver, oldest_driver(toolkit, where.system))
+
+
+def is_ptx_compiled(toolkit: Toolkit, where: Host) -> bool:
+    """Tell whether a machine's driver is not known to be too old for a toolkit's PTX: on Windows it never is."""
+    return where.system == "windows" or not is_older(where.running_driver, toolkit.driver_ptx)
 
 
 def oldest_driver(toolkit: Toolkit, system: str) -> str | None:

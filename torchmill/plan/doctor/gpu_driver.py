@@ -8,7 +8,7 @@ from torchmill.config.matrix import possible_cells
 from torchmill.config.model import Facts, Gpu, Host, Toolkit
 from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
-from torchmill.plan.published import is_driven, is_older, oldest_driver
+from torchmill.plan.published import is_driven, is_ptx_compiled, oldest_driver
 
 # GPUs for which NVIDIA does not support forward compatibility: it is for data centres.
 _CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0\d0\b", re.IGNORECASE)
@@ -102,9 +102,9 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
         return Finding("GPU", found, needed, "ok")
     if way == "PTX":
         because = "the list holds only PTX for this GPU"
-        if is_older(context.host.running_driver, oldest := toolkit.driver_ptx):
-            because += f", which a driver before {oldest} does not compile"
-            return Finding("GPU", found, needed, "warning", f"install driver {oldest} or newer", because)
+        if not is_ptx_compiled(toolkit, context.host):
+            because += f", which a driver before {toolkit.driver_ptx} does not compile"
+            return Finding("GPU", found, needed, "warning", f"install driver {toolkit.driver_ptx} or newer", because)
         return Finding("GPU", found, needed, "ok", because=f"{because}: the driver compiles it when it is first used")
     because = "the wheel builds, but holds no code for this GPU"
     here = filter(None, (arch_list.gpu_capability(context.facts, one) for one in context.host.gpus))
