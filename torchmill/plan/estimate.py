@@ -378,19 +378,17 @@ def _risk(facts: Facts, plan: Plan) -> OverflowRisk | None:
 
 
 def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
-    lines = [
+    few = f"  at worst more than the {format_bytes(memory)} there is: the guard then lets fewer run"
+    return [
         f"time: {estimate.wall}",
         f"  with an empty compiler cache; {format_estimate(estimate.cpu.likely)} of processor time",
         f"memory: {estimate.memory.in_bytes} by all compiles together",
         f"  {estimate.compile.in_bytes} by each of the largest",
+        *([few] if estimate.memory.high > memory else []),
         f"disk: {estimate.tree.in_bytes} for the tree, {estimate.wheel.in_bytes} for the wheel",
         *(f"  at worst a larger file than {one}" for one, most in _LARGEST.items() if estimate.wheel.high > most),
         f"judged by {estimate.confidence}: {estimate.basis}",
     ]
-    if estimate.memory.high > memory:
-        few = f"  at worst more than the {format_bytes(memory)} there is: the guard then lets fewer run"
-        lines.insert(4, few)
-    return lines
 
 
 def format_estimate(seconds: float) -> str:

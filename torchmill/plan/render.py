@@ -43,8 +43,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
 def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], said: Sequence[str]) -> str:
     """Return what matters most of a plan, and what its build costs, in a few lines; `said` are its build's options."""
     cell = shlex.join([plan.identifier, f"--tag={plan.release.tag}", *said])  # for a command to be of this very plan
-    homes = [line.removeprefix("with ") for line in _cuda_lines(plan, host)]
-    missing = ", ".join(what for what, _, absent in (one.partition(", which is not there") for one in homes) if absent)
+    missing = ", ".join(what for what, place in _cuda_places(plan, host).items() if not place)
     toolkit = f", CUDA {plan.toolkit}" if plan.toolkit else ""
     rows = {
         "builds": f"{plan.release}, Python {plan.build.python}{toolkit}, {plan.build.arch}",
@@ -64,7 +63,10 @@ def plan_as_text(plan: Plan, host: Host) -> str:
     lines = [
         f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or 'commit unknown'})",
         f"on {host.system} {host.arch}, {_job_text(plan, host)}",
-        *_cuda_lines(plan, host),
+        *(
+            f"with {what} in {place}" if place else f"with {what}, which is not there yet"
+            for what, place in _cuda_places(plan, host).items()
+        ),
         *([str(plan.published)] if plan.published else []),
         "",
         "environment",
@@ -97,18 +99,17 @@ def _download_command(plan: Plan) -> str:
     return f"{words} {plan.published.command.removeprefix('pip install ')}" if plan.published else words
 
 
-def _cuda_lines(plan: Plan, host: Host) -> Iterator[str]:
-    """Yield the toolkit and the libraries that the suite keeps, and where they are."""
+def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
+    """Return where the toolkit and the libraries that the suite keeps are; "" for what is not there yet."""
     if plan.toolkit is None:
-        return
+        return {}
     instead = "" if plan.toolkit == plan.build.cuda else f" in place of {plan.build.cuda}"
     said = {"cuda_home": f"CUDA {plan.toolkit}{instead}"}
     said |= {f"{name}_home": f"{name} {version}" for name, version in plan.libraries.items()}
     there = cuda_toolkit.cuda_placeholders(plan, host)
     if plan.toolkit in host.completed and "cuda_home" in there:
         there["cuda_home"] += f" ({host.completed[plan.toolkit]})"
-    for place, what in said.items():
-        yield f"with {what} in {there[place]}" if place in there else f"with {what}, which is not there yet"
+    return {what: there.get(place, "") for place, what in said.items()}
 
 
 def _job_text(plan: Plan, host: Host) -> str:
