@@ -13,7 +13,6 @@ from torchmill.host.provisioned import MAGMA_NAME, ProvisionedMagma, provisioned
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _COMPILED_ALONG = frozenset({"nccl"})
-_BY_CODE = frozenset({"magma"})  # what fits follows from its code for GPUs: see choose_magma
 _REQUIRED_ON_ARM = Version("2.11")  # since then PyPI's aarch64 wheels have CUDA, and require what those for x86_64 do
 _OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
 
@@ -33,9 +32,9 @@ def official_version(constraints: CellConstraints, name: str) -> str | None:
     said = {Version(cuda): getattr(one, name) for cuda, one in release.cuda_official.items()}
     known = sorted(cuda for cuda, version in said.items() if version)
     same = [cuda for cuda in known if cuda.major == own.major]
-    order = [*(one for one in known if one <= own and one not in same), *reversed(same)]
-    order += [one for one in same if one <= own]
-    return said[order[-1]] if order else None
+    not_newer = [cuda for cuda in same or known if cuda <= own]
+    nearest = not_newer[-1:] or same[:1]
+    return said[nearest[0]] if nearest else None
 
 
 def choose_libraries(
@@ -48,7 +47,9 @@ def choose_libraries(
     """
     found = {}
     for name in libraries_in_rules(constraints, "kept"):
-        if name in _BY_CODE or is_user_configured(name, settings) or _has_usable(constraints, host, name):
+        if name == MAGMA_NAME:  # what fits follows from its code for GPUs: see choose_magma
+            continue
+        if is_user_configured(name, settings) or _has_usable(constraints, host, name):
             continue
         version = _version_to_use(constraints, host, name, listed)
         if version is not None:
@@ -130,10 +131,10 @@ def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
     version = visible_version(host, name, constraints.cell.build.cuda)
     if version is None or name in _COMPILED_ALONG:
         return False
+    if not version:
+        return True
     needs = constraints.needs(name, None)
-    if not version or needs.bounds:
-        return not version or needs.allows(version)
-    return _has_official_major(constraints, name, version)
+    return needs.allows(version) if needs.bounds else _has_official_major(constraints, name, version)
 
 
 def _has_official_major(constraints: CellConstraints, name: str, version: str) -> bool:
@@ -158,7 +159,7 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str, listed:
         return not without_cudnn(version, gpus)
 
     if serves(theirs) and (theirs in offered or library_key(name, theirs, cuda) in host.kept):
-        return str(theirs)
+        return theirs
     if name in _COMPILED_ALONG:
         return None
     for there in (_provisioned_versions(host, name, cuda), offered):
@@ -167,7 +168,7 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str, listed:
         if fitting:
             newer = [version for version in fitting if Version(version) >= Version(theirs)]
             return min(newer, key=Version) if newer else max(fitting, key=Version)
-    return str(theirs)
+    return theirs
 
 
 def _available_versions(constraints: CellConstraints, name: str) -> frozenset[str] | None:
@@ -210,5 +211,4 @@ def best_magma(
 ) -> ProvisionedMagma | None:
     """Return the kept one that serves a list: the version `theirs`, else the newest."""
     serving = [one for one in provisioned_magma(names, cuda) if not unserved_capabilities(facts, one.code, listed)]
-    order = {one: (one.version == theirs, Version(one.version), one.name) for one in serving}
-    return max(serving, key=lambda one: order[one], default=None)
+    return max(serving, key=lambda one: (one.version == theirs, Version(one.version), one.name), default=None)
