@@ -68,12 +68,6 @@ def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) ->
         raise VerifyError(message, code="wheel-not-installable") from None
 
 
-def installed_packages(venv: Path) -> tuple[str, ...]:
-    """Return the packages in the environment, as "name==version"."""
-    listing = capture([str(venv), "-m", "pip", "list", "--format=freeze"], env=_pip_variables())
-    return tuple(line for line in listing.splitlines() if "==" in line)
-
-
 def site_packages(venv: Path) -> Path:
     """Return the folder that the environment's packages are installed in."""
     script = "import sysconfig; print(sysconfig.get_paths()['platlib'])"

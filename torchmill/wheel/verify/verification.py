@@ -1,8 +1,7 @@
 """Verify a finished wheel: read it, install it in a clean environment, and compute with it."""
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
@@ -23,10 +22,7 @@ class VerifyReport:
     """The results for the manifest, of a wheel that passed every check."""
 
     checks: Mapping[str, CheckResult]
-    installed: tuple[str, ...]  # everything in the clean environment: "torch==1.13.1+cpu"
-    interpreter: str  # "3.10.13"
-    seconds: float
-    device_code: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # library -> target -> bytes
+    device_code: Mapping[str, Mapping[str, int]]  # library -> target -> bytes
 
 
 def verify_wheel(
@@ -48,7 +44,6 @@ def verify_wheel(
     capabilities that were asked for; None accepts any. What lends the plan its torch lends it to that environment, too.
     Raises VerifyError with every check that failed.
     """
-    start = time.monotonic()
     _require(wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags()))
     interpreter = static_checks.probe_interpreter(python)
     _require(wheel, static_checks.static_problems(wheel, plan, interpreter))
@@ -73,13 +68,7 @@ def verify_wheel(
     script = f"{package.checks}_checks.py"
     checks = clean_environment.run_checks(venv, script, check_expectations(plan, package), log)
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
-    return VerifyReport(
-        checks=checks,
-        installed=clean_environment.installed_packages(venv),
-        interpreter=interpreter.release,
-        seconds=time.monotonic() - start,
-        device_code=device_code.device_code_sizes(code),
-    )
+    return VerifyReport(checks, device_code.device_code_sizes(code))
 
 
 def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
