@@ -512,6 +512,14 @@ def test_two_runs_do_not_write_one_index(home: Home) -> None:
     home.index()
 
 
+def test_a_state_of_another_format_is_told_from_a_damaged_one(home: Home) -> None:
+    home.index()
+    (home.out / ".torchmill/index.json").write_text('{"format": 9}')
+    with refused("index-state-damaged") as caught:
+        home.index()
+    assert "its format is 9, not 1" in str(caught.value)
+
+
 def test_a_damaged_state_is_refused(home: Home) -> None:
     home.index()
     file = home.out / ".torchmill/index.json"

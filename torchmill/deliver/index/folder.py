@@ -78,13 +78,20 @@ def load_state(out: Path) -> IndexState | None:
             )
     try:
         data = files.read_json_object(kept)
-        return _state(data) if data["format"] == FORMAT else _refuse(out, f"its format is {data['format']}")
+        if data["format"] == FORMAT:
+            return _state(data)
+        why = f"its format is {data['format']}, not {FORMAT}"
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        return _refuse(out, error.strerror or str(error))
+        why = error.strerror or str(error)
     except (ValueError, KeyError, TypeError, AttributeError, DeliveryError):
-        return _refuse(out, "it is damaged")
+        why = "it is damaged"
+    raise DeliveryError(
+        f"{kept}: cannot be read ({why}): write the index to another folder with --out, or "
+        f"remove {out} if you need nothing that is in it",
+        code="index-state-damaged",
+    )
 
 
 def save_state(out: Path, state: IndexState) -> None:
@@ -103,14 +110,6 @@ def _state(data: Mapping[str, Any]) -> IndexState:
         },
         yanked=dict(data["yanked"]),
     )
-
-
-def _refuse(out: Path, why: str) -> IndexState:
-    raise DeliveryError(
-        f"{state_file(out)}: cannot be read ({why}): write the index to another folder with --out, or "
-        f"remove {out} if you need nothing that is in it",
-        code="index-state-damaged",
-    ) from None
 
 
 @dataclass(frozen=True, slots=True)
