@@ -196,6 +196,29 @@ def test_an_index_that_is_gone_is_a_matter_of_the_network(wheel: Path, environ: 
         targets.choose_target(gone, environ).upload(files(wheel)[0])
 
 
+class Refusing(BaseHTTPRequestHandler):
+    """An index that has nothing and takes nothing, and says so in JSON that is cut off."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(400, "No room")
+        self.end_headers()
+        self.wfile.write(b'{"kind": "Status", "status')
+
+
+def test_what_an_index_says_in_json_is_not_taken_for_the_report(wheel: Path, environ: dict[str, str]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        place = targets.choose_target(f"http://127.0.0.1:{server.server_port}/", environ)
+        with refused("upload-refused") as caught:
+            place.upload(files(wheel)[0])
+        server.shutdown()
+    assert "400 No room" in str(caught.value)
+
+
 def test_what_pypi_may_find_too_large_is_said_before_it_is_uploaded(
     url: str, environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,5 @@
 """A package index that takes uploads: twine brings them, with its own configuration."""
 
-import contextlib
 import json
 import os
 import re
@@ -131,7 +130,7 @@ class IndexTarget(PublishTarget):
     def upload(self, file: UploadFile) -> None:
         """Upload a file with twine. Raises DeliveryError with what the index says, or NetworkError."""
         target = ["--repository", self.section] if self.section else ["--repository-url", self.upload_url]
-        options = ["--verbose", "--non-interactive", "--disable-progress-bar", *target]
+        options = ["--non-interactive", "--disable-progress-bar", *target]
         limit = silence_limit()
         argv = [sys.executable, "-P", "-m", "torchmill.deliver.publish.twine_upload", f"{limit:g}", *options]
         led = {name: value for name, value in self.environ.items() if not name.startswith("TWINE_REPOSITORY")}
@@ -144,10 +143,9 @@ class IndexTarget(PublishTarget):
 
     def _failed(self, file: UploadFile, output: str) -> DeliveryError | NetworkError:
         """Return the error to show for what `twine_upload` printed."""
-        start = output.rfind('{"kind": ')
-        with contextlib.suppress(ValueError):
-            said, _ = json.JSONDecoder().raw_decode(output[start:]) if start >= 0 else ({}, 0)
-        kind, status, text = (said.get(name) or "" for name in ("kind", "status", "text"))
+        # of several such lines, what the index said comes later: stderr stands behind stdout
+        report = next((line for line in output.splitlines() if line.startswith('{"kind": ')), "{}")
+        kind, status, text = (json.loads(report).get(name) or "" for name in ("kind", "status", "text"))
         why = f"{status} {self._without_secrets(text)}".strip()[:_LONGEST] or kind or "twine gave no reason"
         if not status and any(word in f"{kind} {text}" for word in _NOWHERE):
             return NetworkError(
