@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.matrix import CPU, Cell, make_cell, matching_rules, python_key
+from torchmill.config.matrix import CPU, make_cell, matching_rules, python_key
 from torchmill.config.model import Arch, Build, Facts, Release
 from torchmill.core.errors import DeliveryError
-from torchmill.deliver.snippet import stock
 from torchmill.deliver.snippet.stock import (
     PlatformPin,
     SnippetDecision,
@@ -27,27 +27,23 @@ _TWO = ("2.0.0", "2.0.2", "2.4.0")  # of NumPy 2: what is compiled against any o
 
 def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Lacking]) -> str:
     """Return the command that builds what can be built of some wheels, or why nothing can."""
-    cells = [found for one in lacking for found in _cells(facts, request, *one)]
+    toolkits: dict[str, str | None] = {CPU: None} | {one.variant: one.version for one in facts.toolkits}
+    releases = {one.package: one for one in request.releases}
+    cells = []
+    for package, variant, python, arch in lacking:
+        if variant in toolkits:  # no session builds another
+            session = facts.packages[package].session
+            build = Build(package, session, python, variant, arch.name, toolkits[variant])
+            cells.append(make_cell(facts, releases[package], build))
     possible = [one.build for one in cells if one.possible]
     if not possible:
         reasons = [one.reason for one in cells if one.reason]
         return f"it cannot be built: {reasons[0]}" if reasons else "no session builds it"
-    arch = facts.arches[possible[0].arch]
+    where = facts.arches[possible[0].arch]
     # a container can be another machine, but only with Linux in it
-    elsewhere = arch.system != "linux" and arch.name != request.native
+    elsewhere = where.system != "linux" and where.name != request.native
     names = dict.fromkeys(one.identifier(one.arch if elsewhere else request.native) for one in possible)
-    return f"build with `nox -s {' '.join(names)}`" + (f", on {stock.platform_name(arch)}" if elsewhere else "")
-
-
-def _cells(  # noqa: PLR0917 - the last four are a Lacking
-    facts: Facts, request: SnippetRequest, package: str, variant: str, python: str, arch: Arch
-) -> Iterator[Cell]:
-    """Yield the cell that a wheel is of, possible or not; none for a variant of no session."""
-    toolkit = next((one for one in facts.toolkits if one.variant == variant), None)
-    if toolkit or variant == CPU:
-        session, cuda = facts.packages[package].session, toolkit.version if toolkit else None
-        build = Build(package, session, python, variant, arch.name, cuda)
-        yield make_cell(facts, next(one for one in request.releases if one.package == package), build)
+    return f"build with `nox -s {' '.join(names)}`" + (f", on {platform_name(where)}" if elsewhere else "")
 
 
 def decision_notes(
@@ -94,14 +90,11 @@ def numpy_requirement(
 
     A wheel that is compiled against NumPy 1 fails with NumPy 2, and its METADATA seldom says so.
     """
-    for release in releases:
-        package = facts.packages[release.package]
-        for arch in platforms:
-            for python in pythons:
-                build = Build(package.name, package.session, python, CPU, arch.name)
-                rules = matching_rules(facts, build, release)
-                if any(_needs_numpy_1(line) for rule in rules for line in rule.requires):
-                    return "numpy<2"
+    for release, arch, python in product(releases, platforms, pythons):
+        build = Build(release.package, facts.packages[release.package].session, python, CPU, arch.name)
+        rules = matching_rules(facts, build, release)
+        if any(_needs_numpy_1(line) for rule in rules for line in rule.requires):
+            return "numpy<2"
     return None
 
 
