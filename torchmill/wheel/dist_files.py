@@ -80,13 +80,18 @@ def recorded_digests(wheel: Path) -> dict[str, str]:
     """Return the sha256, hexadecimal, of each file that the RECORD of a sound wheel names; a wheel may have none."""
     digests = {}
     record = (read_described(wheel, "RECORD") or b"").decode("utf-8", "replace")
-    for row in csv.reader(io.StringIO(record)):
-        name, digest = (*row, "", "")[:2]
+    for name, row in parse_record(record).items():
+        digest = row[1] if len(row) > 1 else ""
         if digest.startswith("sha256="):
             text = digest.removeprefix("sha256=")
             with contextlib.suppress(ValueError):  # an invalid digest is a problem of RECORD, not of the SBOM
                 digests[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
     return digests
+
+
+def parse_record(text: str) -> dict[str, list[str]]:
+    """Return the rows of RECORD, each path, digest and size, by their paths. Raises csv.Error."""
+    return {row[0]: row for row in csv.reader(io.StringIO(text)) if row}
 
 
 def read_described(wheel: Path, name: str) -> bytes | None:

@@ -1,8 +1,6 @@
 """Slim a wheel, under a version of its own, or a package in an environment: without code for other GPUs."""
 
-import csv
 import hashlib
-import io
 import os
 import re
 import shutil
@@ -216,9 +214,9 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
     wheel, info_name = staged.wheel.path, stamped.dist_info.name
     with ZipFile(wheel) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
-        record = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/RECORD"
-        rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(archive.read(record).decode())) if row}
-    changed, described = {each.name for each in staged.libraries}, record.removesuffix("RECORD")
+        described = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/"
+        rows = dist_files.parse_record(archive.read(f"{described}RECORD").decode())
+    changed = {each.name for each in staged.libraries}
     written: list[Sequence[str]] = []
 
     def renamed(name: str) -> str:
@@ -231,7 +229,7 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
                 mode, name = info.external_attr >> 16 & 0o777, renamed(info.filename)
                 member = ZipMember(name, mode, info.file_size, info.CRC, info.compress_type)
                 target.add_parts(member, zip_archive.stored_parts(source, info))
-                written.append((name, *rows[info.filename]))
+                written.append((name, *rows[info.filename][1:]))
         names = sorted(map(renamed, changed))
         names += sorted(f"{info_name}/{path.relative_to(stamped.dist_info)}" for path in stamped.dist_info.rglob("*"))
         paths = ((name, stamped.root / name) for name in names if name != f"{info_name}/RECORD")
@@ -248,7 +246,7 @@ class InstalledPackage:
     name: str
     version: str
     record: Path
-    rows: list[list[str]]  # of RECORD
+    rows: Mapping[str, list[str]]  # of RECORD, by path
     files: list[tuple[str, Path]]  # by their names there
 
 
@@ -260,18 +258,17 @@ def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[Instal
     for record in sorted(each for folder in folders for each in folder.glob("*.dist-info/RECORD")):
         name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
         if not name.startswith("nvidia"):
-            rows = [row for row in csv.reader(io.StringIO(record.read_text("utf-8"))) if row]
-            paths = ((row[0], record.parents[1] / row[0]) for row in rows if not is_untouched(row[0], patterns))
+            rows = dist_files.parse_record(record.read_text("utf-8"))
+            paths = ((each, record.parents[1] / each) for each in rows if not is_untouched(each, patterns))
             files = [(each, path) for each, path in paths if elf.has_magic(path, elf.ELF_MAGIC, elf.AR_MAGIC)]
             yield InstalledPackage(name, version, record, rows, files)
 
 
 def require_unchanged(package: InstalledPackage, libraries: Iterable[SlimLibrary]) -> None:
     """Raise DeliveryError where a library is not as it was installed."""
-    digests = {row[0]: row[1] for row in package.rows}
     for library in libraries:
         digest = bytes.fromhex(hash_file(library.path))
-        if digests[library.name] != wheel_writer.record_digest(digest):
+        if package.rows[library.name][1] != wheel_writer.record_digest(digest):
             raise DeliveryError(
                 f"{library.path}: is not what was installed: reinstall {package.name}", code="changed-library"
             )
@@ -283,7 +280,7 @@ def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) ->
     Programs that run keep the files that they opened. Raises HostError where the disk is full: nothing has
     changed then.
     """
-    rows = {row[0]: row for row in package.rows}
+    rows = dict(package.rows)
     with report_unwritable(package.record), ExitStack() as stack:
         fresh = {library.path: stack.enter_context(fresh_path(library.path)) for library in libraries}
         for library in libraries:

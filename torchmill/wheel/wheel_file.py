@@ -3,7 +3,6 @@
 import base64
 import csv
 import hashlib
-import io
 import re
 import stat
 from collections import Counter
@@ -187,7 +186,7 @@ def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
     if record not in names:
         yield f"{record} is missing"
         return
-    rows = {row[0]: row for row in csv.reader(io.StringIO(archive.read(record).decode("utf-8"))) if row}
+    rows = dist_files.parse_record(archive.read(record).decode("utf-8"))
     for name, count in Counter(names).items():
         if count > 1:
             yield f"{name} is in the archive {count} times"
