@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchmill.config.arch_list import ArchTarget, capability_key, code_runs, ptx_runs
+from torchmill.config.arch_list import capability_key, code_runs, ptx_runs
 from torchmill.config.model import Capability, Facts
 from torchmill.wheel.pack import elf, elf_cut
 from torchmill.wheel.pack.elf import ElfImage, Section
@@ -55,21 +55,22 @@ def kept_pieces(facts: Facts, gpu: Capability, ptx: bool, pieces: Sequence[Fatbi
     Of machine code: the newest that runs, and so of code for one capability or family alone, because nothing
     says which of them a driver prefers. PTX: where it was asked for, or where no machine code runs.
     """
-    targets = [(piece.target, piece) for piece in pieces]
-    code = [each for each in targets if not each[0].ptx and code_runs(facts, each[0], gpu)]
-    kept = [piece for suffix in ("", "a", "f") for piece in _newest([one for one in code if one[0].suffix == suffix])]
+    code = [each for each in pieces if not each.target.ptx and code_runs(facts, each.target, gpu)]
+    kept: list[FatbinPiece] = []
+    for suffix in ("", "a", "f"):
+        kept += _newest([each for each in code if each.target.suffix == suffix])
     if ptx or not code:
-        source = [each for each in targets if each[0].ptx]
-        below = [each for each in source if ptx_runs(facts, each[0], gpu)]
+        source = [each for each in pieces if each.target.ptx]
+        below = [each for each in source if ptx_runs(facts, each.target, gpu)]
         kept += _newest(below)
         if ptx and not below:  # it serves later GPUs
-            kept += [piece for _, piece in source]
+            kept += source
     return kept
 
 
-def _newest(targets: Sequence[tuple[ArchTarget, FatbinPiece]]) -> list[FatbinPiece]:
-    newest = max((capability_key(target.capability) for target, _ in targets), default=None)
-    return [piece for target, piece in targets if capability_key(target.capability) == newest]
+def _newest(pieces: Sequence[FatbinPiece]) -> list[FatbinPiece]:
+    newest = max((capability_key(piece.target.capability) for piece in pieces), default=None)
+    return [piece for piece in pieces if capability_key(piece.target.capability) == newest]
 
 
 def plan_library(path: Path, request: Request) -> LibraryPlan | None:

@@ -79,7 +79,7 @@ def is_untouched(name: str, patterns: Iterable[str]) -> bool:
 
 
 def plan_libraries(files: Iterable[tuple[str, Path]], request: Request) -> list[SlimLibrary]:
-    """Return those of some files that hold code for GPUs. Raises DeliveryError where none of it serves a GPU."""
+    """Return those of some files that hold code for GPUs. Raises BuildError for one that is damaged."""
     found = ((name, path, slim.plan_library(path, request)) for name, path in files)
     return [SlimLibrary(name, path, plan) for name, path, plan in found if plan is not None]
 
