@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from tests.support.refusals import refused
 from torchmill.core.errors import VerifyError
 from torchmill.wheel.pack import elf, macos
-from torchmill.wheel.pack.staging import StagedWheel, unpack_wheel
+from torchmill.wheel.pack.staging import MACHO_MAGIC, StagedWheel, unpack_wheel
 
 # delocate uses what it has deprecated itself
 pytestmark = pytest.mark.filterwarnings("ignore:This function has been replaced:DeprecationWarning")
@@ -127,9 +128,19 @@ def test_without_the_tools_it_says_what_to_install(
 def test_a_file_is_read(downloaded: Path, tmp_path: Path) -> None:
     staged = unpack_wheel(downloaded, tmp_path)
     library = staged.root / "pykdtree/.dylibs/libomp.dylib"
-    assert elf.has_magic(library, *macos.MACHO_MAGIC)
+    assert elf.has_magic(library, *MACHO_MAGIC)
     assert macos.read_slices(library) == {"arm64": (14, 0)}
-    assert not elf.has_magic(staged.root / "pykdtree/__init__.py", *macos.MACHO_MAGIC)
+    assert not elf.has_magic(staged.root / "pykdtree/__init__.py", *MACHO_MAGIC)
+
+
+def test_a_fat_file_with_wide_offsets_is_judged(downloaded: Path, tmp_path: Path) -> None:
+    staged = unpack_wheel(downloaded, tmp_path)
+    library = staged.root / "pykdtree/.dylibs/libomp.dylib"
+    thin = library.read_bytes()
+    header = struct.pack(">II", 0xCAFEBABF, 1) + struct.pack(">IIQQII", 0x0100000C, 0, 0x4000, len(thin), 14, 0)
+    library.write_bytes(header.ljust(0x4000, b"\0") + thin)
+    with pytest.raises(VerifyError, match=r"libomp\.dylib is built for arm64, not for x86_64"):
+        macos.require_macos_tag(staged, "macosx_14_0_x86_64")
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,8 @@ from torchmill.core.errors import HostError, VerifyError, require_package
 from torchmill.core.files import hash_file
 from torchmill.wheel.pack import bundling, elf
 from torchmill.wheel.pack.bundling import BundledLibrary
-from torchmill.wheel.pack.staging import StagedWheel
+from torchmill.wheel.pack.staging import MACHO_MAGIC, StagedWheel
 
-# thin and fat, in both byte orders; a fat file might also be a class file of Java, which no wheel holds
-MACHO_MAGIC = {bytes.fromhex(magic) for magic in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe")}
 CPU_TYPES = {0x01000007: "x86_64", 0x0100000C: "arm64"}  # of <mach/machine.h>
 VERSION_MIN, BUILD_VERSION = 0x24, 0x32  # LC_VERSION_MIN_MACOSX, LC_BUILD_VERSION of <mach-o/loader.h>
 MACOS_TAG = re.compile(r"macosx_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")

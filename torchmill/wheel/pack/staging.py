@@ -4,7 +4,6 @@ A few dozen of ten thousand files are edited. Writing the others to disk only to
 more than anything else that is done with them, so they stay in the raw wheel until it is packed.
 """
 
-import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,17 +18,17 @@ from packaging.utils import canonicalize_name
 from torchmill.core.errors import BuildError
 from torchmill.core.files import is_of_system, report_unwritable
 from torchmill.wheel.pack import zip_archive
+from torchmill.wheel.pack.elf import ELF_MAGIC
 from torchmill.wheel.pack.zip_archive import MemberSource
 
 EXTRACT_THREADS = 4  # most of the work is the kernel's
 READ_AHEAD_BYTES = 1 << 17  # most members are smaller, and follow one another
-FILE_MODE, PROGRAM_MODE = 0o644, 0o755
 MAGIC_BYTES = 4
-# The magic numbers of ELF and Mach-O files, which repair may edit.
-BINARY_MAGICS = {
-    bytes.fromhex(magic)
-    for magic in ("7f454c46", "cffaedfe", "cefaedfe", "feedfacf", "feedface", "cafebabe", "cafebabf")
+# thin, in both byte orders, and fat; a fat file might also be a class file of Java, which no wheel holds
+MACHO_MAGIC = {
+    bytes.fromhex(magic) for magic in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")
 }
+BINARY_MAGICS = {ELF_MAGIC, *MACHO_MAGIC}  # of files that repair may edit
 EDITED_FOLDERS = (".dist-info", ".data")  # suffixes
 
 
@@ -75,7 +74,7 @@ def _unstaged_members(raw: Path, members: Sequence[ZipInfo], edited: Collection[
                 start = zip_archive.data_offset(archive, info)
                 archive.seek(start)
                 if archive.read(MAGIC_BYTES) not in BINARY_MAGICS:
-                    mode = PROGRAM_MODE if info.external_attr >> 16 & stat.S_IXUSR else FILE_MODE
+                    mode = zip_archive.member_mode(info.external_attr >> 16)
                     yield MemberSource(info.filename, raw, info.file_size, mode, start, info.CRC)
 
 

@@ -80,8 +80,8 @@ def pack_wheel(
 
 
 def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource:
-    """Return a file as a member: of its permissions, only whether it is a program."""
-    return MemberSource(name, path, status.st_size, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
+    """Return a file as a member."""
+    return MemberSource(name, path, status.st_size, zip_archive.member_mode(status.st_mode))
 
 
 def record_digest(sha256: bytes) -> str:

@@ -125,6 +125,11 @@ class MemberSource:
     crc: int | None = None  # expected; None accepts any
 
 
+def member_mode(mode: int) -> int:
+    """Return the mode of a member that is made of a file: of its own, only whether it is a program."""
+    return 0o755 if mode & stat.S_IXUSR else 0o644
+
+
 @dataclass(frozen=True, slots=True)
 class ContentDigest:
     """The digest, checksum and size (bytes) of some content, computed in one reading."""
