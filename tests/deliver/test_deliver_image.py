@@ -496,7 +496,7 @@ def _small_recipe(text: str, **copied: str) -> ImageRecipe:
 
 
 def _write(place: Path, recipe: ImageRecipe, sources: dict[str, Path] | None = None) -> None:
-    dockerfile.write_image_folder(place, recipe, sources or {}, ROOT, FACTS)
+    dockerfile.write_image_folder(place, recipe, sources or {}, FACTS)
 
 
 def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torchmill.config.model import Facts
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import fresh_path, real_path
-from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.core.paths import Layout
 from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import ImageOptions, ImageRequest
@@ -63,7 +63,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
         recipe, wheels = recipe_of(facts, wanted, layout, slim_folder, [Path(one).expanduser() for one in own])
         lines = [f"note: {note}" for note in recipe.notes]
         sources = {path.name: path for path in wheels}
-        dockerfile.write_image_folder(place, recipe, sources, CHECKOUT, facts.patches.parent)
+        dockerfile.write_image_folder(place, recipe, sources, facts.patches.parent)
         if with_engine is None:
             lines.append(f"{place}: written")
             if wanted.kind != "devcontainer":

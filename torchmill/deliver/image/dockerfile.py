@@ -15,6 +15,7 @@ from torchmill.config.model import Facts
 from torchmill.core import files
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, report_unwritable
+from torchmill.core.paths import CHECKOUT
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan import system_packages
 
@@ -122,12 +123,10 @@ def _compiler(facts: Facts, request: ImageRequest, base: BaseImage) -> tuple[str
     return (base.compiler.format(major=max(fitting, key=Version)),) if fitting else ()
 
 
-def write_image_folder(
-    folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite: Path, facts: Path
-) -> None:
+def write_image_folder(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts: Path) -> None:
     """Write the files of an image; what we wrote there before is replaced, in one move.
 
-    `sources` are the wheels by name, `suite` is the checkout that is copied, `facts` its build_configs.
+    `sources` are the wheels by name, `facts` is the folder of build_configs that goes into it with the suite.
     Raises DeliveryError where the folder holds what is not ours, or cannot be written.
     """
     require_our_folder(folder)
@@ -137,7 +136,7 @@ def write_image_folder(
         fresh_path(folder.with_name(f"{folder.name}.old")) as old,
     ):
         fresh.mkdir()
-        _fill(fresh, recipe, sources, suite, facts)
+        _fill(fresh, recipe, sources, facts)
         if folder.exists():
             folder.rename(old)
         fresh.rename(folder)
@@ -152,15 +151,15 @@ def require_our_folder(folder: Path) -> None:
             f"{folder} was not written by `invoke image`: name another with --into", code="foreign-folder"
         )
     names = sorted(entry.name for entry in folder.iterdir())
-    record = _record(folder)
-    strange = [name for name in names if name != IMAGE_RECORD and name not in record["top"]]
+    top, written = _read_record(folder)
+    strange = [name for name in names if name != IMAGE_RECORD and name not in top]
     if strange:
         raise DeliveryError(
             f"{folder} holds {', '.join(strange[:3])}, which `invoke image` did not write: "
             "move that away, or name another folder with --into",
             code="foreign-folder",
         )
-    for name, digest in record["written"].items():
+    for name, digest in written.items():
         path = folder / name
         if path.is_file() and files.hash_file(path) != digest:
             raise DeliveryError(
@@ -168,20 +167,20 @@ def require_our_folder(folder: Path) -> None:
             )
 
 
-def _record(folder: Path) -> dict[str, dict[str, str]]:
-    """Return what we wrote into a folder; nothing where it is not ours."""
+def _read_record(folder: Path) -> tuple[set[str], dict[str, str]]:
+    """Return what lies in a folder of ours, and the digest of each file that we wrote; nothing where it is not ours."""
     try:
         record = files.read_json_object(folder / IMAGE_RECORD)
-        return {"top": dict.fromkeys(record["top"], ""), "written": dict(record["written"])}
+        return set(record["top"]), dict(record["written"])
     except FileNotFoundError:
-        return {"top": {}, "written": {}}
+        return set(), {}
     except (OSError, ValueError, TypeError, KeyError):
         raise DeliveryError(
             f"{folder / IMAGE_RECORD} is damaged: move the folder away", code="record-damaged"
         ) from None
 
 
-def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite: Path, facts: Path) -> None:
+def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts: Path) -> None:
     for name, text in recipe.texts.items():
         path = folder / name
         path.write_text(text, encoding="utf-8", newline="\n")
@@ -190,9 +189,9 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if what == "suite":
-            _copy_suite(path, suite, facts)
+            _copy_suite(path, facts)
         elif what not in sources or not files.link_file(sources[what], path):  # a wheel may have gigabytes
-            shutil.copyfile(sources.get(what, suite / what), path)
+            shutil.copyfile(sources.get(what, CHECKOUT / what), path)
     record = {
         "top": sorted({Path(name).parts[0] for name in (*recipe.texts, *recipe.copied)}),
         "written": {name: files.hash_file(folder / name) for name in sorted(recipe.texts)},
@@ -200,9 +199,9 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite:
     (folder / IMAGE_RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def _copy_suite(target: Path, suite: Path, facts: Path) -> None:
+def _copy_suite(target: Path, facts: Path) -> None:
     for name in SUITE:
-        source = suite / name
+        source = CHECKOUT / name
         if source.is_dir():
             shutil.copytree(source, target / name, ignore=UNWANTED)
         elif source.exists():

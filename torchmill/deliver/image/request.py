@@ -132,13 +132,12 @@ def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> tuple[s
     """Return the variant and the toolkit of an image."""
     if not version:
         return CPU, None
-    toolkit = facts.toolkit(version)
-    if toolkit is None:
-        require_choice("--toolkit", version, [one.version for one in facts.toolkits], "unknown-choice")
+    require_choice("--toolkit", version, [one.version for one in facts.toolkits], "unknown-choice")
     _, toolkits = ReleaseTerms.for_release(facts, release).axes(arch)
-    if toolkit is None or version not in {one.version for one in toolkits}:
-        choices = ", ".join(one.version for one in toolkits) or "none"
+    variants = {one.version: one.variant for one in toolkits}
+    if version not in variants:
         raise ImpossibleBuildError(
-            f"{release} is not built with CUDA {version} on {arch}; there is {choices}", code="impossible-build"
+            f"{release} is not built with CUDA {version} on {arch}; there is {', '.join(variants) or 'none'}",
+            code="impossible-build",
         )
-    return toolkit.variant, version
+    return variants[version], version
