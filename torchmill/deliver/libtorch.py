@@ -12,14 +12,15 @@ from typing import TextIO
 from zipfile import ZipFile
 
 from torchmill.core.errors import DeliveryError, VerifyError
-from torchmill.core.files import hash_file, report_unwritable
+from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.locks import hold_lock
 from torchmill.core.process import CommandError, stream
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
 from torchmill.host import measurement, native
-from torchmill.plan import cuda_toolkit
+from torchmill.plan import cuda_toolkit, first_error
+from torchmill.wheel import dist_files
 from torchmill.wheel.pack import elf, staging, wheel_writer, zip_archive
 from torchmill.wheel.pack.wheel_writer import open_compressor
 from torchmill.wheel.pack.zip_archive import ZipWriter
@@ -34,12 +35,11 @@ EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
 
 def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *, empty: Path, log: TextIO) -> str:
-    """Unzip the archive, build the consumer `project` against it and run it; return what it printed.
+    """Unzip the archive into `scratch`, build the consumer `project` against it and run it; return what it printed.
 
     `home` is the CUDA toolkit, None without one. CMake and ninja come from PyPI where the machine has none,
     into an environment out of one in `empty`. Raises VerifyError where any of it fails.
     """
-    shutil.rmtree(scratch, ignore_errors=True)
     with ZipFile(archive) as packed:
         packed.extractall(scratch)
         root = scratch / packed.namelist()[0].partition("/")[0]
@@ -63,9 +63,10 @@ def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *,
         try:
             stream(words, cwd=scratch, env=environ, log=log, on_line=printed.append)
         except CommandError as error:
+            cause = first_error.first_failure(first_error.last_run(error.output.splitlines())) or error
             raise VerifyError(
                 f"{archive.name}: a C++ program could not be {step} against it, so it is not published "
-                f"({_cause(error)}): see {log.name}",
+                f"({cause}): see {log.name}",
                 code="libtorch-check-failed",
             ) from None
     return "\n".join(printed)
@@ -80,13 +81,6 @@ def _tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
     clean_environment.install_packages(python, TOOLS, log)
     suffix = ".exe" if sys.platform == "win32" else ""
     return str(python.with_name(f"cmake{suffix}")), str(python.with_name(f"ninja{suffix}"))
-
-
-def _cause(error: CommandError) -> str:
-    """Return the first line that a compiler, a linker or CMake marks as an error, else how it ended."""
-    lines = [line.strip() for line in error.output.splitlines()]
-    marks = ("error:", "undefined reference", "cmake error")
-    return next((line for line in lines if any(mark in line.lower() for mark in marks)), str(error))
 
 
 def cxx_files(package: Path) -> dict[str, Path]:
@@ -190,12 +184,14 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
     identifier = replace(plan.build, session="libtorch").identifier(native.native_arch())
     package, arch = found.facts.packages[plan.build.package], plan.build.arch
     scratch = layout.tree(plan.release.tag, identifier)
-    unpacked, consumer = scratch / "wheel", scratch / "consumer"
-    scratch.mkdir(parents=True, exist_ok=True)
     layout.logs.mkdir(parents=True, exist_ok=True)
     log = layout.logs / f"{plan.release.tag}-{identifier}.log"
-    with hold_lock(scratch, identifier), log.open("w", encoding="utf-8") as output:
-        shutil.rmtree(unpacked, ignore_errors=True)
+    with (
+        hold_lock(scratch, identifier),
+        log.open("w", encoding="utf-8") as output,
+        fresh_path(scratch / "wheel") as unpacked,
+        fresh_path(scratch / "consumer") as consumer,
+    ):
         unpacked.mkdir()
         root = staging.unpack_wheel(found.wheel, unpacked).root / package.import_name
         abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
@@ -209,10 +205,8 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
             home = cuda_toolkit.cuda_placeholders(plan, host).get("cuda_home", "/usr/local/cuda")
         printed = try_archive(archive, package.checks, home, consumer, empty=layout.environments, log=output)
         place = layout.dist / archive.name
-        shutil.move(archive, place)
+        dist_files.move_file(archive, place)
         products.write_record(place, parts, sha256, {"consumer": printed})
-        for folder in (unpacked, consumer):
-            shutil.rmtree(folder, ignore_errors=True)
     return place
 
 

@@ -121,7 +121,7 @@ def publish_wheel(
         _temporary_path(file).write_bytes(content)
     # A wheel without a manifest is built again; the manifest of another wheel would be believed.
     _remove_companions(wheel)
-    _move_file(packed, wheel)
+    move_file(packed, wheel)
     for file in files:
         _temporary_path(file).replace(file)
     if replaced is not None and replaced != wheel:
@@ -132,7 +132,7 @@ def publish_wheel(
 def withdraw_wheel(wheel: Path, destination: Path) -> None:
     """Move a wheel that must be verified again out of dist/, and remove the files beside it."""
     destination.parent.mkdir(parents=True, exist_ok=True)
-    _move_file(wheel, destination)
+    move_file(wheel, destination)
     _remove_companions(wheel)
 
 
@@ -150,7 +150,7 @@ def _manifest_text(manifest: Mapping[str, Any]) -> str:
     return json.dumps(manifest, indent=1, default=lambda one: str(one) if isinstance(one, Path) else asdict(one)) + "\n"
 
 
-def _move_file(file: Path, destination: Path) -> None:
+def move_file(file: Path, destination: Path) -> None:
     """Move a file, also to another disk (dist/ may be on one); it appears whole."""
     try:
         file.replace(destination)
