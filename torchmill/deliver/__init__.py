@@ -3,7 +3,7 @@
 - agreement: whether a wheel, its manifest, its statement and its SBOM agree, field by field
 - conda/: conda packages and channels
 - image/: dockerfiles of `invoke image`
-- index/: A static package index
+- index/: a static package index
 - libtorch: make the libtorch archive for C++ users from a verified wheel, and try it with a CMake project
 - offers: wheels that were built elsewhere, taken instead of built
 - products: products made from a verified wheel: find the wheel, parse options, reuse an unchanged product

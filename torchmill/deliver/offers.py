@@ -86,7 +86,7 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
     with hold_cell(context):
         for place in places:
             try:
-                for offer in _list_offers(place, context.plan, os.environ):
+                for offer in _list_offers(place, context.plan):
                     if why := _why_refused(context, offer, signers):
                         note(f"{offer.name} of {place} is not taken: {why}")
                     else:
@@ -142,18 +142,18 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
     return "" if one and isinstance(manifest.get("size"), int) else "its manifest does not name one wheel"
 
 
-def _list_offers(place: str, plan: Plan, environ: Mapping[str, str]) -> Iterator[Offer]:
+def _list_offers(place: str, plan: Plan) -> Iterator[Offer]:
     """Yield the wheels of a place that have the name of a plan's. Raises TorchmillError, READ_ERRORS."""
     stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl") if plan.computed else plan.wheel
     project = canonicalize_name(plan.wheel.partition("-")[0])
-    for offer in _all_offers(place, project, environ):
+    for offer in _all_offers(place, project):
         if offer.name.startswith(stem) and _WHEEL.fullmatch(offer.name):
             yield offer
 
 
-def _all_offers(place: str, project: str, environ: Mapping[str, str]) -> Iterable[Offer]:
+def _all_offers(place: str, project: str) -> Iterable[Offer]:
     if match := GITHUB.fullmatch(place):
-        return _of_releases(match["repository"], match["tag"], environ)
+        return _of_releases(match["repository"], match["tag"])
     if match := BUCKET.fullmatch(place):
         bucket = BucketTarget.from_address(match["bucket"], match["path"] or "")
         return [Offer(key.rpartition("/")[2], partial(bucket.signed_url, key)) for key in bucket.list_keys()]
@@ -173,10 +173,10 @@ def _all_offers(place: str, project: str, environ: Mapping[str, str]) -> Iterabl
     return [Offer(file.name, partial(operator.add, file.url)) for file in found]
 
 
-def _of_releases(repository: str, tag: str | None, environ: Mapping[str, str]) -> Iterator[Offer]:
+def _of_releases(repository: str, tag: str | None) -> Iterator[Offer]:
     """Yield the files of a public repository's releases (https://docs.github.com/rest/releases/releases)."""
     missing = "it answers 404: there is no such repository that everybody may read"
-    releases = GithubApi.from_environment(environ).pages(f"/repos/{repository}/releases", missing)
+    releases = GithubApi.from_environment(os.environ).pages(f"/repos/{repository}/releases", missing)
     try:
         found = [one for one in releases if tag in {None, one["tag_name"]}]
         if tag and not found:

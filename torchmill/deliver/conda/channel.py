@@ -122,11 +122,10 @@ def _refuse_others(
             code="channel-changed",
         )
     for one in entries:
-        lies = out / one.name
         if there.get(one.name, one.sha256) != one.sha256:
             raise DeliveryError(
-                f"{lies} exists and differs from {one.path}; whoever has installed it would not get the new one: "
-                "remove it from the channel, or write another channel",
+                f"{out / one.name} exists and differs from {one.path}; whoever has installed it would not get the "
+                "new one: remove it from the channel, or write another channel",
                 code="package-exists",
             )
 

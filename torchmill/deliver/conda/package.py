@@ -22,7 +22,7 @@ from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import Facts, Plan
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, require_package
-from torchmill.core.files import fresh_path, hash_file, report_unwritable
+from torchmill.core.files import fresh_path, hash_file, report_unwritable, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import libtorch, products
@@ -464,6 +464,4 @@ def _write_script(path: Path, staged: StagedWheel, entry: EntryPoint) -> None:
             code="invalid-script",
         )
     body = CALL.format(module=match["module"], name=match["attr"].partition(".")[0], call=match["attr"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(HEADER + body, encoding="utf-8", newline="\n")
-    path.chmod(0o755)
+    write_atomically(path, HEADER + body, 0o755)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from torchmill.core.errors import DeliveryError, NetworkError
-from torchmill.core.files import fresh_path, hash_file, report_unwritable
+from torchmill.core.files import fresh_path, hash_file, link_file, report_unwritable
 from torchmill.core.silence import silence_limit
 from torchmill.wheel import dist_files
 from torchmill.wheel.wheel_file import Distribution
@@ -196,13 +196,11 @@ class FolderTarget(PublishTarget):
                     f"{target} would not hold what {file.path} does: look at the disk, and run the command again",
                     code="upload-differs",
                 )
-            try:
-                target.hardlink_to(fresh)
-            except OSError:  # the name is taken, or the disk has no links and cannot say so in one step
+            if not link_file(fresh, target):  # the name is taken, or the disk has no links
                 if target.is_symlink() or target.exists():
                     raise DeliveryError(
                         f"{target} has appeared in the meantime: run the command again", code="file-appeared"
-                    ) from None
+                    )
                 fresh.rename(target)
 
     def stored(self) -> Iterator[StoredFile]:
