@@ -119,7 +119,6 @@ class PlatformTarget:
 class PlainLinuxTarget:
     """The plain linux tag, for systems like this one: what this loader finds by default is not bundled."""
 
-    tag: str
     arch: str
     search: LibrarySearch
 
@@ -382,9 +381,9 @@ def first_problems(problems: Sequence[str]) -> str:
     return f"{'; '.join(problems[:_MOST_LISTED])}{more}"
 
 
-def lowest_tag(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> str:
+def lowest_tag(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> str:
     """Return the oldest tag that meets these needs; the target's own at worst."""
-    oldest = oldest_target(target, list(needs))
+    oldest = oldest_target(target, needs)
     return oldest.tag if oldest is not None and oldest.version < target.version else target.tag
 
 

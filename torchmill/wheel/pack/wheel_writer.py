@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +37,6 @@ EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
 END_SECONDS = 4354819200  # 2108-01-01, the first date beyond it
 CACHE_MAGIC = b"twkept1\n"
 DIGEST_BYTES = hashlib.sha256().digest_size
-CHUNK_BYTES = 1 << 20
 CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
 BATCH_FILES = 64  # on average
 MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
@@ -205,7 +204,7 @@ def _read_parts(file: IO[bytes], *, close: bool = False) -> Iterator[bytes]:
     left = file.seek(0, os.SEEK_END) - len(CACHE_MAGIC) - DIGEST_BYTES
     file.seek(0)
     if file.read(len(CACHE_MAGIC)) == CACHE_MAGIC:
-        while left > 0 and (part := file.read(min(CHUNK_BYTES, left))):
+        while left > 0 and (part := file.read(min(zip_archive.CHUNK_BYTES, left))):
             left -= len(part)
             yield part
     if close:
@@ -232,18 +231,19 @@ class Compressor:
     codec: Codec
     cache: MemberCache
     copied_bytes: int = 0  # of members from the cache
-    _digests: dict[str, Future[ContentDigest]] = field(default_factory=dict)
 
     def add_files(self, archive: ZipWriter, files: Sequence[MemberSource]) -> Iterator[tuple[str, ContentDigest]]:
         """Add the files to the archive in their order, and yield the name and digest of each."""
         large = sorted((file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size)
-        self._digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}
+        digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}
         units = list(_group_files(files))
         batches = (partial(self._compress_batch, unit) for unit in units if isinstance(unit, list))
         ready = self._in_order(batches)
         for unit in units:
             if isinstance(unit, MemberSource):
-                yield unit.name, self._add_large_file(archive, unit)
+                content = digests.pop(unit.name).result()
+                self._add_large_file(archive, unit, content)
+                yield unit.name, content
             else:
                 cached, members = next(ready)
                 for member, content, data in members:
@@ -262,9 +262,8 @@ class Compressor:
         """Add a member that is not a file."""
         archive.add(ZipMember(name, 0o644, len(data), zip_archive.crc32(data)), self.codec.compress(data))
 
-    def _add_large_file(self, archive: ZipWriter, file: MemberSource) -> ContentDigest:
+    def _add_large_file(self, archive: ZipWriter, file: MemberSource, content: ContentDigest) -> None:
         """Add a large file, from the cache or block by block."""
-        content = self._digests.pop(file.name).result()
         member = ZipMember(file.name, file.mode, content.size, content.crc)
         cached = self.cache.find(content.sha256)
         if cached is not None:
@@ -272,7 +271,6 @@ class Compressor:
         else:
             parts = self._in_order(zip_archive.block_tasks(self.codec, file))
             archive.add_parts(member, self.cache.store(content.sha256, parts))
-        return content
 
     def _compress_batch(
         self, files: Sequence[MemberSource]

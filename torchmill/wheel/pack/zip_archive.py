@@ -46,9 +46,7 @@ CHUNK_BYTES = 1 << 20
 LOCAL_NAME_LENGTHS = struct.Struct("<26x2H")  # local header: lengths of the name and of the extra field
 ENCRYPTED_FLAG = 1
 # What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
-ARCHIVE_ERRORS = (
-    *(BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError, struct.error),
-)
+ARCHIVE_ERRORS = (BadZipFile, zlib.error, RuntimeError, EOFError, UnicodeDecodeError, struct.error)
 READABLE_MODE = 0o644
 BATCH_FILES = 128
 ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
