@@ -119,8 +119,9 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
     options, rest = parser.parse_known_args(list(arguments))
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
         parser.print_help()
-    said = (f"{prog}: {BUILD_NUMBER_OPTION}", options.build_number, 0, MAX_BUILD_NUMBER, "invalid-build-number")
-    number = None if options.build_number is None else require_count(*said)
+    number = None
+    if (text := options.build_number) is not None:
+        number = require_count(f"{prog}: {BUILD_NUMBER_OPTION}", text, 0, MAX_BUILD_NUMBER, "invalid-build-number")
     return ProductOptions(number, options.libtorch), rest
 
 
@@ -144,9 +145,9 @@ def find_verified(
     The session may be `contained`, in a container. Whether its source has changed since is for its own session to find
     out. Raises ConfigError for invalid arguments.
     """
-    layout = Layout.of_checkout(root)
     from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`
 
+    layout = Layout.of_checkout(root)
     stat_cache = StatCache(layout.cache / "recall.json")
     host = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")

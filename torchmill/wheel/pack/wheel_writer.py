@@ -69,13 +69,13 @@ def pack_wheel(
     compress as this process may use processors. The wheel appears whole or not at all. Raises BuildError
     where the tree is not a wheel's, HostError where the disk is full.
     """
-    with report_unwritable(destination), fresh_path(destination) as partial:
-        with partial.open("wb") as sink, open_compressor(cache_folder, codec, threads) as compressor:
+    with report_unwritable(destination), fresh_path(destination) as fresh:
+        with fresh.open("wb") as sink, open_compressor(cache_folder, codec, threads) as compressor:
             _write_archive(sink, compressor, tree, unstaged)
-        partial.chmod(0o644)
-        whole, size = hash_file(partial), partial.stat().st_size
-        partial.replace(destination)
-    return PackedWheel(destination, whole, size, str(compressor.codec), compressor.copied_bytes)
+        fresh.chmod(0o644)
+        sha256, size = hash_file(fresh), fresh.stat().st_size
+        fresh.replace(destination)
+    return PackedWheel(destination, sha256, size, str(compressor.codec), compressor.copied_bytes)
 
 
 def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource:

@@ -29,16 +29,11 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
 
     RECORD must be true in both. Raises BuildError where a library is damaged.
     """
-    before, after = (
-        {name: digest for name, digest in recorded.items() if not name.endswith(f".dist-info/{sbom.INNER_PATH}")}
-        for each in (original, slimmed)
-        for recorded in [dist_files.recorded_digests(each)]
-    )
-    names = {_plain_name(name): name for name in before}
-    if set(names) != {_plain_name(name) for name in after}:
+    before, after = _recorded_files(original), _recorded_files(slimmed)
+    if before.keys() != after.keys():
         yield "it has other files"
         return
-    changed = [(names[_plain_name(name)], name) for name in after if before[names[_plain_name(name)]] != after[name]]
+    changed = [(before[plain][0], name) for plain, (name, digest) in after.items() if before[plain][1] != digest]
     place = slimmed.with_suffix(".compared")
     with report_unwritable(place), fresh_path(place) as folder:
         folder.mkdir()
@@ -54,9 +49,13 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
                 file.unlink()
 
 
-def _plain_name(name: str) -> str:
-    """Return a member's name without the version in it."""
-    return re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name)
+def _recorded_files(wheel: Path) -> dict[str, tuple[str, str]]:
+    """Return name and digest of each file of a wheel but the SBOM in it, by its name without the wheel's version."""
+    return {
+        re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name): (name, digest)
+        for name, digest in dist_files.recorded_digests(wheel).items()
+        if not name.endswith(f".dist-info/{sbom.INNER_PATH}")
+    }
 
 
 def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
