@@ -4,7 +4,6 @@ import base64
 import csv
 import hashlib
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -217,7 +216,7 @@ def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
 @contextmanager
 def _open_wheel(wheel: Path) -> Iterator[ZipFile]:
     try:
-        if not stat.S_ISREG(wheel.stat().st_mode):
+        if wheel.exists() and not wheel.is_file():
             raise DeliveryError(f"{wheel}: not a file: remove it", code="not-a-wheel")
         with ZipFile(wheel) as archive:
             yield archive

@@ -21,8 +21,6 @@ from torchmill.wheel import wheel_file
 API_TIMEOUT_SECONDS = 60  # seconds without an answer
 _VERSION = "2022-11-28"
 _PAGE = 100  # entries, the most there can be
-_SERVER = 500  # the first status that says it is the server's fault
-_REFUSED = 400
 PUBLIC = "https://api.github.com"
 MOST = 1000  # assets of a release
 BODY = "Wheels built from source by torchmill."  # by it a draft that was left is known as ours
@@ -78,7 +76,7 @@ class GithubApi:
     def content(self, path: str) -> Iterator[bytes]:
         """Yield the bytes of an asset."""
         response = self.send("GET", path, headers={"Accept": "application/octet-stream"}, stream=True)
-        if response.status_code >= _REFUSED:
+        if not response.ok:
             _parse_response(response, path)
         with _connection(self.url):
             yield from response.iter_content(1 << 20)
@@ -117,7 +115,7 @@ def _connection(url: str) -> Iterator[None]:
 
 def _parse_response(response: requests.Response, what: str) -> Any:
     """Return what GitHub answers. Raises DeliveryError for a refusal, NetworkError for what passes."""
-    if response.status_code < _REFUSED:
+    if response.ok:
         try:
             return response.json() if response.content else None
         except ValueError:
@@ -131,7 +129,7 @@ def _parse_response(response: requests.Response, what: str) -> Any:
     except (ValueError, AttributeError):
         said = response.reason
     told = f"GitHub answers {response.status_code} ({said}) to {response.request.method} {what}"
-    if response.status_code >= _SERVER or response.headers.get("x-ratelimit-remaining") == "0":
+    if response.status_code >= requests.codes.server_error or response.headers.get("x-ratelimit-remaining") == "0":
         raise NetworkError(f"{told}: run the command again later to go on", code="github-unavailable")
     raise DeliveryError(f"{told}: the token needs write access to the repository's contents", code="github-refused")
 
