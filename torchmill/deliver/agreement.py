@@ -187,7 +187,7 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | No
         documents = dist_files.compose_documents(manifest, found.path)
         return check, Reference("the manifest", complete=ours, documents=documents)
     except DAMAGED as error:
-        return AgreementCheck(name, "", (_describe_damage(error),)), None
+        return _damaged(name, error), None
 
 
 def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> AgreementCheck:
@@ -205,9 +205,9 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
     return AgreementCheck(name, f"all of {title} but code for GPUs", problems)
 
 
-def _describe_damage(error: Exception) -> str:
+def _damaged(name: str, error: Exception) -> AgreementCheck:
     reason = f"lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
-    return f"cannot be understood ({reason})"
+    return AgreementCheck(name, "", (f"cannot be understood ({reason})",))
 
 
 def _check_document(
@@ -237,7 +237,7 @@ def _check_document(
         wrong = document_differences(document, composed, expected)
         return AgreementCheck(name, summary, tuple(wrong if expected.complete else [*wrong, *not_of_wheel]))
     except DAMAGED as error:  # a document may say anything
-        return AgreementCheck(name, "", (_describe_damage(error),))
+        return _damaged(name, error)
 
 
 def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
@@ -293,7 +293,7 @@ def _check_inner_sbom(found: Distribution) -> AgreementCheck:
             problems = [*problems, *document_differences(_parts(document), _parts(beside), other, "components")]
         return AgreementCheck(name, summary, tuple(problems))
     except DAMAGED as error:
-        return AgreementCheck(name, "", (_describe_damage(error),))
+        return _damaged(name, error)
 
 
 def _parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ def sort_out(
 ) -> tuple[list[Distribution], list[str], list[StoredFile]]:
     """Return the wheels to publish where the newest `keep` releases stay, those too old for that, and what to remove.
 
-    That are the files of older releases of these wheels' kinds. Raises TorchmillError.
+    To remove are the files of older releases of these wheels' kinds. Raises TorchmillError.
     """
     ours = {wheel.file_name for wheel in wheels}
     there = _find_published(target, {_parse_release(wheel)[0] for wheel in ours}) if keep else {}

@@ -20,6 +20,9 @@ from torchmill.deliver.index.pages import make_entry, requirement_differences
 from torchmill.plan.published import platform_of_tag, wheel_places, wheel_pythons
 from torchmill.wheel import wheel_file
 
+if TYPE_CHECKING:
+    from torchmill.fetch.package_index import IndexFile
+
 _SYS_PLATFORM = {"linux": "linux", "macos": "darwin", "windows": "win32"}
 UNLABELLED = "unlabelled"  # the variant of a wheel that does not tell it
 NAME = "torchmill"  # how a project calls the place
@@ -73,10 +76,6 @@ def _system(system: str) -> str:
 
 def _grouped(marker: str, word: str = " and ") -> str:
     return f"({marker})" if word in marker else marker
-
-
-if TYPE_CHECKING:
-    from torchmill.fetch.package_index import IndexFile
 
 
 @dataclass(frozen=True, slots=True)
