@@ -192,9 +192,9 @@ def yank_reason(yanked: Mapping[str, str], entry: IndexEntry) -> str | None:
 class YankChange:
     """What a user wants to be yanked, and no more; versions as the index keeps them."""
 
-    yank: tuple[str, ...] = ()
-    unyank: tuple[str, ...] = ()
-    why: str = ""
+    yank: tuple[str, ...]
+    unyank: tuple[str, ...]
+    why: str
 
 
 def parse_yank_options(yank: Iterable[str], unyank: Iterable[str], why: str) -> YankChange:

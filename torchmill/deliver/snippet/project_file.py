@@ -59,7 +59,7 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
     return "\n".join([f"{file} is changed", *(f"  {line}" for line in said)])
 
 
-def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra: str = "") -> Iterator[str]:
+def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra: str) -> Iterator[str]:
     """Put what a snippet declares into a project, and yield a clause for what gave way. Raises DeliveryError."""
     wanted: Any = tomlkit.parse(f"{snippet}\n\n")  # an empty line comes along with its last table
     yield from _narrow_pythons(project["project"], str(wanted["project"]["requires-python"]))

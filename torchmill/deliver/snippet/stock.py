@@ -19,6 +19,7 @@ from torchmill.core.paths import Layout
 from torchmill.deliver.index.pages import make_entry, requirement_differences
 from torchmill.plan.published import platform_of_tag, wheel_places, wheel_pythons
 from torchmill.wheel import wheel_file
+from torchmill.wheel.wheel_file import BuildTag
 
 if TYPE_CHECKING:
     from torchmill.fetch.package_index import IndexFile
@@ -106,7 +107,7 @@ class WheelOffer:
     file: str
     url: str
     sha256: str | None
-    build: tuple[int, str] | tuple[()] = ()
+    build: BuildTag
 
 
 def offers_of_index(facts: Facts, files: Iterable["IndexFile"]) -> tuple[WheelOffer, ...]:

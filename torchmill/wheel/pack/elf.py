@@ -9,7 +9,7 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
@@ -251,10 +251,10 @@ class ElfInfo:
     """The dynamic section of one file."""
 
     machine: str  # "x86_64", as in platform tags; "machine 8" of one without tags
-    needed: tuple[str, ...] = ()
-    soname: str | None = None
-    rpath: tuple[str, ...] = ()  # DT_RUNPATH, or DT_RPATH where there is none
-    versions: Mapping[str, frozenset[str]] = field(default_factory=dict)  # library -> "GLIBC_2.34", …
+    needed: tuple[str, ...]
+    soname: str | None
+    rpath: tuple[str, ...]  # DT_RUNPATH, or DT_RPATH where there is none
+    versions: Mapping[str, frozenset[str]]  # library -> "GLIBC_2.34", …
 
     def runs_on(self, arch: str) -> bool:
         """Tell whether the file is for the arch of a platform tag; any is for one that is not known."""
