@@ -18,7 +18,6 @@ from packaging.utils import canonicalize_name
 from torchmill.core.errors import BuildError
 from torchmill.core.files import is_of_system, report_unwritable
 from torchmill.wheel.pack import zip_archive
-from torchmill.wheel.pack.elf import ELF_MAGIC
 from torchmill.wheel.pack.zip_archive import MemberSource
 
 EXTRACT_THREADS = 4  # most of the work is the kernel's
@@ -28,7 +27,7 @@ MAGIC_BYTES = 4
 MACHO_MAGIC = {
     bytes.fromhex(magic) for magic in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")
 }
-BINARY_MAGICS = {ELF_MAGIC, *MACHO_MAGIC}  # of files that repair may edit
+BINARY_MAGICS = {b"\x7fELF", *MACHO_MAGIC}  # of files that repair may edit
 EDITED_FOLDERS = (".dist-info", ".data")  # suffixes
 
 
