@@ -61,11 +61,8 @@ def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
     return {name: asdict(replace(record, said={})) for name, record in records.items()}
 
 
-def find_differences(record: StageRecord | None, parts: Mapping[str, str], stat_cache: StatCache) -> Iterator[str]:
+def find_differences(record: StageRecord, parts: Mapping[str, str], stat_cache: StatCache) -> Iterator[str]:
     """Yield what changed since a stage was done; nothing means that it would make the same again."""
-    if record is None:
-        yield "not done yet"
-        return
     optional = {INSTALLED} - parts.keys()  # an environment that is new will hold the same again
     names = [*parts, *sorted(record.parts.keys() - parts.keys() - optional)]
     changed = [name for name in names if record.parts.get(name) != parts.get(name)]
@@ -84,23 +81,24 @@ class StageLog:
         self.earlier_manifest = dist_files.read_manifest(context.wheel)
         for stage in STAGES:
             record = recorded.get(stage)
-            changed = self._changes(stage)
-            if record is None or changed:
-                self.why = f"{stage}: {', '.join(changed)} changed" if record else f"{stage} was not done yet"
+            if record is None:
+                self.why = f"{stage} was not done yet"
+                break
+            if changed := self._changes(stage, record):
+                self.why = f"{stage}: {', '.join(changed)} changed"
                 break
             self.valid[stage] = record
 
-    def _changes(self, stage: str) -> list[str]:
+    def _changes(self, stage: str, record: StageRecord) -> list[str]:
         """Return the first things that changed since a stage was done; those before it are valid."""
         parts = stage_inputs(self._context, stage, self.valid)
-        differences = find_differences(self.recorded.get(stage), parts, self._context.stat_cache)
-        return list(islice(differences, _MOST_LISTED))
+        return list(islice(find_differences(record, parts, self._context.stat_cache), _MOST_LISTED))
 
     def is_valid(self, stage: str) -> bool:
         """Tell whether a stage would make the same again; the stages before it must be valid, too."""
         if stage not in self.valid and all(name in self.valid for name in _earlier(stage)):
             record = self.recorded.get(stage)
-            if record and not self._changes(stage):
+            if record and not self._changes(stage, record):
                 self.valid[stage] = record
         return stage in self.valid
 
