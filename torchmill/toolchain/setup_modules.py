@@ -11,10 +11,10 @@ import os
 import re
 import runpy
 import sys
-import traceback
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ def build_modules(command: build_ext) -> None:
                 if not line.startswith(_SAYS_WHICH):
                     print(progress.retell(name, line), end="", flush=True)  # noqa: T201
         progress.end(name)
-        return os.waitpid(process, 0)[1] == 0
+        process.join()
+        return process.exitcode == 0
 
     with ThreadPoolExecutor(len(modules)) as pool:
         made = dict(zip(modules, pool.map(follow, modules)))  # noqa: B905
@@ -77,28 +78,20 @@ def build_modules(command: build_ext) -> None:
         raise RuntimeError(f"not compiled: {', '.join(failed)}")
 
 
-def _begin(command: build_ext, extension: Any) -> tuple[int, int]:
-    """Let a process compile a module; return its number, and the end of a pipe with what it says."""
+def _begin(command: build_ext, extension: Any) -> tuple[ForkProcess, int]:
+    """Let a process compile a module; return it, and the end of a pipe with what it says."""
     output, said = os.pipe()
-    sys.stdout.flush()
-    process = os.fork()
-    if process:
-        os.close(said)
-        return process, output
-    code = 1
+    process = get_context("fork").Process(target=_compile, args=(command, extension, said))
+    process.start()
+    os.close(said)
+    return process, output
+
+
+def _compile(command: build_ext, extension: Any, said: int) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
-    try:
-        command.build_temp = str(Path(command.build_temp, extension.name))
-        command.build_extension(extension)
-        code = 0
-    except BaseException:  # noqa: BLE001 - whatever it is, the process of the others must not go on as this one
-        traceback.print_exc()
-    finally:
-        with suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+    command.build_temp = str(Path(command.build_temp, extension.name))
+    command.build_extension(extension)
 
 
 if __name__ == "__main__":
