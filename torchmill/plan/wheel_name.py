@@ -76,9 +76,10 @@ def promised_platform_tag(facts: Facts, build: Build, host: Host, variables: Map
             f"--plat {requested}: the build is for {build.arch}: omit the architecture from the tag",
             code="platform-of-another-arch",
         )
+    tag = requested if match["arch"] else f"{requested}_{build.arch}"
+    glibc = promised_glibc(tag, build.arch)
     if host.arch == build.arch:  # of the system in a container nothing is known here
-        _check_libc(requested, match, host)
-    glibc = _promised_glibc(match)
+        _check_libc(requested, glibc, host)
     oldest = facts.arches[build.arch].oldest_glibc
     if glibc and oldest and Version(glibc) < Version(oldest):
         raise ConfigError(
@@ -86,26 +87,20 @@ def promised_platform_tag(facts: Facts, build: Build, host: Host, variables: Map
             f"manylinux_{oldest.replace('.', '_')}",
             code="platform-too-old",
         )
-    return requested if match["arch"] else f"{requested}_{build.arch}"
-
-
-def _promised_glibc(match: re.Match[str]) -> str | None:
-    """Return the C library that a tag names: "2.28"; None where it names no glibc."""
-    if match["libc"] == "musl":
-        return None
-    return _YEARS[match["year"]] if match["year"] else (match["version"] or "").replace("_", ".") or None
+    return tag
 
 
 def promised_glibc(tag: str, arch: str) -> str | None:
-    """Return the glibc that a platform tag names for a machine."""
+    """Return the glibc that a platform tag names for a machine, "2.28"; None where it names none."""
     match = PLATFORM_PATTERN.fullmatch(tag)
-    return _promised_glibc(match) if match and match["arch"] == arch else None
+    if match is None or match["arch"] != arch or match["libc"] == "musl":
+        return None
+    return _YEARS.get(match["year"]) or (match["version"] or "").replace("_", ".") or None
 
 
-def _check_libc(requested: str, match: re.Match[str], host: Host) -> None:
-    """Raise ConfigError for a tag of another C library than the host's, or of a newer one."""
-    glibc = _promised_glibc(match)
-    if match["libc"] == "musl" and host.glibc is not None:
+def _check_libc(requested: str, glibc: str | None, host: Host) -> None:
+    """Raise ConfigError for a tag of another C library than the host's, or of a newer one: `glibc`, if it is one."""
+    if requested.startswith("musl") and host.glibc is not None:
         raise ConfigError(
             f"--plat {requested}: this system's C library is glibc: build on a system with musl",
             code="platform-of-another-libc",
