@@ -214,7 +214,7 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     the build before it starts.
     """
     layout = Layout.of_checkout(root)
-    stat_cache = StatCache(layout.cache / "recall.json")
+    stat_cache = StatCache(layout.stat_cache)
     machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     options = resolve_processor(facts, cell.build.arch, machine, options)

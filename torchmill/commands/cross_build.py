@@ -1,7 +1,5 @@
 """Build for another architecture in a container: options, image, checks beforehand, the run."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
@@ -94,7 +92,7 @@ def build_in_container(
     options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
     measured = goal.cell.build.cuda is not None
-    machine = measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.cache / "recall.json"))
+    machine = measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.stat_cache))
     made = prepare_run(root, facts, replace(goal, options=options, image=image), machine, engine)
     require_source(layout, facts, goal.cell)
     if made.missing:

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parent
 GUEST = "TORCHMILL_GUEST"  # names the arch of a container in which a suite works beside the machine's
 EMPTY_ENVIRONMENTS = "environments"
-FACTS_CACHE, SESSIONS_CACHE = "facts.json", "sessions.json"
+CACHE_FILES = ("facts.json", "sessions.json", "recall.json")
 PROOFS_CACHE = "upstream-tests"  # what upstream's tests said of published wheels
 
 
@@ -50,8 +50,8 @@ class Layout:
 
     # in the user's cache
     environments = _Below("cache", EMPTY_ENVIRONMENTS)  # empty ones, and tools, out of which all others are made
-    facts_cache = _Below("cache", FACTS_CACHE)  # what the TOML files of facts hold
-    sessions_cache = _Below("cache", SESSIONS_CACHE)  # the sessions of the matrix
+    # what the TOML files of facts hold, the sessions of the matrix, digests of files by what their stat says
+    facts_cache, sessions_cache, stat_cache = (_Below("cache", name) for name in CACHE_FILES)
     # in the checkout
     dist = _Below("root", "dist")  # verified wheels
     index = _Below("root", "index")  # what `invoke index` writes, unless it is told another folder

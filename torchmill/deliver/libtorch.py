@@ -154,7 +154,7 @@ def make_libtorch(found: VerifiedWheel) -> Product:
     An archive that would be the same is kept. Raises DeliveryError where the wheel is not the file that its
     manifest describes, VerifyError where no program can be built or run with the archive.
     """
-    stat_cache = StatCache(found.layout.cache / "recall.json")
+    stat_cache = StatCache(found.layout.stat_cache)
     if stat_cache.digest(found.wheel) != found.manifest.get("sha256"):
         raise DeliveryError(
             f"{found.wheel}: is not the file that its manifest describes: run its session, which builds it again",

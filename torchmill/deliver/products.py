@@ -148,7 +148,7 @@ def find_verified(
     from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`
 
     layout = Layout.of_checkout(root)
-    stat_cache = StatCache(layout.cache / "recall.json")
+    stat_cache = StatCache(layout.stat_cache)
     host = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")
     options = resolve_processor(facts, cell.build.arch, host, options)

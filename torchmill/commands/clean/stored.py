@@ -13,14 +13,7 @@ from torchmill.config.model import Facts
 from torchmill.core.errors import TorchmillError
 from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_text
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
-from torchmill.core.paths import (
-    EMPTY_ENVIRONMENTS,
-    FACTS_CACHE,
-    PROOFS_CACHE,
-    SESSIONS_CACHE,
-    Layout,
-    nox_environment_name,
-)
+from torchmill.core.paths import CACHE_FILES, EMPTY_ENVIRONMENTS, PROOFS_CACHE, Layout, nox_environment_name
 from torchmill.fetch.source.git_command import git_folder
 from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
 from torchmill.host import provisioned
@@ -33,9 +26,9 @@ Hindrance = Callable[[RunningProcesses], str]
 Finder = Callable[[], Iterable[Path]]
 
 TOOLS = ("gates", "stand-ins", "compilers", "programs", EMPTY_ENVIRONMENTS)  # folders of the cache
-HISTORY, STAT_CACHE = "units.sqlite", "recall.json"
+HISTORY = "units.sqlite"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PROOFS_CACHE)
-CACHE_NAMES = frozenset({*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, SESSIONS_CACHE, HISTORY, provisioned.FOLDER})
+CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, provisioned.FOLDER})
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
 
 
@@ -304,7 +297,7 @@ def find_history(place: StoragePlace) -> Iterator[StoredItem]:
 
 def find_stat_cache(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield the caches of digests, of programs' answers, of what the facts hold, and of sessions."""
-    for file in (place.layout.cache / STAT_CACHE, place.layout.facts_cache, place.layout.sessions_cache):
+    for file in (place.layout.cache / name for name in CACHE_FILES):
         if file.is_file():
             yield stored("recall", file.name, file)
 
@@ -314,8 +307,8 @@ def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:
 
     Those of ccache are in folders of one digit; its statistics beside them are counted anew by `ccache -c`.
     """
-    yield from _each_file("compilers", place.layout.cache / "ccache", "[0-9a-f]/**/*")
-    yield from _each_file("compilers", place.layout.cache / "sccache", hindrance=_sccache_server)
+    yield from find_cached(place, "compilers", "ccache", "[0-9a-f]/**/*")
+    yield from find_cached(place, "compilers", "sccache", hindrance=_sccache_server)
 
 
 def _sccache_server(running: RunningProcesses) -> str:
@@ -323,13 +316,14 @@ def _sccache_server(running: RunningProcesses) -> str:
     return f"{server}: `sccache --stop-server` ends it" if server else ""
 
 
-def _each_file(
-    kind: str, folder: Path, pattern: str = "**/*", hindrance: Hindrance = no_hindrance
+def find_cached(
+    place: StoragePlace, kind: str, folder: str, pattern: str = "**/*", hindrance: Hindrance = no_hindrance
 ) -> Iterator[StoredItem]:
-    for path in folder.glob(pattern):
+    """Yield each file in a folder of the cache."""
+    for path in (place.layout.cache / folder).glob(pattern):
         # hidden: being written
         if path.is_file() and not path.name.startswith((".", "stats", "CACHEDIR")):
-            yield stored(kind, str(path.relative_to(folder.parent)), path, hindrance=hindrance)
+            yield stored(kind, str(path.relative_to(place.layout.cache)), path, hindrance=hindrance)
 
 
 def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
@@ -376,21 +370,15 @@ class StorageKind:
 
 KINDS = (
     StorageKind("trees", "the next build recompiles what is not in the compiler cache", find_trees),
-    StorageKind(
-        "outputs", "a wheel that must be remade is packed and verified again", partial(find_trees, kind="outputs")
-    ),
+    StorageKind("outputs", "a wheel that is remade is packed and verified again", partial(find_trees, kind="outputs")),
     StorageKind("sources", "fetched again", find_sources),
     StorageKind("environments", "installed again, and what includes their headers recompiled", find_environments),
     StorageKind("logs", "`invoke report` cannot draw those builds any more", find_logs),
-    StorageKind("members", "compressed again", lambda place: _each_file("members", place.layout.cache / "members")),
+    StorageKind("members", "compressed again", partial(find_cached, kind="members", folder="members")),
     StorageKind("downloads", "downloaded again", find_downloads),
     StorageKind("tools", "made or downloaded again, in seconds", find_tools),
     StorageKind("recall", "digests and programs' versions are read again, in a second", find_stat_cache),
-    StorageKind(
-        "proofs",
-        "upstream's tests are run on the published wheel again",
-        lambda place: _each_file("proofs", place.layout.cache / PROOFS_CACHE),
-    ),
+    StorageKind("proofs", "upstream's tests are run again", partial(find_cached, kind="proofs", folder=PROOFS_CACHE)),
     StorageKind("demo", "`nox -s demo` takes a minute again", partial(find_home, kind="demo")),
     StorageKind("bisect", "the search of `invoke bisect` begins anew", partial(find_home, kind="bisect")),
     StorageKind("compilers", "every file is recompiled once", find_compiler_caches, "named"),
@@ -401,12 +389,7 @@ KINDS = (
     StorageKind("index", "written again from `dist/`; yanks are lost", partial(find_published, kind="index"), "never"),
     StorageKind("channel", "indexed again from `dist/conda/`", partial(find_published, kind="channel"), "never"),
     StorageKind("images", "their folders are written again", partial(find_published, kind="images"), "never"),
-    StorageKind(
-        "containers",
-        "compiled again; with TORCHMILL_GUEST=NAME `invoke status` and `clean` work on one",
-        find_containers,
-        "never",
-    ),
+    StorageKind("containers", "compiled again; TORCHMILL_GUEST=NAME shows what is in one", find_containers, "never"),
     StorageKind("other", "unknown", find_unknown, "never"),
 )
 

@@ -37,7 +37,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     """
     with require_package("indexing a channel", "py-rattler", "conda-tools-missing"):
         import rattler  # noqa: F401 - before anything is written
-    stat_cache = StatCache(layout.cache / "recall.json")
+    stat_cache = StatCache(layout.stat_cache)
     with files.report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):
         entries = tuple(_entries(facts, package.packages_folder(layout), stat_cache))
         there = _ours(out)

@@ -167,7 +167,7 @@ def make_conda_package(found: VerifiedWheel, options: ProductOptions) -> Product
     says, ImpossibleBuildError for a machine that conda has no name for, HostError where this one lacks
     rattler-build or room, ConfigError for an option or a variable without sense.
     """
-    layout, stat_cache = found.layout, StatCache(found.layout.cache / "recall.json")
+    layout, stat_cache = found.layout, StatCache(found.layout.stat_cache)
     if options.libtorch and found.facts.packages[found.cell.build.package].after:
         problem = f"{products.LIBTORCH_OPTION}: {found.cell.build.package} has no libraries for C++: leave it out"
         raise ConfigError(problem, code="no-libtorch")
