@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.tags import Tag
 from packaging.version import Version
 
 from tests.support.paper_wheels import Members, made
@@ -183,3 +184,20 @@ def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     numbered = _replace(f"{INFO}/WHEEL", b"Root-Is", b"Build: 3\nRoot-Is")
     said = list(wheel_file.wheel_problems(made(tmp_path, tag="7-py3-none-any", change=numbered)))
     assert "WHEEL says build 3, the file's name 7" in said
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "abi", "python"),
+    [
+        ("cp310", "cp310", "3.10"),
+        ("cp37", "cp37m", "3.7"),
+        ("cp313", "cp313t", "3.13t"),
+        ("cp310", "abi3", None),
+        ("cp315", "abi3t", None),
+        ("cp3", "none", None),
+        ("py3", "none", None),
+        ("pp310", "pypy310_pp73", None),
+    ],
+)
+def test_a_tag_names_one_python_or_none(interpreter: str, abi: str, python: str | None) -> None:
+    assert wheel_file.tag_python(Tag(interpreter, abi, "any")) == python

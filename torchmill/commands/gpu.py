@@ -18,7 +18,7 @@ from torchmill.plan.doctor import gpu_driver
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult
-from torchmill.wheel.wheel_file import parse_file_name
+from torchmill.wheel.wheel_file import parse_file_name, tag_python
 
 _SCRIPT = "gpu_checks.py"
 
@@ -39,9 +39,7 @@ class GpuWheel:
     @property
     def pythons(self) -> frozenset[str]:
         """Return the Pythons that it is for, "3.10" or "3.13t"; none if it takes any."""
-        tags = parse_file_name(self.path)[3]
-        own = (tag for tag in tags if tag.interpreter.startswith("cp") and tag.abi.startswith("cp"))
-        return frozenset(f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' * tag.abi.endswith('t')}" for tag in own)
+        return frozenset(filter(None, map(tag_python, parse_file_name(self.path)[3])))
 
 
 def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:

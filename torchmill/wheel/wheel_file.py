@@ -118,6 +118,12 @@ def sort_wheels(wheels: Iterable[Distribution]) -> tuple[Distribution, ...]:
     return tuple(sorted(wheels, key=lambda wheel: (wheel.name, wheel.version, wheel.file_name)))
 
 
+def tag_python(tag: Tag) -> str | None:
+    """Return the one Python that a tag is for, "3.10" or "3.13t"; None where it is for several."""
+    match = None if tag.abi.startswith("abi3") else re.fullmatch(r"cp(\d)(\d+)", tag.interpreter)
+    return f"{match[1]}.{match[2]}{'t' * tag.abi.endswith('t')}" if match else None
+
+
 def parse_file_name(wheel: Path) -> tuple[str, Version, BuildTag, frozenset[Tag]]:
     """Return name, version, build number and tags in a file's name. Raises DeliveryError."""
     problem = "with other characters than such a name has"

@@ -157,9 +157,8 @@ def _pythons(facts: Facts, package: str, version: Version, tags: Iterable[Tag]) 
     """Return the Pythons of a wheel: "cp310-cp310" is for 3.10, "py3-none" for all of its release."""
     found: set[str] = set()
     for tag in tags:
-        if tag.interpreter.startswith("cp") and tag.abi != "abi3":
-            number = tag.interpreter.removeprefix("cp")
-            found.add(f"{number[0]}.{number[1:]}{'t' if tag.abi.endswith('t') else ''}")
+        if python := wheel_file.tag_python(tag):
+            found.add(python)
         else:
             releases = (one for one in facts.releases[package] if one.version == version.base_version)
             found |= {python for one in releases for python in one.pythons}
