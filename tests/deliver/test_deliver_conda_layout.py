@@ -136,12 +136,11 @@ def test_they_are_those_of_the_recipe_and_forced(wheel: Path, tmp_path: Path) ->
     """R3: `_C*.so` and `lib/*.so`."""
     prefix = tmp_path / "prefix"
     staged = package.lay_out_wheel(wheel, prefix, PYTHON)
-    edited = package.apply_run_paths(staged, prefix / "lib")
+    package.apply_run_paths(staged, prefix / "lib")
     extension = next(staged.root.glob("tinytorch/_C*.so"))
     assert dynamic(extension) == {"DT_RPATH": "$ORIGIN:$ORIGIN/lib:$ORIGIN/../../.."}
     assert dynamic(staged.root / "tinytorch/lib/libtiny.so") == {"DT_RPATH": "$ORIGIN:$ORIGIN/../../../.."}
-    assert {"tinytorch/lib/libtiny.so", extension.relative_to(staged.root).as_posix()} <= set(edited)
-    assert all(dynamic(staged.root / name).keys() == {"DT_RPATH"} for name in edited)
+    assert all(dynamic(path).keys() <= {"DT_RPATH"} for path in staged.root.rglob("*.so*"))
     code = "import tinytorch; print(tinytorch.add(1, 2))"
     done = subprocess.run([sys.executable, "-c", code], cwd=staged.root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "3.0"

@@ -364,20 +364,17 @@ def _about(headers: Message, license_: str | None, repository: str, wheel: Distr
     return found | {"extra": {"torchmill": origin}}
 
 
-def apply_run_paths(staged: StagedWheel, lib: Path) -> tuple[str, ...]:
-    """Give every library and program of an unpacked wheel its run path; return which, from site-packages.
+def apply_run_paths(staged: StagedWheel, lib: Path) -> None:
+    """Give every library and program of an unpacked wheel its run path.
 
     That is its own run path, and last the environment's `lib`. Raises BuildError for a damaged file,
     HostError where the disk refuses what is new.
     """
     libraries = [each for each in (staged.libraries, staged.root / f"{staged.package}.libs") if each.is_dir()]
-    edited = []
     for path, facts in elf.dynamic_files(staged.root).items():
         if facts.needed:
             own = elf_edit.run_path(path, facts.rpath, True, staged.root, libraries)
             elf_edit.edit_file(ElfEdit(rpath=(*own, elf_edit.relative_to_origin(path, lib)), forced=True), path)
-            edited.append(path.relative_to(staged.root).as_posix())
-    return tuple(edited)
 
 
 def lay_out_wheel(wheel: Path, prefix: Path, python: str) -> StagedWheel:
