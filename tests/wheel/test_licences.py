@@ -47,6 +47,20 @@ def test_each_holder_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path) 
     assert repair.copy_licences(wheel, {}) == ({}, ())
 
 
+def test_two_licence_files_of_one_name_are_both_there(tmp_path: Path) -> None:
+    wheel = staged(tmp_path / "stage")
+    texts = {"licenses/LICENSE": "own", "licenses/vendored/LICENSE": "another's", "COPYING": "all"}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    holder = LicenceHolder("good-1", tuple(tmp_path / name for name in texts))
+    told, _ = repair.copy_licences(wheel, {"bundled library:torch/lib/libgood.so": holder})
+    names = ["COPYING", "licenses-LICENSE", "licenses-vendored-LICENSE"]
+    files = [f"licenses/bundled/good-1/{name}" for name in names]
+    assert told["bundled library:torch/lib/libgood.so"]["files"] == files
+    assert [(wheel.dist_info / file).read_text() for file in files] == ["all", "own", "another's"]
+
+
 def test_a_submodule_has_the_licence_files_at_its_top(tmp_path: Path) -> None:
     folder = tmp_path / "third_party" / "fmt"
     (folder / "src").mkdir(parents=True)

@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from packageurl import PackageURL
 
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import read_table_beside
+from torchmill.core.files import read_table_beside, write_atomically
 from torchmill.wheel.pack import bundling, elf, elf_edit, macos, metadata
 from torchmill.wheel.pack.bundling import BundledLibrary, Graft, LibrarySearch, PlainLinuxTarget, PlatformTarget
 from torchmill.wheel.pack.elf import ElfInfo
@@ -170,14 +171,18 @@ def copy_licences(
     named = sorted(re.split("[:/]", one)[-1] for one in holders.keys() - there.keys() if "library:" in one)
     told = {}
     for reference, holder in there.items():
-        folder = staged.dist_info / LICENCE_FOLDER / holder.name
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in holder.files:
-            shutil.copyfile(file, folder / file.name)
-            (folder / file.name).chmod(0o644)
-        names = [f"{LICENCE_FOLDER}/{holder.name}/{name}" for name in sorted({file.name for file in holder.files})]
-        told[reference] = {"licence": identify_licence(holder.files), "files": names}
+        copies = _distinct_names(holder.files)
+        for name, file in copies.items():
+            write_atomically(staged.dist_info / LICENCE_FOLDER / holder.name / name, file.read_bytes(), 0o644)
+        files = [f"{LICENCE_FOLDER}/{holder.name}/{name}" for name in sorted(copies)]
+        told[reference] = {"licence": identify_licence(holder.files), "files": files}
     return told, (f"no licence file was found for {', '.join(named)}: add it before you publish",) if named else ()
+
+
+def _distinct_names(files: Collection[Path]) -> dict[str, Path]:
+    """Return files by their names, those of one name by their paths below the folder that holds all."""
+    common, count = os.path.commonpath([file.parent for file in files]), Counter(file.name for file in files)
+    return {file.name if count[file.name] == 1 else "-".join(file.relative_to(common).parts): file for file in files}
 
 
 def find_submodule(source: Path, path: str) -> LicenceHolder:
