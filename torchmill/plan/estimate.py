@@ -28,6 +28,7 @@ _LARGEST = {
     "PyPI takes unless it grants more (100 MiB)": PYPI_LARGEST,
     "a release on GitHub takes (2 GiB)": GITHUB_LARGEST,
 }
+OwnRuns = Sequence[MeasuredRun]  # builds that the same machine has made (`read_own_runs`)
 _FURTHER = " in the tree of the first Python"
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 MINUTE_SECONDS, HOUR_SECONDS = 60, 3600
@@ -173,12 +174,10 @@ class Estimate:
     basis: str  # the runs it stands on
 
 
-def estimate_build(
-    facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = (), *, further: bool = False
-) -> Estimate | None:
+def estimate_build(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = False) -> Estimate | None:
     """Return what carrying out a plan costs with a cold compiler cache; None where nothing is known.
 
-    `own` are the builds that the same machine has made (read_own_runs). A `further` Python has the first one's tree.
+    A `further` Python has the first one's tree.
     """
     images = _code_images(plan)
     known = catalogue_work(facts, plan.release, images, plan.jobs)
@@ -315,13 +314,13 @@ def _disk_use(said: dict[str, Any], *parts: str) -> int | None:
     return sum(int(disk[part]) for part in parts) if disk else None
 
 
-def estimate_as_data(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> dict[str, Any]:
+def estimate_as_data(facts: Facts, plan: Plan, own: OwnRuns = ()) -> dict[str, Any]:
     """Return the estimate and the risk as JSON-ready data; null where nothing is known."""
     estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan)
     return {"estimate": asdict(estimate) if estimate else None, "overflow": asdict(risk) if risk else None}
 
 
-def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: tuple[MeasuredRun, ...] = ()) -> str:
+def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: OwnRuns = ()) -> str:
     """Return the estimate and the risk for a person to read; `memory` is what the build may use, in bytes."""
     estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan)
     lines = ["", "estimate", *(f"  {line}" for line in _estimate_lines(estimate, memory))] if estimate else []
@@ -331,7 +330,7 @@ def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: tuple[MeasuredR
     return "\n".join(lines)
 
 
-def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (), *, further: bool = False) -> dict[str, str]:
+def cost_rows(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = False) -> dict[str, str]:
     """Return what a build costs in a line each: time, memory, disk; what may go wrong at its end."""
     found, risk = estimate_build(facts, plan, own, further=further), _risk(facts, plan)
     rows = {"time": "unknown: nothing like it was ever measured"}
@@ -341,14 +340,14 @@ def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (), *, fu
     return rows | ({"risk": risk.sentence} if risk is not None and risk.level != "none" else {})
 
 
-def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (), *, further: bool = False) -> str:
+def expected_duration(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = False) -> str:
     """Return a sentence on how long carrying out a plan takes, as `estimate_build`; "" where nothing is known."""
     estimate = estimate_build(facts, plan, own, further=further)
     less = f", less for all that the compiler cache has{_on_boards(plan, own)}"
     return f"expected to take {estimate.wall}{_FURTHER * further}{less}" if estimate else ""
 
 
-def _on_boards(plan: Plan, own: tuple[MeasuredRun, ...]) -> str:
+def _on_boards(plan: Plan, own: OwnRuns) -> str:
     """Return what the time leaves out: what was measured of aarch64 are servers and a laptop."""
     boards = "on a small board, such as a Raspberry Pi, much longer, in an emulator many times as long"
     return "" if own or plan.build.arch != "aarch64" else f"; {boards}"
@@ -398,7 +397,7 @@ def format_estimate(seconds: float) -> str:
     return f"{seconds / MINUTE_SECONDS:.0f} min" if seconds < 2 * HOUR_SECONDS else f"{seconds / HOUR_SECONDS:.1f} h"
 
 
-def storage_needs(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> Mapping[str, CostRange] | None:
+def storage_needs(facts: Facts, plan: Plan, own: OwnRuns = ()) -> Mapping[str, CostRange] | None:
     """Return the bytes that each part of a build takes.
 
     The tree counts with all that is made of it; the cache is the compiler cache with the kept members.
