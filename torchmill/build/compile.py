@@ -31,9 +31,7 @@ from torchmill.toolchain.sccache import watch_shared_cache
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
 _DOWNLOADS = {"nccl-download", "configure-download", "network"}  # causes of a build that has no network
 _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE)
-
-
-_PROGRAM = "unshare"  # of util-linux; sockets that are files, as the guard's, are reached from within
+_UNSHARE = "unshare"  # of util-linux; sockets that are files, as the guard's, are reached from within
 # As root; as a user who stays the same one; as a user who is root in there, where unshare is older.
 _WAYS = (("--net",), ("--user", "--map-current-user", "--net"), ("--user", "--map-root-user", "--net"))
 _SETUP_MODULES = Path(compiler_cache.__file__).with_name("setup_modules.py")
@@ -53,16 +51,16 @@ def choose_sandbox(allowed: bool, cache: CompilerCache, variables: Mapping[str, 
     """Return the sandbox of a build with these variables; `allowed` says that it may have the network."""
     if why := "--network" if allowed else _why_needed(cache, variables):
         return Sandbox(why_open=why)
-    if shutil.which(_PROGRAM) is None:
+    if shutil.which(_UNSHARE) is None:
         return Sandbox(why_open="only Linux can take it away, by `unshare` (util-linux)")
     why = ""
     for options in _WAYS:
         try:
-            capture([_PROGRAM, *options, "--", "true"])
+            capture([_UNSHARE, *options, "--", "true"])
         except (CommandError, HostError) as error:
             why = str(error)
         else:
-            return Sandbox((_PROGRAM, *options, "--"))
+            return Sandbox((_UNSHARE, *options, "--"))
     return Sandbox(why_open=f"this system does not let it be taken away: {why}")
 
 
