@@ -13,12 +13,15 @@ import pytest
 from tests.support.contexts import HOST, job
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
-from tools.proof import check
+from tools.proof import check, speed
 from tools.proof.check import Outcome, UpstreamRun, UpstreamTests, compare, describe
 from tools.proof.compared_wheels import ComparedWheel, choose_published
-from torchmill.config import matrix
-from torchmill.config.model import Build, Facts, Shortfall
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Build, Facts, Options, Shortfall
 from torchmill.core.console import ProgressDisplay
+from torchmill.core.paths import Layout
+from torchmill.deliver.products import VerifiedWheel
+from torchmill.plan import build_plan
 
 MIB = 2**20
 UPSTREAM = """
@@ -135,6 +138,23 @@ def chosen(
     release = matrix.find_release(shipped, "torch", "v1.13.1")
     build = Build("torch", "wheel", python, f"cu{cuda.replace('.', '')}" if cuda else "cpu", arch, cuda)
     return choose_published(shipped, matrix.make_cell(shipped, release, build), installed)
+
+
+@pytest.mark.parametrize(("name", "file"), [("wheel-3.10-cpu", "test_torch.py"), ("vision-3.10-cpu", "test_ops.py")])
+def test_the_shipped_facts_say_what_judges_a_wheel_and_what_is_timed(
+    shipped: Facts, tmp_path: Path, name: str, file: str
+) -> None:
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
+    plan = build_plan.compute_plan(shipped, cell, HOST, Options())
+    found = VerifiedWheel(Layout(tmp_path, tmp_path), shipped, cell, plan, tmp_path / plan.wheel, {})
+    tests = check.tests_of(found)
+    assert 0 < tests.files[file] <= 1
+    assert all(why for why in tests.explained.values())
+    if name.startswith("wheel"):
+        assert len(speed.trial_of(found).cases) >= 40
+    else:
+        with refused("no-speed-cases"):
+            speed.trial_of(found)
 
 
 def test_the_nearest_published_wheel_is_chosen(shipped: Facts) -> None:
