@@ -117,7 +117,16 @@ def test_the_time_on_a_small_board_is_qualified_and_what_was_never_measured_is_u
     assert "Raspberry" not in estimate.cost_rows(shipped, made, (own_run(90_000),))["time"]
     assert "Raspberry" not in estimate.cost_rows(shipped, planned(shipped, "wheel-3.12-cpu", "v2.4.1"))["time"]
     flash = planned(shipped, "flash-3.12-cu124", "v2.11.0", LARGE)
-    assert estimate.cost_rows(shipped, flash)["time"] == "unknown: nothing like it was ever measured"
+    before = replace(shipped, runs=tuple(run for run in shipped.runs if run.package != "flash-attn"))
+    assert estimate.cost_rows(before, flash)["time"] == "unknown: nothing like it was ever measured"
+
+
+def test_the_disk_of_an_extension_is_judged_by_its_own_builds(shipped: Facts) -> None:
+    flash, scatter = (
+        estimated(shipped, planned(shipped, f"{name}-3.12-cu130", "v2.11.0", LARGE, "--arch-list=9.0"))
+        for name in ("flash", "scatter")
+    )
+    assert scatter.wheel.high < 10 * 10**6 < 50 * 10**6 < flash.wheel.high
 
 
 def own_run(cpu: float, **changes: object) -> MeasuredRun:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import combinations
 
@@ -429,7 +429,14 @@ def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -
             "option out, or take a CUDA build (`nox -l` lists them)",
             code="arch-list-without-cuda",
         )
-    return format_arch_list(check_arch_list(facts, asked, toolkit, cell.release, host.gpus))
+    return _format_for_package(facts, cell, check_arch_list(facts, asked, toolkit, cell.release, host.gpus))
+
+
+def _format_for_package(facts: Facts, cell: Cell, targets: Iterable[ArchTarget]) -> str:
+    """Return a list as PyTorch writes it, "9.0" as "9.0a" where the package's kernels are empty without."""
+    alone = facts.packages[cell.release.package].chip_code
+    named = (replace(one, suffix=one.suffix or "a" * (one.capability in alone)) for one in targets)
+    return format_arch_list(named)
 
 
 def check_arch_list(
@@ -471,7 +478,7 @@ def official_arch_list(facts: Facts, cell: Cell) -> str | None:
         later = [one for one in kept if capability_key(one.capability) > lost[-1]]
         heir = (later or kept[-1:])[0]
         kept.append(ArchTarget(heir.capability, heir.suffix, ptx=True))
-    return format_arch_list(kept) or None
+    return _format_for_package(facts, cell, kept) or None
 
 
 def _nearest(cell: Cell, toolkit: Toolkit) -> str | None:

@@ -133,6 +133,7 @@ class Package:
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
     gpu_smoke: tuple[str, ...] = ()  # and with it and a GPU
     capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
+    chip_code: tuple[str, ...] = ()  # "9.0", where kernels are empty unless compiled as "9.0a"
     imports: tuple[str, ...] = ()  # other packages of the facts that it imports, without requiring them
     editions: tuple[Edition, ...] = ()  # releases that its own file declares
 

@@ -261,12 +261,13 @@ def _best_basis(
 
 
 def _disk_bytes(facts: Facts, plan: Plan, images: int, what: str) -> CostRange:
-    """Return bytes on disk: of the libraries' size, or for a dependent package, of a build of its kind."""
+    """Return bytes on disk: of the libraries' size, or for a dependent package, of its builds, else of its kind's."""
     assumed, release = facts.assumed, plan.release
     host = host_library_bytes(facts, release)
     if assumed is None or host is None:
-        alike = [run for run in facts.runs if facts.packages[run.package].after]
-        seen = [size for run in alike if (size := run.tree if what == "tree" else run.wheel)]
+        alike = [(run.package, run.tree if what == "tree" else run.wheel) for run in facts.runs]
+        alike = [(name, size) for name, size in alike if size and facts.packages[name].after]
+        seen = [size for name, size in alike if name == release.package] or [size for _, size in alike]
         return CostRange(min(seen, default=0) / 2, max(seen, default=0) * 2)
     weighed = link_overflow.capability_weight(facts, release) if images else None
     libraries = host + (images * weighed[0] if weighed else 0)
