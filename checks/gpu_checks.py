@@ -8,7 +8,7 @@ The first checks tell whether a GPU answers at all; where none does, the others 
 import os
 import tempfile
 
-from harness import CheckError, LazyModule, expect, expect_close, expect_equal, run, run_lines
+from harness import CheckError, LazyModule, expect, expect_close, expect_equal, run
 from torch_checks import check_cuda_version, check_cudnn, check_nccl, solve
 
 torch, torchvision = LazyModule("torch"), LazyModule("torchvision")
@@ -196,21 +196,6 @@ def check_all_reduce(expected):
     return ""
 
 
-def check_extensions(expected):
-    """Run what the facts of each extension give to be run on a GPU; there `alike` compares two results."""
-    disable_tf32()
-
-    def alike(one, other, factor=FACTORS["float32"]):
-        expect_alike(one, other, factor=factor)
-
-    for package, lines in sorted(expected.get("smoke", {}).items()):
-        try:
-            run_lines(lines, alike=alike)
-        except CheckError as error:
-            raise CheckError("{}: {}".format(package, error))  # noqa: B904 (the message has it)
-    return ", ".join(sorted(expected.get("smoke", {}))) or "none is tried"
-
-
 COMPUTED = [
     ("cuda version", check_toolkit),
     ("code", check_code),
@@ -226,7 +211,6 @@ COMPUTED = [
     ("nms", check_nms),
     ("roi_align", check_roi_align),
     ("memory", check_memory),
-    ("extensions", check_extensions),  # last: a kernel that reads where it must not leaves nothing to be tried after it
 ]
 CHECKS = [("import", check_import), ("device", check_device)]
 CHECKS += [(name, on_gpu(check)) for name, check in COMPUTED]

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -36,6 +37,16 @@ SILENT = """
         def is_available():
             return False
 """
+ANSWERING = (
+    SILENT.replace("False", "True")
+    + """
+    class backends:
+        cuda = cudnn = None
+
+    def manual_seed(seed):
+        pass
+"""
+)
 
 
 def wheel(dist: Path, name: str, *, age: int = 0, tag: str = TAG, **told: Any) -> Path:
@@ -109,14 +120,15 @@ def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(tmp_p
     torch = gpu.GpuWheel(wheel(tmp_path, "torch-1"), told)
     vision = gpu.GpuWheel(wheel(tmp_path, "torchvision-1"), {"torch": "torch==1", "toolkit": "11.7"})
     scatter = gpu.GpuWheel(wheel(tmp_path, "torch_scatter-2"), {})  # somebody else's
-    assert gpu.expectations(shipped, [vision, torch, scatter]) == {
+    assert gpu.expectations([vision, torch, scatter]) == {
         "cuda": "11.8",
         "switches": {},
         "libraries": libraries,
         "vision": True,
-        "smoke": {"torch-scatter": list(shipped.packages["torch-scatter"].gpu_smoke)},
     }
-    assert gpu.expectations(shipped, [vision])["cuda"] is None
+    assert gpu.expectations([vision])["cuda"] is None
+    lines = list(shipped.packages["torch-scatter"].gpu_smoke)
+    assert gpu.extensions(shipped, [vision, torch, scatter]) == {"torch-scatter": lines}
 
 
 def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
@@ -161,6 +173,22 @@ def test_an_extension_that_cannot_be_installed_leaves_the_others_to_be_tried(
     assert "torchmill-absent" in refusal.detail
     assert extensions[0].name not in checks
     assert checks["import"].ok
+
+
+def test_an_extension_that_crashes_names_its_line_and_leaves_the_others_to_be_tried(
+    tmp_path: Path, shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOX_ENVDIR", str(tmp_path))
+    lines = {"torch-scatter": ("import ctypes", "ctypes.string_at(0)"), "torch-sparse": ("assert 1 == 1",)}
+    packages = {name: replace(shipped.packages[name], gpu_smoke=each) for name, each in lines.items()}
+    facts = replace(shipped, packages=shipped.packages | packages)  # type: ignore[operator]
+    answering = packed(tmp_path, "torch-1.13.1+cu118", module=dedent(ANSWERING))
+    paths = (packed(tmp_path, "torch_scatter-2.1.2"), packed(tmp_path, "torch_sparse-1"), answering)
+    wheels = [gpu.GpuWheel(path, {}) for path in paths]
+    checks = gpu.check_on_gpu(facts, wheels, [], Layout.of_checkout(tmp_path))
+    assert "SIGSEGV" in checks["torch-scatter"].detail
+    assert checks["torch-scatter"].detail.endswith(" in string_at; see the log")
+    assert checks["torch-sparse"] == CheckResult(ok=True, detail="1 lines")
 
 
 def silent_torch(folder: Path) -> Path:

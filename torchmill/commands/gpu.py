@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from torchmill.config.arch_list import gpu_capability, unserved_capabilities
 from torchmill.config.model import Facts
@@ -20,7 +20,7 @@ from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult
 from torchmill.wheel.wheel_file import parse_file_name, tag_python
 
-_SCRIPT = "gpu_checks.py"
+_SCRIPT, _EXTENSION_SCRIPT = "gpu_checks.py", "gpu_extension_checks.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +146,33 @@ def check_on_gpu(
             except VerifyError as error:
                 refused[wheel.path.name] = CheckResult(ok=False, detail=str(error))
         tried = [wheel for wheel in wheels if wheel.path.name not in refused]
-        return clean_environment.run_checks(venv, _SCRIPT, expectations(facts, tried), log) | refused
+        checks = clean_environment.run_checks(venv, _SCRIPT, expectations(tried), log)
+        checks |= {name: _try_lines(venv, lines, log) for name, lines in extensions(facts, tried).items()}
+        return checks | refused
 
 
-def expectations(facts: Facts, wheels: Sequence[GpuWheel]) -> dict[str, object]:
-    """Return what the checks compare with: of the torch that is among the wheels, and lines for each extension."""
-    base = next((one.manifest for one in wheels if one.manifest and not one.manifest.get("torch")), {})
+def _try_lines(venv: Path, lines: Sequence[str], log: TextIO) -> CheckResult:
+    """Run the lines of an extension in a process of their own: a kernel may take it down."""
+    try:
+        return clean_environment.run_checks(venv, _EXTENSION_SCRIPT, {"smoke": lines}, log)["lines"]
+    except VerifyError as error:
+        return CheckResult(ok=False, detail=str(error))
+
+
+def extensions(facts: Facts, wheels: Iterable[GpuWheel]) -> dict[str, list[str]]:
+    """Return the extensions among wheels, with the lines that try each."""
     smoke = {parse_file_name(one.path)[0]: _smoke(facts, one) for one in wheels}
+    return {name: lines for name, lines in sorted(smoke.items()) if lines}
+
+
+def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
+    """Return what the checks compare with: of the torch that is among the wheels."""
+    base = next((one.manifest for one in wheels if one.manifest and not one.manifest.get("torch")), {})
     return {
         "cuda": base.get("toolkit"),
         "switches": base.get("switches", {}),
         "libraries": base.get("libraries", {}),
         "vision": any(wheel.path.name.startswith("torchvision-") for wheel in wheels),
-        "smoke": {name: lines for name, lines in smoke.items() if lines},
     }
 
 

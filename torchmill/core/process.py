@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -28,6 +29,7 @@ LOAD_POLL_SECONDS = 0.005
 END_ROUNDS = 5  # what is ended may have started more a moment before
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that says something of the machine, or unpacks something
 TAIL_LINES = 200  # lines of output that an error carries
+_PYTHON_CRASH = re.compile(r"\(most recent call first\):\n +(File .+)")  # as its faulthandler prints it
 INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
 
 
@@ -147,7 +149,8 @@ class CommandError(TorchmillError):
         self.returncode = returncode
         self.output = "\n".join(lines)
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-        super().__init__(f"`{_shown(argv)}` {_ended(returncode)}: {last}")
+        crash = _PYTHON_CRASH.search(output)
+        super().__init__(f"`{_shown(argv)}` {_ended(returncode)}: {crash[1] if crash else last}")
 
 
 def capture(

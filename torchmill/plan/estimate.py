@@ -265,8 +265,8 @@ def _disk_bytes(facts: Facts, plan: Plan, images: int, what: str) -> CostRange:
     assumed, release = facts.assumed, plan.release
     host = host_library_bytes(facts, release)
     if assumed is None or host is None:
-        alike = [(run.package, run.tree if what == "tree" else run.wheel) for run in facts.runs]
-        alike = [(name, size) for name, size in alike if size and facts.packages[name].after]
+        sizes = ((run.package, run.tree if what == "tree" else run.wheel) for run in facts.runs)
+        alike = [(name, size) for name, size in sizes if size and facts.packages[name].after]
         seen = [size for name, size in alike if name == release.package] or [size for _, size in alike]
         return CostRange(min(seen, default=0) / 2, max(seen, default=0) * 2)
     weighed = link_overflow.capability_weight(facts, release) if images else None
