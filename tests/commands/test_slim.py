@@ -221,6 +221,23 @@ def test_a_library_that_was_changed_since_stays(shipped: Facts, tmp_path: Path, 
     assert (packages / LIBRARY).read_bytes() == binary + b"more"
 
 
+@pytest.mark.parametrize("content", [b"torch/lib.so,\xff\n", b'"' + b"x" * 200_000])  # no UTF-8, no CSV
+def test_a_record_that_cannot_be_read_is_refused(shipped: Facts, tmp_path: Path, binary: bytes, content: bytes) -> None:
+    record = environment(tmp_path, binary) / "torch-2.6.0.dist-info/RECORD"
+    record.write_bytes(content)
+    with refused("invalid-record") as caught:
+        slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+    assert "reinstall torch" in str(caught.value)
+
+
+def test_a_record_without_digests_leaves_the_libraries(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    packages = environment(tmp_path, binary)
+    (packages / "torch-2.6.0.dist-info/RECORD").write_text(f"{LIBRARY}\n")
+    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+    assert "is not what was installed" in said
+    assert (packages / LIBRARY).read_bytes() == binary
+
+
 def test_no_environment_is_refused(shipped: Facts, tmp_path: Path) -> None:
     with refused("not-an-environment"):
         slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path))

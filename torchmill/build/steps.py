@@ -293,8 +293,7 @@ def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path
     """Put the verified wheel into dist/, with its manifest, its build statement and its SBOM; return its file."""
     wheel = context.layout.dist / packed.name
     manifest = compose_manifest(context, stages.valid, stages.earlier_manifest, wheel.name)
-    documents = dist_files.compose_documents(manifest, packed)
-    dist_files.publish_wheel(packed, wheel, manifest, context.wheel, documents)
+    dist_files.publish_wheel(packed, wheel, manifest, context.wheel, dist_files.compose_documents(manifest, packed))
     return wheel
 
 

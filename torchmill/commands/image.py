@@ -62,16 +62,14 @@ def write_image(  # noqa: PLR0917 - every one is an option
     ):
         recipe, wheels = recipe_of(facts, wanted, layout, slim_folder, [Path(one).expanduser() for one in own])
         lines = [f"note: {note}" for note in recipe.notes]
-        sources = {path.name: path for path in wheels}
-        dockerfile.write_image_folder(place, recipe, sources, facts.patches.parent)
+        dockerfile.write_image_folder(place, recipe, {path.name: path for path in wheels}, facts.patches.parent)
         if with_engine is None:
             lines.append(f"{place}: written")
             if wanted.kind != "devcontainer":
                 lines.append(f"build it: docker build --tag {wanted.tag} {shlex.quote(str(place))}")
         else:
             job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, container_arch(native_arch()))
-            log = layout.logs / f"image-{wanted.name}.log"
-            size = image.build_image(job, log, os.environ, _say, facts.causes)
+            size = image.build_image(job, layout.logs / f"image-{wanted.name}.log", os.environ, _say, facts.causes)
             lines.append(f"{wanted.tag}: built by {with_engine.name}, {size}")
     return "\n".join((*lines, *_how_to_run(wanted, recipe, with_engine)))
 

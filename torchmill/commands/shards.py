@@ -1,5 +1,7 @@
 """`invoke shards`: how long a build takes on several machines, and what that costs."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from torchmill.commands.command import CommandOutput, TaskCommand
@@ -13,7 +15,7 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import SharedBuild, format_estimate
-from torchmill.plan.options import WHOLE_BUILD
+from torchmill.plan.options import WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -52,7 +54,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
         *([f"no share is shorter than the longest compile: {format_estimate(longest)}"] if longest else []),
         *(["of device code no single compile is known: the longest may take longer"] if plan.toolkit else []),
         "",
-        _advice(cell, builds[0], advised),
+        _advice([cell, *([f"--tag={tag}"] if tag else []), *format_options(options)], builds[0], advised),
     ]
     return CommandOutput("\n".join(lines), about | {"builds": rows})
 
@@ -72,12 +74,13 @@ def _table(builds: list[SharedBuild]) -> str:
     return console.format_table(headers, rows)
 
 
-def _advice(cell: str, one: SharedBuild, advised: SharedBuild) -> str:
+def _advice(words: Sequence[str], one: SharedBuild, advised: SharedBuild) -> str:
+    """Return on how many machines to build; `words` are the cell, and what was said of its build."""
     if advised.machines == 1:
-        return f"one machine is cheaper: `nox -s {cell}`"
+        return f"one machine is cheaper: `invoke build {shlex.join(words)}`"
     count, cost = advised.machines, advised.machine_seconds / one.machine_seconds
     sooner = f"{one.wall / advised.wall:.1f} times as soon for {cost:.1f} times the machine time"
-    return f"{count} machines: {sooner}; `invoke cluster {cell} --shards {count}`"
+    return f"{count} machines: {sooner}; `invoke cluster {shlex.join(words)} --shards {count}`"
 
 
 SHARDS = TaskCommand(show_shards, argument="cell", required=True, session_options=WHOLE_BUILD, json=True)

@@ -37,8 +37,7 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
         raise ConfigError("name wheels, or --environment .venv: one of the two", code="nothing-to-slim")
     if environment:
         return "\n".join(_slim_environment(Path(environment), request, dry_run))
-    files = named_wheels(layout, wheel or ())
-    return "\n".join(_slim_each(files, request, Path(out) if out else layout.dist, dry_run))
+    return "\n".join(_slim_each(named_wheels(layout, wheel or ()), request, Path(out) if out else layout.dist, dry_run))
 
 
 def _request(facts: Facts, layout: Layout, listed: str, names: Sequence[str], local: bool) -> Request:

@@ -155,8 +155,7 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
     arch_list: str = "",
 ) -> CommandOutput:
     """List CUDA toolkits, installed and available; install one, a library or a compiler without root."""
-    libraries = tuple(library or ())
-    options = ToolkitOptions(list_, cuda, libraries, compiler, from_, channel, complete, arch_list)
+    options = ToolkitOptions(list_, cuda, tuple(library or ()), compiler, from_, channel, complete, arch_list)
     arch, run = native_arch(), make_runner(os.environ)
     requests = requested_items(options, facts, arch)
     machine = (os.environ, Path("/"), Path.home(), run)
@@ -196,8 +195,7 @@ def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext
         f"{name} had no {got}: it is complete in {made.home}, and builds take it from there",
         *(f"{part.called} is not available: {part.without}" for part in left),
     ]
-    data = {"kept": [_folder_as_data(made)], "lacks": [part.name for part in left]}
-    return CommandOutput("\n".join(lines), data)
+    return CommandOutput("\n".join(lines), {"kept": [_folder_as_data(made)], "lacks": [part.name for part in left]})
 
 
 def describe_installed(folders: Iterable[ProvisionedFolder]) -> CommandOutput:

@@ -242,8 +242,7 @@ def _native(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
             f"stands for the GPUs of this machine, and the driver does not tell the capability of "
             f"{', '.join(silent)}; `invoke arch --gpu NAME` does"
         )
-    found = {gpu.capability for gpu in gpus if gpu.capability}
-    return tuple(sorted(found, key=capability_key))
+    return tuple(sorted({gpu.capability for gpu in gpus if gpu.capability}, key=capability_key))
 
 
 def _named(facts: Facts, name: str, torch: str) -> tuple[str, ...]:
@@ -435,8 +434,7 @@ def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -
 def _format_for_package(facts: Facts, cell: Cell, targets: Iterable[ArchTarget]) -> str:
     """Return a list as PyTorch writes it, "9.0" as "9.0a" where the package's kernels are empty without."""
     alone = facts.packages[cell.release.package].chip_code
-    named = (replace(one, suffix=one.suffix or "a" * (one.capability in alone)) for one in targets)
-    return format_arch_list(named)
+    return format_arch_list(replace(one, suffix=one.suffix or "a" * (one.capability in alone)) for one in targets)
 
 
 def check_arch_list(

@@ -266,8 +266,7 @@ def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
     """Return bounds without those that another already says: of several on one side the narrowest."""
 
     def side(operator: str) -> list[Specifier]:
-        found = (one for one in specifier if one.operator == operator)
-        return sorted(found, key=lambda one: Version(one.version))
+        return sorted((one for one in specifier if one.operator == operator), key=lambda one: Version(one.version))
 
     others = [one for one in specifier if one.operator not in {">=", "<"}]
     return SpecifierSet(",".join(map(str, [*side(">=")[-1:], *side("<")[:1], *others])))
@@ -354,8 +353,7 @@ class CellConstraints:
         if after is None or self.cell.release.torch is None:
             return rules
         base = find_release(self.facts, after, self.cell.release.torch)
-        build = replace(self.cell.build, package=base.package)
-        return rules + matching_rules(self.facts, build, base, None, compiler)
+        return rules + matching_rules(self.facts, replace(self.cell.build, package=base.package), base, None, compiler)
 
     def needs(self, name: str, compiler: Compiler | None) -> Constraint:
         """Return the bounds outside which a build with that compiler fails."""

@@ -341,8 +341,7 @@ def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: b
     """End the group, ever less politely, and return what it still said, unless another thread `reads` that."""
     said = _ended_politely(process, _asked_first(process) if kills_others else [], reads=reads)
     # who holds no pipe of ours may outlive the leader: for the moment that it needs to put its files away
-    left = find_by_group(process.pid)
-    end_processes(wait_until_ended(left, 1.0))
+    end_processes(wait_until_ended(find_by_group(process.pid), 1.0))
     return said
 
 

@@ -158,8 +158,7 @@ def examine_wheel(wheel: Path, original: Path | None = None) -> AgreementVerdict
     if made_of:
         checks.append(_check_original(wheel, made_of, original or wheel.with_name(str(made_of.get("wheel")))))
     if not any(path.is_file() for path in dist_files.companion_paths(wheel)[:2]):
-        nothing = "neither a manifest nor a statement says what it should be"
-        checks.append(AgreementCheck("origin", "", (nothing,)))
+        checks.append(AgreementCheck("origin", "", ("neither a manifest nor a statement says what it should be",)))
     return AgreementVerdict(wheel, tuple(checks))
 
 
@@ -233,8 +232,7 @@ def _check_document(
         summary, not_of_wheel = read(found, document)
         if expected is None or not summary:
             return AgreementCheck(name, summary, tuple(not_of_wheel))
-        composed = parse_json_object(expected.documents[suffix])
-        wrong = document_differences(document, composed, expected)
+        wrong = document_differences(document, parse_json_object(expected.documents[suffix]), expected)
         return AgreementCheck(name, summary, tuple(wrong if expected.complete else [*wrong, *not_of_wheel]))
     except DAMAGED as error:  # a document may say anything
         return _damaged(name, error)

@@ -195,8 +195,7 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
         unpacked.mkdir()
         root = staging.unpack_wheel(found.wheel, unpacked).root / package.import_name
         abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
-        system = found.facts.arches[arch].system
-        archive = scratch / archive_name(package.import_name, plan.version, system, arch, abi)
+        archive = scratch / archive_name(package.import_name, plan.version, found.facts.arches[arch].system, arch, abi)
         top, members = f"lib{package.import_name}", layout.cache / "members"
         sha256 = write_zip(archive, top, cxx_files(root), _texts(found), members)
         home = None

@@ -120,8 +120,7 @@ def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
             documents[suffix] = _read(offer, suffix)
             dist_files.document_path(wheel, suffix).write_bytes(documents[suffix])
     if not (problems := signature.add_check(examine_wheel(wheel), signers).problems):
-        target = context.layout.dist / offer.name
-        dist_files.publish_wheel(wheel, target, manifest, context.wheel, documents)
+        dist_files.publish_wheel(wheel, context.layout.dist / offer.name, manifest, context.wheel, documents)
     shutil.rmtree(context.outputs.offers)
     return "; ".join(problems)
 

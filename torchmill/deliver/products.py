@@ -113,8 +113,7 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
     Raises ConfigError for a build number that is none.
     """
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
-    meaning = "of the conda package; by default the wheel's, else 0"
-    parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", help=meaning)
+    parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", help="of the conda package; by default the wheel's, else 0")
     parser.add_argument(LIBTORCH_OPTION, action="store_true", help="make a package of its libraries for C++, too")
     options, rest = parser.parse_known_args(list(arguments))
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
@@ -148,8 +147,7 @@ def find_verified(
     from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`
 
     layout = Layout.of_checkout(root)
-    stat_cache = StatCache(layout.stat_cache)
-    host = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
+    host = measure_host(layout.root) if cell.build.cuda else measure_basic_host(StatCache(layout.stat_cache))
     options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")
     options = resolve_processor(facts, cell.build.arch, host, options)
     source = load_source(layout, cell.build.package, cell.release.tag)

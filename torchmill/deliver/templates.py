@@ -14,8 +14,7 @@ def fill_template(file: Path, **values: object) -> str:
 
     Paragraphs are one blank line apart, whatever was left out between them.
     """
-    text = _environment(file.parent).get_template(file.name).render(values)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", _environment(file.parent).get_template(file.name).render(values)).strip() + "\n"
 
 
 @cache

@@ -228,8 +228,7 @@ def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:
     version, *said = parse_json(capture([str(python), "-I", "-c", _PROBE]))
     headers = _with_real(said)
     identity = digest_data([str(venv), wanted, version, headers, installed_distributions(venv, wanted)])
-    folders = _with_real([str(link), str(venv), *headers])
-    return TreeUser(identity, headers, folders)
+    return TreeUser(identity, headers, _with_real([str(link), str(venv), *headers]))
 
 
 def _with_real(folders: list[str]) -> tuple[str, ...]:

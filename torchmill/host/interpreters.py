@@ -146,8 +146,7 @@ def _probe(version: str, executable: Path) -> Path | str:
 def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
     """Return where the interpreter and its header really are, or what is wrong with it."""
     try:
-        said = capture([str(executable), "-I", "-c", _PROBE])
-        implementation, actual, include, real = json.loads(said)
+        implementation, actual, include, real = json.loads(capture([str(executable), "-I", "-c", _PROBE]))
     except CommandError as error:
         return f"{executable} ends with exit code {error.returncode}"
     except (HostError, ValueError):

@@ -24,8 +24,7 @@ _THREADS = 8  # programs wait for their files more than they compute
 
 def measure_basic_host(stat_cache: StatCache) -> Host:
     """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
-    run = programs.make_caching_runner(os.environ, stat_cache)
-    return _measure_basis(os.environ, Path("/"), Path.home(), run)
+    return _measure_basis(os.environ, Path("/"), Path.home(), programs.make_caching_runner(os.environ, stat_cache))
 
 
 def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:

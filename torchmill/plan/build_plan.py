@@ -63,8 +63,7 @@ def _append_flags(variables: Mapping[str, str], rules: Iterable[Rule], user: Map
     flags: dict[str, list[str]] = {}
     for name, more in ((name, more) for rule in rules for name, more in rule.append.items()):
         flags.setdefault(name, [variables[name]] if name in variables else []).append(more)
-    joined = {name: " ".join([*said, *filter(None, [user.get(name)])]) for name, said in flags.items()}
-    return {**user, **joined}
+    return {**user, **{name: " ".join([*said, *filter(None, [user.get(name)])]) for name, said in flags.items()}}
 
 
 def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None) -> Plan:

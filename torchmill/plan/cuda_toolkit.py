@@ -185,8 +185,7 @@ def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider
     Raises ConfigError and ImpossibleBuildError for a toolkit, or compute capabilities, that were asked for
     and cannot be had.
     """
-    identifier = cell.build.identifier(host.arch)
-    cuda = choose_toolkit(facts, cell, options.toolkit, identifier)
+    cuda = choose_toolkit(facts, cell, options.toolkit, cell.build.identifier(host.arch))
     compiled = cell_with_toolkit(cell, cuda)
     constraints = CellConstraints(facts, compiled, provider)
     compiler, variables = choose_host_compiler(constraints, host, options.settings)

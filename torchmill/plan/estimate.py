@@ -184,8 +184,7 @@ def estimate_build(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool
     assumed = facts.assumed
     if known is None or assumed is None:
         return None
-    cold = [run for run in own if is_cold_run(facts, run)]
-    found, confidence = _best_basis(facts, assumed, plan, known, cold)
+    found, confidence = _best_basis(facts, assumed, plan, known, [run for run in own if is_cold_run(facts, run)])
     if further:
         found = replace(found, seconds=found.seconds * assumed.further_python.middle)
     compiled = largest_compile(facts, plan.build, plan.release.version)

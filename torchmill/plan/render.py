@@ -172,8 +172,7 @@ def _home_exports(plan: Plan, host: Host) -> str:
 
 def _double_quote(value: str) -> str:
     """Quote for bash, keeping ${name} alive; $$ is a plan's word for a dollar."""
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`")
-    return '"' + escaped.replace("$$", "\\$") + '"'
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`").replace("$$", "\\$") + '"'
 
 
 def _command_line(command: Command) -> str:

@@ -20,8 +20,7 @@ def install_command_for_release(facts: Facts, release: Release, manager: str, pr
 
     Raises ConfigError for a manager that the facts do not know.
     """
-    cells = buildable_cells(facts, release, native_arch())
-    names = required_packages(facts, cells, manager, provider)
+    names = required_packages(facts, buildable_cells(facts, release, native_arch()), manager, provider)
     root = os.name == "nt" or os.geteuid() == 0  # Windows asks for itself
     return install_command(manager, names, root=root)
 

@@ -134,5 +134,4 @@ def distribution_name(package: Package) -> str:
 
 def wheel_file_name(package: Package, release: Release, build: Build, version: str, platform: str) -> str:
     """Return the name of a wheel's file."""
-    tags = release.wheel_tag or python_tag(build.python)
-    return f"{distribution_name(package)}-{version}-{tags}-{platform}.whl"
+    return f"{distribution_name(package)}-{version}-{release.wheel_tag or python_tag(build.python)}-{platform}.whl"

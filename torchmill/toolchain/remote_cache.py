@@ -69,8 +69,7 @@ def parse_remote(text: str) -> RemoteCache | None:
     if not body.isprintable() or any(sign in body for sign in " |\\"):
         raise _setting_error(text, "it contains a space, a bar or a backslash")
     try:
-        url = urlsplit(body)
-        found = _remote(url, read_only=bool(flag))
+        found = _remote(urlsplit(body), read_only=bool(flag))
         checked = found.endpoint
     except (ValueError, KeyError) as error:
         raise _setting_error(text, str(error)) from None

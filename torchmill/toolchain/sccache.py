@@ -213,8 +213,7 @@ def count_sccache_hits(answer: Mapping[str, Any]) -> tuple[int, int, int, int]:
     layers = stats.get("multi_level") or []
     only_shared = not layers and not str(answer.get("cache_location")).startswith(("Local disk", "Multi-level"))
     shared = hits if only_shared else sum(layer.get("hits", 0) for layer in layers[1:])
-    failed = sum(layer.get("write_failures", 0) for layer in layers[1:])
-    return hits, _sum(stats, "cache_misses"), shared, failed
+    return hits, _sum(stats, "cache_misses"), shared, sum(layer.get("write_failures", 0) for layer in layers[1:])
 
 
 def _sum(stats: Mapping[str, Any], name: str) -> int:

@@ -69,8 +69,7 @@ def compose_inner_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Ma
 
 def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
     """Return the serial number that follows from the digest of the wheel, or else from all that a document says."""
-    text = sha256 or json.dumps({**document, "serialNumber": ""}, sort_keys=True)
-    return uuid.uuid5(_SERIAL_NAMESPACE, text).urn
+    return uuid.uuid5(_SERIAL_NAMESPACE, sha256 or json.dumps({**document, "serialNumber": ""}, sort_keys=True)).urn
 
 
 def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:

@@ -1,5 +1,6 @@
 """Slim a wheel, under a version of its own, or a package in an environment: without code for other GPUs."""
 
+import csv
 import hashlib
 import os
 import re
@@ -251,14 +252,21 @@ class InstalledPackage:
 
 
 def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[InstalledPackage]:
-    """Yield the packages in an environment, without NVIDIA's. Raises ConfigError where it is none."""
+    """Yield the packages in an environment, without NVIDIA's.
+
+    Raises ConfigError where it is none, DeliveryError for a RECORD that cannot be read.
+    """
     folders = {folder.resolve() for folder in environment.glob("lib*/python*/site-packages")}
     if not folders:
         raise ConfigError(f"{environment}: not an environment of Python: name its folder", code="not-an-environment")
     for record in sorted(each for folder in folders for each in folder.glob("*.dist-info/RECORD")):
         name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
         if not name.startswith("nvidia"):
-            rows = dist_files.parse_record(record.read_text("utf-8"))
+            try:
+                rows = dist_files.parse_record(record.read_text("utf-8"))
+            except (OSError, ValueError, csv.Error) as error:
+                why = f"{record}: cannot be read ({error}): reinstall {name}"
+                raise DeliveryError(why, code="invalid-record") from None
             paths = ((each, record.parents[1] / each) for each in rows if not is_untouched(each, patterns))
             files = [(each, path) for each, path in paths if elf.has_magic(path, elf.ELF_MAGIC, elf.AR_MAGIC)]
             yield InstalledPackage(name, version, record, rows, files)
@@ -268,7 +276,7 @@ def require_unchanged(package: InstalledPackage, libraries: Iterable[SlimLibrary
     """Raise DeliveryError where a library is not as it was installed."""
     for library in libraries:
         digest = bytes.fromhex(hash_file(library.path))
-        if package.rows[library.name][1] != wheel_writer.record_digest(digest):
+        if package.rows[library.name][1:2] != [wheel_writer.record_digest(digest)]:
             raise DeliveryError(
                 f"{library.path}: is not what was installed: reinstall {package.name}", code="changed-library"
             )

@@ -87,8 +87,7 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def canonical_json(statement: Mapping[str, Any]) -> bytes:
     """Return the canonical bytes of a statement, which a DSSE envelope holds and signs."""
-    text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
+    return json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _resource_descriptor(material: Material) -> dict[str, Any]:

@@ -92,8 +92,7 @@ def list_processes() -> RunningProcesses:
     for one in psutil.process_iter(["pid", "cmdline", "exe", "cwd"]):
         info = one.info
         if info["pid"] != os.getpid():
-            words = tuple(info["cmdline"] or ())
-            process = RunningProcess(info["pid"], words, info["exe"] or "", info["cwd"] or "")
+            process = RunningProcess(info["pid"], tuple(info["cmdline"] or ()), info["exe"] or "", info["cwd"] or "")
             if process.may_build:
                 with contextlib.suppress(psutil.Error, OSError):
                     process = replace(process, environ=one.environ())

@@ -69,8 +69,7 @@ def stored(
     hindrance: Hindrance = no_hindrance,
 ) -> StoredItem:
     """Return an item of fixed paths, last needed when the newest of `touched` (or of them) changed."""
-    used = newest_change(tuple(touched) or paths)
-    return StoredItem(kind, name, lambda: paths, used, tag, tuple(locks), hindrance)
+    return StoredItem(kind, name, lambda: paths, newest_change(tuple(touched) or paths), tag, tuple(locks), hindrance)
 
 
 # What builds of this checkout leave behind

@@ -149,8 +149,7 @@ def build_headline(sums: Totals) -> str:
 def describe_sums(sums: Totals) -> Iterator[str]:
     """Yield what the sums say, a sentence each."""
     if sums.peak is not None:
-        share = format_share(sums.peak.used, sums.peak.allowed)
-        yield f"memory: at most {share}, at {format_clock(sums.peak.at)}"
+        yield f"memory: at most {format_share(sums.peak.used, sums.peak.allowed)}, at {format_clock(sums.peak.at)}"
     if sums.short:
         yield f"waiting for memory while a processor was free: {format_clock(sums.short)}"
     deeds = [f"{sums.events[kind]} {deed}" for kind, deed in DEEDS.items() if sums.events[kind]]

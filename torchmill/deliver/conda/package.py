@@ -196,8 +196,7 @@ def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) ->
 def _make_packages(found: VerifiedWheel, options: ProductOptions) -> None:
     layout, build = found.layout, found.cell.build
     if wrong := list(wheel_file.wheel_problems(found.wheel)):
-        problems = bundling.first_problems(wrong)
-        raise DeliveryError(f"{found.wheel}: {problems}: build it again", code="wheel-changed")
+        raise DeliveryError(f"{found.wheel}: {bundling.first_problems(wrong)}: build it again", code="wheel-changed")
     with report_unwritable(layout.state), fresh_path(layout.state / "conda") as prefix:
         staged = lay_out_wheel(found.wheel, prefix, build.python)
         libraries = elf.dynamic_files(staged.root).values()
@@ -231,8 +230,7 @@ def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
     for pattern in _LICENSES:
         for path in sorted(staged.dist_info.glob(pattern)):
             if path.is_file():
-                name = path.relative_to(staged.dist_info).as_posix()
-                yield name.removeprefix("licenses/"), path.read_bytes()
+                yield path.relative_to(staged.dist_info).as_posix().removeprefix("licenses/"), path.read_bytes()
 
 
 def compose_recipes(found: VerifiedWheel, symbols: Iterable[str], options: ProductOptions) -> list[CondaRecipe]:

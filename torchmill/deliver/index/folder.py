@@ -321,8 +321,7 @@ def _lying(folder: Path, inside: str) -> Iterator[tuple[str, str]]:
 def _require_room(out: Path, there: Mapping[str, str], foreign: Collection[str], wanted: Iterable[str]) -> None:
     """Refuse to write where something lies that is not ours, or through a link."""
     for place in wanted:
-        ways = {place, *map(str, PurePosixPath(place).parents)}
-        blocked = sorted(ways.intersection(foreign))
+        blocked = sorted({place, *map(str, PurePosixPath(place).parents)}.intersection(foreign))
         if blocked or there.get(place) == DIRECTORY:
             raise DeliveryError(
                 f"{out / (blocked or [place])[0]}: the index did not write this, and {place} has to go "

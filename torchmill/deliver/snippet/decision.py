@@ -32,8 +32,7 @@ def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Lackin
     cells = []
     for package, variant, python, arch in lacking:
         if variant in toolkits:  # no session builds another
-            session = facts.packages[package].session
-            build = Build(package, session, python, variant, arch.name, toolkits[variant])
+            build = Build(package, facts.packages[package].session, python, variant, arch.name, toolkits[variant])
             cells.append(make_cell(facts, releases[package], build))
     possible = [one.build for one in cells if one.possible]
     if not possible:
@@ -51,8 +50,7 @@ def decision_notes(
 ) -> Iterator[str]:
     """Yield a line for whatever is not as it was asked for, with what would have to be built."""
     for arch in request.platforms:
-        here = [pin for pin in pins if pin.arch == arch]
-        yield from _substitute(facts, request, here, pythons)
+        yield from _substitute(facts, request, [pin for pin in pins if pin.arch == arch], pythons)
     yield from _left_out(facts, request, pins, pythons)
     used = {f"{pin.package} {pin.version}:" for pin in pins if pin.offers}
     yield from (warning for warning in stock.warnings if warning.startswith(tuple(used)))

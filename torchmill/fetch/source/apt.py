@@ -270,8 +270,7 @@ def suite_archives(
         archives = archives or [one for one in machine if one.suite in names and "main" in one.components]
     keyring = keyrings / suite.keyring
     if not archives and keyring.exists():
-        uri = _DISTRIBUTIONS[suite.distribution]["archive"]
-        archives = [AptArchive(uri, "", (), (("Signed-By", str(keyring)),))]
+        archives = [AptArchive(_DISTRIBUTIONS[suite.distribution]["archive"], "", (), (("Signed-By", str(keyring)),))]
     read = (replace(one, suite=suite.name, components=suite.components, lists=lists) for one in archives)
     return tuple(dict.fromkeys(read))
 

@@ -45,8 +45,7 @@ def offer(
     places = [(source, apt.parse_suite(source.where, request.arch)) for source in sources]
     answers = []
     for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
-        archives = apt.suite_archives(where, machine, KEYRINGS)
-        answer = _ask(request, where, source.packages, archives, cache, progress)
+        answer = _ask(request, where, source.packages, apt.suite_archives(where, machine, KEYRINGS), cache, progress)
         if isinstance(answer, ProviderOffer):
             return answer
         answers.append(answer)

@@ -117,8 +117,7 @@ def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
 
 def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: ProgressBar) -> ProvisionedFolder:
     request, count = offer.request, len(offer.pieces)
-    total = format_bytes(sum(piece.size for piece in offer.pieces))
-    what = f"{count} package{'s' if count > 1 else ''}, {total}"
+    what = f"{count} package{'s' if count > 1 else ''}, {format_bytes(sum(piece.size for piece in offer.pieces))}"
 
     def fill(folder: Path) -> tuple[str, ProvisionRecord]:
         bar.update(0, None, what)

@@ -242,8 +242,7 @@ def _library(
         near = ", ".join(same) or " to ".join(dict.fromkeys((*has[:1], *has[-1:]))) or f"none for {request.arch}"
         raise AbsentFromIndexError(f"it has {near}", has)
     found = fitting[-1]
-    exact = ToolkitRequest(request.kind, found.version.base_version, request.cuda, request.arch)
-    return exact, [found]
+    return ToolkitRequest(request.kind, found.version.base_version, request.cuda, request.arch), [found]
 
 
 def unpack_wheel(wheel: Path, folder: Path, libraries: str) -> None:

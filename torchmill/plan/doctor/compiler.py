@@ -44,8 +44,7 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
 def no_compiler(host: Host, needed: str) -> Finding:
     """Return the finding on a compiler that nobody names."""
     if "c++" in host.tools:
-        silent = f"{host.tools['c++']}, which does not say what it is"
-        return Finding("C++ compiler", silent, needed, "unknown")
+        return Finding("C++ compiler", f"{host.tools['c++']}, which does not say what it is", needed, "unknown")
     if host.system == "windows":  # the build finds Visual Studio where PATH does not
         return Finding("C++ compiler", "none on PATH", needed, "unknown")
     cure = "xcode-select --install" if host.system == "macos" else "invoke deps"

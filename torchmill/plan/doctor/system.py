@@ -197,8 +197,7 @@ def git_finding(host: Host) -> Finding:
     """Return the finding on git, which fetches sources and applies patches."""
     if "git" in host.tools:
         return Finding("git", _named(host, "git"), "any", "ok")
-    cure = _GIT.get(host.system, "invoke deps")
-    return finding.absence_finding(host, "git", "any", cure, "it applies the patches")
+    return finding.absence_finding(host, "git", "any", _GIT.get(host.system, "invoke deps"), "it applies the patches")
 
 
 def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:

@@ -251,8 +251,7 @@ class UnitScheduler:
             self._learned, self._reconsidered = False, now
             for number, ticket in self._waiting.items():
                 if not ticket.unit.measured:
-                    unit = self._tracked[number].expected(self._expectations)
-                    self._waiting[number] = replace(ticket, unit=unit)
+                    self._waiting[number] = replace(ticket, unit=self._tracked[number].expected(self._expectations))
 
     def _record_moment(self, room: RoomReading) -> None:
         now, used = self._clock(), self.used

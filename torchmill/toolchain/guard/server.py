@@ -222,8 +222,7 @@ class GuardServer:
             self._scheduler.measure_units()
             self._units_due = now + (time.process_time() - worked) / UNITS_SHARE
         # after the units: what they take meanwhile is counted twice rather than not at all
-        room = self._probe.read(now, self._due, self._scheduler.used)
-        self._due = now + self._scheduler.apply_policy(room)
+        self._due = now + self._scheduler.apply_policy(self._probe.read(now, self._due, self._scheduler.used))
 
     def _accept(self) -> None:
         while self._there < self._most:

@@ -85,8 +85,7 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
             build.messages.put(f"this build has no memory guard ({error}): {_unguarded_text(site)}")
         else:
             hooks = compiler_gate.gate_hooks(gate, caching)
-            environment = {**hooks, GATE: str(folder)}
-            build = GuardedBuild(gate, folder, fifo, hooks, environment, guard.account, guard.messages)
+            build = GuardedBuild(gate, folder, fifo, hooks, {**hooks, GATE: str(folder)}, guard.account, guard.messages)
         yield build
 
 

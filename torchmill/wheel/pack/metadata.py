@@ -37,8 +37,7 @@ def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
     message["Root-Is-Purelib"] = "false"
     for python, abi in product(*_interpreter_tags(staged)):
         message["Tag"] = f"{python}-{abi}-{platform_tag}"
-    lines = "".join(f"{name}: {value}\n" for name, value in message.items())
-    path.write_text(lines, encoding="utf-8", newline="\n")
+    path.write_text("".join(f"{name}: {value}\n" for name, value in message.items()), encoding="utf-8", newline="\n")
     return wheel_file_name(staged, platform_tag)
 
 

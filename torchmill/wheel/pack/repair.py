@@ -67,8 +67,7 @@ def repair_wheel(
         return RepairResult(macos.delocate_wheel(staged, platform_tag, provided))
     search = bundling.system_search(folders)
     arch = platform_tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
-    plain = arch != platform_tag
-    target = PlainLinuxTarget(arch, search) if plain else bundling.platform_target(platform_tag)
+    target = PlainLinuxTarget(arch, search) if arch != platform_tag else bundling.platform_target(platform_tag)
     graft = _start_graft(staged, target, search, provided, installed_nvidia or {})
     bundling.bundle_libraries(graft)
     names = {library.name for library in graft.bundled.values()}

@@ -58,8 +58,7 @@ class TargetInterpreter:
 
 def probe_interpreter(python: Path) -> TargetInterpreter:
     """Run `python` and return what it is. Raises CommandError or HostError where it does not run."""
-    answer = capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables())
-    return TargetInterpreter(**json.loads(answer))
+    return TargetInterpreter(**json.loads(capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables())))
 
 
 def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
