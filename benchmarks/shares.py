@@ -59,7 +59,7 @@ def main() -> None:
     units = relevant_units(facts_reader.load_facts(CHECKOUT).units, asked.package, asked.release)
     costs = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
     said = {name: shards.expected_seconds(name, costs) for name in names}
-    shards.cut_shares(said, COUNTS[-1])
+    shards.cut_shares(said, [0.0] * COUNTS[-1])
     after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime + ended - began
     sources = read_seconds(asked.timeline)
@@ -77,7 +77,9 @@ def main() -> None:
     }
     print(f"{'longest share / mean':36}" + "".join(f"{count:>8}" for count in COUNTS))
     for way, each in ways.items():
-        print(f"{way:36}" + "".join(f"{imbalance(shards.cut_shares(each, count), true):8.3f}" for count in COUNTS))
+        print(
+            f"{way:36}" + "".join(f"{imbalance(shards.cut_shares(each, [0.0] * count), true):8.3f}" for count in COUNTS)
+        )
     hashed = []
     for count in COUNTS:
         shares: list[list[str]] = [[] for _ in range(count)]

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from torchmill.toolchain import setup_modules
+from torchmill.toolchain import setup_modules, shards
 
 RUNNER = str(Path(setup_modules.__file__))
 NAMES = ("one", "two", "three")
@@ -100,6 +100,20 @@ def test_what_fails_is_named_and_the_others_are_made(tmp_path: Path) -> None:
     assert "pkg.spare" not in done.stderr.splitlines()[-1]
     assert "two.c:1:2: error: #error broken" in done.stdout  # the compiler's own words
     assert [path.name.split(".")[0] for path in (tmp_path / "lib/pkg").iterdir()] == ["one"]
+
+
+def test_a_share_is_made_of_all_modules_in_one_folder(tmp_path: Path) -> None:
+    """What stands in for ninja fails for each of them, so that nothing is linked."""
+    assert setup_modules.SHARE_VARIABLE == shards.ORDER_VARIABLE
+    project(tmp_path, one="#error of one", two="#error of two", three=module("three"))
+    done = built(tmp_path, **{shards.ORDER_VARIABLE: "order.json"})
+    assert done.returncode != 0
+    assert [name for name in ("one", "two") if f"{name}.c:1:2: error: #error of {name}" in done.stderr] == [
+        "one",
+        "two",
+    ]
+    assert "#error of two" in done.stderr
+    assert [path.name for path in (tmp_path / "temp").iterdir()] == ["three.o"]
 
 
 def test_a_single_module_is_made_where_setuptools_makes_it(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ SESSION = f"wheel-{THIS}-cpu"
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 400])
 def test_shares_are_disjoint_and_complete(count: int) -> None:
     names = {f"a{number}.o": float(number % 13 + 1) for number in range(300)}
-    shares = shards.cut_shares(names, count)
+    shares = shards.cut_shares(names, [0.0] * count)
     assert len(shares) == count
     assert sorted(name for share in shares for name in share) == sorted(names)
 
@@ -28,7 +28,7 @@ def test_shares_are_disjoint_and_complete(count: int) -> None:
 def test_a_cut_depends_on_nothing_but_names_costs_and_number() -> None:
     names = {f"a{number}.o": float(number % 5) for number in range(200)}
     mixed = list(names.items())
-    assert shards.cut_shares(dict(reversed(mixed)), 6) == shards.cut_shares(names, 6)
+    assert shards.cut_shares(dict(reversed(mixed)), [0.0] * 6) == shards.cut_shares(names, [0.0] * 6)
 
 
 def test_shares_are_alike_where_costs_are_wrong_by_a_third() -> None:
@@ -36,7 +36,7 @@ def test_shares_are_alike_where_costs_are_wrong_by_a_third() -> None:
     chance = random.Random(1)  # noqa: S311 - figures
     true = {f"f{number}.o": chance.expovariate(1 / (30 if number % 10 == 0 else 4)) for number in range(1500)}
     said = {name: seconds * chance.uniform(0.67, 1.33) for name, seconds in true.items()}
-    loads = [sum(true[name] for name in share) for share in shards.cut_shares(said, 16)]
+    loads = [sum(true[name] for name in share) for share in shards.cut_shares(said, [0.0] * 16)]
     assert max(loads) / (sum(loads) / 16) < 1.15
 
 
@@ -136,6 +136,26 @@ def test_a_share_for_another_folder_of_parts_is_compiled_again(tmp_path: Path, m
         assert shards.main(shutil.which("ninja") or "ninja", ["-C", str(tmp_path), "lib"]) == shards.MADE
         assert (tmp_path / "log").read_text().split() == ["a.o"] * compiled
         assert json.loads((tmp_path / parts / "shards/1-of-2.json").read_text())["made"] == 1
+
+
+def test_what_one_module_adds_to_a_share_counts_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setuptools has ninja make one module after the other, each by a file of its own in the same folder."""
+    costs = [("long.cu", 90.0), ("also.cu", 60.0), ("*", 1.0)]
+    made: dict[int, list[str]] = {}
+    for number in (1, 2):
+        order = {"number": number, "count": 2, "costs": costs, "session": "cluster-3.11-cpu", "tree": "a digest"}
+        (tmp_path / "order.json").write_text(json.dumps(order | {"parts": str(tmp_path / "parts")}))
+        for names in (("long.cu.o", "a.o"), ("also.cu.o", "b.o"), ("c.o",)):
+            edges = "".join(f"build {name}: cc\n" for name in names)
+            (tmp_path / "build.ninja").write_text(
+                f"rule cc\n command = echo $out >> log{number} && touch $out\n{edges}"
+            )
+            monkeypatch.setenv(shards.ORDER_VARIABLE, str(tmp_path / "order.json"))
+            assert shards.main(shutil.which("ninja") or "ninja", ["-C", str(tmp_path)]) == shards.MADE
+        made[number] = (tmp_path / f"log{number}").read_text().split()
+        record = json.loads((tmp_path / f"parts/shards/{number}-of-2.json").read_text())
+        assert (record["compiles"], record["made"], record["failed"]) == (5, len(made[number]), [])
+    assert made == {1: ["long.cu.o"], 2: ["a.o", "also.cu.o", "b.o", "c.o"]}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("5h20m", 19200), ("90 min", 5400), ("1d 2h", 93600), ("45s", 45)])

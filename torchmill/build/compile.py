@@ -202,12 +202,13 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
 def _command_words(context: BuildContext, argv: tuple[str, ...], variables: Mapping[str, str]) -> list[str]:
     """Return the words of a command; setup.py compiles modules side by side where the guard holds all compilers.
 
-    Shares, and the build of them, stay in the folder that they have in common, which a compiler cache sees.
+    Shares, of all modules, and the build of them stay in the folder that they have in common: a compiler cache sees it.
     """
     words = [fill_placeholders(word, context.placeholders) for word in argv]
-    held = variables["MAX_JOBS"] != context.plan.set["MAX_JOBS"] and context.options.parts is None
+    held = variables["MAX_JOBS"] != context.plan.set["MAX_JOBS"]
     able = context.host.system == "linux" and python_key(context.plan.build.python) >= python_key("3.8")
-    if held and able and context.package.compilers == "path" and argv[1:2] == ("setup.py",):
+    able = able and context.package.compilers == "path" and argv[1:2] == ("setup.py",)
+    if able and (context.options.shard or (held and context.options.parts is None)):
         words.insert(1, str(_SETUP_MODULES))
     return words
 

@@ -75,8 +75,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
         written = _pages(wheels, yanked, files, base, target, beside)
         state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
         lying = () if files == STAY else wheels
-        contents = IndexContents(written, tuple(lying), state, beside)
-        outcome = folder.write_folder(target, contents, before, files)
+        outcome = folder.write_folder(target, IndexContents(written, tuple(lying), state, beside), before, files)
     warnings = list(pages.requirement_differences(entries))
     data = asdict(outcome) | {"index": str(target), "wheels": [one.file for one in entries], "older": older}
     data |= {"variants": sorted({one.variant for one in entries if one.variant}), "warnings": warnings}

@@ -42,8 +42,7 @@ def kernel_driver_version(root: Path) -> str | None:
 
 def compat_folders(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
     """Return the folders of CUDA's forward-compatibility libraries that the loader searches."""
-    found = (folder for folder in _searched(environ, root) if _is_compat(root, folder))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(folder for folder in _searched(environ, root) if _is_compat(root, folder)))
 
 
 def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:

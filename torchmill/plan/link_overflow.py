@@ -134,8 +134,7 @@ def _cures(linking: LinkFacts, release: Release, cuda: str, each: float, variabl
 def _compression(linking: LinkFacts, flags: str) -> CostRange:
     """Return the factor of the strongest compression that the flags ask for."""
     asked = [one for one in linking.compression if one.flag and one.flag in flags]
-    plain = [one for one in linking.compression if not one.flag]
-    return min(asked or plain, key=lambda one: one.factor.high).factor
+    return min(asked or [one for one in linking.compression if not one.flag], key=lambda one: one.factor.high).factor
 
 
 def _can_split(linking: LinkFacts, release: Release) -> bool:

@@ -1,8 +1,8 @@
 """Run a setup.py that compiles its extension modules side by side: `python setup_modules.py setup.py bdist_wheel`.
 
 setuptools compiles one module after the other, and torch's extension builder gives all of them one build.ninja. Here
-each module has a process and a folder of its own, and what their ninjas say is counted together. The Python of a build
-runs this file, 3.8 or newer, and has nothing of the suite.
+each module has a process and a folder of its own, and what their ninjas say is counted together. A share is made of all
+modules, one after the other. The Python of a build runs this file, 3.8 or newer, and has nothing of the suite.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
 _EDGE = re.compile(r"\[(\d+)/(\d+)\] ")
+SHARE_VARIABLE = "TORCHMILL_SHARD"  # is there where a share is made
 _SAYS_WHICH = "building '"  # begins the line of a module, which would name one of several for all
 
 
@@ -56,6 +57,9 @@ class SharedProgress:
 def build_modules(command: build_ext) -> None:
     """Compile all modules, each in a process of its own. Raises RuntimeError with those that failed, after the last."""
     command.check_extensions_list(command.extensions)
+    if SHARE_VARIABLE in os.environ:
+        _share_modules(command)
+        return
     if len(command.extensions) == 1:
         command.build_extension(command.extensions[0])
         return
@@ -76,6 +80,18 @@ def build_modules(command: build_ext) -> None:
         made = dict(zip(modules, pool.map(follow, modules)))  # noqa: B905
     if failed := [one.name for one in command.extensions if not (made[one.name] or one.optional)]:
         raise RuntimeError(f"not compiled: {', '.join(failed)}")
+
+
+def _share_modules(command: build_ext) -> None:
+    """Let what stands in for ninja make its share of each module. Raises what the last raised: none is linked."""
+    stopped: Exception | None = None
+    for extension in command.extensions:
+        try:
+            command.build_extension(extension)
+        except Exception as error:  # noqa: BLE001 - of a class that depends on the release of torch
+            stopped = error
+    if stopped is not None:
+        raise stopped
 
 
 def _begin(command: build_ext, extension: Any) -> tuple[ForkProcess, int]:

@@ -3,8 +3,10 @@
 What a share makes goes into ccache's own storage in a folder, and a record beside it: PARTS/shards/3-of-16.json.
 As a program this stands in for ninja, which alone knows the compiles once CMake, or setuptools, has written its
 file. A cut depends on ninja's names, the shipped costs and the number of shares only, so that all machines agree.
+setuptools calls ninja for each module of an extension: what one adds to a share counts in the next.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -82,10 +84,9 @@ def _engine_shard(count: int, environ: Mapping[str, str]) -> Shard:
     return Shard(number_in(number, "") - begin + 1, shares)
 
 
-def cut_shares(seconds: Mapping[str, float], count: int) -> list[list[str]]:
-    """Return the names in `count` shares that take about as long; each name is in one of them."""
-    shares: list[list[str]] = [[] for _ in range(count)]
-    loads = [0.0] * count
+def cut_shares(seconds: Mapping[str, float], loads: list[float]) -> list[list[str]]:
+    """Return the names in as many shares as there are `loads`, the seconds of each, to which theirs are added."""
+    shares: list[list[str]] = [[] for _ in loads]
     for name in sorted(seconds, key=lambda name: (-seconds[name], name)):  # the longest first
         least = loads.index(min(loads))
         shares[least].append(name)
@@ -168,25 +169,29 @@ def _is_object(name: str, rule: str) -> bool:
 def main(program: str, arguments: Sequence[str]) -> int:
     """Make the share that the order names, write its record, and return the exit code."""
     given = Path(os.environ.pop(ORDER_VARIABLE))
-    order, last = json.loads(given.read_text(encoding="utf-8")), given.with_name("parts")
+    order = json.loads(given.read_text(encoding="utf-8"))
     ninja, shard = Ninja(program, arguments), Shard(order["number"], order["count"])
     try:
         names = ninja.compiled()
     except subprocess.CalledProcessError as error:
         sys.stderr.write(f"error: ninja does not tell what it compiles, as 1.11 and newer do: {error}\n")
         return 1
+    before = order.get("made") or {"compiles": 0, "made": 0, "failed": [], "seconds": [0.0] * shard.count}
     seconds = {name: expected_seconds(name, order["costs"]) for name in names}
-    mine = cut_shares(seconds, shard.count)[shard.number - 1]
+    mine = cut_shares(seconds, before["seconds"])[shard.number - 1]
     sys.stderr.write(f"share {shard}: {len(mine)} of {len(names)} compiles\n")
+    last = given.with_name(f"parts-{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]}")
     if files.read_text(last) != order["parts"]:  # what is compiled here is not in this folder yet
         files.delete_paths(ninja.folder / name for name in mine)
         files.write_atomically(last, order["parts"])
     argv = [program, *ninja.options, "-k", "0", *mine]  # one that fails keeps no other from being made
     done = subprocess.run(argv, check=False, cwd=ninja.folder).returncode if mine else 0
     failed = [name for name in mine if not (ninja.folder / name).exists()]
-    record = {"format": 1, "shard": str(shard), "compiles": len(names), "made": len(mine) - len(failed)}
-    record |= {"session": order["session"], "tree": order["tree"], "failed": failed}
+    sums = {"compiles": before["compiles"] + len(names), "made": before["made"] + len(mine) - len(failed)}
+    sums |= {"failed": before["failed"] + failed, "seconds": before["seconds"]}
+    record = {"format": 1, "shard": str(shard), "session": order["session"], "tree": order["tree"], **sums}
     files.write_atomically(shard.record(Path(order["parts"])), json.dumps(record, indent=1))
+    files.write_atomically(given, json.dumps(order | {"made": sums}))
     return done if failed else MADE
 
 

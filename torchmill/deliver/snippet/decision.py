@@ -184,8 +184,7 @@ def _everywhere(
             f"no Python has all wheels of {stock.where} ({served}): {build_advice(facts, request, lacking)}",
             code="no-common-python",
         )
-    usual = {python for python in common if not python.endswith("t")}
-    return tuple(sorted(usual or common, key=python_key))
+    return tuple(sorted({python for python in common if not python.endswith("t")} or common, key=python_key))
 
 
 def _absent(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, more: str = "") -> DeliveryError:

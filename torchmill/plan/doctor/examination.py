@@ -161,8 +161,7 @@ def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
         return Finding(subject, f"{found}, with {best}", needed, "ok")
     if not known or host.compiler is None:
         return Finding(subject, found, needed, "unknown")
-    because = "no compiler here is one that its nvcc takes"
-    return Finding(subject, found, needed, "warning", because=because)
+    return Finding(subject, found, needed, "warning", because="no compiler here is one that its nvcc takes")
 
 
 def _gpus(facts: Facts, host: Host) -> Iterator[Finding]:

@@ -127,8 +127,7 @@ def absence_text(host: Host) -> str:
 
 def absence_finding(host: Host, subject: str, needed: str, cure: str = "", because: str = "") -> Finding:
     """Return the finding on it; `because` is for a host that is known not to have it."""
-    why = because if host.complete else ""
-    return Finding(subject, absence_text(host), needed, absence_verdict(host), cure, why)
+    return Finding(subject, absence_text(host), needed, absence_verdict(host), cure, because if host.complete else "")
 
 
 def install_hint(host: Host, names: Sequence[str]) -> str:

@@ -83,8 +83,7 @@ def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
     multiarch = [path for pattern in MULTIARCH_FOLDERS for path in sorted(Path("/").glob(pattern))]
     program = shutil.which("ldconfig", path=LDCONFIG_FOLDERS)
     listing = capture([program, "-p"]) if program else ""  # musl has no such cache
-    standard = (*map(Path, STANDARD_FOLDERS), *multiarch)
-    return LibrarySearch(tuple(folders), tuple(parse_ldconfig(listing)), standard)
+    return LibrarySearch(tuple(folders), tuple(parse_ldconfig(listing)), (*map(Path, STANDARD_FOLDERS), *multiarch))
 
 
 def expand_origin(entry: str, user: Path) -> Path:

@@ -140,8 +140,7 @@ def _import_package(names: Sequence[str], name: str, raw: str) -> str:
     paths = (PurePosixPath(each) for each in names if each.count("/") == 1)
     modules = {path.parent for path in paths if path.suffix in {".py", ".so", ".pyd"}}
     folders = sorted(path.name for path in modules if path.suffix not in {".dist-info", ".data", ".libs"})
-    named = [folder for folder in folders if canonicalize_name(folder) == canonicalize_name(name)]
-    candidates = named or folders
+    candidates = [folder for folder in folders if canonicalize_name(folder) == canonicalize_name(name)] or folders
     if len(candidates) != 1:
         listed = ", ".join(candidates) or "none"
         raise BuildError(

@@ -237,8 +237,7 @@ class Compressor:
         large = sorted((file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size)
         digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}
         units = list(_group_files(files))
-        batches = (partial(self._compress_batch, unit) for unit in units if isinstance(unit, list))
-        ready = self._in_order(batches)
+        ready = self._in_order(partial(self._compress_batch, unit) for unit in units if isinstance(unit, list))
         for unit in units:
             if isinstance(unit, MemberSource):
                 content = digests.pop(unit.name).result()

@@ -230,8 +230,7 @@ def tag_problems(wheel: Path) -> list[str]:
         except OSError as error:
             if (refusal := read_refusal(str(error), root)) is not None:  # says nothing of the wheel
                 raise refusal from None
-            reason = error.strerror or str(error)
-            return [f"its libraries cannot be extracted ({reason}): see the names of its members"]
+            return [f"its libraries cannot be extracted ({error.strerror or str(error)}): see the names of its members"]
         except (BuildError, ConfigError) as error:
             return [str(error).replace(f"{folder}/", "")]
 

@@ -55,8 +55,7 @@ def verify_wheel(
         (site / nvidia.name).symlink_to(nvidia)  # run paths lead there
     with ZipFile(wheel) as archive:
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
-    own = (name for name in names if not is_bundled(Path(name).name))
-    code = device_code.read_device_code_of_files(site, own)
+    code = device_code.read_device_code_of_files(site, (name for name in names if not is_bundled(Path(name).name)))
     problems = static_checks.linking_problems(site, names, static_checks.platform_tags(wheel.name)[0], plan.lender)
     if plan.build.cuda is None and code:
         problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")
