@@ -32,6 +32,7 @@ from tests.support.source_upstream import (
 )
 from torchmill.config.model import Source
 from torchmill.core import silence
+from torchmill.core.errors import HostError
 from torchmill.core.paths import Layout
 from torchmill.core.silence import silence_limit
 from torchmill.fetch.source.fetcher import fetch_source
@@ -619,6 +620,13 @@ def test_a_host_that_does_not_answer(place: Layout, debian: dict[str, str], *, o
     assert ("--from debian" in str(raised.value)) is offered
     assert time.monotonic() - begun < 20
     assert "\n" not in str(raised.value)
+
+
+def test_git_is_missed_before_the_network_is(place: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wanted = SourceRequest(package("https://127.0.0.1:1/a/b.git"), release("v1", None))
+    with pytest.raises(HostError, match="`git` is not on PATH"):
+        fetch_source(wanted, place, SilentProgress())
 
 
 def test_two_fetches_at_once(forge: Forge, place: Layout) -> None:

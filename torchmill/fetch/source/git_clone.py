@@ -197,8 +197,8 @@ class GitTransport:
         """
         missing = "nothing was tried"
         for url in urls:
-            self._assure_reachable(url)
             try:
+                self._assure_reachable(url)
                 return url, attempt(url)
             except CommandError as error:
                 if git_command.diagnose_git(error.output) is not GitFailure.MISSING:
@@ -214,8 +214,8 @@ class GitTransport:
     def _assure_reachable(self, url: str) -> None:
         """Raise NetworkError within seconds where git itself would wait for minutes."""
         env = git_environment(os.environ)
-        rewritten = program_output("git", "ls-remote", "--get-url", "--", url, env=env)  # by the user's own insteadOf
-        real = rewritten.strip() or url
+        # by the user's own insteadOf
+        real = process.capture(["git", "ls-remote", "--get-url", "--", url], env=env).strip() or url
         if host_of(real) in self.reached:
             return
         if program_output("git", "config", "--get-urlmatch", "http.proxy", real, env=env).strip():
