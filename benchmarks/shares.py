@@ -9,10 +9,11 @@ is than their mean, for the three ways and for the strongest: the true times, wh
 
 import argparse
 import hashlib
+import json
 import random
-import re
 import resource
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,11 +33,16 @@ def read_seconds(timeline: Path) -> dict[str, float]:
     return {one.key.split("|")[1]: one.seconds for one in records if isinstance(one, UnitRun) and one.outcome == "done"}
 
 
-def seconds_of(name: str, sources: Mapping[str, float]) -> float | None:
-    """Return how long the source of an object was compiled: the object has the source's path at its end."""
-    parts = re.sub(r"\.(o|obj)$", "", name).split("/")
+def seconds_of(source: str, sources: Mapping[str, float]) -> float | None:
+    """Return how long a source was compiled, whatever folder its path begins in."""
+    parts = source.split("/")
     ends = ("/".join(parts[first:]) for first in range(len(parts)))
     return next((sources[end] for end in ends if end in sources), None)
+
+
+def cut(seconds: Mapping[str, float], count: int) -> list[list[str]]:
+    """Return the names in shares that take about as long."""
+    return shards.cut_shares(seconds, [0.0] * count)
 
 
 def imbalance(shares: Sequence[Sequence[str]], seconds: Mapping[str, float]) -> float:
@@ -59,11 +65,15 @@ def main() -> None:
     units = relevant_units(facts_reader.load_facts(CHECKOUT).units, asked.package, asked.release)
     costs = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
     said = {name: shards.expected_seconds(name, costs) for name in names}
-    shards.cut_shares(said, [0.0] * COUNTS[-1])
+    cut(said, COUNTS[-1])
     after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime + ended - began
     sources = read_seconds(asked.timeline)
-    true = {name: found for name in names if (found := seconds_of(name, sources)) is not None}
+    listed = subprocess.run(
+        [asked.ninja, "-C", str(asked.build), "--quiet", "-t", "compdb"], check=True, capture_output=True
+    )
+    compiled = {one["output"]: one["file"] for one in json.loads(listed.stdout)}
+    true = {name: found for name in names if (found := seconds_of(compiled[name], sources)) is not None}
     timed = f"{len(true)} of them timed, {sum(true.values()):.0f} s"
     print(f"{len(names)} compiles to share, {timed}; cut in {spent:.2f} CPU s")
     chance, known = random.Random(1), {name: said[name] for name in true}  # noqa: S311 - figures
@@ -77,9 +87,7 @@ def main() -> None:
     }
     print(f"{'longest share / mean':36}" + "".join(f"{count:>8}" for count in COUNTS))
     for way, each in ways.items():
-        print(
-            f"{way:36}" + "".join(f"{imbalance(shards.cut_shares(each, [0.0] * count), true):8.3f}" for count in COUNTS)
-        )
+        print(f"{way:36}" + "".join(f"{imbalance(cut(each, count), true):8.3f}" for count in COUNTS))
     hashed = []
     for count in COUNTS:
         shares: list[list[str]] = [[] for _ in range(count)]

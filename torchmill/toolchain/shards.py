@@ -96,7 +96,7 @@ def cut_shares(seconds: Mapping[str, float], loads: list[float]) -> list[list[st
 
 def expected_seconds(name: str, costs: Iterable[tuple[str, float]]) -> float:
     """Return the seconds that an object of that name takes to compile, by the first pattern of its source."""
-    plain = re.sub(r"\.(o|obj)$", "", name)
+    plain = re.sub(r"CMakeFiles/[^/]+\.dir/|\.(o|obj)$", "", name)  # of CMake, the source is named in two parts
     return next((seconds for pattern, seconds in costs if fnmatchcase(plain, f"*{pattern}")), _USUAL_SECONDS)
 
 
