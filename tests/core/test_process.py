@@ -176,10 +176,8 @@ def test_an_interrupted_ninja_leaves_nothing_half_made_and_goes_on_later(tmp_pat
         if line.startswith("[1/2]"):
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
-    begun = time.monotonic()
     with pytest.raises(InterruptedBuildError):
         stream(["ninja"], cwd=tmp_path, env=None, log=io.StringIO(), on_line=interrupt)
-    assert time.monotonic() - begun < 10
     assert (tmp_path / "a").read_text() == "whole\n"
     assert not (tmp_path / "b").exists()
 
