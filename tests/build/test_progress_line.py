@@ -107,6 +107,10 @@ def test_each_extension_of_several_has_its_name() -> None:
     assert track.status(Used()).pace == "pair._C: 24/26 (92 %), 0:00 so far"
     track.see("[1/17] c++ -o c.o")
     assert track.status(Used()).pace == "pair.image: 1/17 (5 %), 0:00 so far"
+    for name in ("one", "two"):  # of a single file each, as in a share
+        track.see(f"building 'pair.{name}' extension")
+        track.see(f"[1/1] c++ -o {name}.o")
+        assert track.status(Used()).pace.startswith(f"pair.{name}: 1/1 ")
 
 
 def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:

@@ -88,8 +88,7 @@ class BuildTrack:
         if found := _EXTENSION.match(line):
             self._next = found[1]
         if edge is not None:
-            if self.pace.begins_run(edge):
-                self._extension = self._next
+            self._extension = self._next
             self.pace.record(edge, self._clock())
             self._title = PurePosixPath(made_path(edge.title)).name or edge.title  # folders are long and say little
         elif self.pace.edge is None and line.strip():

@@ -88,13 +88,9 @@ class EdgePace:
         self._done: list[float] = []  # weight that was done
         self._at: list[float] = []  # and when
 
-    def begins_run(self, edge: Edge) -> bool:
-        """Tell whether an edge counts from the start again, and so belongs to another run than the last one."""
-        return self.edge is None or edge.done < self.edge.done
-
     def record(self, edge: Edge, now: float) -> None:
         """Take note of an edge."""
-        if self.begins_run(edge):
+        if self.edge is None or edge.done < self.edge.done:  # it counts from the start: another run
             self._coming = {path: self._weigh(path) for path in self._list_coming()}
             self._rest = sum(self._coming.values())
             self.weighed = bool(self._coming)
