@@ -97,7 +97,7 @@ class EdgePace:
             self._done, self._at = [], []
             edges = edge.done or 1
         else:
-            edges = edge.done - (self.edge.done if self.edge else 0)
+            edges = edge.done - self.edge.done
         self.edge = edge
         if edges:
             self._done.append(self._weight(edge, edges) + (self._done[-1] if self._done else 0.0))
