@@ -30,6 +30,7 @@ MADE = 3  # exit code of the program: the share is made, and the rest of the bui
 _STAND_IN = Path(__file__).with_name("ninja_shard.sh")
 _MAKE_PROGRAM = re.compile(rb"^(CMAKE_MAKE_PROGRAM:\w+=).*$", re.MULTILINE)
 _USUAL_SECONDS = 5.0  # of a compile that no cost is known of; about the mean of torch 1.13.1's
+_USUAL_SECONDS_OF_C = 0.2  # of one of C; about the mean of the libraries in its tree
 MOST_SHARDS = 1000  # Slurm's own default for an array is 1001
 _SHARD = re.compile(r"(?P<number>\d{1,4}|auto)(?:/(?P<count>\d{1,4}))?")
 _WITH_VALUE = {"-f", "-j", "-k", "-l", "-d", "-w"}  # of ninja's options
@@ -97,7 +98,8 @@ def cut_shares(seconds: Mapping[str, float], loads: list[float]) -> list[list[st
 def expected_seconds(name: str, costs: Iterable[tuple[str, float]]) -> float:
     """Return the seconds that an object of that name takes to compile, by the first pattern of its source."""
     plain = re.sub(r"CMakeFiles/[^/]+\.dir/|\.(o|obj)$", "", name)  # of CMake, the source is named in two parts
-    return next((seconds for pattern, seconds in costs if fnmatchcase(plain, f"*{pattern}")), _USUAL_SECONDS)
+    usual = _USUAL_SECONDS_OF_C if plain.endswith((".c", ".S")) else _USUAL_SECONDS
+    return next((seconds for pattern, seconds in costs if fnmatchcase(plain, f"*{pattern}")), usual)
 
 
 def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
