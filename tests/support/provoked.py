@@ -172,7 +172,7 @@ CASES = [
         "g++",
     ),
     Case(
-        "wrong-machine",
+        "program-of-another-processor",
         "chmod +x x && {python} -c 'import subprocess; subprocess.run([\"./x\"])'",
         {"x": "\x7fELF"},
     ),
