@@ -75,8 +75,8 @@ sys.excepthook = show_uncaught
 open_closed_streams()
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
-for library in ("py_serializable", "matplotlib"):
-    logging.getLogger(library).setLevel(logging.WARNING)  # nox shows what libraries log
+logger.setLevel(logger.getEffectiveLevel())
+logging.getLogger().setLevel(logging.WARNING)  # nox would show what libraries log, addresses with secrets as well
 if not LIST_ASKED:
     reaper.watch_run()  # nox makes an environment before its session begins
 os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed

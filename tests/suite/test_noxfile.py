@@ -242,3 +242,18 @@ def test_a_broken_shim_is_named(tmp_path: Path) -> None:
     assert str(shim) in done.stderr
     assert "127" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_libraries_log_is_not_shown(tmp_path: Path) -> None:
+    """They log addresses with signatures, and headers with tokens."""
+    code = (
+        "import logging, nox.logger; nox.logger.setup_logging(color=False); import noxfile; "
+        "logging.getLogger('urllib3.connectionpool').debug('GET /x?sig=SECRET'); "
+        "logging.getLogger('botocore.auth').info('token SECRET'); "
+        "logging.getLogger('urllib3').warning('a warning'); noxfile.logger.info('of nox')"
+    )
+    env = environment(tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    assert "SECRET" not in done.stderr
+    assert "nox > of nox" in done.stderr
+    assert "a warning" in done.stderr
