@@ -349,6 +349,24 @@ def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path,
     assert statement_of(wheel).is_file()
 
 
+@pytest.mark.parametrize("processor", [{"name": "x", "needs": 5}, {"name": "x"}, "skylake", ["avx2"]])
+def test_a_processor_that_cannot_be_understood_is_named(wheel: Path, known: Facts, processor: object) -> None:
+    edit(dist_files.manifest_path(wheel), lambda said: said.update(processor=processor))
+    told = str(verify.verify_wheels(known, Layout(wheel.parents[1], wheel.parents[1])))
+    assert "processor   cannot be understood" in told
+
+
+def test_of_many_problems_a_person_is_told_some_and_a_program_all(tmp_path: Path, known: Facts) -> None:
+    rows = "".join(f"made/up{number}.py,,\n" for number in range(100)).encode()
+    record = "tinytorch-1.0+cpu.dist-info/RECORD"
+    paper_wheels.made(tmp_path / "dist", change=lambda members: members.update({record: members[record] + rows}))
+    said = verify.verify_wheels(known, Layout(tmp_path, tmp_path))
+    assert "and 92 more" in str(said)
+    assert len(str(said)) < 4000
+    data: Any = said.data
+    assert sum(len(check["problems"]) for check in data[0]["checks"]) > 100
+
+
 def test_what_is_not_there_is_said(known: Facts, tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path)
     with refused("not-a-wheel"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from packaging.tags import Tag
@@ -96,6 +98,9 @@ def _replace(name: str, old: bytes, new: bytes) -> Callable[[Members], object]:
         (lambda members: members.update({"C:/evil": b""}), "leaves the wheel"),
         (lambda members: members.update({"a\\..\\evil": b""}), "leaves the wheel"),
         (lambda members: members.update({"a/\x1b[2J.py": b""}), "has a name that cannot be printed"),
+        (lambda members: members.update({"./tinytorch/z.py": b""}), "has another name where it is extracted"),
+        (lambda members: members.update({"tinytorch//z.py": b""}), "has another name where it is extracted"),
+        (lambda members: members.update({f"{INFO}/sboms/x.json": b"x" * (1 << 24) + b"x"}), "x.json is larger"),
         (lambda members: members.update({f"{INFO}/METADATA": b"x" * (1 << 24) + b"x"}), "METADATA is larger"),
         (
             lambda members: members.update({f"{INFO}/RECORD": b"x" * (1 << 24) + b"x"}),
@@ -156,6 +161,22 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
         (lambda members: members.pop(f"{INFO}/RECORD"), f"{INFO}/RECORD is missing"),
         (lambda members: members.pop(f"{INFO}/WHEEL"), f"{INFO}/WHEEL is missing"),
         (
+            lambda members: members.update({"tinytorch/__init__.py/x.py": b""}),
+            "tinytorch/__init__.py is both a file and a folder",
+        ),
+        (
+            _replace(f"{INFO}/METADATA", b"Version: 1.0+cpu\n", b"Version: 1.0+cpu\nRequires-Python: banana\n"),
+            "METADATA has 'Requires-Python: banana', which cannot be read",
+        ),
+        (
+            _replace(f"{INFO}/METADATA", b"Version: 1.0+cpu\n", b"Version: 1.0+cpu\nRequires-Dist: no !\n"),
+            "METADATA has 'Requires-Dist: no !', which cannot be read",
+        ),
+        (
+            _replace(f"{INFO}/METADATA", b"Name: tinytorch\n", b"Name: tinytorch\nName: other\n"),
+            "METADATA has Name several times",
+        ),
+        (
             lambda members: members.update({f"{INFO}/WHEEL": b"Tag: py3--\n"}),
             "WHEEL has an invalid tag (Tag 'py3--' has an empty component: '')",
         ),
@@ -163,6 +184,47 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
 )
 def test_a_wrong_record_is_named(tmp_path: Path, change: Callable[[Members], object], said: str) -> None:
     assert said in list(wheel_file.wheel_problems(made(tmp_path, change=change)))
+
+
+STRAY = "it has bytes before, between or after its files, so that programs read it differently"
+
+
+def test_bytes_that_belong_to_no_file_are_named(tmp_path: Path) -> None:
+    wheel = made(tmp_path)
+    sound, other = wheel.read_bytes(), made(tmp_path / "other", body="evil = 1\n").read_bytes()
+    for content in (b"#!/bin/sh\n" + sound, sound + b"\0", other + sound):
+        wheel.write_bytes(content)
+        assert STRAY in list(wheel_file.wheel_problems(wheel))
+    wheel.write_bytes(sound)
+    with ZipFile(wheel, "a") as archive:
+        archive.comment = b"mine"
+    assert STRAY in list(wheel_file.wheel_problems(wheel))
+
+
+def test_a_wheel_that_was_written_to_a_pipe_is_sound(tmp_path: Path) -> None:
+    """Its members have their sizes behind them."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def tell(self) -> int:
+            raise OSError
+
+    wheel, pipe = made(tmp_path), Pipe()
+    with ZipFile(wheel) as archive, ZipFile(pipe, "w", ZIP_DEFLATED) as piped:
+        for name in archive.namelist():
+            piped.writestr(name, archive.read(name))
+    wheel.write_bytes(pipe.getvalue())
+    assert list(wheel_file.wheel_problems(wheel)) == []
+
+
+def test_a_record_that_says_two_things_of_a_file_is_refused(tmp_path: Path) -> None:
+    twice = _replace(
+        f"{INFO}/RECORD", b"tinytorch/__init__.py,", b"tinytorch/__init__.py,sha256=AAAA,5\ntinytorch/__init__.py,"
+    )
+    with refused("damaged-wheel"):
+        list(wheel_file.wheel_problems(made(tmp_path, change=twice)))
 
 
 def test_damage_is_named(tmp_path: Path) -> None:

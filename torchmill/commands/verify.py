@@ -52,17 +52,19 @@ def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
         wrong[0].require()
     if wrong:
         head = f"{len(wrong)} of {len(verdicts)} wheels are not what they claim, do not use them:"
-        lines = [f"{one.wheel}: {'; '.join(one.problems)}" for one in wrong]
-        raise DeliveryError("\n  ".join([head, *lines]), code="wheels-disagree")
+        raise DeliveryError("\n  ".join([head, *map(str, wrong)]), code="wheels-disagree")
 
 
 def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
     """Add whether this machine can run a wheel that was built for one processor."""
     wanted = dist_files.read_manifest(verdict.wheel).get("processor")
-    if not isinstance(wanted, dict):
+    if wanted is None:
         return verdict
-    problems = processor_problems(wanted.get("needs", ()), processor_flags())
-    check = AgreementCheck("processor", f"{wanted.get('name')}, which this machine runs", problems)
+    try:
+        problems = processor_problems(wanted["needs"], processor_flags())
+        check = AgreementCheck("processor", f"{wanted['name']}, which this machine runs", problems)
+    except agreement.DAMAGED as error:
+        check = agreement.damaged("processor", error)
     return replace(verdict, checks=(*verdict.checks, check))
 
 

@@ -66,6 +66,12 @@ def format_duration(seconds: float) -> str:
     return "a second"
 
 
+def first_problems(problems: Sequence[str], most: int = 3) -> str:
+    """Return the first problems and the number of others, in one clause."""
+    more = f"; and {len(problems) - most} more" if len(problems) > most else ""
+    return f"{'; '.join(problems[:most])}{more}"
+
+
 def name_few(names: Sequence[str], most: int = 5) -> str:
     """Return the first of many names, and how many more there are: "a, b and 3 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

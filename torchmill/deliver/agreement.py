@@ -12,12 +12,13 @@ from packaging.utils import canonicalize_name
 
 from torchmill.core.errors import BuildError, DeliveryError
 from torchmill.core.files import hash_file, parse_json_object, read_json_object
-from torchmill.core.units import format_bytes
+from torchmill.core.units import first_problems, format_bytes
 from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.wheel_file import Distribution
 
 MOST_DIFFERENCES = 8  # of one document that are named
 LONGEST_VALUE_CHARACTERS = 80
+ORIGIN = "origin"  # the check that fails for a wheel with neither manifest nor statement
 # what reading a document raises that has another shape than ours
 DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
@@ -103,7 +104,7 @@ class AgreementCheck:
     @property
     def text(self) -> str:
         """Return it in one line."""
-        return f"{self.name:10}  {'; '.join(self.problems) or self.said}"
+        return f"{self.name:10}  {first_problems(self.problems, MOST_DIFFERENCES) or self.said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,11 @@ class AgreementVerdict:
     def require(self) -> None:
         """Raise DeliveryError where anything is wrong."""
         if self.problems:
-            raise DeliveryError(
-                f"{self.wheel}: {'; '.join(self.problems)}: do not install or publish it", code="wheel-rejected"
-            )
+            raise DeliveryError(f"{self}: do not install or publish it", code="wheel-rejected")
+
+    def __str__(self) -> str:
+        """Return the wheel and the first problems with it."""
+        return f"{self.wheel}: {first_problems(self.problems, MOST_DIFFERENCES)}"
 
 
 def examine_wheel(wheel: Path, original: Path | None = None) -> AgreementVerdict:
@@ -158,7 +161,7 @@ def examine_wheel(wheel: Path, original: Path | None = None) -> AgreementVerdict
     if made_of:
         checks.append(_check_original(wheel, made_of, original or wheel.with_name(str(made_of.get("wheel")))))
     if not any(path.is_file() for path in dist_files.companion_paths(wheel)[:2]):
-        checks.append(AgreementCheck("origin", "", ("neither a manifest nor a statement says what it should be",)))
+        checks.append(AgreementCheck(ORIGIN, "", ("neither a manifest nor a statement says what it should be",)))
     return AgreementVerdict(wheel, tuple(checks))
 
 
@@ -186,7 +189,7 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | No
         documents = dist_files.compose_documents(manifest, found.path)
         return check, Reference("the manifest", complete=ours, documents=documents)
     except DAMAGED as error:
-        return _damaged(name, error), None
+        return damaged(name, error), None
 
 
 def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> AgreementCheck:
@@ -204,7 +207,8 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
     return AgreementCheck(name, f"all of {title} but code for GPUs", problems)
 
 
-def _damaged(name: str, error: Exception) -> AgreementCheck:
+def damaged(name: str, error: Exception) -> AgreementCheck:
+    """Return the check of a document that has another shape than ours: `error` is of DAMAGED."""
     reason = f"lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
     return AgreementCheck(name, "", (f"cannot be understood ({reason})",))
 
@@ -235,7 +239,7 @@ def _check_document(
         wrong = document_differences(document, parse_json_object(expected.documents[suffix]), expected)
         return AgreementCheck(name, summary, tuple(wrong if expected.complete else [*wrong, *not_of_wheel]))
     except DAMAGED as error:  # a document may say anything
-        return _damaged(name, error)
+        return damaged(name, error)
 
 
 def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
@@ -291,7 +295,7 @@ def _check_inner_sbom(found: Distribution) -> AgreementCheck:
             problems = [*problems, *document_differences(_parts(document), _parts(beside), other, "components")]
         return AgreementCheck(name, summary, tuple(problems))
     except DAMAGED as error:
-        return _damaged(name, error)
+        return damaged(name, error)
 
 
 def _parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -91,7 +91,11 @@ def recorded_digests(wheel: Path) -> dict[str, str]:
 
 def parse_record(text: str) -> dict[str, list[str]]:
     """Return the rows of RECORD, each path, digest and size, by their paths. Raises csv.Error."""
-    return {row[0]: row for row in csv.reader(io.StringIO(text)) if row}
+    rows: dict[str, list[str]] = {}
+    for row in filter(None, csv.reader(io.StringIO(text))):
+        if rows.setdefault(row[0], row) != row:
+            raise csv.Error(f"RECORD says two things of {row[0]!r}")
+    return rows
 
 
 def read_described(wheel: Path, name: str) -> bytes | None:

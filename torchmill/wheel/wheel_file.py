@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from email.parser import HeaderParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from zipfile import ZipFile
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, parse_tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -145,9 +147,13 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
     """
     with _open_wheel(wheel) as archive:
         yield from filter(None, map(zip_archive.unsafe_member, archive.infolist()))
+        if zip_archive.has_stray_bytes(archive):
+            yield "it has bytes before, between or after its files, so that programs read it differently"
         info = _dist_info(wheel, archive)
         name, version, build, tags = parse_file_name(wheel)
-        _require_same_project(wheel, name, version, parse_headers(archive.read(f"{info}/METADATA")))
+        metadata = parse_headers(archive.read(f"{info}/METADATA"))
+        _require_same_project(wheel, name, version, metadata)
+        yield from _metadata_problems(metadata)
         if f"{info}/WHEEL" in archive.namelist():
             headers = parse_headers(archive.read(f"{info}/WHEEL"))
             yield from tag_mismatches(headers, tags)
@@ -157,6 +163,19 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
         else:
             yield f"{info}/WHEEL is missing"
         yield from record_problems(archive, f"{info}/RECORD")
+
+
+def _metadata_problems(metadata: Message) -> Iterator[str]:
+    """Yield a clause for each header that pip and uv cannot read, so that they would not install the wheel."""
+    for key, parse in (("Requires-Python", SpecifierSet), ("Requires-Dist", Requirement)):
+        for line in metadata.get_all(key, []):
+            try:
+                parse(" ".join(line.split()))
+            except ValueError:
+                yield f"METADATA has '{key}: {line}', which cannot be read"
+    for key in ("Name", "Version", "Requires-Python"):
+        if len(metadata.get_all(key, [])) > 1:
+            yield f"METADATA has {key} several times"
 
 
 def tag_mismatches(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
@@ -195,6 +214,8 @@ def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
     for name, count in Counter(names).items():
         if count > 1:
             yield f"{name} is in the archive {count} times"
+    for folder in {str(parent) for name in names for parent in PurePosixPath(name).parents}.intersection(names):
+        yield f"{folder} is both a file and a folder"
     exempt = {record + suffix for suffix in UNHASHED_SUFFIXES}
     for name in sorted(set(names) - exempt):
         if name not in rows:
@@ -250,12 +271,10 @@ def _dist_info(wheel: Path, archive: ZipFile) -> str:
         problem = f"has no {info}/METADATA"
     if problem:
         raise DeliveryError(f"{wheel}: {problem}: build it again", code="invalid-dist-info")
-    for file in ("METADATA", "WHEEL", "RECORD"):  # which are read whole
-        if f"{info}/{file}" in names and archive.getinfo(f"{info}/{file}").file_size > LARGEST_METADATA_BYTES:
-            raise DeliveryError(
-                f"{wheel}: {info}/{file} is larger than {LARGEST_METADATA_BYTES} bytes: do not use it",
-                code="unsafe-wheel",
-            )
+    for member in archive.infolist():  # several of them are read whole
+        if member.filename.startswith(f"{info}/") and member.file_size > LARGEST_METADATA_BYTES:
+            problem = f"{member.filename} is larger than {LARGEST_METADATA_BYTES} bytes: do not use it"
+            raise DeliveryError(f"{wheel}: {problem}", code="unsafe-wheel")
     return info
 
 

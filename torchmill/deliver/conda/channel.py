@@ -107,16 +107,14 @@ def _ours(out: Path) -> dict[str, str]:
     return {name: str(digest) for name, digest in listed.items() if name in set(_packages(out))}
 
 
-def _refuse_others(
-    entries: tuple[ChannelEntry, ...], there: Mapping[str, str], out: Path, stat_cache: StatCache
-) -> None:
+def _refuse_others(entries: tuple[ChannelEntry, ...], there: Mapping[str, str], out: Path, cache: StatCache) -> None:
     """Refuse to replace a package by another of the same name, and packages that came from elsewhere."""
     if strangers := sorted(name for name in _packages(out) if name not in there):
         raise DeliveryError(
             f"{out / strangers[0]} was not written by torchmill: move it away, or write another channel",
             code="foreign-package",
         )
-    if changed := [name for name, digest in there.items() if stat_cache.digest(out / name) != digest]:
+    if changed := [name for name, digest in there.items() if cache.digest(out / name) != digest]:
         raise DeliveryError(
             f"{out / changed[0]} has changed since it was written: remove it, and write the channel again",
             code="channel-changed",

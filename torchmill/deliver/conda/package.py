@@ -25,13 +25,14 @@ from torchmill.core.errors import ConfigError, DeliveryError, HostError, require
 from torchmill.core.files import fresh_path, hash_file, report_unwritable, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
+from torchmill.core.units import first_problems
 from torchmill.deliver import libtorch, products
 from torchmill.deliver.conda import requirements
 from torchmill.deliver.conda.requirements import CondaTarget
 from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
 from torchmill.host import limits
 from torchmill.wheel import wheel_file
-from torchmill.wheel.pack import bundling, elf, elf_edit, wheel_writer
+from torchmill.wheel.pack import elf, elf_edit, wheel_writer
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.staging import StagedWheel, unpack_wheel
 from torchmill.wheel.wheel_file import Distribution
@@ -196,7 +197,7 @@ def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) ->
 def _make_packages(found: VerifiedWheel, options: ProductOptions) -> None:
     layout, build = found.layout, found.cell.build
     if wrong := list(wheel_file.wheel_problems(found.wheel)):
-        raise DeliveryError(f"{found.wheel}: {bundling.first_problems(wrong)}: build it again", code="wheel-changed")
+        raise DeliveryError(f"{found.wheel}: {first_problems(wrong)}: build it again", code="wheel-changed")
     with report_unwritable(layout.state), fresh_path(layout.state / "conda") as prefix:
         staged = lay_out_wheel(found.wheel, prefix, build.python)
         libraries = elf.dynamic_files(staged.root).values()

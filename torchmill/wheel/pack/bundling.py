@@ -47,7 +47,6 @@ INTERPRETER_LIBRARY = re.compile(r"libpython\d[\w.]*\.so[\d.]*")
 # Libraries that no wheel brings along: the loader, and those of the driver.
 LOCAL_LIBRARY = re.compile(rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}")
 _OLD_TAGS = {"manylinux1": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}  # PEP 600 has no others
-_MOST_LISTED = 3  # problems in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,12 +371,6 @@ def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> lis
             used = sorted(each.symbols & target.policy.blacklist[library])
             found += [f"{each.file} uses {one} of {library}, which {target.tag} does not promise" for one in used]
     return found
-
-
-def first_problems(problems: Sequence[str]) -> str:
-    """Return the first problems and the number of others, in one clause."""
-    more = f"; and {len(problems) - _MOST_LISTED} more" if len(problems) > _MOST_LISTED else ""
-    return f"{'; '.join(problems[:_MOST_LISTED])}{more}"
 
 
 def lowest_tag(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from torchmill.core.errors import HostError, VerifyError, require_package
 from torchmill.core.files import hash_file
-from torchmill.wheel.pack import bundling, elf
+from torchmill.core.units import first_problems
+from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.bundling import BundledLibrary
 from torchmill.wheel.pack.staging import MACHO_MAGIC, StagedWheel
 
@@ -77,7 +78,7 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
     slices = {name: read_slices(path) for name, path in files.items() if elf.has_magic(path, *MACHO_MAGIC)}
     if problems := [each for name in slices for each in slice_problems(name, slices[name], macos, machines)]:
         raise VerifyError(
-            f"{bundling.first_problems(problems)}: build on that system, or for it, with "
+            f"{first_problems(problems)}: build on that system, or for it, with "
             "`--set MACOSX_DEPLOYMENT_TARGET=VERSION`",
             code="newer-than-tag",
         )

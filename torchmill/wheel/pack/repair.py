@@ -19,6 +19,7 @@ from packageurl import PackageURL
 
 from torchmill.core.errors import VerifyError
 from torchmill.core.files import read_table_beside, write_atomically
+from torchmill.core.units import first_problems
 from torchmill.wheel.pack import bundling, elf, elf_edit, macos, metadata
 from torchmill.wheel.pack.bundling import BundledLibrary, Graft, LibrarySearch, PlainLinuxTarget, PlatformTarget
 from torchmill.wheel.pack.elf import ElfInfo
@@ -98,17 +99,10 @@ def _start_graft(
                 "clear the build tree and build again",
                 code="wrong-machine",
             )
-    return Graft(
-        staged=staged,
-        target=target,
-        search=search,
-        provided=provided,
-        required_nvidia=bundling.required_nvidia_folders(metadata.wheel_requirements(staged)),
-        installed_nvidia=installed_nvidia,
-        folder=staged.root / f"{staged.package}.libs" if provided else staged.libraries,
-        files=files,
-        own=frozenset(path.name for path in files),
-    )
+    required_nvidia = bundling.required_nvidia_folders(metadata.wheel_requirements(staged))
+    folder = staged.root / f"{staged.package}.libs" if provided else staged.libraries
+    own = frozenset(path.name for path in files)
+    return Graft(staged, target, search, provided, required_nvidia, installed_nvidia, folder, files, own)
 
 
 def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> ElfEdit:
@@ -142,7 +136,7 @@ def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
         oldest = bundling.oldest_target(target, needs)
         meets = f"the files as compiled meet {oldest.tag}: " if oldest else ""
         raise VerifyError(
-            f"{bundling.first_problems(problems)}: {meets}build on a system as old as {target.tag}, with its "
+            f"{first_problems(problems)}: {meets}build on a system as old as {target.tag}, with its "
             "own libstdc++, or with `--plat auto`, which takes the tag that holds",
             code="newer-than-tag",
         )

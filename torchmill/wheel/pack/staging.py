@@ -24,9 +24,7 @@ EXTRACT_THREADS = 4  # most of the work is the kernel's
 READ_AHEAD_BYTES = 1 << 17  # most members are smaller, and follow one another
 MAGIC_BYTES = 4
 # thin, in both byte orders, and fat; a fat file might also be a class file of Java, which no wheel holds
-MACHO_MAGIC = {
-    bytes.fromhex(magic) for magic in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")
-}
+MACHO_MAGIC = {bytes.fromhex(one) for one in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")}
 BINARY_MAGICS = {b"\x7fELF", *MACHO_MAGIC}  # of files that repair may edit
 EDITED_FOLDERS = (".dist-info", ".data")  # suffixes
 

@@ -22,8 +22,8 @@ from io import FileIO
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipInfo
+from typing import BinaryIO, cast
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from torchmill.core.errors import BuildError
 
@@ -44,7 +44,8 @@ RAW_WINDOW_BITS = -15  # without zlib's header and checksum
 MEMORY_LEVEL = 8  # of nine; the default of all codecs
 CHUNK_BYTES = 1 << 20
 LOCAL_NAME_LENGTHS = struct.Struct("<26x2H")  # local header: lengths of the name and of the extra field
-ENCRYPTED_FLAG = 1
+ENCRYPTED_FLAG, DESCRIPTOR_FLAG = 1, 8
+DESCRIPTOR_BYTES = (12, 16, 20, 24)  # after the data, with or without a signature and ZIP64
 # What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
 ARCHIVE_ERRORS = (BadZipFile, zlib.error, RuntimeError, EOFError, UnicodeDecodeError, struct.error)
 READABLE_MODE = 0o644
@@ -374,6 +375,20 @@ def unsafe_member(info: ZipInfo) -> str:
     name = info.orig_filename  # `filename` is cut at a NUL, and has this system's separators replaced
     if leaves_folder(name):
         return f"the member {name!r} leaves the wheel"
+    if {"", "."} & set(name.removesuffix("/").split("/")):
+        return f"the member {name!r} has another name where it is extracted"
     if not name.isprintable():  # it could control the terminal of those who list it
         return f"the member {name!r} has a name that cannot be printed"
     return f"the member {name!r} is a link" if stat.S_ISLNK(info.external_attr >> 16) else ""
+
+
+def has_stray_bytes(archive: ZipFile) -> bool:
+    """Tell whether an open archive has bytes that belong to no member, so that programs read it differently."""
+    file, ends = cast("BinaryIO", archive.fp), {0}
+    for info in sorted(archive.infolist(), key=lambda one: one.header_offset):
+        if info.header_offset not in ends:
+            return True
+        end = data_offset(file, info) + info.compress_size
+        ends = {end + size for size in DESCRIPTOR_BYTES} if info.flag_bits & DESCRIPTOR_FLAG else {end}
+    file.seek(-END_RECORD.size, os.SEEK_END)
+    return archive.start_dir not in ends or not file.read().startswith(b"PK\5\6")
