@@ -1,16 +1,21 @@
 """The folder of an index, where a run does not come to its end."""
 
+import base64
+import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support import told_wheels
 from tests.support.made_index import Home
 from tests.support.paper_wheels import made
 from tests.support.refusals import refused
 from torchmill.config.model import Facts
 from torchmill.core.errors import DeliveryError
+from torchmill.core.files import hash_file
 from torchmill.deliver.index import folder
 from torchmill.deliver.index.folder import LINK, IndexContents, IndexState
 
@@ -117,6 +122,34 @@ def test_a_hidden_folder_of_others_is_no_index(tmp_path: Path, known: Facts) -> 
         home.index(out=str(link))
 
 
+def test_files_about_another_wheel_are_not_published(tmp_path: Path, known: Facts) -> None:
+    home = Home(tmp_path, known)
+    mine, other = (told_wheels.built(tmp_path / where) for where in ("mine", "other"))
+    shutil.copytree(mine.parent, home.dist)
+    home.index(manifest=True)
+    for suffix in (".json", ".intoto.json", ".cdx.json"):
+        file = home.dist / f"{mine.name}{suffix}"
+        sound = file.read_bytes()
+        file.write_text(file.read_text().replace(hash_file(mine), "0" * 64))
+        with refused("foreign-document"):
+            home.index(manifest=True)
+        file.write_bytes(sound)
+    envelope = home.dist / f"{mine.name}.intoto.jsonl"
+    envelope.write_text(json.dumps({"payload": base64.b64encode(b"{}").decode() + "A", "signatures": []}))
+    with refused("foreign-document"):
+        home.index()
+    assert other.name == mine.name
+
+
+def test_a_new_wheel_is_examined_with_the_files_about_it(tmp_path: Path, known: Facts) -> None:
+    home, mine = Home(tmp_path, known), told_wheels.built(tmp_path / "mine")
+    shutil.copytree(mine.parent, home.dist)
+    file = home.dist / f"{mine.name}.cdx.json"
+    file.write_text(file.read_text().replace('"CycloneDX"', '"SPDX"'))
+    with refused("wheels-rejected"):
+        home.index()
+
+
 def test_names_like_those_of_halves_are_left(home: Home) -> None:
     theirs = home.out / ".index.html.20261122"  # as an editor or a backup has it
     theirs.write_text("mine")
@@ -131,5 +164,5 @@ def test_names_like_those_of_halves_are_left(home: Home) -> None:
 def test_what_the_disk_refuses_is_told(home: Home) -> None:
     made(home.dist, version="9.0+cpu")
     (home.out / folder.FOLDER / folder.FRESH).mkdir()
-    with refused("not-accessible"):
+    with refused("not-writable"):
         home.index()

@@ -8,8 +8,10 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
+from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,8 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from torchmill.core import console, files, locks, stat_cache
-from torchmill.core.errors import DeliveryError, HostError
-from torchmill.core.units import name_few
+from torchmill.core.errors import DeliveryError
+from torchmill.core.units import first_problems, name_few
+from torchmill.deliver import agreement
 from torchmill.deliver.index import pages
 from torchmill.deliver.index.pages import METADATA, IndexEntry
 from torchmill.wheel import dist_files, wheel_file
@@ -171,15 +174,23 @@ def stat_wheel(path: Path) -> str:
 
 
 def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
-    """Return the content of each file about a wheel, by its suffix: its statement, its SBOM, its manifest."""
+    """Return the content of each file about a wheel, by its suffix: its statement, its SBOM, its manifest.
+
+    Raises DeliveryError for one that does not name the wheel's sha256; what else it says was examined with the wheel.
+    """
     paths = dist_files.companion_paths(wheel.path)[0 if manifest else 1 :]
-    return {path.name.removeprefix(wheel.path.name): path.read_bytes() for path in paths if path.is_file()}
+    found = {path: path.read_bytes() for path in paths if path.is_file()}
+    for path, content in found.items():
+        signed = re.search(rb'"payload": *"([A-Za-z0-9+/]*)', content)
+        said = b64decode(signed[1][: len(signed[1]) // 4 * 4]) if signed else content
+        if wheel.entry.sha256.encode() not in said:
+            raise DeliveryError(
+                f"{path}: is about another wheel: remove it, or fetch it again with its wheel", code="foreign-document"
+            )
+    return {path.name.removeprefix(wheel.path.name): content for path, content in found.items()}
 
 
 def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
-    from torchmill.wheel.pack import bundling
-    from torchmill.wheel.verify import static_checks
-
     wheel = wheel_file.read_wheel(path)
     known = before.entry if before else None
     if known is not None and known.sha256 == wheel.sha256:
@@ -192,9 +203,10 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
             f"number or another version, or say --replace {found.name}=={found.version}",
             code="wheel-replaced",
         )
-    if wrong := [*wheel_file.wheel_problems(path), *static_checks.tag_problems(path)]:
+    checks = agreement.examine_wheel(path).checks
+    if wrong := [problem for one in checks if one.name != agreement.ORIGIN for problem in one.problems]:
         raise DeliveryError(
-            f"{path}: {bundling.first_problems(wrong)}: build or fetch it again, or leave it out", code="wheel-rejected"
+            f"{path}: {first_problems(wrong)}: build or fetch it again, or leave it out", code="wheel-rejected"
         )
     return found
 
@@ -296,11 +308,7 @@ def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str)
         _remove(out, stale)
         save_state(out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()}))
     except OSError as error:
-        raise HostError(
-            f"{error.filename or out}: cannot be read or written ({error.strerror or error}): see whose it "
-            "is and how much room there is, or name another folder with --out",
-            code="not-accessible",
-        ) from None
+        raise files.machine_error(error, out) from None
     return IndexOutcome(tuple(changed), tuple(stale), tuple(sorted(foreign)))
 
 
