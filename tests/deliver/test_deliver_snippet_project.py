@@ -81,6 +81,43 @@ def test_what_gives_way_is_said(tmp_path: Path) -> None:
     assert uv["dev-dependencies"] == ["pytest"]
 
 
+def test_a_comment_behind_a_line_that_gives_way_stays_with_its_package(tmp_path: Path) -> None:
+    text = PROJECT.replace(
+        '"Torch>=2",', '"Torch>=2",  # CVE: never below 2\n    # pinned by ops\n    "six==1",  # stays'
+    )
+    edited, said = put(tmp_path, text, "one_pin", "uv")
+    assert "Torch>=2 gave way" in said
+    line = next(line for line in edited.splitlines() if line.endswith("# CVE: never below 2"))
+    assert line.strip().startswith('"torch==')
+    assert edited.splitlines()[edited.splitlines().index(line) + 1 :][:2] == [
+        "    # pinned by ops",
+        '    "six==1",  # stays',
+    ]
+
+
+def test_what_other_lists_pin_is_named(tmp_path: Path) -> None:
+    groups = '[dependency-groups]\ndev = ["torch==0.5", {include-group = "x"}]\nx = []\n'
+    more = f'[project.optional-dependencies]\ngpu = ["torch>9"]\n{groups}'
+    edited, said = put(tmp_path, f"{PROJECT}\n{more}", "one_pin", "uv")
+    assert "torch>9 of gpu stays" in said
+    assert "torch==0.5 of dev stays" in said
+    assert "torch>9" in edited
+
+
+@pytest.mark.parametrize(
+    ("field", "extra", "code"),
+    [("dependencies", "", True), ("dependencies", "gpu", False), ("requires-python", "gpu", True)],
+)
+def test_a_field_that_is_dynamic_is_not_written(tmp_path: Path, field: str, extra: str, code: bool) -> None:
+    text = f'[project]\nname = "x"\nversion = "0"\ndynamic = ["{field}"]\n'
+    if code:
+        with refused("dynamic-field"):
+            put(tmp_path, text, "one_pin", "uv", extra)
+        assert (tmp_path / "pyproject.toml").read_text() == text
+    else:
+        assert "torch" in put(tmp_path, text, "one_pin", "uv", extra)[0]
+
+
 def test_own_earlier_lines_are_replaced(tmp_path: Path) -> None:
     first, _ = put(tmp_path, PROJECT, "differs_by_machine", "uv")
     moved = first.replace("https://wheels.example.org", "https://old.example.org")

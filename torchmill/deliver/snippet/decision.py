@@ -21,6 +21,7 @@ from torchmill.deliver.snippet.stock import (
     platform_name,
 )
 
+Pins = Sequence[PlatformPin]
 Lacking = tuple[str, str, str, Arch]  # package, variant, Python and platform of a wheel that is not there
 _TWO = ("2.0.0", "2.0.2", "2.4.0")  # of NumPy 2: what is compiled against any of these works with 1 and 2
 
@@ -46,7 +47,7 @@ def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Lackin
 
 
 def decision_notes(
-    facts: Facts, stock: WheelStock, request: SnippetRequest, pins: Sequence[PlatformPin], pythons: Sequence[str]
+    facts: Facts, stock: WheelStock, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
 ) -> Iterator[str]:
     """Yield a line for whatever is not as it was asked for, with what would have to be built."""
     for arch in request.platforms:
@@ -56,9 +57,7 @@ def decision_notes(
     yield from (warning for warning in stock.warnings if warning.startswith(tuple(used)))
 
 
-def _substitute(
-    facts: Facts, request: SnippetRequest, pins: Sequence[PlatformPin], pythons: Sequence[str]
-) -> Iterator[str]:
+def _substitute(facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]) -> Iterator[str]:
     """Yield what is taken on a platform for want of a wheel of ours, or of the variant."""
     first, *_ = pins
     where = platform_name(first.arch)
@@ -69,9 +68,7 @@ def _substitute(
         yield f"{where}: wheels of {first.place.url}; for ours, {build_advice(facts, request, lacking)}"
 
 
-def _left_out(
-    facts: Facts, request: SnippetRequest, pins: Sequence[PlatformPin], pythons: Sequence[str]
-) -> Iterator[str]:
+def _left_out(facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]) -> Iterator[str]:
     """Yield which of our Pythons a project cannot have, and for want of which wheels."""
     ours = {python for pin in pins if pin.offers for python in pin.pythons if not python.endswith("t")}
     for python in sorted(ours - set(pythons), key=python_key):
@@ -167,9 +164,7 @@ def _limited(pin: PlatformPin, pythons: Sequence[str], request: SnippetRequest) 
     return replace(pin, pythons=served, offers=offers, direct=direct)
 
 
-def _everywhere(
-    facts: Facts, request: SnippetRequest, stock: WheelStock, pins: Sequence[PlatformPin]
-) -> tuple[str, ...]:
+def _everywhere(facts: Facts, request: SnippetRequest, stock: WheelStock, pins: Pins) -> tuple[str, ...]:
     """Return the Pythons for which each pin has a wheel; those without the GIL only if there is no other."""
     common = set.intersection(*(set(pin.pythons) for pin in pins))
     if not common:

@@ -37,7 +37,7 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
     if not file.stat().st_mode & _WRITABLE:
         raise refused(f"is read-only: run `chmod u+w {file}`", "read-only-project")
     try:
-        text = file.read_bytes().decode()
+        text = file.read_bytes().decode("utf-8-sig")
         project = tomlkit.parse(text)
         said = list(merge_snippet(project, snippet, tool, extra))
     except (UnicodeDecodeError, TOMLKitError) as error:
@@ -62,8 +62,10 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
 def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra: str) -> Iterator[str]:
     """Put what a snippet declares into a project, and yield a clause for what gave way. Raises DeliveryError."""
     wanted: Any = tomlkit.parse(f"{snippet}\n\n")  # an empty line comes along with its last table
+    _require_static(project["project"], {"requires-python", "optional-dependencies" if extra else "dependencies"})
     yield from _narrow_pythons(project["project"], str(wanted["project"]["requires-python"]))
     yield from _merge_requirements(project["project"], wanted["project"], extra)
+    yield from _other_pins(project, {extra, *_lists(wanted["project"])}, _packages(wanted["project"]))
     own = {key: value for key, value in wanted["tool"].get(tool, {}).items() if key not in _OF_NEW_PROJECTS}
     settings: Any = project.get("tool", {}).get(tool, {})
     if own:
@@ -82,6 +84,23 @@ def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra:
                 yield from _merge_place(settings[key], place, title)
         else:
             yield from _assign(settings, key, value, title)
+
+
+def _require_static(table: Any, fields: set[str]) -> None:
+    if dynamic := ", ".join(sorted(fields.intersection(table.get("dynamic", [])))):
+        raise DeliveryError(
+            f"--into: the project's `dynamic` has {dynamic}, which the file must then not say: take it out of it",
+            code="dynamic-field",
+        )
+
+
+def _other_pins(project: Any, edited: set[str], packages: set[str]) -> Iterator[str]:
+    """Yield a clause for each line of an extra or a group that is not edited, and may contradict what is."""
+    extras = project["project"].get("optional-dependencies", {})
+    for name, lines in {**project.get("dependency-groups", {}), **extras}.items():
+        for line in lines if name not in edited else ():
+            if _name_of(line) in packages:
+                yield f"{line} of {name} stays: correct it where it contradicts the rest"
 
 
 def _narrow_pythons(table: Any, wanted: str) -> Iterator[str]:
@@ -127,14 +146,10 @@ def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> It
     for name, lines in ({"": []} | {extra or name: lines for name, lines in _lists(wanted).items()}).items():
         where = table.setdefault("optional-dependencies", tomlkit.table()) if name else table
         there = where.setdefault(name or "dependencies", tomlkit.array())
-        ours = [str(line) for line in lines if _name_of(line) in packages]
-        found = [number for number, one in enumerate(there) if _name_of(one) in packages]
-        if [there[number] for number in found] != ours:
-            for number in reversed(found):
-                yield f"{there.pop(number)} gave way"
-            for number, line in enumerate(ours, min([*found, len(there)])):
-                there.insert(number, line)
-            there.multiline(multiline=len(there) > 1 or "\n" in there.as_string())
+        for package in sorted(packages):
+            yield from _replace_lines(there, package, [str(line) for line in lines if _name_of(line) == package])
+        if "\n" not in there.as_string():
+            there.multiline(multiline=len(there) > 1)
         for bound in (Requirement(line) for line in lines if _name_of(line) == "numpy"):
             named = [number for number, one in enumerate(there) if _name_of(one) == "numpy"]
             if not named:
@@ -144,6 +159,18 @@ def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> It
                     was, said.specifier = there[number], said.specifier & bound.specifier
                     there[number] = str(said)
                     yield f"{was} is {said}: the wheels are compiled against NumPy 1"
+
+
+def _replace_lines(there: Any, package: str, ours: list[str]) -> Iterator[str]:
+    """Put the lines of one package in the place of those in a list, whose comments stay."""
+    found = [number for number, one in enumerate(there) if _name_of(one) == package]
+    for number, line in zip(found, ours, strict=False):
+        if there[number] != line:
+            yield f"{there[number]} gave way"
+            there[number] = line
+    for number in reversed(found[len(ours) :]):
+        yield f"{there.pop(number)} gave way"
+    there.extend(ours[len(found) :])
 
 
 def _merge_place(there: Any, place: Any, title: str) -> Iterator[str]:

@@ -254,9 +254,8 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
         return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri()), offers_of_index(facts, files))
     ours = (path for path in wheel_file.list_wheels(folder) if wheel_file.parse_file_name(path)[0] in facts.packages)
     wheels = wheel_file.sort_wheels(wheel_file.read_wheel(path) for path in ours)
-    found = tuple(
-        offer for one in wheels for offer in _offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest)
-    )
+    offered = (_offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels)
+    found = tuple(offer for offers in offered for offer in offers)
     if not found:
         raise DeliveryError(_nothing(folder, index, "it holds no wheel built here"), code="no-wheels")
     warnings = tuple(requirement_differences(make_entry(wheel, "") for wheel in wheels))

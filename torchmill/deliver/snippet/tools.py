@@ -153,7 +153,14 @@ def render_pixi(decisions: Sequence[SnippetDecision], subdirs: Mapping[str, str]
 
     Raises ConfigError for a platform that has no such name, and where Pythons cannot be kept apart.
     """
-    names = {arch.name: _subdir(subdirs, arch) for arch in decisions[0].platforms}
+    platforms = decisions[0].platforms
+    if unknown := [arch for arch in platforms if arch.name not in subdirs]:
+        known = ", ".join(subdirs) or "none"
+        raise ConfigError(
+            f"--platform {stock.platform_name(unknown[0])}: conda.toml has no pixi platform for it, only {known}",
+            code="no-conda-platform",
+        )
+    names = {arch.name: subdirs[arch.name] for arch in platforms}
     tables: dict[str, Mapping[str, PixiValue]] = {}
     for one in decisions:
         tables |= _tables(one, names, f"feature.{one.variant}." if len(decisions) > 1 else "")
@@ -198,16 +205,6 @@ def _pixi_value(pin: PlatformPin) -> PixiValue:
     if pin.place.default or pin.place.flat:
         return version
     return {"version": version, "index": pin.place.url}
-
-
-def _subdir(subdirs: Mapping[str, str], arch: Arch) -> str:
-    if arch.name not in subdirs:
-        raise ConfigError(
-            f"--platform {stock.platform_name(arch)}: conda.toml has no pixi platform for it, only "
-            f"{', '.join(subdirs) or 'none'}",
-            code="no-conda-platform",
-        )
-    return subdirs[arch.name]
 
 
 def render_poetry(decisions: Sequence[SnippetDecision]) -> str:
