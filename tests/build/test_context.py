@@ -191,3 +191,15 @@ def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifes
     assert any(line.startswith("a fast loop") and "it is slow" in line and "set USE_LOOP" in line for line in noted)
     manifest = compose_manifest(made, {"pack": StageRecord({}, "0" * 64)}, {}, "base.whl")
     assert manifest["lacks"] == ["a fast loop (it is slow): set USE_LOOP"]
+
+
+def test_variables_of_the_shell_that_a_build_does_not_get_are_noted(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USE_CUDA", "0")
+    monkeypatch.setenv("NO_COLOR", "1")
+    noted: list[str] = []
+    preflight(job(known, tmp_path, HOST), noted.append)
+    (said,) = [line for line in noted if line.startswith("not read from your shell")]
+    assert "USE_CUDA" in said
+    assert "NO_COLOR" not in said

@@ -213,7 +213,8 @@ def test_each_option_changes_what_a_session_does_or_is_refused(shipped: Facts, h
     [
         ("--set=TORCH_CUDA_ARCH_LIST=8.6", None),
         ("--set=TORCH_CUDA_ARCH_LIST=8.6 --arch-list=8.0", "two-settings"),
-        ("--set=MAX_JOBS=3", None),
+        ("--set=MAX_JOBS=3", "two-settings"),
+        ("--set=USE_CUDA=0", "two-settings"),
         ("--set=MAX_JOBS=3 --jobs=2", "two-settings"),
         ("--set=PYTORCH_BUILD_VERSION=9", "two-settings"),
         ("--set=PYTORCH_EXTRA_INSTALL_REQUIREMENTS= --label=git", None),

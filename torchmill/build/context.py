@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -37,6 +37,7 @@ from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
 
 # Never the build's business.
+_FOR_OTHERS = ("NO_COLOR", "NO_PROXY", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "JAVA_HOME")  # not for a build
 UNSET_PATTERNS = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD", "TORCHMILL_*")
 
 
@@ -290,9 +291,7 @@ def _wheel_in_dist(context: BuildContext, package: Package, version: str) -> Pat
     stem = f"{wheel_name.distribution_name(package)}-{version}"
     build = context.plan.build  # what containers made for other machines lies there, too
     pattern = f"{stem}-{wheel_name.python_tag(build.python)}-*_{build.arch}.whl"
-    return max(
-        (path for path in context.layout.dist.glob(pattern) if _is_whole(path, context.stat_cache)), default=None
-    )
+    return max((one for one in context.layout.dist.glob(pattern) if _is_whole(one, context.stat_cache)), default=None)
 
 
 def _is_whole(wheel: Path, stat_cache: StatCache) -> bool:
@@ -331,14 +330,26 @@ def _parts(context: BuildContext, note: Callable[[str], None]) -> Iterator[Remot
     note(f"parts in {folder}: {', '.join(shares) or 'none'}")
 
 
+def shell_variables(patterns: Iterable[str]) -> list[str]:
+    """Return the variables of the user's shell that one of some patterns matches."""
+    return [name for name in sorted(os.environ) if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def describe_unread(plan: Plan) -> str:
+    """Return which variables of the shell a build would read and is not given, and what says the same; "" for none."""
+    names = ", ".join(name for name in shell_variables(plan.unset) if name not in _FOR_OTHERS)
+    return (
+        names and f"not read from your shell: {names}; `--arch-list`, `--jobs` and `--set NAME=VALUE` say such things"
+    )
+
+
 def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the build: the user's, less what would leak in, plus the plan's.
 
     `ours` (cache, gate) is there for what neither says: a cache that the user has set up stays the user's.
     """
     plan, places = context.plan, context.placeholders
-    patterns = (*plan.unset, *UNSET_PATTERNS)
-    unset = {name for name in os.environ if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    unset = shell_variables((*plan.unset, *UNSET_PATTERNS))
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     planned = {name: fill_placeholders(value, places) for name, value in plan.set.items()}
     return {**ours, **kept, **planned}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchmill.build import disk_space
-from torchmill.build.context import BuildContext, hold_cell
+from torchmill.build.context import BuildContext, describe_unread, hold_cell
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.build.up_to_date import explain_rebuild, read_stage_log
@@ -47,19 +47,6 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
         return publish_stage(context, stages, packed)
 
 
-def _require_folders(context: BuildContext) -> None:
-    """Raise SourceError where folders of the source are empty that the plan compiles."""
-    folder, plan = context.source.path, context.plan
-    empty = [one for one in plan.folders if not list_children(folder / one)]
-    if empty:
-        raise SourceError(
-            f"{plan.identifier}: {', '.join(empty)} in {folder} {'are' if empty[1:] else 'is'} empty, and the plan "
-            f"compiles what belongs there: give a source with its submodules, as "
-            f"`{fetch_command(context.facts, context.cell)}` fetches it",
-            code="empty-folders",
-        )
-
-
 def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
 
@@ -67,20 +54,26 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     where the source has empty folders.
     """
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
-    _require_folders(context)
+    plan = context.plan
+    if empty := [one for one in plan.folders if not list_children(context.source.path / one)]:
+        raise SourceError(
+            f"{plan.identifier}: {', '.join(empty)} in {context.source.path} {'are' if empty[1:] else 'is'} empty, and "
+            "the plan compiles what belongs there: give a source with its submodules, as "
+            f"`{fetch_command(context.facts, context.cell)}` fetches it",
+            code="empty-folders",
+        )
     machine = examination.survey_host(context.facts, context.host, os.environ)
     machine = disk_space.with_disk_space(machine, context.facts, context.layout, context.folders, context.source)
-    if sentence := describe_passed_over(os.environ, machine, context.plan.toolkit):
+    if sentence := describe_passed_over(os.environ, machine, plan.toolkit):
         note(sentence)
-    question = CheckContext(context.facts, context.cell, machine, context.plan, context.source)
-    findings = examination.examine_build(question)
+    findings = examination.examine_build(CheckContext(context.facts, context.cell, machine, plan, context.source))
     if not examination.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
-        raise HostError(
-            f"{context.plan.identifier} cannot be built on this machine yet:\n{lines}", code="host-not-ready"
-        )
-    if context.plan.published:
-        note(str(context.plan.published))
+        raise HostError(f"{plan.identifier} cannot be built on this machine yet:\n{lines}", code="host-not-ready")
+    if sentence := describe_unread(plan):
+        note(sentence)
+    if plan.published:
+        note(str(plan.published))
     for one in findings:
         if one.verdict == "warning":
             note(one.sentence())

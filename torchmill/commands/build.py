@@ -23,6 +23,7 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
+from torchmill.plan.cuda_libraries import cudnn_remark
 from torchmill.plan.doctor.finding import Cures, Finding, find_cures
 from torchmill.plan.options import WHOLE_BUILD, format_options
 
@@ -178,6 +179,7 @@ class Dialogue(NamedTuple):
             takes = estimate.expected_duration(self.facts, plan, runs, further=shared)
             trees.add(tree)
             lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]
+            lines += [f"      {remark}" for remark in cudnn_remark(self.facts, plan, self.host)]
         return "\n".join(lines)
 
     def session_lines(self, cures: Cures) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from json import dumps
 from typing import Any
 
-from torchmill.build.context import has_finished_tree
+from torchmill.build.context import describe_unread, has_finished_tree
 from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
 from torchmill.config.cell_lookup import uncontained_arch
@@ -19,7 +19,7 @@ from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
-from torchmill.plan.cuda_libraries import used_cudnn
+from torchmill.plan.cuda_libraries import cudnn_remark, used_cudnn
 from torchmill.plan.options import WHOLE_BUILD, format_options
 
 
@@ -51,6 +51,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if release is None:
         newest = f"no release is selected: {plan.release.tag} is the newest that supports it"
         print(newest, file=sys.stderr)  # noqa: T201 - beside what is printed
+    if not host and (unread := describe_unread(plan)):
+        print(unread, file=sys.stderr)  # noqa: T201 - beside what is printed
     file = _product_file(facts, cell, plan, machine, product)
     if sh:
         return render.plan_as_script(plan, facts, machine)
@@ -68,6 +70,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     then = f"then       {product}: " + (f"makes dist/{file} of the wheel" if file else "tries the wheel")
     more = [
         *([then] if product else []),
+        *cudnn_remark(facts, plan, machine),
         *estimate.saving_for_gpus(facts, cell, machine, options),
         *([container[0]] if container else []),
     ]

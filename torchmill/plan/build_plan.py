@@ -134,11 +134,15 @@ def _refuse_idle(package: Package, session: str, options: Options) -> None:
         why = f"{session} builds {package.name} itself, against no other: leave the option out"
         raise ConfigError(f"--torch {options.torch}: {why}", code="torch-for-itself")
     versions = [name for name, text in package.version_variables.items() if "{version" in text]
-    said: dict[str, tuple[str, object]] = dict.fromkeys(versions, ("--label", options.label))
-    said |= {"TORCH_CUDA_ARCH_LIST": ("--arch-list", options.arch_list), "MAX_JOBS": ("--jobs", options.jobs)}
-    for name, (option, value) in said.items():
-        if value is not None and name in options.settings:
-            raise ConfigError(f"--set {name}: {option} {value} says that already: leave it out", code="two-settings")
+    said = dict.fromkeys(versions, f"`--label {options.label}`")
+    said |= dict.fromkeys(("USE_CUDA", "FORCE_CUDA"), "the name of the session (`nox -l` has them all)")
+    said["MAX_JOBS"] = f"`--jobs {options.jobs or options.settings.get('MAX_JOBS')}`, which changes no wheel,"
+    if options.arch_list or "-cpu" in session:
+        said["TORCH_CUDA_ARCH_LIST"] = (
+            f"`--arch-list {options.arch_list}`" if options.arch_list else "a session with CUDA"
+        )
+    for name in said.keys() & options.settings:
+        raise ConfigError(f"--set {name}: {said[name]} says that: leave the setting out", code="two-settings")
 
 
 def asks_for_usual_wheel(options: Options) -> bool:
