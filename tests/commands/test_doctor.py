@@ -12,7 +12,8 @@ from tests.support.machines import gcc, made_up_programs
 from tests.support.refusals import refused
 from torchmill.commands import doctor
 from torchmill.config.model import Facts, Host
-from torchmill.core.errors import ImpossibleBuildError
+from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.core.paths import Layout
 from torchmill.host import measurement
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
@@ -158,3 +159,21 @@ def test_a_cure_is_a_command_of_that_system(shipped: Facts, system: str) -> None
 def test_builds_that_a_description_leaves_open_are_not_counted_as_none(shipped: Facts) -> None:
     first = visit(shipped, "macbook").findings[0]
     assert (first.verdict, first.found.split(" of ")[0]) == ("unknown", "not known which")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCHMILL_SILENCE", "abc"),
+        ("TORCHMILL_CACHE", "ftp://x"),
+        ("TORCHMILL_WHEELS", "ftp://x"),
+        ("TORCHMILL_KEYS", "/nowhere/key"),
+        ("SOURCE_DATE_EPOCH", "yesterday"),
+    ],
+)
+def test_a_setting_that_only_a_later_step_would_refuse_is_refused(
+    monkeypatch: pytest.MonkeyPatch, shipped: Facts, tmp_path: Path, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=f"(?:{name}|{value})"):
+        doctor.show_examination(shipped, Layout(tmp_path, tmp_path / "cache"))

@@ -16,10 +16,11 @@ from torchmill.commands.terminal import bring_missing, show_cures
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release
-from torchmill.core import console
+from torchmill.core import console, silence
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
-from torchmill.deliver import products
+from torchmill.deliver import offers, products
+from torchmill.deliver.signature import read_trusted_keys
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import measurement
 from torchmill.host.processor import resolve_processor
@@ -27,6 +28,8 @@ from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict, find_cures
 from torchmill.plan.options import WHOLE_BUILD
+from torchmill.toolchain import remote_cache
+from torchmill.wheel.pack.wheel_writer import source_date_epoch
 
 RATTLER = "py-rattler-build"  # packs conda packages
 _PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
@@ -134,6 +137,14 @@ def survey_machine(facts: Facts, layout: Layout) -> Host:
     return examination.survey_host(facts, measurement.measure_host(layout.root), os.environ)
 
 
+def _refuse_wrong_settings() -> None:
+    """Raise ConfigError for a variable of torchmill's whose value only a later step would refuse."""
+    for check in (silence.silence_limit, read_trusted_keys, source_date_epoch):
+        check(os.environ)
+    offers.parse_places(os.environ.get(offers.VARIABLE, ""))
+    remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
+
+
 def show_examination(  # noqa: PLR0917 - every one is an option
     facts: Facts,
     layout: Layout,
@@ -150,6 +161,8 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     if fix and (host or json):
         raise ConfigError("invoke doctor: --fix is for this machine and a terminal", code="fix-elsewhere")
     release = selection.selected_release(facts, layout, tag)
+    if not host:
+        _refuse_wrong_settings()
     examined = measurement.load_host(Path(host)) if host else None
 
     def examine() -> DoctorReport:
