@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from torchmill.build.context import require_source
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, PYPI, Facts, Options
-from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice, require_count
+from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError, require_choice, require_count
 from torchmill.core.files import read_table_beside, write_script
 from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import CommandError, capture
@@ -60,7 +61,8 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     command = ["bash", str(folder / "submit.sh")]
     if not submit:
         return f"written: {folder}\n{shlex.join(command)}"
-    capture(["sbatch", "--version"])  # HostError where it is missing
+    if not shutil.which("sbatch"):
+        raise HostError(f"`sbatch` is not on PATH: run `{shlex.join(command)}` where Slurm is", code="no-slurm")
     return capture(command).rstrip()
 
 

@@ -141,7 +141,7 @@ def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
 
 def fit_screen(text: str, file: TextIO | None = None) -> str:
     """Return a text as it is written to a file, by default standard output: a terminal gets it folded."""
-    return fold_text(text, shutil.get_terminal_size().columns) if (file or sys.stdout).isatty() else text
+    return fold_text(text, max(shutil.get_terminal_size().columns, 5)) if (file or sys.stdout).isatty() else text
 
 
 def is_live_terminal(file: TextIO) -> bool:

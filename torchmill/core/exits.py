@@ -6,6 +6,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ def open_closed_streams() -> None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # pictures of text, where the locale has no such characters
 
 
 def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> None:

@@ -31,7 +31,8 @@ _TAKEN = ("not-writable", "see what has that name, or let another folder be used
 _REFUSALS = {
     **dict.fromkeys(_DISK_FULL, ("disk-full", "")),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _CLOSED),
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG), _TAKEN),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), _TAKEN),
+    errno.ENOENT: ("not-writable", "make the folder that it should be in, or let another be used"),
     **dict.fromkeys((errno.EIO, errno.ESTALE), ("disk-failed", "the disk, or its server, fails")),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), ("too-many-files", "raise the limit (`ulimit -n 4096`)")),
     errno.ENOMEM: ("no-memory", "free some memory, and run the command again to go on"),

@@ -27,6 +27,7 @@ from torchmill.core import urls
 from torchmill.core.console import show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import parse_json_object, read_document
+from torchmill.core.units import first_problems
 from torchmill.deliver import signature
 from torchmill.deliver.agreement import DAMAGED, examine_wheel
 from torchmill.deliver.publish.bucket import BucketTarget
@@ -86,7 +87,9 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
     with hold_cell(context):
         for place in places:
             try:
-                for offer in _list_offers(place, context.plan):
+                if not (offers := list(_list_offers(place, context.plan))):
+                    note(urls.hide_password(f"{place} lists no wheel of this cell"))
+                for offer in offers:
                     if why := _why_refused(context, offer, signers):
                         note(f"{offer.name} of {place} is not taken: {why}")
                     else:
@@ -119,10 +122,11 @@ def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
         with contextlib.suppress(FileNotFoundError):  # is a problem
             documents[suffix] = _read(offer, suffix)
             dist_files.document_path(wheel, suffix).write_bytes(documents[suffix])
-    if not (problems := signature.add_check(examine_wheel(wheel), signers).problems):
+    verdict = signature.add_check(examine_wheel(wheel), signers)
+    if not verdict.problems:
         dist_files.publish_wheel(wheel, context.layout.dist / offer.name, manifest, context.wheel, documents)
     shutil.rmtree(context.outputs.offers)
-    return "; ".join(problems)
+    return first_problems(verdict.problems)
 
 
 def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str, object]) -> str:

@@ -71,6 +71,8 @@ def find_project_files(session: requests.Session, index: str, project: str, cure
         answered = getattr(error, "response", None)
         if answered is not None and answered.status_code == requests.codes.not_found:
             return None
+        if answered is not None and answered.status_code in {requests.codes.unauthorized, requests.codes.forbidden}:
+            cure = "correct user and password (~/.netrc; for uploads also TWINE_USERNAME and TWINE_PASSWORD)"
         raise _unreadable(index, project, describe_http_error(error), cure) from None
     try:
         if "json" in response.headers.get("Content-Type", ""):
@@ -104,15 +106,9 @@ def source_archives(files: Iterable[IndexFile], project: str) -> Iterator[tuple[
 def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[IndexFile]:
     for entry in entries:
         url, fragment = urldefrag(urljoin(base, entry["url"]))
-        yield IndexFile(
-            name=entry["filename"],
-            url=url,
-            requires_python=entry.get("requires-python") or None,
-            uploaded=entry.get("upload-time"),
-            yanked=bool(entry.get("yanked")),
-            sha256=entry.get("hashes", {}).get("sha256") or parse_qs(fragment).get("sha256", [None])[0],
-            size=entry.get("size"),
-        )
+        python, uploaded, yanked = entry.get("requires-python"), entry.get("upload-time"), bool(entry.get("yanked"))
+        sha256 = entry.get("hashes", {}).get("sha256") or parse_qs(fragment).get("sha256", [None])[0]
+        yield IndexFile(entry["filename"], url, python or None, uploaded, yanked, sha256, entry.get("size"))
 
 
 class _Links(HTMLParser):

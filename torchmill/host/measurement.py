@@ -105,7 +105,8 @@ def load_host(path: Path) -> Host:
     """Read a host from a TOML file with the fields of model.Host; raise ConfigError with all mistakes."""
     if not path.is_file():
         raise ConfigError(
-            f"{path} does not exist: write one with `invoke doctor --save FILE`, or leave --host out",
+            f"{path} {'is a folder' if path.is_dir() else 'does not exist'}: write one with "
+            "`invoke doctor --save FILE`, or leave --host out",
             code="host-file-missing",
         )
     problems: list[str] = []

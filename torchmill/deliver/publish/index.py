@@ -56,9 +56,8 @@ class IndexTarget(PublishTarget):
         upload, *said = _section(section, environ) if to.startswith("pypirc:") else (to, "", "")
         host = urlsplit(upload).hostname or ""
         read = simple or PUBLIC.get(host) or upload.rstrip("/") + "/simple"
-        user, password = (
-            environ.get(name) or known for name, known in zip(("TWINE_USERNAME", "TWINE_PASSWORD"), said, strict=True)
-        )
+        names = ("TWINE_USERNAME", "TWINE_PASSWORD")
+        user, password = (environ.get(name) or known for name, known in zip(names, said, strict=True))
         same = _server(read) == _server(upload)
         login = (user, password) if user and password and same else None
         return cls(upload, read, section, login, environ, PYPI_LARGEST if host in PUBLIC else sys.maxsize)

@@ -125,7 +125,7 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
         raise SourceError(f"{path} is a folder, which has no sha256: leave out --sha256", code="no-digest")
     if not path.is_dir():
         raise SourceError(
-            f"{path} is neither a folder nor an archive: check the path given to --from", code="no-such-origin"
+            f"{origin} is neither a folder nor an archive: check the path given to --from", code="no-such-origin"
         )
     if tree.is_relative_to(path):
         raise SourceError(
@@ -195,14 +195,9 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         bar.update(0, None, "asking the index")
         file = _find_archive(request)
-        archive = download_file(
-            file.url,
-            slot.downloaded,
-            bar,
-            otherwise=request.ways_out(),
-            refused="the index lists a file that is not there: run the command again later",
-            said=(file.sha256, file.size),
-        )
+        refused = "the index lists a file that is not there: run the command again later"
+        ways, said = request.ways_out(), (file.sha256, file.size)
+        archive = download_file(file.url, slot.downloaded, bar, otherwise=ways, refused=refused, said=said)
         unpack_archive(archive, tree, bar, proved=True)
         require_python_project(tree, f"PyPI's {file.name}")
         recorded = ", as recorded" if request.release.sha256 else ""
