@@ -166,7 +166,9 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         variables = share.order_share(context, compiler_environment(context, guard, cache, line.note))
         line.expect(share.pace_by_costs(context))
         before = _children_cpu_seconds()
-        sandbox = _seal(context, cache, variables, line.note)
+        sandbox = choose_sandbox(context.options.network, cache, variables)
+        if sandbox.why_open and not context.options.network:
+            line.note(f"the build has the network ({sandbox.why_open}): what it downloads is in no record")
         try:
             with (
                 watch_shared_cache(cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put),
@@ -177,7 +179,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
                     stream([*sandbox.prefix, *words], cwd=context.tree.source, env=variables, log=log, on_line=on_line)
         except CommandError as error:
             log.flush()
-            raise _build_failure(context, error, guard.account, sandbox) from error
+            raise _failure(context, error, guard.account, sandbox) from error
         finally:
             show_messages()
         cpu = _children_cpu_seconds() - before
@@ -242,37 +244,18 @@ def _describe_guard(context: BuildContext, account: BuildAccount | None) -> dict
     }
 
 
-def _seal(
-    context: BuildContext, cache: CompilerCache, variables: Mapping[str, str], note: Callable[[str], None]
-) -> Sandbox:
-    """Return the build's sandbox; where it has the network though nobody asked for that, that is noted."""
-    sandbox = choose_sandbox(context.options.network, cache, variables)
-    if sandbox.why_open and not context.options.network:
-        note(f"the build has the network ({sandbox.why_open}): what it downloads is in no record")
-    return sandbox
-
-
 def _guard_site(context: BuildContext) -> GuardSite:
     # Where the guard is gone, as many compilers run as were asked for, if memory is enough.
     largest = largest_compile(context.facts, context.plan.build, context.plan.release.version)
     memory = usable_memory(context.host, context.options)
-    return GuardSite(
-        tree=context.tree.folder,
-        cache=context.layout.cache,
-        timeline=context.timeline,
-        compiler=shlex.split(context.host.tools.get("c++", "c++")),
-        unguarded=min(context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count),
-        cores=context.options.jobs,
-        memory=context.options.memory,
-        roots=(str(context.tree.source.resolve()),),
-        known=context.known_units,
-        enabled=context.options.guard,
-    )
+    unguarded = min(context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count)
+    places = context.tree.folder, context.layout.cache, context.timeline
+    compiler, roots = shlex.split(context.host.tools.get("c++", "c++")), (str(context.tree.source.resolve()),)
+    cores, most, enabled = context.options.jobs, context.options.memory, context.options.guard
+    return GuardSite(*places, compiler, unguarded, cores, most, roots, context.known_units, enabled)
 
 
-def _build_failure(
-    context: BuildContext, error: CommandError, account: BuildAccount, sandbox: Sandbox
-) -> TorchmillError:
+def _failure(context: BuildContext, error: CommandError, account: BuildAccount, sandbox: Sandbox) -> TorchmillError:
     go_on = [
         f"  the whole log: {context.log}",
         f"  the tree:      {context.tree.source}",
@@ -296,10 +279,8 @@ def _build_failure(
             "  a build has no network, so that nothing unrecorded goes into its wheel; "
             f"to let this one download: nox -s {context.plan.identifier} -- --network"
         )
-    return BuildError(
-        "\n".join([f"{context.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(diagnosis)]),
-        code="compile-failed",
-    )
+    told = [f"{context.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(diagnosis)]
+    return BuildError("\n".join(told), code="compile-failed")
 
 
 def _children_cpu_seconds() -> float:

@@ -21,9 +21,8 @@ _KIT = "kit"
 
 def with_disk_space(host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None) -> Host:
     """Return this machine with the disks of a build, and with the builds that it has made before."""
-    return replace(
-        host, rooms=disk_spaces(folders, layout.cache, source), runs=estimate.read_own_runs(facts, layout.dist)
-    )
+    rooms, runs = disk_spaces(folders, layout.cache, source), estimate.read_own_runs(facts, layout.dist)
+    return replace(host, rooms=rooms, runs=runs)
 
 
 def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tuple[DiskSpace, ...]:

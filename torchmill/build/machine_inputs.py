@@ -138,9 +138,7 @@ def find_changed_inputs(digests: Mapping[str, str], stat_cache: StatCache) -> It
 
 def linked_archives(source: Path) -> list[Path]:
     """Return the static libraries from elsewhere that edges of builds below `source` name, of a name only one."""
-    named = {
-        file for edges in source.glob("build/**/build.ninja") for file in _edge_files(edges) if file.endswith(".a")
-    }
+    named = {file for each in source.glob("build/**/build.ninja") for file in _edge_files(each) if file.endswith(".a")}
     paths = {Path(file).name: Path(file) for file in sorted(named)}
     return [path for _, path in sorted(paths.items()) if path.is_file() and not path.is_relative_to(source)]
 

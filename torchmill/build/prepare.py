@@ -96,16 +96,14 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
 
 def _run_preparations(context: BuildContext) -> None:
     """Run the commands that a fresh tree needs, patches first."""
-    variables = build_environment(context, {})
-    given = {f"${{patches}}/{name}": path for name, path in context.plan.given.items()}
-    for command in context.plan.prepare:
-        argv = [given.get(word) or fill_placeholders(word, context.placeholders) for word in command.argv]
+    variables, plan = build_environment(context, {}), context.plan
+    given = {f"${{patches}}/{name}": path for name, path in plan.given.items()}
+    for step in plan.prepare:
+        argv = [given.get(word) or fill_placeholders(word, context.placeholders) for word in step.argv]
         try:
             capture(argv, cwd=context.tree.source, env=variables)
         except CommandError as error:
-            raise BuildError(
-                f"{context.plan.identifier}: {command.title} failed: {error}", code="preparation-failed"
-            ) from error
+            raise BuildError(f"{plan.identifier}: {step.title} failed: {error}", code="preparation-failed") from error
 
 
 def _changed_inputs(context: BuildContext) -> list[str]:
@@ -150,12 +148,11 @@ def record_external_inputs(context: BuildContext, user: TreeUser, began: float) 
 
     An interpreter's own files are left out of the record: when they change, the tree is retargeted.
     """
-    read = machine_inputs.read_external_inputs(
-        context.tree.source, [context.tree.folder, context.venv], context.stat_cache, began
-    )
+    tree = context.tree
+    read = machine_inputs.read_external_inputs(tree.source, [tree.folder, context.venv], context.stat_cache, began)
     own = tuple(f"{folder}/" for folder in user.folders)
     lasting = {path: digest for path, digest in read.items() if not path.startswith(own)}
-    write_atomically(context.tree.external_inputs_file, json.dumps(lasting))
+    write_atomically(tree.external_inputs_file, json.dumps(lasting))
     return read
 
 

@@ -17,7 +17,7 @@ from torchmill.core.files import load_object, write_atomically
 from torchmill.core.ninja import EdgePace, unmade_outputs
 from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.toolchain import shards
-from torchmill.toolchain.shards import Shard, parse_shard
+from torchmill.toolchain.shards import parse_shard
 
 
 def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str]:
@@ -66,20 +66,16 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
         ) from None
     except CommandError:
         if options.shard is not None:
-            _require_unmade(parse_shard(options.shard, {}), Path(options.parts or ""), name)
+            shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
+            said = load_object(shard.record(parts))  # nothing where it came not so far
+            if said and not said["failed"]:
+                raise UnfinishedBuildError(
+                    f"{name}: share {shard} is made, {said['made']} of {said['compiles']} compiles, in {parts}; when "
+                    f"all are: nox -s {name} -- --parts {shlex.quote(str(parts))}",
+                    code="share-made",
+                ) from None
         raise
     if options.shard is not None:
         raise BuildError(
             f"{name}: its build compiles without ninja, and cannot be shared: leave out --shard", code="not-shared"
-        )
-
-
-def _require_unmade(shard: Shard, parts: Path, name: str) -> None:
-    """Raise UnfinishedBuildError where a build ended because its share is made."""
-    said = load_object(shard.record(parts))  # nothing where it came not so far
-    if said and not said["failed"]:
-        raise UnfinishedBuildError(
-            f"{name}: share {shard} is made, {said['made']} of {said['compiles']} compiles, in {parts}; when all "
-            f"are: nox -s {name} -- --parts {shlex.quote(str(parts))}",
-            code="share-made",
         )

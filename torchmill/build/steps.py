@@ -86,12 +86,11 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
     wanted = [*find_links(context), *own_tools, *context.plan.requirements]
 
     def install_all(*words: str) -> None:
-        needed = [*words]
         if lender := context.plan.lender:
-            for program in (one for one in needed if one.startswith(("cmake", "ninja"))):
+            for program in (one for one in words if one.startswith(("cmake", "ninja"))):
                 install(program)  # it is of no use where it is lent
             environments.lend_packages(context.venv, lender)
-        install(*needed)
+        install(*words)
 
     environments.provide_environment(
         context.venv, context.interpreter, context.environment_key, context.layout.environments, install_all, *wanted
@@ -119,9 +118,7 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     own = context.tree.folder
     family = own.parent.glob(f"{context.family}-{'?' * 8}")
     others = [folder for folder in family if folder != own and BuildTree(folder).source.is_dir()]
-    cells = [
-        lock for lock in own.parent.glob(f"*/{locks.LOCK_FILE}") if lock.parent not in {own, context.outputs.folder}
-    ]
+    cells = [one for one in own.parent.glob(f"*/{locks.LOCK_FILE}") if one.parent not in {own, context.outputs.folder}]
     for folder in sorted(others, key=locks.last_taken, reverse=True)[TREES_KEPT - 1 :]:
         with contextlib.suppress(BusyError, OSError):
             with files.hold_locks(cells):
@@ -136,6 +133,8 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     Libraries that the wheel needs are looked for in the session's environment: one that has gone, or was
     spoiled, since the wheel was compiled is filled again by `install`.
     """
+    from torchmill.wheel import sbom  # slow to load
+
     if not environments.is_as_filled(context.venv, context.environment_key):
         _provide_requirements(context, install)
     start = time.monotonic()
@@ -144,13 +143,15 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     contents = compose_manifest(context, stages.valid, stages.earlier_manifest, name)
     contents |= _add_licences(context, staged, repaired.bundled, contents.get("static", []))
     metadata.normalize_metadata(staged, context.plan.release.pythons)
-    _write_inner_sbom(staged, contents)
+    digests = {one["path"]: files.hash_file(staged.root / one["path"]) for one in contents["bundled"]}
+    inner = staged.dist_info / sbom.INNER_PATH
+    inner.parent.mkdir(exist_ok=True)
+    inner.write_bytes(sbom.compose_inner_sbom(contents, (staged.dist_info / "METADATA").read_bytes(), digests))
     members = context.layout.cache / "members"
     for old in context.outputs.packed.glob("*.whl"):  # with another platform tag, where that is computed
         old.unlink()
-    packed = wheel_writer.pack_wheel(
-        staged.root, context.outputs.packed / name, unstaged=staged.unstaged, cache_folder=members
-    )
+    place = context.outputs.packed / name
+    packed = wheel_writer.pack_wheel(staged.root, place, unstaged=staged.unstaged, cache_folder=members)
     files.trim_folder(members, MEMBER_CACHE_BYTES)
     said = {
         "size": packed.size,
@@ -176,17 +177,14 @@ def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repai
     if context.source.provider != "git" and context.source.commit and (staged.root / version_file).is_file():
         metadata.set_git_version(staged, version_file, context.source.commit)
     homes = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
-    linked = [Path(home) for name in homes if (home := context.placeholders.get(name))]
+    linked = [Path(home, lib) for name in homes if (home := context.placeholders.get(name)) for lib in ("lib64", "lib")]
     # What is installed for the build; repair has work on Linux only.
     packages = context.plan.lender or next(iter(context.venv.glob("lib/python*/site-packages")), context.venv)
     base = packages / context.base.import_name if context.base else None
     repaired = repair.repair_wheel(
         staged,
         context.plan.platform_tag,
-        folders=[
-            *(context.venv / "lib", context.tree.kit / "lib"),
-            *(home / folder for home in linked for folder in ("lib64", "lib")),
-        ],
+        folders=[context.venv / "lib", context.tree.kit / "lib", *linked],
         # The base package has these loaded before a dependent one is imported.
         provided=frozenset(path.name for kind in ("*.so*", "*.dylib") for path in (base.rglob(kind) if base else ())),
         installed_nvidia=bundling.installed_nvidia_folders(packages) if base else {},
@@ -222,21 +220,10 @@ def _add_licences(
     }
 
 
-def _write_inner_sbom(staged: staging.StagedWheel, contents: Mapping[str, Any]) -> None:
-    from torchmill.wheel import sbom  # slow to load
-
-    digests = {one["path"]: files.hash_file(staged.root / one["path"]) for one in contents["bundled"]}
-    file = staged.dist_info / sbom.INNER_PATH
-    file.parent.mkdir(exist_ok=True)
-    file.write_bytes(sbom.compose_inner_sbom(contents, (staged.dist_info / "METADATA").read_bytes(), digests))
-
-
 def _system_libraries(context: BuildContext, bundled: Iterable[BundledLibrary]) -> dict[str, str]:
     """Return the bundled libraries of the machine, and what the loader finds them by, with digests."""
     own = (context.tree.folder, context.venv)
-    read = {
-        str(one.source): one.sha256 for one in bundled if not any(one.source.is_relative_to(folder) for folder in own)
-    }
+    read = {str(one.source): one.sha256 for one in bundled if not any(one.source.is_relative_to(each) for each in own)}
     loader = context.stat_cache.digest(LOADER_CACHE) if read else None
     return read | ({str(LOADER_CACHE): loader} if loader else {})
 

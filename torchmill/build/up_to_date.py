@@ -161,13 +161,10 @@ def stage_inputs(context: BuildContext, stage: str, before: Mapping[str, StageRe
 
 
 def _compile_inputs(context: BuildContext) -> dict[str, str]:
-    plan, source, stat_cache = context.plan, context.source, context.stat_cache
+    plan, source, digest = context.plan, context.source, context.stat_cache.digest
     return {
         **{f"switch {name}": digest_data(value) for name, value in plan.switches.items()},
-        **{
-            f"patch {name}": stat_cache.digest(context.facts.patches / plan.given.get(name, name)) or ""
-            for name in plan.patches
-        },
+        **{f"patch {name}": digest(context.facts.patches / plan.given.get(name, name)) or "" for name in plan.patches},
         **{f"submodule {path}": commit for path, commit in source.submodules.items()},
         "source": digest_data([source.provider, source.origin, source.commit]),
         "requirements": digest_data([plan.requirements, plan.kit]),

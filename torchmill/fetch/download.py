@@ -111,10 +111,8 @@ def _receive(  # noqa: PLR0917 - what comes, where it goes, and what is known of
             done += len(chunk)
             if size is not None and done > size:
                 part.unlink()
-                problem = f"{host_of(response.url)} sends more than the {size} bytes that {part.stem} is said to have"
-                raise SourceError(
-                    f"{problem}: nothing of it is kept; tell who runs that host", code="download-too-long"
-                )
+                what = f"{host_of(response.url)} sends more than the {size} bytes that {part.stem} is said to have"
+                raise SourceError(f"{what}: nothing of it is kept; tell who runs that host", code="download-too-long")
             bar.update(done, total, "downloading")
 
 

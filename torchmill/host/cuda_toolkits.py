@@ -138,13 +138,11 @@ def toolkits_with_compiler(
             yield FoundToolkit(version, folder, origin)
 
 
-def _places(
-    environ: Mapping[str, str], root: Path, home: Path, provisioned: Collection[ProvisionedFolder]
-) -> Iterator[Place]:
+def _places(environ: Mapping[str, str], root: Path, home: Path, kept: Collection[ProvisionedFolder]) -> Iterator[Place]:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield name, Path(environ[name])
-    for one in provisioned:
+    for one in kept:
         if one.record.kind == TOOLKIT:
             yield one.record.origin, one.home
     usual = [*reversed(find_paths(root / "usr/local", "cuda*")), root / "opt/cuda"]

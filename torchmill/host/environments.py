@@ -13,17 +13,9 @@ from typing import Any
 
 from packaging.tags import platform_tags
 
-from torchmill.core import locks
+from torchmill.core import files, locks
 from torchmill.core.errors import HostError
-from torchmill.core.files import (
-    blame_disk,
-    fresh_path,
-    link_file,
-    parse_json,
-    read_refusal,
-    read_text,
-    report_unwritable,
-)
+from torchmill.core.files import fresh_path, link_file, parse_json, read_text, report_unwritable
 from torchmill.core.process import CommandError, capture, program_output
 from torchmill.core.stat_cache import digest_data, stat_file, stat_folder
 from torchmill.host.interpreters import resolve_interpreter
@@ -161,8 +153,8 @@ def _is_whole(kept: Path) -> bool:
 
 def _list_files(folder: Path) -> str:
     """Return a digest of the names, sizes and dates of all files; links to them change none of these."""
-    files = [os.path.join(home, name) for home, _, names in os.walk(folder) for name in names]  # noqa: PTH118
-    seen = ((os.path.relpath(file, folder), os.lstat(file)) for file in sorted(files))
+    paths = [os.path.join(home, name) for home, _, names in os.walk(folder) for name in names]  # noqa: PTH118
+    seen = ((os.path.relpath(path, folder), os.lstat(path)) for path in sorted(paths))
     return digest_data([(name, status.st_size, status.st_mtime_ns) for name, status in seen])
 
 
@@ -175,7 +167,7 @@ def _run_venv(run: Callable[[list[str]], object], interpreter: Path, venv: Path,
     try:
         run([str(interpreter), "-m", "venv", "--clear", *options, str(venv)])
     except CommandError as error:
-        if (refusal := blame_disk(error.output, venv) or read_refusal(error.output, venv)) is not None:
+        if (refusal := files.blame_disk(error.output, venv) or files.read_refusal(error.output, venv)) is not None:
             raise refusal from None
         problem = f"{interpreter}: cannot create a virtual environment ({error})"
         raise HostError(f"{problem}: install its venv and ensurepip modules", code="venv-failed") from None

@@ -128,10 +128,8 @@ def how_to_install(version: str, *, pyenv: bool) -> str:
     """
     if int(version.rstrip("t").partition(".")[2]) >= _OLDEST_OF_UV:
         return f"uv python install {version}"
-    command = f"pyenv install {version}"
-    return (
-        command if pyenv else f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{command}`"
-    )
+    line = f"pyenv install {version}"
+    return line if pyenv else f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{line}`"
 
 
 def _probe(version: str, executable: Path) -> Path | str:

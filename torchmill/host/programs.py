@@ -148,12 +148,9 @@ def command_words(environ: Mapping[str, str], name: str) -> list[str]:
         ) from None
 
 
-def compiler_command(
-    environ: Mapping[str, str], language: tuple[Sequence[str], Sequence[str]] = CPP
-) -> list[str] | None:
+def compiler_command(environ: Mapping[str, str], of: tuple[Sequence[str], Sequence[str]] = CPP) -> list[str] | None:
     """Return the command of the compiler that a build would use; None where that is not installed."""
-    path = environ.get("PATH")
-    variables, usual = language
+    path, (variables, usual) = environ.get("PATH"), of
     for name in variables:
         words = command_words(environ, name)
         if words:  # a build fails on a wrong one, so we do not look past it

@@ -184,10 +184,8 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
     if site.host.system == "windows":  # has no gate to lead it by
         launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
         return CompilerCache("sccache", program, version, variables | dict.fromkeys(launchers, program))
-    path, folder = site.environ.get("PATH"), site.cache_folder / "stand-ins"
-    chosen = programs.chosen_compilers(site.environ) | programs.find_programs(
-        {*site.host.compilers, *COMPILER_NAMES}, path
-    )
+    known, folder = {*site.host.compilers, *COMPILER_NAMES}, site.cache_folder / "stand-ins"
+    chosen = programs.chosen_compilers(site.environ) | programs.find_programs(known, site.environ.get("PATH"))
     try:
         variables |= sccache.place_sccache(program, chosen, folder, site.digest)
     except OSError as error:

@@ -94,16 +94,9 @@ def _remote(url: SplitResult, *, read_only: bool) -> RemoteCache:
         raise ValueError(f"the database of Redis is a number, not '{path[1:]}'")
     if url.scheme == "s3" and url.username:
         raise ValueError("credentials for a bucket belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-    return RemoteCache(
-        url.scheme,
-        url.netloc if url.scheme == "s3" else url.hostname or "",  # buckets have capitals
-        url.port,
-        path,
-        unquote(url.username or ""),
-        unquote(url.password or ""),
-        more,
-        read_only,
-    )
+    host = url.netloc if url.scheme == "s3" else url.hostname or ""  # buckets have capitals
+    user, password = unquote(url.username or ""), unquote(url.password or "")
+    return RemoteCache(url.scheme, host, url.port, path, user, password, more, read_only)
 
 
 def _setting_error(text: str, why: str) -> ConfigError:

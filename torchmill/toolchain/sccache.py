@@ -92,16 +92,14 @@ def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Dig
     return {PROGRAM_VARIABLE: program, **launchers}
 
 
-def sccache_variables(
-    version: str | None, root: Path, folder: Path, remote: RemoteCache | None = None
-) -> dict[str, str]:
-    """Return the variables of a server that keeps its objects in a `folder`, and in a shared cache.
+def sccache_variables(version: str | None, root: Path, home: Path, remote: RemoteCache | None = None) -> dict[str, str]:
+    """Return the variables of a server that keeps its objects in the folder `home`, and in a shared cache.
 
     `root` holds every tree that is built.
     """
     found = {
         **files.read_table_beside(__file__, "caches.toml")["sccache"],
-        "SCCACHE_DIR": str(folder),
+        "SCCACHE_DIR": str(home),
         "SCCACHE_BASEDIRS": str(root),  # as CCACHE_BASEDIR; releases before 0.14 ignore it
     }
     if remote is None:
@@ -201,8 +199,7 @@ def _busy(answer: Mapping[str, Any], read_only: bool) -> bool:
     stats = answer.get("stats") or {}
     written: list[int] = [stats.get("cache_writes", 0) + stats.get("cache_write_errors", 0)]
     if not read_only:
-        layers = stats.get("multi_level") or []
-        written += [one.get("writes", 0) + one.get("write_failures", 0) for one in layers]
+        written += [one.get("writes", 0) + one.get("write_failures", 0) for one in stats.get("multi_level") or ()]
     return min(written) < _sum(stats, "cache_misses")
 
 

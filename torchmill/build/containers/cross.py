@@ -34,9 +34,7 @@ class PassedSettings:
     mounts: tuple[Mount, ...]  # of the files that they name, each where it lies here
 
 
-def select_settings(
-    environ: Mapping[str, str], pip: Mapping[str, str], exists: Callable[[str], bool]
-) -> PassedSettings:
+def select_settings(environ: Mapping[str, str], pip: Mapping[str, str], found: Callable[[str], bool]) -> PassedSettings:
     """Return what is passed on of an environment and of pip's settings (option -> value)."""
     names, caches = {*_PASSED["certificates"], *_PASSED["others"]}, _PASSED["caches"]
     passed = {
@@ -52,8 +50,8 @@ def select_settings(
     single = (*_PASSED["certificates"], "PIP_CERT", "PIP_CLIENT_CERT")
     files = [*(passed.get(name, "") for name in single), *chain.from_iterable(listed)]
     indexes = _local_paths(" ".join(passed.get(name, "") for name in _PASSED["indexes"]).split())
-    read = [path for path in _local_paths(files) if exists(path)]
-    read += [posixpath.dirname(path) if path.count("/") > 1 else path for path in indexes if exists(path)]
+    read = [path for path in _local_paths(files) if found(path)]
+    read += [posixpath.dirname(path) if path.count("/") > 1 else path for path in indexes if found(path)]
     written = _local_paths([passed.get("CCACHE_DIR", ""), passed.get("TORCHMILL_CACHE", "").partition("#")[0]])
     mounts = [Mount(path, path) for path in read] + [Mount(path, path, writable=True) for path in written]
     return PassedSettings(passed, tuple(dict.fromkeys(mounts)))
@@ -185,16 +183,9 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
         options = replace(options, torch=f"{GIVEN}/{wheel.name}")
     options = replace(options, patches={name: f"/{name}" for name in options.patches}, parts=options.parts and PARTS)
     words = (*build.own, *format_options(options))
-    return Container(
-        name=f"torchmill-{arch}-{build.session}-{place.process}",
-        image=build.image,
-        arch=arch,
-        argv=("/bin/sh", SCRIPT, environment, build.session, *(("--", *words) if words else ())),
-        mounts=mounts,
-        variables=variables,
-        passed=tuple(sorted(place.passed.variables)),
-        user=place.user,
-    )
+    name, passed = f"torchmill-{arch}-{build.session}-{place.process}", tuple(sorted(place.passed.variables))
+    argv = ("/bin/sh", SCRIPT, environment, build.session, *(("--", *words) if words else ()))
+    return Container(name, build.image, arch, argv, mounts, variables, passed, place.user)
 
 
 def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ...]:

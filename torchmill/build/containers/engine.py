@@ -301,14 +301,8 @@ def run_container(
             for argv in steps.before:
                 process.capture(argv, env=marked)
             assure(process.capture(steps.trial, env=marked).strip())
-            process.stream(
-                _filled(steps, marked),
-                cwd=None,
-                env=marked,
-                log=out,
-                on_line=lambda _: None,
-                kills_others=bool(mark),  # as buildah does, with what runs in the container
-            )
+            main, others = _filled(steps, marked), bool(mark)  # buildah stops what runs in the container itself
+            process.stream(main, cwd=None, env=marked, log=out, on_line=lambda _: None, kills_others=others)
         except CommandError as error:  # the values of variables stand in no message
             argv = error.argv if error.argv in {*steps.before, steps.trial} else steps.main
             raise CommandError(argv, error.returncode, error.output) from None

@@ -59,9 +59,8 @@ def system_image(
     found = [one for one in _images(images, "system", arch) if one.tag.startswith(suite)]
     able = [one for one in found if gcc is None or any(is_within(gcc, each) for each in (one.gcc, *one.compilers))]
     if not able:
-        raise _no_image(
-            "system", arch, f" of {suite}" if suite else f" with gcc {format_bounds(gcc or SpecifierSet())}"
-        )
+        wanted = f" of {suite}" if suite else f" with gcc {format_bounds(gcc or SpecifierSet())}"
+        raise _no_image("system", arch, wanted)
 
     def rank(one: BaseImage) -> tuple[int, bool]:
         return len({*pythons} - {*one.pythons, *one.compiled, *images.uv_pythons}), not is_within(gcc, one.gcc)
@@ -98,11 +97,9 @@ def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage
             code="invalid-image-name",
         )
     words = re.split(r"[^a-z0-9]+", reference.lower())
-    for word, reason in images.unsupported.items():
+    for word, why in images.unsupported.items():
         if any(part.startswith(word) for part in words):
-            raise ConfigError(
-                f"--base {reference}: {reason}; take an image like {like.named}", code="unsupported-image"
-            )
+            raise ConfigError(f"--base {reference}: {why}; take an image like {like.named}", code="unsupported-image")
     image, tag, digest = match["image"], match["tag"] or "", match["digest"] or ""
     for one in images.bases:
         same = (one.role, one.toolkit, one.image, one.tag) == (like.role, like.toolkit, image, tag)

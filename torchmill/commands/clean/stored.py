@@ -119,15 +119,11 @@ def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
         unfinished, package = folder.name.startswith("."), folder.parent.name
         tag = (folder.name.rpartition("-")[2] if unfinished else "") or folder.name
         cells = [cell for cell_tag, cell in _cells(place) if cell_tag == tag]
-        yield stored(
-            "sources",
-            f"{package} {tag} (unfinished)" if unfinished else f"{package} {tag}",
-            folder,
-            touched=(folder / RECORD, folder / "tree", *cells, *(cell / HOLDER_FILE for cell in cells)),
-            tag=tag,
-            locks=(folder.with_name(LOCK_FILE), *(cell / LOCK_FILE for cell in cells)),
-            hindrance=partial(_source_hindrance, place, folder),
-        )
+        name = f"{package} {tag} (unfinished)" if unfinished else f"{package} {tag}"
+        touched = (folder / RECORD, folder / "tree", *cells, *(cell / HOLDER_FILE for cell in cells))
+        locks = (folder.with_name(LOCK_FILE), *(cell / LOCK_FILE for cell in cells))
+        busy = partial(_source_hindrance, place, folder)
+        yield stored("sources", name, folder, touched=touched, tag=tag, locks=locks, hindrance=busy)
 
 
 def _source_hindrance(place: StoragePlace, folder: Path, running: RunningProcesses) -> str:
@@ -163,14 +159,9 @@ def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
         if (folder / "pyvenv.cfg").is_file() and not folder.name.startswith("."):
             users = [(tag, cell) for name, tag, cell in cells if name == folder.name]
             logs = (place.layout.logs / f"{tag}-{cell.name}.log" for tag, cell in users)
-            yield stored(
-                "environments",
-                folder.name,
-                folder,
-                touched=(folder, *list_children(folder), *logs),
-                locks=(cell / LOCK_FILE for _, cell in users),
-                hindrance=_build_at_work(place, folder),
-            )
+            touched, busy = (folder, *list_children(folder), *logs), _build_at_work(place, folder)
+            locks = (cell / LOCK_FILE for _, cell in users)
+            yield stored("environments", folder.name, folder, touched=touched, locks=locks, hindrance=busy)
 
 
 def find_logs(place: StoragePlace) -> Iterator[StoredItem]:

@@ -77,9 +77,7 @@ def uv_image(images: ImageFacts, arch: str, base: BaseImage) -> BaseImage | None
     return python_image(images, arch, SYSTEM_PYTHONS) if old else None
 
 
-def system_packages_of_image(
-    facts: Facts, request: ImageRequest, base: BaseImage, found: ImagePythons
-) -> tuple[str, ...]:
+def image_system_packages(facts: Facts, request: ImageRequest, base: BaseImage, found: ImagePythons) -> tuple[str, ...]:
     """Return the system packages: the suite's, those of `invoke deps`, the Pythons', the host compiler's."""
     manager = "dnf" if base.manager == "yum" else base.manager
     every = buildable_cells(facts, request.release, request.arch)
@@ -130,11 +128,8 @@ def write_image_folder(folder: Path, recipe: ImageRecipe, sources: Mapping[str, 
     Raises DeliveryError where the folder holds what is not ours, or cannot be written.
     """
     require_our_folder(folder)
-    with (
-        report_unwritable(folder),
-        fresh_path(folder) as fresh,
-        fresh_path(folder.with_name(f"{folder.name}.old")) as old,
-    ):
+    before = folder.with_name(f"{folder.name}.old")
+    with report_unwritable(folder), fresh_path(folder) as fresh, fresh_path(before) as old:
         fresh.mkdir()
         _fill(fresh, recipe, sources, facts)
         if folder.exists():
@@ -169,15 +164,14 @@ def require_our_folder(folder: Path) -> None:
 
 def _read_record(folder: Path) -> tuple[set[str], dict[str, str]]:
     """Return what lies in a folder of ours, and the digest of each file that we wrote; nothing where it is not ours."""
+    file = folder / IMAGE_RECORD
     try:
-        record = files.read_json_object(folder / IMAGE_RECORD)
+        record = files.read_json_object(file)
         return set(record["top"]), dict(record["written"])
     except FileNotFoundError:
         return set(), {}
     except (OSError, ValueError, TypeError, KeyError):
-        raise DeliveryError(
-            f"{folder / IMAGE_RECORD} is damaged: move the folder away", code="record-damaged"
-        ) from None
+        raise DeliveryError(f"{file} is damaged: move the folder away", code="record-damaged") from None
 
 
 def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts: Path) -> None:

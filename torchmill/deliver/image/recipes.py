@@ -13,14 +13,8 @@ from torchmill.config.facts_model import Archive, BaseImage
 from torchmill.config.matrix import Cell, CellConstraints, is_within, paired_release
 from torchmill.config.model import Build, Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
-from torchmill.deliver.image.dockerfile import (
-    OLDEST_SUITE_PYTHON,
-    ImageRecipe,
-    digest_notes,
-    plan_pythons,
-    system_packages_of_image,
-    uv_image,
-)
+from torchmill.deliver.image import dockerfile
+from torchmill.deliver.image.dockerfile import ImageRecipe, digest_notes, image_system_packages, plan_pythons, uv_image
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
 from torchmill.host.native import native_arch
@@ -61,7 +55,7 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     left = [] if expected else missing
     cuda = f"/usr/local/cuda-{request.toolkit}"
     nvcc = [f"{cuda}/bin/nvcc"] if request.toolkit else []  # tells that a base has the toolkit
-    dockerfile = fill_template(
+    text = fill_template(
         HERE / "builder.Dockerfile.jinja",
         request=request,
         base=base,
@@ -72,7 +66,7 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         sources=[one for one in images.archives if one.kind == "python" and one.version in found.compiled],
         uv_image=uv_image(images, request.arch, base) if found.brought else None,
         programs=[*nvcc, *(f"python{one}" for one in expected)],
-        packages=system_packages_of_image(facts, request, base, found),
+        packages=image_system_packages(facts, request, base, found),
         pythons=found,
         left=left,
         uv=images.uv,
@@ -83,7 +77,7 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     if unpacked and "cudnn" not in {one.kind for one in unpacked}:
         notes += (f"without cuDNN: no archive of one for CUDA {request.toolkit} is known that {request.release} takes",)
     notes += (f"Python {', '.join(left)} is left out: it is not available",) if left else ()
-    return ImageRecipe({"Dockerfile": dockerfile}, {"suite": "suite"}, notes, run=RUN)
+    return ImageRecipe({"Dockerfile": text}, {"suite": "suite"}, notes, run=RUN)
 
 
 def _toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...]:
@@ -142,11 +136,11 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     found = plan_pythons(facts, base, (python,))
     if found.suite not in base.pythons:
         raise ConfigError(
-            f"{base.named} has no Python {OLDEST_SUITE_PYTHON} or newer, on which the suite runs: "
+            f"{base.named} has no Python {dockerfile.OLDEST_SUITE_PYTHON} or newer, on which the suite runs: "
             "take a newer --python, or give an image that has both with --base",
             code="image-without-python",
         )
-    packages = system_packages_of_image(facts, request, base, found)
+    packages = image_system_packages(facts, request, base, found)
     values = {"request": request, "base": base, "like": like, "packages": packages, "pythons": found}
     texts = {
         "Dockerfile": fill_template(HERE / "devcontainer.Dockerfile.jinja", **values),
@@ -167,7 +161,7 @@ def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], p
     base = image.user_image(images, request.base, like) if request.base else like
     gpus = "--gpus all " if request.toolkit else ""
     names = [re.split("-|==", one)[0] for one in (*wheels, *packages)]
-    dockerfile = fill_template(
+    text = fill_template(
         HERE / "runtime.Dockerfile.jinja",
         request=request,
         base=base,
@@ -180,7 +174,7 @@ def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], p
         gpus=gpus,
     )
     return ImageRecipe(
-        {"Dockerfile": dockerfile, "run-torch": ENTRY.read_text("utf-8")},
+        {"Dockerfile": text, "run-torch": ENTRY.read_text("utf-8")},
         {f"wheels/{name}": name for name in wheels},
         digest_notes(base),
         frozenset({"run-torch"}),

@@ -96,17 +96,9 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
             f"{release} is not built for {arch}, only for {', '.join(release.arches)}", code="impossible-build"
         )
     capabilities = {one.capability.name for name in said.gpus for one in find_gpus(facts, name)}
-    return ImageRequest(
-        kind,
-        release,
-        arch,
-        _pythons(kind, release, said.pythons),
-        *_toolkit(facts, release, arch, said.toolkit),
-        purpose if kind == "builder" else "",
-        said.base,
-        said.index,
-        ";".join(sorted(capabilities, key=capability_key)),
-    )
+    pythons, toolkit = _pythons(kind, release, said.pythons), _toolkit(facts, release, arch, said.toolkit)
+    own, slim = purpose if kind == "builder" else "", ";".join(sorted(capabilities, key=capability_key))
+    return ImageRequest(kind, release, arch, pythons, *toolkit, own, said.base, said.index, slim)
 
 
 def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:

@@ -41,9 +41,7 @@ _STATUS = re.compile(r"dlstatus:\d+:(?P<percent>[\d.]+):")
 _GLIBC = re.compile(r"\blibc6 \(>= (\d+\.\d+)")
 _NAME = re.compile(r"[^\s:(\[<]+")
 _ETC = Path("/etc/apt")
-_UNREACHABLE = re.compile(
-    r"could not resolve|temporary failure|unable to connect|could not connect|timed out", re.IGNORECASE
-)
+_UNREACHABLE = re.compile(r"(?i)could not resolve|temporary failure|unable to connect|could not connect|timed out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +112,14 @@ class Apt:
         lines = "".join(f'{key} "{value}";\n' for key, value in settings.items())
         (self.folder / "apt.conf").write_text(_SETTINGS.read_text("utf-8") + lines, encoding="utf-8")
 
-    def query(
-        self, find: Callable[[], _Found], is_enough: Callable[[_Found], bool]
-    ) -> tuple[_Found, CommandError | None]:
+    def query(self, find: Callable[[], _Found], enough: Callable[[_Found], bool]) -> tuple[_Found, CommandError | None]:
         """Return what is found in the lists at hand if they are of today, else or if need be in new ones.
 
         Old lists are better than none: the error, if any, is why they could not be renewed.
         """
         stamp, failure = self.folder / "updated", None
         is_fresh = stamp.exists() and time.time() - stamp.stat().st_mtime < _LISTS_FRESH_SECONDS
-        if is_fresh and is_enough(found := find()):
+        if is_fresh and enough(found := find()):
             return found, None
         try:
             self.run("apt-get", "-q", "update")
@@ -320,10 +316,8 @@ def package_closure(
     return tuple(taken.values())
 
 
-def download_binaries(
-    apt: Apt, packages: Sequence[BinaryPackage], folder: Path, on_share: Callable[[float], None]
-) -> None:
-    """Bring packages into a folder, going on where an earlier try stopped; `on_share` hears 0.0 to 1.0.
+def download_binaries(apt: Apt, packages: Sequence[BinaryPackage], folder: Path, tell: Callable[[float], None]) -> None:
+    """Bring packages into a folder, going on where an earlier try stopped; `tell` is given 0.0 to 1.0.
 
     apt checks them against the signed lists. Raises CommandError.
     """
@@ -332,32 +326,25 @@ def download_binaries(
 
     def hear(line: str) -> None:
         if match := _STATUS.match(line):
-            on_share(float(match["percent"]) / 100)
+            tell(float(match["percent"]) / 100)
 
     stream(argv, cwd=folder, env=apt.environment(), log=io.StringIO(), on_line=hear)
 
 
 def parse_show(text: str) -> list[BinaryPackage]:
     """Read what `apt-cache show` prints."""
-    return [
-        BinaryPackage(
-            name=fields["package"],
-            version=fields["version"],
-            made_from=(fields.get("source") or fields["package"]).split()[0],
-            depends=tuple(
-                names
-                for clause in fields.get("depends", "").split(",")
-                if (names := tuple(match[0] for one in clause.split("|") if (match := _NAME.match(one.strip()))))
-            ),
-            glibc=match[1] if (match := _GLIBC.search(fields.get("depends", ""))) else None,
+    found = []
+    for fields in parse_stanzas(text):
+        if {"package", "version", "size", "sha256"} <= fields.keys():
+            name, version, depends = fields["package"], fields["version"], fields.get("depends", "")
+            clauses = (clause.split("|") for clause in depends.split(","))
+            groups = (tuple(match[0] for one in each if (match := _NAME.match(one.strip()))) for each in clauses)
+            glibc, needs = _GLIBC.search(depends), tuple(filter(None, groups))
             # the name that apt gives the file, which escapes the colon of an epoch
-            file=f"{fields['package']}_{fields['version'].replace(':', '%3a')}_{fields.get('architecture', 'all')}.deb",
-            size=int(fields["size"]),
-            sha256=fields["sha256"],
-        )
-        for fields in parse_stanzas(text)
-        if {"package", "version", "size", "sha256"} <= fields.keys()
-    ]
+            file = f"{name}_{version.replace(':', '%3a')}_{fields.get('architecture', 'all')}.deb"
+            rest = needs, glibc[1] if glibc else None, file, int(fields["size"]), fields["sha256"]
+            found.append(BinaryPackage(name, version, (fields.get("source") or name).split()[0], *rest))
+    return found
 
 
 def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress: ProgressDisplay) -> Source:
@@ -365,19 +352,17 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
 
     Raises SourceError, NetworkError, HostError; BusyError if another run holds the cache for too long.
     """
-    package, release = request.package, request.release
+    package, release, ways = request.package, request.release, request.ways_out()
     where, _, name = package.debian.get(release.version, "").partition("/")
     if not name:
         places = [f"{version} in {place.partition('/')[0]}" for version, place in package.debian.items()]
         raise SourceError(
             f"Debian's source archive does not have {package.name} {release.version} (it has "
-            f"{', '.join(places) or 'no release of it'}): {request.ways_out()}",
+            f"{', '.join(places) or 'no release of it'}): {ways}",
             code="release-not-in-debian",
         )
     if shutil.which("apt-get") is None:
-        raise HostError(
-            f"--from debian needs apt-get, which is not installed: {request.ways_out()}", code="apt-missing"
-        )
+        raise HostError(f"--from debian needs apt-get, which is not installed: {ways}", code="apt-missing")
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         with hold_apt(cache):
             suite = DebianSuite(DEBIAN, where, ("main",), "")
@@ -392,7 +377,7 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
             apt.configure(archives)
             package_found = _download(apt, suite, name, release.version, request, bar)
             unpack_archive(apt.downloads / package_found.tarball, tree, bar)
-            filled = _fill_submodules(apt, suite, tree, request, bar)
+            filled = _fill_empty(apt, suite, tree, request, bar)
         source_dir.require_python_project(tree, f"Debian's {package_found.tarball}")
         notes = "; ".join(["as repacked by Debian, which cannot prove its commit", *filled])
         origin = f"Debian's {package_found.name} {package_found.version} ({notes})"
@@ -421,9 +406,7 @@ def _download(  # noqa: PLR0917 - what to bring, from where, for whom
     return found
 
 
-def _fill_submodules(
-    apt: Apt, suite: DebianSuite, tree: Path, request: SourceRequest, bar: ProgressBar
-) -> tuple[str, ...]:
+def _fill_empty(apt: Apt, suite: DebianSuite, tree: Path, request: SourceRequest, bar: ProgressBar) -> tuple[str, ...]:
     """Put Debian's copies into submodule folders that its repacked archive leaves empty, and name them."""
     filled = []
     for path, name in request.package.debian_fill.get(suite.name, {}).items():

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from torchmill.config.model import Source
@@ -46,33 +47,21 @@ def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, p
     if current is not None and current.provider == "git" and current.commit == commit:
         return current
     top = _prepare(request, slot)
-    with (
-        (slot.partial / "fetch.log").open("a", encoding="utf-8") as log,
-        contextlib.closing(progress.task(request.what)) as bar,
-    ):
+    path = slot.partial / "fetch.log"
+    with path.open("a", encoding="utf-8") as log, contextlib.closing(progress.task(request.what)) as bar:
+        show = partial(git_command.show_git_progress, bar)
 
         def run(repository: GitCheckout, arguments: Sequence[str]) -> None:
-            process.stream(
-                repository.argv(*arguments),
-                cwd=repository.worktree,
-                env=git_environment(os.environ),
-                log=log,
-                on_line=lambda line: git_command.show_git_progress(bar, line),
-                waits_for=host_of(url) if arguments[0] == "fetch" else "",
-            )
+            argv, tree, env = repository.argv(*arguments), repository.worktree, git_environment(os.environ)
+            host = host_of(url) if arguments[0] == "fetch" else ""
+            process.stream(argv, cwd=tree, env=env, log=log, on_line=show, waits_for=host)
 
         transport.obtain(top, commit, (url,), run, refs)
         _check_out(top, commit, run)
     submodules = _populate_submodules(top, transport, progress)
-    return slot.publish(
-        slot.partial,
-        request,
-        "git",
-        hide_password(url) + (f" ({request.ref})" if request.ref else ""),
-        commit=commit,
-        verified=request.ref is None and request.release.commit == commit,
-        submodules=submodules,
-    )
+    origin = hide_password(url) + (f" ({request.ref})" if request.ref else "")
+    proven = request.ref is None and request.release.commit == commit
+    return slot.publish(slot.partial, request, "git", origin, commit=commit, verified=proven, submodules=submodules)
 
 
 def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[str, tuple[str, ...], str]:
@@ -170,24 +159,22 @@ class GitTransport:
         pairs = (line.partition("\t") for line in listing.splitlines())
         return url, {name: commit for commit, _, name in pairs if git_command.is_commit(commit)}
 
-    def obtain(
-        self, repository: GitCheckout, commit: str, urls: Sequence[str], run: Run, refs: Sequence[str] = ()
-    ) -> None:
-        """Bring `commit` into the repository, by `refs` if given, else by its id; at once if it is there.
+    def obtain(self, into: GitCheckout, commit: str, urls: Sequence[str], run: Run, refs: Sequence[str] = ()) -> None:
+        """Bring `commit` into a repository, by `refs` if given, else by its id; at once if it is there.
 
         A connection that breaks is tried once more. Raises NetworkError, SourceError or HostError.
         """
 
         def attempt(url: str) -> str:
             try:
-                return _fetch_least(repository, commit, url, run, refs)
+                return _fetch_least(into, commit, url, run, refs)
             except CommandError as error:
                 if git_command.diagnose_git(error.output) is not GitFailure.UNREACHABLE:
                     raise
             time.sleep(_RETRY_SECONDS)
-            return _fetch_least(repository, commit, url, run, refs)
+            return _fetch_least(into, commit, url, run, refs)
 
-        if _pinned_commit(repository) != commit:
+        if _pinned_commit(into) != commit:
             self._first(urls, attempt)
 
     def _first(self, urls: Sequence[str], attempt: Callable[[str], str]) -> tuple[str, str]:
@@ -351,9 +338,7 @@ def _urls(repository: GitCheckout) -> dict[str, str]:
     """Return name -> address of the submodules that the repository lists, relative ones resolved."""
     listed = repository.git("config", "-z", "--local", "--list").split("\0")
     pairs = (entry.partition("\n") for entry in listed if entry.startswith("submodule."))
-    return {
-        key.removeprefix("submodule.").removesuffix(".url"): value for key, _, value in pairs if key.endswith(".url")
-    }
+    return {key.removeprefix("submodule.").removesuffix(".url"): url for key, _, url in pairs if key.endswith(".url")}
 
 
 def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Submodule, ...]:

@@ -139,7 +139,7 @@ def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: Progres
 
 def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionContext) -> None:
     """Raise SourceError if files are missing, or nvcc does not run as the version that was requested."""
-    request = offer.request
+    request, what = offer.request, f"{offer.request} from {offer.provider}"
     compiler = (str(provisioned.provisioned_cxx(folder, request.version).relative_to(folder)),)
     signs = (compiler,) if request.kind == COMPILER else PACKAGES["required"][request.kind]
     missing = [group[0] for group in signs if not any((folder / name).exists() for name in group)]
@@ -147,13 +147,10 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
         left = lacking_toolkit_parts(folder, request.version, context.parts)
         missing += [part.called for part in left if not part.without]
     if missing:
-        raise SourceError(
-            f"{request} from {offer.provider} has no {', '.join(missing)}: {_OTHER}", code="incomplete-toolkit"
-        )
+        raise SourceError(f"{what} has no {', '.join(missing)}: {_OTHER}", code="incomplete-toolkit")
     if request.kind == TOOLKIT and (output := _unexpected_nvcc(folder, request.version, context.run)):
         raise SourceError(
-            f"the nvcc of {request} from {offer.provider} does not run here as that version (it prints: "
-            f"{output}): {_OTHER}",
+            f"the nvcc of {what} does not run here as that version (it prints: {output}): {_OTHER}",
             code="nvcc-does-not-run",
         )
 

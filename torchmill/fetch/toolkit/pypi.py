@@ -66,10 +66,8 @@ class UsableWheel:
 
     def piece(self) -> ProviderPackage:
         """Return the package to download. Raises AbsentFromIndexError if it could not be checked."""
-        file = self.file
-        return ProviderPackage(
-            PROVIDER, self.project, str(self.version), file.name, file.url, self.sha256, file.size or 0
-        )
+        file, version = self.file, str(self.version)
+        return ProviderPackage(PROVIDER, self.project, version, file.name, file.url, self.sha256, file.size or 0)
 
 
 def usable_wheels(project: str, files: Iterable[IndexFile], arch: str, glibc: Glibc) -> tuple[UsableWheel, ...]:
@@ -103,16 +101,15 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
 
     Raises NetworkError; AbsentFromIndexError for a file that is not the listed one.
     """
+    file = wheel.file
     try:
-        _, content = read_body(session, wheel.file.url, {})
+        _, content = read_body(session, file.url, {})
     except READ_ERRORS as error:
-        raise NetworkError(
-            f"cannot read {wheel.file.url} ({describe_http_error(error)})", code="index-unreadable"
-        ) from None
+        raise NetworkError(f"cannot read {file.url} ({describe_http_error(error)})", code="index-unreadable") from None
     if hashlib.sha256(content).hexdigest() != wheel.sha256:
-        raise AbsentFromIndexError(f"its {wheel.file.name} is not the file that the index lists")
-    name = "-".join(wheel.file.name.split("-")[:2])
-    with refuse_damage(Path(wheel.file.name)), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        raise AbsentFromIndexError(f"its {file.name} is not the file that the index lists")
+    name = "-".join(file.name.split("-")[:2])
+    with refuse_damage(Path(file.name)), zipfile.ZipFile(io.BytesIO(content)) as archive:
         metadata = HeaderParser().parsestr(archive.read(f"{name}.dist-info/METADATA").decode())
         return tuple(Requirement(line) for line in metadata.get_all("Requires-Dist", ()))
 
@@ -208,11 +205,9 @@ class _Index:
         return fitting[-1]
 
 
-def _toolkit(
-    request: ToolkitRequest, packages: Sequence[str], index: _Index
-) -> tuple[ToolkitRequest, list[UsableWheel]]:
+def _toolkit(request: ToolkitRequest, lines: Sequence[str], index: _Index) -> tuple[ToolkitRequest, list[UsableWheel]]:
     """Return the wheels of a toolkit, the one that names the others first."""
-    asked = [Requirement(line) for line in packages]
+    asked = [Requirement(line) for line in lines]
     bounds = dict.fromkeys([canonicalize_name(one.name) for one in asked], SpecifierSet())
     for one in asked:
         bounds[canonicalize_name(one.name)] &= one.specifier
@@ -227,11 +222,9 @@ def _toolkit(
     return request, [index.best(name, versions) for name, versions in bounds.items()]
 
 
-def _library(
-    request: ToolkitRequest, packages: Sequence[str], index: _Index
-) -> tuple[ToolkitRequest, list[UsableWheel]]:
+def _library(request: ToolkitRequest, lines: Sequence[str], index: _Index) -> tuple[ToolkitRequest, list[UsableWheel]]:
     """Return the wheel of a library, and its exact version: the newest that begins as asked."""
-    (project,) = packages
+    (project,) = lines
     wheels = index.wheels(project)
     fitting = [wheel for wheel in wheels if str(wheel.version) == request.version]
     fitting = fitting or [wheel for wheel in wheels if version_begins(str(wheel.version), request.version)]

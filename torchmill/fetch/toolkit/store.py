@@ -83,9 +83,8 @@ def make_in_store(
                 final = cache / provisioned.FOLDER / f"{name}-{arch}"
                 delete_paths([final])  # it has lost its record
                 made = datetime.now(UTC).isoformat(timespec="seconds")
-                (whole / provisioned.RECORD).write_text(
-                    provisioned.format_provision_record(record, arch, made), encoding="utf-8"
-                )
+                text = provisioned.format_provision_record(record, arch, made)
+                (whole / provisioned.RECORD).write_text(text, encoding="utf-8")
                 whole.rename(final)
             finally:
                 shutil.rmtree(whole, ignore_errors=True)

@@ -15,9 +15,7 @@ from torchmill.core.process import CommandError, capture
 from torchmill.host.disk_usage import list_names
 
 SOURCE = Path(__file__).with_name("gate.c")
-LAUNCHERS = tuple(
-    f"CMAKE_{language}_{what}_LAUNCHER" for language in ("C", "CXX", "CUDA") for what in ("COMPILER", "LINKER")
-)
+LAUNCHERS = tuple(f"CMAKE_{one}_{what}_LAUNCHER" for one in ("C", "CXX", "CUDA") for what in ("COMPILER", "LINKER"))
 # What a build that knows no launcher looks for: "c++", "gcc-12", "x86_64-linux-gnu-g++".
 _COMPILER = re.compile(r"(\w+-\w+-(\w+-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?")
 _CACHES = {"ccache", "sccache"}
@@ -32,10 +30,8 @@ def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
     """Return the gate, compiled once for each version of its source; None where `cache` can hold none."""
     maker = [platform.machine(), sys.platform, *compiler, SOURCE.read_text(encoding="utf-8")]
     target = cache / "gates" / hashlib.sha256("\0".join(maker).encode()).hexdigest()[:16]
-    if _runs(target):
-        return target
     try:
-        return _compile(target, compiler)
+        return target if _runs(target) else _compile(target, compiler)
     except OSError:
         return None
 
@@ -172,10 +168,8 @@ def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_compiler(path: str) -> bool:
-    file = Path(path)
-    return (
-        file.is_absolute() and files.is_file(file) and os.access(file, os.X_OK) and file.resolve().name not in _CACHES
-    )
+    one = Path(path)
+    return one.is_absolute() and files.is_file(one) and os.access(one, os.X_OK) and one.resolve().name not in _CACHES
 
 
 def _stand_in(target: Path, first: str, real: str) -> str:

@@ -15,9 +15,7 @@ from torchmill.toolchain.guard.units import UnitDescription
 
 _BUSY_TIMEOUT_SECONDS = 1.0  # seconds for which another build's writing is waited for
 _KEPT_SHARE = 0.9  # of a larger peak that was measured before
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS needs (key TEXT PRIMARY KEY, peak INTEGER, seconds REAL, half REAL) WITHOUT ROWID
-"""
+_COLUMNS = "key TEXT PRIMARY KEY, peak INTEGER, seconds REAL, half REAL"
 USUAL = 0.75  # of the units of a kind need no more than what is expected of the next one
 NEIGHBOURS = 2  # in a folder, after which they tell more than the whole family does
 RELATIVES = 4  # of a family, after which this build tells more than the table below
@@ -93,7 +91,7 @@ class NeedHistory:
     def _connect(self) -> Iterator[sqlite3.Connection]:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(sqlite3.connect(self._file, timeout=_BUSY_TIMEOUT_SECONDS)) as base, base:
-            base.execute(_SCHEMA)
+            base.execute(f"CREATE TABLE IF NOT EXISTS needs ({_COLUMNS}) WITHOUT ROWID")
             yield base
 
 

@@ -314,9 +314,8 @@ def _admitted(state: PolicyInput) -> Iterator[Admit]:
     """
     if not state.waiting or any(one.alone for one in state.running):
         return
-    future = MemoryForecast(
-        state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in state.running)
-    )
+    going = (_going(one, state.now) for one in state.running)
+    future = MemoryForecast(state.headroom - reserved_bytes(state.limit), going)
     busy, started, kept = _busy(state.running), bool(state.running), None
     known = all(one.unit.measured for one in state.running)
     for one in _in_order(state)[:CONSIDERED]:

@@ -307,9 +307,8 @@ class UnitScheduler:
             self._event("too large", ticket, tracked.describe_need("needed"))
         if ended.code == 0 and tracked.description is not None:
             now = self._clock()
-            self._expectations.learn(
-                tracked.description, tracked.peak, tracked.running_seconds(now), tracked.half_peak_share(now)
-            )
+            seconds, half = tracked.running_seconds(now), tracked.half_peak_share(now)
+            self._expectations.learn(tracked.description, tracked.peak, seconds, half)
             self._learned = True
 
     def _killed(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:

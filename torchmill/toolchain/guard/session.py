@@ -132,10 +132,8 @@ class _Guard:
         self._heard_recently = False  # within this second
         self._ending = threading.Event()
         self._process = self._start_process()
-        command = GuardCommand(
-            str(folder), str(site.timeline), str(site.history), site.roots, site.cores, site.memory, site.known
-        )
-        self._send(command.to_line())
+        paths = str(folder), str(site.timeline), str(site.history)
+        self._send(GuardCommand(*paths, site.roots, site.cores, site.memory, site.known).to_line())
         self._listener = threading.Thread(target=self._listen, name="guard", daemon=True)
         self._listener.start()
 
@@ -230,8 +228,7 @@ class _Guard:
         count = self.account.counts[record.kind]
         if count <= LISTED_PER_KIND:
             unit = units.unit_title(record.key) if record.key else ""
-            self.messages.put(
-                EVENT_MESSAGES[record.kind].format(unit=unit, text=record.text, history=self._site.history)
-            )
+            message = EVENT_MESSAGES[record.kind]
+            self.messages.put(message.format(unit=unit, text=record.text, history=self._site.history))
         if count == LISTED_PER_KIND:
             self.messages.put("further files of this kind are only counted: `invoke report` lists them")

@@ -125,12 +125,8 @@ def _read(words: Sequence[str]) -> tuple[list[str], str, str]:
 def _below(cwd: str, path: str, roots: Sequence[str]) -> str:
     """Return a path as seen from the innermost root, without what differs from build to build."""
     whole = os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - a compiler's path, maybe of no file
-    for root in sorted(roots, key=len, reverse=True):
-        if whole.startswith(root.rstrip("/") + "/"):
-            shown = whole[len(root.rstrip("/")) + 1 :]
-            break
-    else:
-        shown = "/".join(PurePosixPath(whole).parts[-3:])
+    around = [start for root in roots if whole.startswith(start := root.rstrip("/") + "/")]
+    shown = whole[max(map(len, around)) :] if around else "/".join(PurePosixPath(whole).parts[-3:])
     return _PASSING.sub(lambda match: match[match.lastindex] if match.lastindex else "", shown)
 
 

@@ -72,7 +72,6 @@ def pack_wheel(
     with report_unwritable(destination), fresh_path(destination) as fresh:
         with fresh.open("wb") as sink, open_compressor(cache_folder, codec, threads) as compressor:
             _write_archive(sink, compressor, tree, unstaged)
-        fresh.chmod(0o644)
         sha256, size = hash_file(fresh), fresh.stat().st_size
         fresh.replace(destination)
     return PackedWheel(destination, sha256, size, str(compressor.codec), compressor.copied_bytes)
@@ -96,14 +95,12 @@ def format_record(rows: Iterable[Sequence[object]]) -> str:
 
 
 def _scan_files(tree: Path) -> Iterator[MemberSource]:
-    for path in tree.rglob("*"):
-        status = path.lstat()
+    for one in tree.rglob("*"):
+        status = one.lstat()
         if stat.S_ISLNK(status.st_mode):
-            raise BuildError(
-                f"{path}: is a link, which a wheel cannot hold: replace it by a copy", code="link-in-wheel"
-            )
+            raise BuildError(f"{one}: is a link, which a wheel cannot hold: replace it by a copy", code="link-in-wheel")
         if not stat.S_ISDIR(status.st_mode):
-            yield member_source(path.relative_to(tree).as_posix(), path, status)
+            yield member_source(one.relative_to(tree).as_posix(), one, status)
 
 
 def _write_archive(sink: BinaryIO, compressor: "Compressor", tree: Path, unstaged: Sequence[MemberSource]) -> None:
@@ -237,7 +234,7 @@ class Compressor:
         large = sorted((file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size)
         digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}
         units = list(_group_files(files))
-        ready = self._in_order(partial(self._compress_batch, unit) for unit in units if isinstance(unit, list))
+        ready = self._in_order(partial(self._compress, unit) for unit in units if isinstance(unit, list))
         for unit in units:
             if isinstance(unit, MemberSource):
                 content = digests.pop(unit.name).result()
@@ -271,9 +268,7 @@ class Compressor:
             parts = self._in_order(zip_archive.block_tasks(self.codec, file))
             archive.add_parts(member, self.cache.store(content.sha256, parts))
 
-    def _compress_batch(
-        self, files: Sequence[MemberSource]
-    ) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
+    def _compress(self, files: Sequence[MemberSource]) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
         """Read small files and compress each. Return whether the batch was cached, and the members."""
         contents = list(zip_archive.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
@@ -302,15 +297,13 @@ class Compressor:
 
 
 @contextmanager
-def open_compressor(
-    cache_folder: Path | None, codec: Codec | None = None, threads: int | None = None
-) -> Iterator[Compressor]:
+def open_compressor(cache: Path | None, codec: Codec | None = None, threads: int | None = None) -> Iterator[Compressor]:
     """Start the threads of a compressor: by default as many as this process may use processors."""
     codec = codec or zip_archive.best_codec()
     threads = min(threads or limits.LimitMeter().cores().count, MAX_THREADS)
     pool = ThreadPoolExecutor(threads)
     try:
-        yield Compressor(pool, threads, codec, MemberCache(cache_folder, str(codec)))
+        yield Compressor(pool, threads, codec, MemberCache(cache, str(codec)))
     finally:
         pool.shutdown(cancel_futures=True)
 
