@@ -147,8 +147,6 @@ def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: BuildContext) 
 def test_what_the_user_asks_for_wins(begun: BuildContext) -> None:
     two = replace(begun, options=Options(jobs=2))
     assert compiler_environment(two, guarded(two), CompilerCache(), print)["MAX_JOBS"] == "10"
-    own = replace(begun, options=Options(settings={"MAX_JOBS": "3"}), plan=replace(begun.plan, set={"MAX_JOBS": "3"}))
-    assert compiler_environment(own, guarded(own), CompilerCache(), print)["MAX_JOBS"] == "3"
 
 
 def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: BuildContext) -> None:

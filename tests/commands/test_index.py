@@ -1,6 +1,7 @@
 """`invoke index`: what it writes, for real clients, again and again, and what it refuses."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -14,14 +15,16 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 
-from tests.support import tiny_wheels
+from tests.support import tiny_wheels, told_wheels
 from tests.support.commands import run
 from tests.support.kept_things import HOLD
 from tests.support.made_index import Home, install, installed, served
 from tests.support.paper_wheels import Members, made
 from tests.support.refusals import refused
+from torchmill.commands import verify
 from torchmill.config.model import Facts
 from torchmill.core.errors import BusyError, DeliveryError
+from torchmill.core.files import hash_file
 from torchmill.deliver.index import folder
 
 INFO = "tinytorch-1.0+cpu.dist-info"
@@ -94,9 +97,9 @@ def test_json_is_as_the_standards_say(home: Home) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"files": "stay"}, {"base_url": "https://wheels.example/whl"}])
 def test_statement_and_sbom_are_linked(home: Home, options: dict[str, str]) -> None:
-    texts = {"statement": b"{}", "sbom": b'{"bomFormat": "CycloneDX"}'}
-    for suffix, content in zip((".intoto.json", ".cdx.json", ".json"), (*texts.values(), b"{}"), strict=True):
-        (home.dist / f"{CPU}{suffix}").write_bytes(content)
+    wheel = told_wheels.built(home.dist, "1.0+cpu")
+    suffixes = {"statement": ".intoto.json", "sbom": ".cdx.json"}
+    texts = {kind: wheel.with_name(f"{CPU}{suffix}").read_bytes() for kind, suffix in suffixes.items()}
     home.index(**options)
     anchors = {str(one["href"]).partition("#")[0]: one for one in Anchors(home.out / "tinytorch" / "index.html").found}
     for file in home.page("tinytorch")["files"]:
@@ -296,7 +299,12 @@ def test_files_may_be_served_elsewhere(home: Home) -> None:
 def test_files_may_lie_in_releases_of_each_package(home: Home) -> None:
     """As `invoke publish --to github:` makes them: the tag is the manifest's, else the usual one."""
     releases, base = home.path / "download", "{package}-{tag}"
-    (home.dist / f"{CPU}.json").write_text('{"tag": "v1.0-patched"}')
+    wheel = home.dist / CPU
+    said = told_wheels.manifest(wheel, "v1.0-patched")
+    del said["licences"]  # it has no SBOM in it
+    said |= {"wheel": CPU, "version": "1.0+cpu", "sha256": hash_file(wheel), "size": wheel.stat().st_size}
+    wheel.with_name(f"{CPU}.json").write_text(json.dumps(said))
+    verify.write_missing([wheel])
     for file, release in ((CPU, "tinytorch-v1.0-patched"), (VISION, "tiny-vision-v0.5")):
         (releases / release).mkdir(parents=True)
         shutil.copy2(home.dist / file, releases / release)

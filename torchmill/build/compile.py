@@ -102,7 +102,7 @@ def compiler_environment(
         past.append(f"{tree} (`invoke clean --kind trees` lets the guard see those compilers)")
     for sentence in past:
         note(f"{sentence}: compiling {context.plan.jobs} at a time")
-    if not past and "MAX_JOBS" not in context.options.settings:
+    if not past:
         memory = usable_memory(context.host, context.options)
         found["MAX_JOBS"] = str(guarded_slots(context.options.jobs or context.host.cores, memory))
     return found
@@ -166,9 +166,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         variables = share.order_share(context, compiler_environment(context, guard, cache, line.note))
         line.expect(share.pace_by_costs(context))
         before = _children_cpu_seconds()
-        sandbox = choose_sandbox(context.options.network, cache, variables)
-        if sandbox.why_open and not context.options.network:
-            line.note(f"the build has the network ({sandbox.why_open}): what it downloads is in no record")
+        sandbox = _seal(context, cache, variables, line.note)
         try:
             with (
                 watch_shared_cache(cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put),
@@ -244,15 +242,32 @@ def _describe_guard(context: BuildContext, account: BuildAccount | None) -> dict
     }
 
 
+def _seal(
+    context: BuildContext, cache: CompilerCache, variables: Mapping[str, str], note: Callable[[str], None]
+) -> Sandbox:
+    """Return the build's sandbox; where it has the network though nobody asked for that, that is noted."""
+    sandbox = choose_sandbox(context.options.network, cache, variables)
+    if sandbox.why_open and not context.options.network:
+        note(f"the build has the network ({sandbox.why_open}): what it downloads is in no record")
+    return sandbox
+
+
 def _guard_site(context: BuildContext) -> GuardSite:
     # Where the guard is gone, as many compilers run as were asked for, if memory is enough.
     largest = largest_compile(context.facts, context.plan.build, context.plan.release.version)
     memory = usable_memory(context.host, context.options)
-    unguarded = min(context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count)
-    places = context.tree.folder, context.layout.cache, context.timeline
-    compiler, roots = shlex.split(context.host.tools.get("c++", "c++")), (str(context.tree.source.resolve()),)
-    cores, most, enabled = context.options.jobs, context.options.memory, context.options.guard
-    return GuardSite(*places, compiler, unguarded, cores, most, roots, context.known_units, enabled)
+    return GuardSite(
+        tree=context.tree.folder,
+        cache=context.layout.cache,
+        timeline=context.timeline,
+        compiler=shlex.split(context.host.tools.get("c++", "c++")),
+        unguarded=min(context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count),
+        cores=context.options.jobs,
+        memory=context.options.memory,
+        roots=(str(context.tree.source.resolve()),),
+        known=context.known_units,
+        enabled=context.options.guard,
+    )
 
 
 def _failure(context: BuildContext, error: CommandError, account: BuildAccount, sandbox: Sandbox) -> TorchmillError:

@@ -181,7 +181,7 @@ def find_release(facts: Facts, package: str, version: str) -> Release:
             return release
     known = [release.tag for release in facts.releases[package]]
     named = re.sub(r"^\D*", "v", version)  # "release/2.4", "V2.4.1"
-    near = [tag for tag in known if tag.startswith(f"{named}.")][-3:] or get_close_matches(named, known, 3)
+    near = [tag for tag in reversed(known) if tag.startswith(f"{named}.")][:3] or get_close_matches(named, known, 3)
     there = ", ".join(near) if near else f"{known[0]} to {known[-1]}"
     raise UnknownReleaseError(
         f"no release of {package} is called '{version}'; there is {there} (build_configs/releases has them all)",

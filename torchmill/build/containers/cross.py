@@ -183,9 +183,16 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
         options = replace(options, torch=f"{GIVEN}/{wheel.name}")
     options = replace(options, patches={name: f"/{name}" for name in options.patches}, parts=options.parts and PARTS)
     words = (*build.own, *format_options(options))
-    name, passed = f"torchmill-{arch}-{build.session}-{place.process}", tuple(sorted(place.passed.variables))
-    argv = ("/bin/sh", SCRIPT, environment, build.session, *(("--", *words) if words else ()))
-    return Container(name, build.image, arch, argv, mounts, variables, passed, place.user)
+    return Container(
+        name=f"torchmill-{arch}-{build.session}-{place.process}",
+        image=build.image,
+        arch=arch,
+        argv=("/bin/sh", SCRIPT, environment, build.session, *(("--", *words) if words else ())),
+        mounts=mounts,
+        variables=variables,
+        passed=tuple(sorted(place.passed.variables)),
+        user=place.user,
+    )
 
 
 def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ...]:

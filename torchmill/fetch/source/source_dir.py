@@ -146,9 +146,19 @@ class SourceDir:
         asked: Mapping[str, str | None] | None = None,
     ) -> Source:
         """Move the folder `made`, with a complete tree, into place, and return its source."""
-        named, tree = (request.package.name, request.release.version, request.release.tag), made / "tree"
-        about = verified, submodules or {}, build_backend(tree)
-        source = Source(*named, provider, origin, commit, self.tree, *about)
+        release, tree = request.release, made / "tree"
+        source = Source(
+            package=request.package.name,
+            version=release.version,
+            tag=release.tag,
+            provider=provider,
+            origin=origin,
+            commit=commit,
+            path=self.tree,
+            verified=verified,
+            submodules=submodules or {},
+            build_backend=build_backend(tree),
+        )
         asked = asked or {"ref": request.ref, "origin": request.origin}
         contents = None if provider == "git" else digest_contents(tree)
         write_record(made, FetchRecord(source, asked, take_fingerprint(tree), contents))

@@ -102,7 +102,17 @@ def _start_graft(
     required_nvidia = bundling.required_nvidia_folders(metadata.wheel_requirements(staged))
     folder = staged.root / f"{staged.package}.libs" if provided else staged.libraries
     own = frozenset(path.name for path in files)
-    return Graft(staged, target, search, provided, required_nvidia, installed_nvidia, folder, files, own)
+    return Graft(
+        staged=staged,
+        target=target,
+        search=search,
+        provided=provided,
+        required_nvidia=required_nvidia,
+        installed_nvidia=installed_nvidia,
+        folder=folder,
+        files=files,
+        own=own,
+    )
 
 
 def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> ElfEdit:
