@@ -121,3 +121,8 @@ def test_long_lines_are_folded_below_their_beginning_and_commands_are_not(line: 
 
 def test_what_is_no_terminal_gets_lines_as_they_are() -> None:
     assert console.fit_screen("a " * 100, io.StringIO()) == "a " * 100
+
+
+@pytest.mark.parametrize("columns", [-1, 0, 1, 2])
+def test_a_terminal_without_room_gets_a_word_a_line(columns: int) -> None:
+    assert console.fold_text("  one two", columns).split() == ["one", "two"]

@@ -184,3 +184,10 @@ def test_a_task_runs_without_standard_streams(closed: str, tmp_path: Path) -> No
         ["sh", "-c", shell], cwd=ROOT, env=environment(tmp_path, {}), check=False, capture_output=True
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_signs_that_a_locale_lacks_are_replaced(tmp_path: Path) -> None:
+    env = environment(tmp_path, {"PYTHONIOENCODING": "ascii"})
+    argv = [sys.executable, "-m", "invoke", "shards", "wheel-3.10-cpu", "--tag", "v1.13.1"]
+    done = subprocess.run(argv, cwd=ROOT, env=env, check=False, capture_output=True)
+    assert (done.returncode, b"?" in done.stdout) == (0, True), done.stderr

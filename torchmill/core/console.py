@@ -133,15 +133,16 @@ def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
             row, whole = _ROW.match(line), re.sub("`[^`]+`", lambda one: one[0].replace(" ", "\0"), line.lstrip())
             begin = len(line) - len(line.lstrip())
             hang = row.end() if row and row.end() <= columns // 2 else begin + 2
-            fold = TextWrapper(columns, " " * begin, " " * hang, break_long_words=False, break_on_hyphens=False).fill
-            line = fold(whole).replace("\0", " ")  # noqa: PLW2901
+            room = max(columns, hang + 1)
+            fold = TextWrapper(room, " " * begin, " " * hang, break_long_words=False, break_on_hyphens=False)
+            line = fold.fill(whole).replace("\0", " ")  # noqa: PLW2901
         lines.append(line)
     return "\n".join(lines)
 
 
 def fit_screen(text: str, file: TextIO | None = None) -> str:
     """Return a text as it is written to a file, by default standard output: a terminal gets it folded."""
-    return fold_text(text, max(shutil.get_terminal_size().columns, 5)) if (file or sys.stdout).isatty() else text
+    return fold_text(text, shutil.get_terminal_size().columns) if (file or sys.stdout).isatty() else text
 
 
 def is_live_terminal(file: TextIO) -> bool:

@@ -97,7 +97,8 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
                         return True
             except (TorchmillError, *READ_ERRORS, *DAMAGED) as error:  # whatever a place answers
                 said = str(error) if isinstance(error, TorchmillError) else describe_http_error(error)
-                note(urls.hide_password(f"{place} is left out: {said}"))
+                asked = urlsplit(getattr(getattr(error, "response", None), "url", "")).path.rpartition("/")[2]
+                note(urls.hide_password(f"{place} is left out: {said}{f', asked for {asked}' if asked else ''}"))
     return False
 
 
@@ -172,7 +173,7 @@ def _all_offers(place: str, project: str) -> Iterable[Offer]:
             response, body = read_body(session, place, {})
             found = parse_html_page(body.decode("utf-8", "replace"), response.url)
         else:
-            found = find_project_files(session, place, project, "look at the address, and at ~/.netrc") or ()
+            found = find_project_files(session, place, project, "look at the address, or try again later") or ()
     return [Offer(file.name, partial(operator.add, file.url)) for file in found]
 
 
