@@ -162,8 +162,12 @@ def test_the_old_spelling_follows_from_the_release(known: Facts) -> None:
 
 
 def test_the_user_has_the_last_word(known: Facts) -> None:
-    made = planned(known, "wheel-3.10-cpu", "v2.0.0", options=Options(settings={"USE_CUDA": "1"}))
-    assert made.set["USE_CUDA"] == "1"
+    rule = replace(known.packages["base"].rules[0], set={"USE_FAST": "0"})
+    base = replace(known.packages["base"], rules=(rule,))
+    facts = replace(known, packages={**known.packages, "base": base})
+    for settings, value in ((), "0"), ((("USE_FAST", "1"),), "1"):
+        made = planned(facts, "wheel-3.10-cpu", "v2.0.0", options=Options(settings=dict(settings)))
+        assert made.set["USE_FAST"] == value
 
 
 @pytest.mark.parametrize(
