@@ -62,7 +62,7 @@ UPSTREAM = """
 def run_tests(
     folder: Path, text: str, share: float = 1.0, seconds: float = 120.0, always: tuple[str, ...] = ()
 ) -> dict[str, Outcome]:
-    (folder / "test").mkdir(parents=True)
+    (folder / "test").mkdir(parents=True, exist_ok=True)
     (folder / "test" / "test_all.py").write_text(dedent(text))
     tests = UpstreamTests("test", {"test_all.py": share}, (), "test", always=always, seconds=seconds)
     bar = ProgressDisplay(io.StringIO()).task("tests")
@@ -113,6 +113,26 @@ def test_a_file_that_cannot_be_collected_is_named(tmp_path: Path) -> None:
     (only,) = run_tests(tmp_path / "ours", "import nothing_of_that_name").values()
     assert only.result == "not collected"
     assert "nothing_of_that_name" in only.why
+
+
+BETWEEN = """
+    import os, pytest
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logfinish(nodeid):
+        if "[7]" in nodeid:
+            os._exit(9)
+"""
+
+
+def test_a_process_that_dies_between_two_tests_is_named_and_the_rest_runs(tmp_path: Path) -> None:
+    """As one does whose other threads crash."""
+    many = "import pytest\n@pytest.mark.parametrize('number', range(20))\ndef test_many(number): ...\n"
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/conftest.py").write_text(dedent(BETWEEN))
+    found = run_tests(tmp_path, many)
+    assert found.pop("test_all.py") == Outcome("ended", "the process ended with exit code 9")
+    assert found == {f"test_many[{number}]": Outcome("passed") for number in range(20)}
 
 
 def outcomes(**results: str) -> dict[str, Outcome]:
