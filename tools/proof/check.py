@@ -198,12 +198,12 @@ class UpstreamRun:
             found, running = read_notes(notes)
             if not why:
                 return found
-            more = bool(running) or sum("::" in test for test in found) > done  # else it ends before the first test
+            before, done = done, sum("::" in test for test in found)
+            more = bool(running) or done > before  # else it ends before the first test
             with notes.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps([running or file, "ended" if more else "not collected", why]) + "\n")
             if not more or time.monotonic() > until:
                 break
-            done = sum("::" in test for test in found)
         return read_notes(notes)[0]
 
     def _run_once(self, file: str, notes: Path, until: float) -> str:

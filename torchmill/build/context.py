@@ -36,8 +36,8 @@ from torchmill.toolchain.guard.timeline import SUFFIX as TIMELINE_SUFFIX
 from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
 
-# Never the build's business.
 _FOR_OTHERS = ("NO_COLOR", "NO_PROXY", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "JAVA_HOME")  # not for a build
+# Never the build's business.
 UNSET_PATTERNS = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD", "TORCHMILL_*")
 
 

@@ -36,7 +36,10 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
 
 
 def open_closed_streams() -> None:
-    """Open standard streams that whoever started this closed: Python has None for them, and programs fail on them."""
+    """Open standard streams that whoever started this closed: Python has None for them, and programs fail on them.
+
+    What a locale cannot write is replaced from now on.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)

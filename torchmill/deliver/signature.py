@@ -190,7 +190,13 @@ def _open_bundle(raw: bytes, signers: Signers) -> tuple[str, bytes]:
     """Return that the identity signed a bundle, and the payload. Raises DAMAGED, also for another identity."""
     if signers.open_bundle:
         return "of the identity, by Sigstore", signers.open_bundle(raw)
-    return "by Sigstore", _parse_envelope(parse_json_object(raw)["dsseEnvelope"])[0]
+    return "by Sigstore", read_payload(raw)
+
+
+def read_payload(raw: bytes) -> bytes:
+    """Return what an envelope, or a bundle of Sigstore, says was signed, whoever signed it. Raises DAMAGED."""
+    document = parse_json_object(raw)
+    return _parse_envelope(document.get("dsseEnvelope", document))[0]
 
 
 def _parse_envelope(envelope: Mapping[str, Any]) -> tuple[bytes, list[tuple[str, bytes]]]:

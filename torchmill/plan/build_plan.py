@@ -72,7 +72,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     Raises ConfigError where options contradict the cell, ImpossibleBuildError where release or toolkit do.
     """
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
-    _refuse_idle(package, build.identifier(host.arch), options)
+    _refuse_idle(package, build, build.identifier(host.arch), options)
     using = cuda_toolkit.select_cuda(facts, cell, host, options, source.provider if source else "git")
     rules = [one for one in package.rules if rule_matches(one.when, using.case)]
     commit = source.commit if source else release.commit
@@ -128,7 +128,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     )
 
 
-def _refuse_idle(package: Package, session: str, options: Options) -> None:
+def _refuse_idle(package: Package, build: Build, session: str, options: Options) -> None:
     """Raise ConfigError for an option that a session has no use for, and for a setting that would hide one."""
     if options.torch and not package.after:
         why = f"{session} builds {package.name} itself, against no other: leave the option out"
@@ -137,10 +137,10 @@ def _refuse_idle(package: Package, session: str, options: Options) -> None:
     said = dict.fromkeys(versions, f"`--label {options.label}`")
     said |= dict.fromkeys(("USE_CUDA", "FORCE_CUDA"), "the name of the session (`nox -l` has them all)")
     said["MAX_JOBS"] = f"`--jobs {options.jobs or options.settings.get('MAX_JOBS')}`, which changes no wheel,"
-    if options.arch_list or "-cpu" in session:
-        said["TORCH_CUDA_ARCH_LIST"] = (
-            f"`--arch-list {options.arch_list}`" if options.arch_list else "a session with CUDA"
-        )
+    if options.arch_list:
+        said["TORCH_CUDA_ARCH_LIST"] = f"`--arch-list {options.arch_list}`"
+    elif build.cuda is None:
+        said["TORCH_CUDA_ARCH_LIST"] = "a session with CUDA"
     for name in said.keys() & options.settings:
         raise ConfigError(f"--set {name}: {said[name]} says that: leave the setting out", code="two-settings")
 

@@ -8,10 +8,8 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
-from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,7 +20,7 @@ from typing import Any
 from torchmill.core import console, files, locks, stat_cache
 from torchmill.core.errors import DeliveryError
 from torchmill.core.units import first_problems, name_few
-from torchmill.deliver import agreement
+from torchmill.deliver import agreement, signature
 from torchmill.deliver.index import pages
 from torchmill.deliver.index.pages import METADATA, IndexEntry
 from torchmill.wheel import dist_files, wheel_file
@@ -181,8 +179,12 @@ def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
     paths = dist_files.companion_paths(wheel.path)[0 if manifest else 1 :]
     found = {path: path.read_bytes() for path in paths if path.is_file()}
     for path, content in found.items():
-        signed = re.search(rb'"payload": *"([A-Za-z0-9+/]*)', content)
-        said = b64decode(signed[1][: len(signed[1]) // 4 * 4]) if signed else content
+        said = content
+        if path.name.endswith(dist_files.SIGNATURE_SUFFIXES):
+            try:
+                said = signature.read_payload(content)
+            except agreement.DAMAGED:
+                said = b""
         if wheel.entry.sha256.encode() not in said:
             raise DeliveryError(
                 f"{path}: is about another wheel: remove it, or fetch it again with its wheel", code="foreign-document"
