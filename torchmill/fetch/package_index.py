@@ -106,9 +106,15 @@ def source_archives(files: Iterable[IndexFile], project: str) -> Iterator[tuple[
 def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[IndexFile]:
     for entry in entries:
         url, fragment = urldefrag(urljoin(base, entry["url"]))
-        python, uploaded, yanked = entry.get("requires-python"), entry.get("upload-time"), bool(entry.get("yanked"))
-        sha256 = entry.get("hashes", {}).get("sha256") or parse_qs(fragment).get("sha256", [None])[0]
-        yield IndexFile(entry["filename"], url, python or None, uploaded, yanked, sha256, entry.get("size"))
+        yield IndexFile(
+            name=entry["filename"],
+            url=url,
+            requires_python=entry.get("requires-python") or None,
+            uploaded=entry.get("upload-time"),
+            yanked=bool(entry.get("yanked")),
+            sha256=entry.get("hashes", {}).get("sha256") or parse_qs(fragment).get("sha256", [None])[0],
+            size=entry.get("size"),
+        )
 
 
 class _Links(HTMLParser):

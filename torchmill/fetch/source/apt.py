@@ -342,8 +342,17 @@ def parse_show(text: str) -> list[BinaryPackage]:
             glibc, needs = _GLIBC.search(depends), tuple(filter(None, groups))
             # the name that apt gives the file, which escapes the colon of an epoch
             file = f"{name}_{version.replace(':', '%3a')}_{fields.get('architecture', 'all')}.deb"
-            rest = needs, glibc[1] if glibc else None, file, int(fields["size"]), fields["sha256"]
-            found.append(BinaryPackage(name, version, (fields.get("source") or name).split()[0], *rest))
+            package = BinaryPackage(
+                name=name,
+                version=version,
+                made_from=(fields.get("source") or name).split()[0],
+                depends=needs,
+                glibc=glibc[1] if glibc else None,
+                file=file,
+                size=int(fields["size"]),
+                sha256=fields["sha256"],
+            )
+            found.append(package)
     return found
 
 
