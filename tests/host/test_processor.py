@@ -1,6 +1,7 @@
 """The processor that a build is for: what the real compiler makes of its name, and who may run the wheel."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,12 @@ def planned(facts: Facts, options: Options, host: Host = OLD) -> Plan:
     return build_plan.compute_plan(facts, cell, host, options)
 
 
+def resolved_flags(facts: Facts, host: Host, name: str) -> tuple[str, ...]:
+    found = resolve_processor(facts, NATIVE, host, Options(cpu=name)).processor
+    assert found is not None
+    return found.flags
+
+
 def test_a_name_that_no_compiler_knows_is_refused_with_the_nearest(shipped: Facts, host: Host) -> None:
     with refused("unknown-processor") as caught:
         resolve_processor(shipped, NATIVE, host, Options(cpu=f"{KNOWN}x"))
@@ -62,6 +69,28 @@ def test_a_level_needs_what_it_stands_for(shipped: Facts, host: Host) -> None:
     assert found is not None
     assert {"avx2", "fma", "bmi2"} <= set(found.needs)
     assert "avx512f" not in found.needs
+
+
+def test_a_processor_gets_the_flag_it_wants_in_the_spelling_that_its_compiler_takes(
+    shipped: Facts, host: Host, tmp_path: Path
+) -> None:
+    if NATIVE != "x86_64":
+        pytest.skip("processors of x86-64")
+    gnu, own = shipped.arches[NATIVE].cpu_wants["cascadelake"]
+    flags = resolved_flags(shipped, host, "cascadelake")
+    assert flags == ("-march=cascadelake", gnu)
+    assert resolved_flags(shipped, host, "icelake-server") == ("-march=icelake-server",)
+    for refused_flags, expected in (((gnu,), (own,)), ((gnu, own), ())):
+        script = tmp_path / f"c++{len(refused_flags)}"  # another compiler: one that lacks these
+        script.write_text(
+            "#!/bin/sh\n"
+            f'for each; do case " {" ".join(refused_flags)} " in *" $each "*) exit 1;; esac; done\n'
+            f'case " $* " in *" {own} "*) exit 0;; esac\n'
+            f'exec {host.tools["c++"]} "$@"\n'
+        )
+        script.chmod(0o755)
+        older = replace(host, tools={**host.tools, "c++": str(script)})
+        assert resolved_flags(shipped, older, "cascadelake") == ("-march=cascadelake", *expected)
 
 
 def test_it_is_in_the_label_and_the_flags_behind_those_of_the_facts(shipped: Facts) -> None:

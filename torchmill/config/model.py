@@ -149,6 +149,7 @@ class Arch:
     emulated: CostRange | None = None  # by which factor compilers take longer on a machine that plays it
     oldest_glibc: str | None = None  # "2.17": that a tag of wheels can name there; None: no tag names one
     cpu_option: str = ""  # by which gcc and clang are told a processor: "-march"; "": they are not
+    cpu_wants: Mapping[str, tuple[str, ...]] = no_entries()  # a processor -> a flag it wants, as compilers spell it
     features: Mapping[str, str] = no_entries()  # macro of the compilers -> what Linux calls it: "__AVX2__" -> "avx2"
 
 
