@@ -222,6 +222,34 @@ def test_a_source_that_leaves_libraries_out_is_built_on_its_own_debian(shipped: 
     }
 
 
+def test_a_switch_that_the_source_does_not_name_is_told_with_the_nearest(shipped: Facts, tmp_path: Path) -> None:
+    machine = load_host(HOSTS / "debian-12.toml")
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.10-cpu", machine.arch, matrix.find_release(shipped, "torch", "v1.13.1")
+    )
+    fetched = Source("torch", "1.13.1", "v1.13.1", "git", "archive", None, tmp_path, verified=True)
+
+    def told(*settings: str) -> list[str]:
+        words = [word for each in settings for word in ("--set", each)]
+        computed = build_plan.compute_plan(shipped, cell, machine, parse_options(words, "test"), fetched)
+        findings = examination.examine_build(CheckContext(shipped, cell, machine, computed, fetched))
+        assert examination.can_start(findings)
+        return [f"{one.verdict} {one.found}: {one.because}" for one in findings if one.subject == "switch"]
+
+    assert told("USE_LLVMM=/usr") == [], "a source without build files says nothing"
+    (tmp_path / "CMakeLists.txt").write_text('option(USE_LLVM "" OFF)\noption(TORCH_USE_ASAN "" OFF)\n')
+    part = tmp_path / "third_party" / "part"
+    part.mkdir(parents=True)
+    (part / "part.cmake").write_bytes(b"set(BUILD_PART ON) # \xff\n")
+    (part / "folder.cmake").mkdir()
+    assert told() == []
+    assert told("USE_LLVM=/usr", "BUILD_PART=0", "GCC_COLORS=", "USE_NNPACK=0") == []
+    assert told("USE_LLVMM=/usr", "BUILD_PART=0", "USE_ASAN=1") == [
+        "warning USE_ASAN: it would change nothing",
+        "warning USE_LLVMM: it would change nothing; did you mean USE_LLVM?",
+    ]
+
+
 def test_another_machine_is_named(shipped: Facts) -> None:
     findings = on(shipped, "debian-12", "wheel-3.10-cpu-aarch64", "v1.13.1")
     assert "machine" in failing(findings)

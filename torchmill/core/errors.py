@@ -118,7 +118,9 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
 
     words = list(known)
     longer = [one for one in words if word[:2] == "--" and one.startswith(word)]  # --arch: --arch-list, not --torch
-    near = [word] if word in words else longer[:most] or get_close_matches(word.strip().lower(), words, most)
+    low = {one.lower(): one for one in words}
+    alike = (low[one] for one in get_close_matches(word.strip().lower(), low, most))
+    near = [word] if word in words else longer[:most] or list(alike)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -1,5 +1,6 @@
 """Check interpreter, tools, source, system packages, C library, disk and memory."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from torchmill.config import cell_lookup
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import format_bounds
 from torchmill.config.model import Host, Package
+from torchmill.core.errors import did_you_mean
 from torchmill.core.units import format_bytes
 from torchmill.host import interpreters
 from torchmill.plan import estimate
@@ -25,6 +27,8 @@ _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
 _CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
 _MOVE = "set TORCHMILL_HOME to another disk"
 _NOTHING = CostRange(0, 0)
+_SWITCH = re.compile(r"\b(?:USE|BUILD|WITH|FORCE|ENABLE)_[A-Z0-9_]+\b")
+_BUILD_FILES = ("setup.py", "CMakeLists.txt", "cmake/*.cmake", "tools/**/*.py", "**/CMakeLists.txt", "**/*.cmake")
 
 
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
@@ -91,6 +95,7 @@ def check_system(context: CheckContext) -> Iterator[Finding]:
         yield Finding("machine", host.arch, arch, "failure", cure, "a build is for the machine that it runs on")
     yield source_finding(context)
     yield from _suite(context)
+    yield from _switches(context)
     yield from _packages(context)
     yield from _blas(context)
     if host.system == "linux":
@@ -119,6 +124,19 @@ def _suite(context: CheckContext) -> Iterator[Finding]:
     cure = f"invoke image --kind builder --purpose debian --tag {tag} --build; nox -s {context.build.identifier('')}"
     because = "the source links the libraries of that Debian, and other systems have other versions of them"
     yield Finding("Debian", found or "not described", needed, verdict, cure, because)
+
+
+def _switches(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding for each switch of the user's, USE_… or BUILD_…, that no build file of the source names."""
+    ours = {name for rule in context.package.rules for name in rule.set}
+    wanted, named = {name for name in context.plan.set if _SWITCH.fullmatch(name)} - ours, set[str]()
+    files = (file for each in _BUILD_FILES if context.source for file in context.source.path.glob(each))
+    while not wanted <= named and (file := next(files, None)):
+        if file.is_file():
+            named |= set(_SWITCH.findall(file.read_text("utf-8", "replace")))
+    for name in sorted(wanted - named) if named else ():
+        because = f"it would change nothing{did_you_mean(name, named)}"
+        yield Finding("switch", name, "one that the source's build files name", "warning", "", because)
 
 
 def _packages(context: CheckContext) -> Iterator[Finding]:
