@@ -78,6 +78,7 @@ def test_python_is_bound_to_its_minor_version_and_its_abi() -> None:
     assert requirements.python_requirement(CPU) == "python >=3.10,<3.11.0a0"
     assert requirements.abi_requirement(CPU) == "python_abi 3.10.* *_cp310"
     assert requirements.abi_requirement(replace(CPU, python="3.13t")) == "python_abi 3.13.* *_cp313t"
+    assert requirements.abi_requirement(replace(CPU, python="3.7")) == "python_abi 3.7.* *_cp37m"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import CPU
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, ImpossibleBuildError
+from torchmill.plan.wheel_name import python_tag
 from torchmill.wheel.pack import bundling
 from torchmill.wheel.pack.macos import MACOS_TAG
 
@@ -130,8 +131,7 @@ def python_requirement(target: CondaTarget) -> str:
 
 def abi_requirement(target: CondaTarget) -> str:
     """Return what binds a package to CPython, and to threads with or without a lock."""
-    tag = f"cp{target.python.replace('.', '')}"
-    return f"python_abi {target.interpreter}.* *_{tag}"
+    return f"python_abi {target.interpreter}.* *_{python_tag(target.python).partition('-')[2]}"
 
 
 def platform_requirements(tags: Iterable[str]) -> Iterator[str]:
