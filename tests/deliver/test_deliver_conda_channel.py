@@ -4,6 +4,7 @@ import json
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,27 @@ def test_it_is_brought_up_to_date(sample: Facts, layout: Layout, tmp_path: Path)
     (out / SUBDIR / "tinyvision-1.0-0.conda").unlink()
     channel.write_channel(sample, layout, out)
     assert listed(out) == ["tinyaudio-1.0-0.conda", "tinytorch-1.0-0.conda"]
+
+
+def test_it_is_looked_through_as_often_however_many_packages_it_has(
+    sample: Facts, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, looks, glob = tmp_path / "channel", list[Path](), Path.glob
+
+    def looked(folder: Path, pattern: str) -> Iterator[Path]:
+        looks.append(folder)
+        return iter(glob(folder, pattern))
+
+    monkeypatch.setattr(Path, "glob", looked)
+    packed(layout, "tinytorch")
+    channel.write_channel(sample, layout, out)
+    counts = []
+    for name in ("tinyvision", "tinyaudio", "tinytext"):
+        packed(layout, name)
+        looks.clear()
+        channel.write_channel(sample, layout, out)
+        counts.append(looks.count(out))
+    assert len(set(counts)) == 1
 
 
 def test_what_was_stopped_half_way_goes_on(sample: Facts, layout: Layout, tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def _ours(out: Path) -> dict[str, str]:
         raise DeliveryError(
             f"{out} is not a channel that torchmill wrote: name an empty or a new folder", code="foreign-channel"
         ) from None
-    return {name: str(digest) for name, digest in listed.items() if name in set(_packages(out))}
+    there = set(_packages(out))
+    return {name: str(digest) for name, digest in listed.items() if name in there}
 
 
 def _refuse_others(entries: tuple[ChannelEntry, ...], there: Mapping[str, str], out: Path, cache: StatCache) -> None:
