@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.support.paper_wheels import made
 from tests.support.refusals import refused
@@ -65,6 +66,19 @@ def test_a_reason_counts_before_none(wheels: list[IndexEntry]) -> None:
     yanked = pages.apply_yanks(yanked, pages.parse_yank_options(["tinytorch==1.0+cu118"], [], "two\nlines"), wheels)
     assert [pages.yank_reason(yanked, one) for one in wheels] == ["", "two lines", None]
     assert pages.apply_yanks(yanked, pages.parse_yank_options([], list(yanked), ""), wheels) == {}
+
+
+def test_a_yanked_version_is_read_once(wheels: list[IndexEntry], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def specifier(text: str) -> SpecifierSet:
+        read.append(text)
+        return SpecifierSet(text)
+
+    monkeypatch.setattr(pages, "SpecifierSet", specifier)
+    yanked = {f"tinytorch==1.0.{number}": "" for number in range(20)}
+    pages.compute_pages(wheels * 20, yanked, lambda one, _: one.file, {one.file: {} for one in wheels}, metadata=True)
+    assert sorted(read) == sorted(f"=={named.partition('==')[2]}" for named in yanked)
 
 
 def test_one_thing_is_not_yanked_and_unyanked() -> None:

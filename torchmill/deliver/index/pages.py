@@ -7,6 +7,7 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ HTML, JSON = "index.html", "index.v1_json"
 FLAT = "torch_stable.html"  # as people know it from the official index; it lists all packages
 METADATA = ".metadata"  # after the wheel's name (PEP 658)
 Documents = Mapping[str, Mapping[str, str]]  # sha256 by the wheel's file and by suffix
+_exactly = cache(lambda version: SpecifierSet(f"=={version}"))  # of each yanked version every wheel is asked
 LINKED = {".intoto.json": "statement", ".cdx.json": "sbom", ".intoto.jsonl": "signature", ".sigstore.json": "sigstore"}
 
 
@@ -179,7 +181,7 @@ def parse_yanked_version(option: str, text: str) -> str:
 def is_meant(named: str, entry: IndexEntry) -> bool:
     """Tell whether a wheel is of a version; one without a label means all labels, as for pip."""
     name, _, exact = named.partition("==")
-    return name == entry.name and SpecifierSet(f"=={exact}").contains(entry.version, prereleases=True)
+    return name == entry.name and _exactly(exact).contains(entry.version, prereleases=True)
 
 
 def yank_reason(yanked: Mapping[str, str], entry: IndexEntry) -> str | None:
@@ -243,10 +245,11 @@ def compute_pages(
     """
     variants = sorted({entry.variant for entry in entries if entry.variant})
     _require_room(variants, entries)
+    reasons = {entry.file: yank_reason(yanked, entry) for entry in entries}
 
     def links(chosen: Iterable[IndexEntry], folder: str) -> list[PageLink]:
         return [
-            PageLink(entry, address(entry, folder), yank_reason(yanked, entry), metadata, documents[entry.file])
+            PageLink(entry, address(entry, folder), reasons[entry.file], metadata, documents[entry.file])
             for entry in chosen
         ]
 
