@@ -8,6 +8,7 @@ from string import Template
 from textwrap import dedent
 
 import pytest
+from packaging.tags import mac_platforms
 
 from tests.support import tiny_wheels
 from tests.support.refusals import refused
@@ -209,6 +210,15 @@ def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
     cell = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.15.0"))
     made = build_plan.compute_plan(shipped, cell, mac, Options())
     assert made.wheel == "torch-2.15.0-cp312-cp312-macosx_14_0_arm64.whl"
+    tags = set(mac_platforms((26, 1), "arm64"))
+    for target, tag in (("15.0", "macosx_15_0_arm64"), ("26.0", "macosx_26_0_arm64")):
+        options = Options(settings={"MACOSX_DEPLOYMENT_TARGET": target})
+        assert build_plan.compute_plan(shipped, cell, mac, options).platform_tag == tag
+        assert tag in tags
+    for none in ("14.5", "14", "15.0.1", ""):
+        assert f"macosx_{none.replace('.', '_')}_arm64" not in tags
+        with refused("invalid-platform"):
+            build_plan.compute_plan(shipped, cell, mac, Options(settings={"MACOSX_DEPLOYMENT_TARGET": none}))
 
 
 def test_one_wheel_for_every_python_is_named_so(shipped: Facts) -> None:

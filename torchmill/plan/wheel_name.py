@@ -17,6 +17,7 @@ PLATFORM_PATTERN = re.compile(
     rf"auto|(linux|manylinux(?P<year>1|2010|2014)(?!\d)|(?P<libc>many|musl)linux_(?P<version>{_NUMBER}_{_NUMBER}))"
     r"(_(?P<arch>[a-z]\w*))?"
 )
+_MACOS_TARGET = re.compile(r"10\.\d+|(1[1-9]|[2-9]\d)\.0")  # which tags name: from macOS 11 on no minor version
 _YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}  # the glibc of each: PEP 600
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
 
@@ -119,9 +120,18 @@ def _check_libc(requested: str, glibc: str | None, host: Host) -> None:
 
 
 def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str]) -> str:
-    """Return the platform tag that is true of whatever this host links, built with these variables."""
+    """Return the platform tag that is true of whatever this host links, built with these variables.
+
+    Raises ConfigError for a macOS that no installer knows a tag of.
+    """
     macos = variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
     template = facts.arches[build.arch].platform_tag
+    if "{macos}" in template and not _MACOS_TARGET.fullmatch(macos):
+        raise ConfigError(
+            f"MACOSX_DEPLOYMENT_TARGET={macos}: from macOS 11 on, installers know tags of 11.0, 12.0 and so on "
+            "alone: set one of these",
+            code="invalid-platform",
+        )
     if "{glibc}" in template and host.glibc is None:
         return f"linux_{build.arch}"
     return template.format(glibc=(host.glibc or "").replace(".", "_"), macos=macos.replace(".", "_"))

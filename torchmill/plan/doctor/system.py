@@ -278,7 +278,7 @@ def _macos(context: CheckContext) -> Iterator[Finding]:
     elif Version(version) >= Version(target):
         yield Finding("macOS", version, f">={target}", "ok")
     else:
-        cure = f"{context.session} -- --set MACOSX_DEPLOYMENT_TARGET={version}"
+        cure = f"{context.session} -- --set MACOSX_DEPLOYMENT_TARGET={Version(version).major}.0"
         because = "pip does not install here what is built for a newer system, so it cannot be verified"
         yield Finding("macOS", version, f">={target}", "failure", cure, because)
 
