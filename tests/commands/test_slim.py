@@ -153,6 +153,14 @@ def drop_hash(members: dict[str, bytes]) -> None:
     members["torch/version.py"] += b"# changed\n"
 
 
+def contradict(members: dict[str, bytes]) -> None:
+    members["torch-2.6.0.dist-info/RECORD"] += b"torch/version.py,sha256=x,1\n"
+
+
+def write_in_latin(members: dict[str, bytes]) -> None:
+    members["torch-2.6.0.dist-info/RECORD"] += "torch/é.py,,\n".encode("latin-1")
+
+
 def sign(members: dict[str, bytes]) -> None:
     members["torch-2.6.0.dist-info/RECORD.jws"] = b"{}"
 
@@ -165,6 +173,8 @@ def sign(members: dict[str, bytes]) -> None:
         ("capability-not-in-wheel", "8.6;6.0", {}),
         ("signed-wheel", "8.6", {"change": sign}),
         ("wheel-rejected", "8.6", {"change": drop_hash}),
+        ("damaged-wheel", "8.6", {"change": contradict}),
+        ("damaged-wheel", "8.6", {"change": write_in_latin}),
         ("no-capability", "", {}),
         ("invalid-arch-list", "8.x", {}),
         ("unknown-capability", "8.5", {}),

@@ -1,5 +1,6 @@
 """`invoke verify`: a sound wheel, and each way in which one of its papers may be wrong."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -290,6 +291,14 @@ def test_another_wheel_under_the_name_fits_none_of_the_papers(wheel: Path) -> No
     assert {problem.partition(":")[0] for problem in found.problems} == {"manifest", "statement", "SBOM"}
 
 
+def test_an_original_that_is_no_wheel_is_named(wheel: Path) -> None:
+    original = wheel.with_name("original.whl")
+    original.write_bytes(b"no archive")
+    said = {"wheel": original.name, "version": "1.0", "sha256": hashlib.sha256(b"no archive").hexdigest()}
+    edit(dist_files.manifest_path(wheel), lambda manifest: manifest.update(original=said))
+    assert "original: File is not a zip file" in agreement.examine_wheel(wheel).problems
+
+
 def test_a_wheel_that_is_damaged_says_so_and_nothing_else(wheel: Path) -> None:
     wheel.write_bytes(wheel.read_bytes()[:-30])
     (problem,) = agreement.examine_wheel(wheel).problems
@@ -329,6 +338,19 @@ def test_papers_are_not_written_of_the_manifest_of_another_wheel(wheel: Path) ->
     edit(dist_files.manifest_path(wheel), lambda said: said.update(sha256="0" * 64))
     verify.write_missing([wheel])
     assert not statement_of(wheel).exists()
+
+
+def test_papers_are_not_written_of_a_record_that_contradicts_itself(tmp_path: Path, known: Facts) -> None:
+    def contradict(members: dict[str, bytes]) -> None:
+        members["tinytorch-1.0+cpu.dist-info/RECORD"] += b"tinytorch/__init__.py,sha256=x,1\n"
+
+    wheel = paper_wheels.made(tmp_path, change=contradict)
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    said = {"wheel": wheel.name, "sha256": sha256, "version": "1.0+cpu", "package": "tinytorch", "tag": "v1.0"}
+    dist_files.manifest_path(wheel).write_text(json.dumps(said | {"identifier": "wheel-3.10-cpu", "key": "0"}))
+    with refused("wheel-rejected"):
+        verify.verify_wheels(known, Layout(tmp_path, tmp_path), [str(wheel)], write=True).require()
+    assert sorted(path.name for path in tmp_path.glob("*.whl*")) == [wheel.name, f"{wheel.name}.json"]
 
 
 def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path, known: Facts) -> None:

@@ -1,5 +1,6 @@
 """Whether a wheel, its manifest, its statement and its SBOMs agree, field by field."""
 
+import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,13 +15,14 @@ from torchmill.core.errors import BuildError, DeliveryError
 from torchmill.core.files import hash_file, parse_json_object, read_json_object
 from torchmill.core.units import first_problems, format_bytes
 from torchmill.wheel import dist_files, statement, wheel_file
+from torchmill.wheel.pack.zip_archive import ARCHIVE_ERRORS
 from torchmill.wheel.wheel_file import Distribution
 
 MOST_DIFFERENCES = 8  # of one document that are named
 LONGEST_VALUE_CHARACTERS = 80
 ORIGIN = "origin"  # the check that fails for a wheel with neither manifest nor statement
 # what reading a document raises that has another shape than ours
-DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
+DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError, csv.Error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
         return AgreementCheck(name, "", (f"{original} is not {title}",))
     try:
         problems = tuple(slimming.wheel_differences(original, wheel))
-    except (DeliveryError, BuildError) as error:
+    except (DeliveryError, BuildError, *ARCHIVE_ERRORS, *DAMAGED) as error:
         problems = (str(error),)
     return AgreementCheck(name, f"all of {title} but code for GPUs", problems)
 

@@ -64,7 +64,7 @@ def slim_version(version: Version, request: Request, cuda: str) -> str:
 def require_sound(wheel: Path) -> Distribution:
     """Return a wheel that may be slimmed. Raises DeliveryError where it is signed, or is not what it says."""
     found = wheel_file.read_wheel(wheel)
-    with ZipFile(wheel) as archive:
+    with wheel_file.open_wheel(wheel) as archive:
         names = archive.namelist()
         if any(name.endswith((".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")) for name in names):
             raise DeliveryError(f"{wheel}: is signed, and the signature would be of another wheel", code="signed-wheel")

@@ -91,7 +91,7 @@ def read_wheel(wheel: Path) -> Distribution:
 def read_metadata(wheel: Path) -> bytes:
     """Return METADATA of a wheel, unparsed. Raises DeliveryError as `read_wheel` does."""
     parse_file_name(wheel)
-    with _open_wheel(wheel) as archive:
+    with open_wheel(wheel) as archive:
         if problem := next(filter(None, map(zip_archive.unsafe_member, archive.infolist())), None):
             raise DeliveryError(f"{wheel}: {problem}: do not use it", code="unsafe-wheel")
         return archive.read(f"{_dist_info(wheel, archive)}/METADATA")
@@ -145,7 +145,7 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
     build number in WHEEL that differ from the file's name. Whether its libraries keep the promises of its
     platform tags, `verify.static_checks` judges. Raises DeliveryError where the file is not a wheel.
     """
-    with _open_wheel(wheel) as archive:
+    with open_wheel(wheel) as archive:
         yield from filter(None, map(zip_archive.unsafe_member, archive.infolist()))
         if zip_archive.has_stray_bytes(archive):
             yield "it has bytes before, between or after its files, so that programs read it differently"
@@ -241,7 +241,8 @@ def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
 
 
 @contextmanager
-def _open_wheel(wheel: Path) -> Iterator[ZipFile]:
+def open_wheel(wheel: Path) -> Iterator[ZipFile]:
+    """Open a wheel to read it. Raises DeliveryError where it is none, also for what is read of it then."""
     try:
         if wheel.exists() and not wheel.is_file():
             raise DeliveryError(f"{wheel}: not a file: remove it", code="not-a-wheel")
