@@ -12,6 +12,7 @@ from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels, select_wheels
 from torchmill.config.model import Facts
 from torchmill.core.errors import DeliveryError
+from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
 from torchmill.deliver.publish import upload_set
 from torchmill.deliver.publish.upload_set import FolderTarget, UploadFile
@@ -107,6 +108,18 @@ def test_wheels_are_chosen_by_name_variant_and_tag(home: Path) -> None:
         "tinytorch 1.13.1+cpu",
         "tinytorch 1.13.1+cu117",
     ]
+
+
+def test_each_wheel_is_hashed_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+
+    def noted(path: Path) -> str:
+        hashed.append(path.name)
+        return hash_file(path)
+
+    monkeypatch.setattr(wheel_file, "hash_file", noted)
+    select_wheels(home / "dist", (), "", "")
+    assert sorted(hashed) == [CPU, CUDA]
 
 
 def test_wheels_that_are_not_what_they_say_are_not_published(known: Facts, home: Path, tmp_path: Path) -> None:

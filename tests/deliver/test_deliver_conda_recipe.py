@@ -103,7 +103,7 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
         composed(shipped, one, wheel, told)
         layout = Layout(tmp_path, tmp_path)
         found = VerifiedWheel(layout, shipped, one, tiny_wheels.plan(name, version), wheel, told)
-        for each in package.compose_recipes(found, (), ProductOptions(libtorch=torch)):
+        for each in package.compose_recipes(found, wheel_file.read_wheel(wheel), (), ProductOptions(libtorch=torch)):
             depends = [spec for spec in each.depends if not spec.startswith("python ")]
             index = {"name": each.name, "version": each.version, "build": each.build, "build_number": each.number}
             more = {"depends": depends, "subdir": each.subdir, "sha256": "0" * 64}

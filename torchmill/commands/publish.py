@@ -85,7 +85,7 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
             "`nox -l` what can be built",
             code="no-such-wheel",
         )
-    verdicts = [agreement.examine_wheel(wheel.path) for wheel in wheels]
+    verdicts = [agreement.examine_wheel(wheel.path, found=wheel) for wheel in wheels]
     if wrong := [str(one) for one in verdicts if one.problems]:
         head = "nothing is published, because not every wheel is what it claims to be:"
         raise DeliveryError("\n  ".join([head, *wrong]), code="wheels-disagree")

@@ -131,15 +131,16 @@ class AgreementVerdict:
         return f"{self.wheel}: {first_problems(self.problems, MOST_DIFFERENCES)}"
 
 
-def examine_wheel(wheel: Path, original: Path | None = None) -> AgreementVerdict:
+def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution | None = None) -> AgreementVerdict:
     """Return the checks of a wheel: it is read to its end, several times.
 
-    One that was slimmed is compared with its `original`, by default the one beside it.
+    One that was slimmed is compared with its `original`, by default the one beside it. `found` is what was read of the
+    wheel before.
     """
     from torchmill.wheel.verify import static_checks
 
     try:
-        found = wheel_file.read_wheel(wheel)
+        found = found or wheel_file.read_wheel(wheel)
         contents = tuple(wheel_file.wheel_problems(wheel))
     except DeliveryError as error:
         return AgreementVerdict(wheel, (AgreementCheck("wheel", "", (str(error).removeprefix(f"{wheel}: "),)),))

@@ -172,12 +172,13 @@ def make_conda_package(found: VerifiedWheel, options: ProductOptions) -> Product
     if options.libtorch and found.facts.packages[found.cell.build.package].after:
         problem = f"{products.LIBTORCH_OPTION}: {found.cell.build.package} has no libraries for C++: leave it out"
         raise ConfigError(problem, code="no-libtorch")
-    planned, folder = compose_recipes(found, (), options), packages_folder(layout)
+    wheel, folder = wheel_file.read_wheel(found.wheel), packages_folder(layout)
+    planned = compose_recipes(found, wheel, (), options)
     parts = {folder / one.subdir / one.file: _parts(found, one, stat_cache) for one in planned}
     kept = all(products.find_unchanged([place], made_of, stat_cache) for place, made_of in parts.items())
     stat_cache.save()
     if not kept:
-        _make_packages(found, options)
+        _make_packages(found, wheel, options)
         for place, made_of in parts.items():
             products.write_record(place, made_of, hash_file(place), {})
     return Product(next(iter(parts)), kept=kept)
@@ -194,7 +195,7 @@ def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) ->
     }
 
 
-def _make_packages(found: VerifiedWheel, options: ProductOptions) -> None:
+def _make_packages(found: VerifiedWheel, wheel: Distribution, options: ProductOptions) -> None:
     layout, build = found.layout, found.cell.build
     if wrong := list(wheel_file.wheel_problems(found.wheel)):
         raise DeliveryError(f"{found.wheel}: {first_problems(wrong)}: build it again", code="wheel-changed")
@@ -202,7 +203,7 @@ def _make_packages(found: VerifiedWheel, options: ProductOptions) -> None:
         staged = lay_out_wheel(found.wheel, prefix, build.python)
         libraries = elf.dynamic_files(staged.root).values()
         symbols = {one for facts in libraries for one in facts.versions.get("libstdc++.so.6", ())}
-        described = compose_recipes(found, symbols, options)
+        described = compose_recipes(found, wheel, symbols, options)
         if found.facts.arches[build.arch].system == "linux":
             apply_run_paths(staged, prefix / "lib")
         register_with_conda(staged, prefix)
@@ -234,9 +235,11 @@ def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
                 yield path.relative_to(staged.dist_info).as_posix().removeprefix("licenses/"), path.read_bytes()
 
 
-def compose_recipes(found: VerifiedWheel, symbols: Iterable[str], options: ProductOptions) -> list[CondaRecipe]:
+def compose_recipes(
+    found: VerifiedWheel, wheel: Distribution, symbols: Iterable[str], options: ProductOptions
+) -> list[CondaRecipe]:
     """Return the recipes of a wheel's packages, its own first; `symbols` and what is raised are compose_recipe's."""
-    facts, cell, wheel = found.facts, found.cell, wheel_file.read_wheel(found.wheel)
+    facts, cell = found.facts, found.cell
     own = compose_recipe(facts, cell, wheel, symbols, os.environ, number=options.number)
     package = facts.packages[cell.build.package]
     if package.after:

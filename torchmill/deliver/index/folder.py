@@ -205,7 +205,7 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
             f"number or another version, or say --replace {found.name}=={found.version}",
             code="wheel-replaced",
         )
-    checks = agreement.examine_wheel(path).checks
+    checks = agreement.examine_wheel(path, found=wheel).checks
     if wrong := [problem for one in checks if one.name != agreement.ORIGIN for problem in one.problems]:
         raise DeliveryError(
             f"{path}: {first_problems(wrong)}: build or fetch it again, or leave it out", code="wheel-rejected"
