@@ -206,6 +206,16 @@ def flipped(text: str) -> str:
     return base64.b64encode(data).decode()
 
 
+def test_an_envelope_may_be_written_in_the_alphabet_of_urls(wheel: Path, keys: Path) -> None:
+    envelope = json.loads(envelope_of(wheel).read_text())
+    written = [(envelope, "payload"), (envelope["signatures"][0], "sig")]
+    for where, name in written:
+        where[name] = base64.urlsafe_b64encode(base64.b64decode(where[name])).decode()
+    assert any("-" in where[name] or "_" in where[name] for where, name in written)
+    envelope_of(wheel).write_text(json.dumps(envelope))
+    assert problems(wheel, keys) == ()
+
+
 FORGED: dict[str, Callable[[Forger], object]] = {
     "by another's key": lambda his: his.signed_by("other", his.payload),
     "by another's key in our name": lambda his: his.signed_by(

@@ -201,9 +201,13 @@ def read_payload(raw: bytes) -> bytes:
 
 def _parse_envelope(envelope: Mapping[str, Any]) -> tuple[bytes, list[tuple[str, bytes]]]:
     """Return the payload of an envelope, and its signatures with the keys that they name. Raises DAMAGED."""
-    payload = _require_type(envelope["payloadType"], b64decode(envelope["payload"], validate=True))
-    signatures = envelope["signatures"]
-    return payload, [(str(one.get("keyid", "")), b64decode(one["sig"], validate=True)) for one in signatures]
+    payload = _require_type(envelope["payloadType"], _decode(envelope["payload"]))
+    return payload, [(str(one.get("keyid", "")), _decode(one["sig"])) for one in envelope["signatures"]]
+
+
+def _decode(text: str) -> bytes:
+    """Return what base64 stands for, in the usual alphabet or in that for URLs: DSSE allows both."""
+    return b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
 
 
 def _require_type(kind: str, payload: bytes) -> bytes:
