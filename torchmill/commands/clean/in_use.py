@@ -83,7 +83,7 @@ class RunningProcesses:
 
     def runs(self, program: str) -> str:
         """Look for a process that runs a program of that name."""
-        return self.first(lambda one: one.words and Path(one.words[0]).name == program)
+        return self.first(lambda one: one.words and one.words[0].rpartition(os.sep)[2] == program)
 
 
 def list_processes() -> RunningProcesses:
