@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,10 @@ def test_a_compressed_tag_is_written_out(tmp_path: Path) -> None:
     assert metadata.set_platform_tag(wheel, "win_amd64") == "torch-1.13.1+cpu-cp310.cp311-abi3-win_amd64.whl"
     text = (wheel.dist_info / "WHEEL").read_text()
     assert text.endswith("Tag: cp310-abi3-win_amd64\nTag: cp311-abi3-win_amd64\n")
+    both = "manylinux2014_x86_64.manylinux_2_17_x86_64"
+    assert metadata.set_platform_tag(wheel, both).endswith(f"-{both}.whl")
+    text = (wheel.dist_info / "WHEEL").read_text()
+    assert re.findall("Tag: cp310-abi3-(.*)", text) == both.split("."), "expanded (PEP 427)"
 
 
 def test_a_raw_wheel_without_tags_in_its_name_is_refused(tmp_path: Path) -> None:

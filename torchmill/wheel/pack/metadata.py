@@ -26,7 +26,7 @@ DeclaredNeeds = frozenset[str]
 
 
 def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
-    """Write `platform_tag` into WHEEL and return the file name of the finished wheel.
+    """Write `platform_tag`, or each of several that a name has with dots between, into WHEEL; return the wheel's name.
 
     The raw wheel's interpreter and ABI stay. Raises BuildError where its name has none.
     """
@@ -35,8 +35,8 @@ def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
     for field in ("Tag", "Root-Is-Purelib"):
         del message[field]
     message["Root-Is-Purelib"] = "false"
-    for python, abi in product(*_interpreter_tags(staged)):
-        message["Tag"] = f"{python}-{abi}-{platform_tag}"
+    for tag in product(*_interpreter_tags(staged), platform_tag.split(".")):
+        message["Tag"] = "-".join(tag)
     path.write_text("".join(f"{name}: {value}\n" for name, value in message.items()), encoding="utf-8", newline="\n")
     return wheel_file_name(staged, platform_tag)
 
