@@ -139,7 +139,7 @@ def test_wheels_that_pin_each_other_still_do(shipped: Facts, tmp_path: Path, bin
         folder, "torchvision", "0.21.0+cu124", TAG, files={"v.so": binary}, requires=["torch==2.6.0+cu124"]
     )
     run(shipped, tmp_path, folder)
-    found = {one.name: one for one in wheel_file.read_wheels(tmp_path / "dist")}
+    found = {one.name: one for one in wheel_file.read_wheels(wheel_file.list_wheels(tmp_path / "dist"))}
     assert found["torchvision"].requires == ("torch==2.6.0+cu124.sm86",)
 
 

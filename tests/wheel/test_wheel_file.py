@@ -53,13 +53,13 @@ def test_wheels_are_found_in_order(tmp_path: Path) -> None:
     made(tmp_path, "another", "2.0")
     (tmp_path / ".half-1.0-py3-none-any.whl").write_bytes(b"PK")
     (tmp_path / "another-2.0-py3-none-any.whl.json").write_text("{}")
-    found = wheel_file.read_wheels(tmp_path)
+    found = wheel_file.read_wheels(wheel_file.list_wheels(tmp_path))
     assert [(one.name, str(one.version)) for one in found] == [
         ("another", "2.0"),
         ("tinytorch", "1.9"),
         ("tinytorch", "1.10"),
     ]
-    assert wheel_file.read_wheels(tmp_path / "nowhere") == ()
+    assert wheel_file.list_wheels(tmp_path / "nowhere") == []
 
 
 def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
     wanted = {canonicalize_name(name) for name in names}
     wheels = [
         wheel
-        for wheel in wheel_file.read_wheels(dist)
+        for wheel in wheel_file.read_wheels(wheel_file.list_wheels(dist))
         if (not wanted or wheel.name in wanted)
         and variant in {"", wheel.version.local}
         and tag in {"", str(wheel.manifest.get("tag", ""))}  # only the manifest knows it

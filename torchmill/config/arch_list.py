@@ -292,7 +292,7 @@ def without_cudnn(version: str, capabilities: Iterable[Capability]) -> list[str]
 
 def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:
     """Return what a list that can be read says; nothing of an empty one."""
-    return parse_arch_list(facts, listed, newest_release(facts).torch_version)[0] if listed else []
+    return parse_arch_list(facts, listed, newest_release(facts).torch_version)[0]
 
 
 def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:

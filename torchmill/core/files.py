@@ -73,7 +73,8 @@ def fresh_path(target: Path) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     start = f".{target.name}."
-    delete_paths(one for one in target.parent.iterdir() if one.name.startswith(start) and _is_abandoned(one))
+    left = [target.with_name(name) for name in os.listdir(target.parent) if name.startswith(start)]  # noqa: PTH208 - many
+    delete_paths(filter(_is_abandoned, left))
     fresh = target.with_name(f"{start}{_machine_mark()}-{os.getpid()}")
     try:
         yield fresh

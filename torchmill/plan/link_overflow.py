@@ -99,7 +99,7 @@ def _library_bytes(
         if is_within(one.cuda, cuda) and variables.get(one.variable, "").upper() in SWITCHED_ON
     )
     static = sum(linked, CostRange(0, 0))
-    if _can_split(linking, release) and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON:
+    if is_within(linking.split, release.version) and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON:
         return CostRange(max(device.low, static.low), max(device.high, static.high))
     return device + static
 
@@ -108,7 +108,7 @@ def _cures(linking: LinkFacts, release: Release, cuda: str, each: float, variabl
     """Yield what would bring the library below the limit, or at least make it smaller."""
     flags = variables.get("TORCH_NVCC_FLAGS", "")
     trials = {
-        "BUILD_SPLIT_CUDA=ON": _can_split(linking, release),
+        "BUILD_SPLIT_CUDA=ON": is_within(linking.split, release.version),
         "USE_STATIC_CUDNN=0": variables.get("USE_STATIC_CUDNN", "").upper() in SWITCHED_ON,
         'TORCH_NVCC_FLAGS="-Xfatbin -compress-all"': "-compress-all" not in flags and "-compress-mode" not in flags,
     }
@@ -135,10 +135,6 @@ def _compression(linking: LinkFacts, flags: str) -> CostRange:
     """Return the factor of the strongest compression that the flags ask for."""
     asked = [one for one in linking.compression if one.flag and one.flag in flags]
     return min(asked or [one for one in linking.compression if not one.flag], key=lambda one: one.factor.high).factor
-
-
-def _can_split(linking: LinkFacts, release: Release) -> bool:
-    return is_within(linking.split, release.version)
 
 
 def _split_capabilities(capabilities: str) -> list[str]:

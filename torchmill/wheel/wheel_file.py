@@ -102,22 +102,14 @@ def source_tag(version: Version, manifest: Mapping[str, Any]) -> str:
     return str(manifest.get("tag") or f"v{version.public}")
 
 
-def read_wheels(dist: Path) -> tuple[Distribution, ...]:
-    """Return the wheels in a folder, by name, version and file name; none where there is no folder.
-
-    Raises DeliveryError for the first file that is not a wheel.
-    """
-    return sort_wheels(read_wheel(wheel) for wheel in list_wheels(dist))
-
-
 def list_wheels(dist: Path) -> list[Path]:
     """Return the wheel files in a folder, unread, without the hidden ones, which are still being written."""
     return sorted(path for path in dist.glob("*.whl") if not path.name.startswith("."))
 
 
-def sort_wheels(wheels: Iterable[Distribution]) -> tuple[Distribution, ...]:
-    """Return wheels by name, version and file name."""
-    return tuple(sorted(wheels, key=lambda wheel: (wheel.name, wheel.version, wheel.file_name)))
+def read_wheels(files: Iterable[Path]) -> list[Distribution]:
+    """Return wheels by name, version and file name. Raises DeliveryError for the first that is none."""
+    return sorted(map(read_wheel, files), key=lambda wheel: (wheel.name, wheel.version, wheel.file_name))
 
 
 def tag_python(tag: Tag) -> str | None:

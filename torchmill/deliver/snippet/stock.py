@@ -88,11 +88,6 @@ class WheelPlace:
     flat: bool = False  # a folder of wheels without pages (PEP 503)
     default: bool = False  # installers look there anyway
 
-    @property
-    def local(self) -> bool:
-        """Tell whether it is a folder of this machine."""
-        return self.url.startswith("file:")
-
 
 @dataclass(frozen=True, slots=True)
 class WheelOffer:
@@ -253,7 +248,7 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
         files = (each for page in pages for each in parse_html_page(page.read_text("utf-8", "replace"), page.as_uri()))
         return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri()), offers_of_index(facts, files))
     ours = (path for path in wheel_file.list_wheels(folder) if wheel_file.parse_file_name(path)[0] in facts.packages)
-    wheels = wheel_file.sort_wheels(wheel_file.read_wheel(path) for path in ours)
+    wheels = wheel_file.read_wheels(ours)
     offered = (_offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels)
     found = tuple(offer for offers in offered for offer in offers)
     if not found:

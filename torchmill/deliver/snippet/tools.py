@@ -210,7 +210,7 @@ def _pixi_value(pin: PlatformPin) -> PixiValue:
 def render_poetry(decisions: Sequence[SnippetDecision]) -> str:
     """Return pyproject.toml for Poetry 2, which is given the address of what it could not find or tell apart."""
     asked, *_ = decisions
-    unclear = [pin for pin in asked.pins if pin.place.flat or pin.place.local or is_shadowed(asked, pin)]
+    unclear = [pin for pin in asked.pins if pin.place.url.startswith("file:") or is_shadowed(asked, pin)]
     pins = (replace(pin, direct=True) if pin.offers and pin in unclear else pin for pin in asked.pins)
     decision = replace(asked, pins=tuple(pins))
     tables = {

@@ -373,12 +373,6 @@ def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> lis
     return found
 
 
-def lowest_tag(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> str:
-    """Return the oldest tag that meets these needs; the target's own at worst."""
-    oldest = oldest_target(target, needs)
-    return oldest.tag if oldest is not None and oldest.version < target.version else target.tag
-
-
 def oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> PlatformTarget | None:
     """Return the oldest target with this C library that meets these needs; None where none does."""
     libc = "musllinux" if target.tag.startswith("musllinux") else "manylinux"

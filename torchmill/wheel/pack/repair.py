@@ -142,15 +142,15 @@ def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
     """Return the oldest tag that holds. Raises VerifyError where the target's own does not."""
     files = {path: info for path in graft.files if (info := elf.read_elf(path)) is not None}  # as edited
     needs = list(bundling.system_needs(graft.staged.root, files, target, graft.own))
+    oldest = bundling.oldest_target(target, needs)
     if problems := bundling.policy_problems(target, needs):
-        oldest = bundling.oldest_target(target, needs)
         meets = f"the files as compiled meet {oldest.tag}: " if oldest else ""
         raise VerifyError(
             f"{first_problems(problems)}: {meets}build on a system as old as {target.tag}, with its "
             "own libstdc++, or with `--plat auto`, which takes the tag that holds",
             code="newer-than-tag",
         )
-    return bundling.lowest_tag(target, needs)
+    return oldest.tag if oldest is not None and oldest.version < target.version else target.tag
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,5 @@ def parse_results(output: str) -> dict[str, CheckResult]:
 
 def _run_logged(argv: Sequence[str], log: TextIO) -> None:
     log.write(f"+ {' '.join(argv)}\n")
-    stream(argv, cwd=None, env=_pip_variables(), log=log, on_line=lambda _: None)
-
-
-def _pip_variables() -> dict[str, str]:
-    return {**clean_variables(), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PROGRESS_BAR": "off"}
+    environ = {**clean_variables(), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PROGRESS_BAR": "off"}
+    stream(argv, cwd=None, env=environ, log=log, on_line=lambda _: None)
