@@ -184,6 +184,22 @@ def test_what_is_no_version_is_told(tmp_path: Path, line: str) -> None:
     assert "version" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ('versions = { macos = "1..2" }', "macos"),
+        ('versions = { ccache = "new" }', "ccache"),
+        ('libraries = { "cudnn@11.8" = "eight" }', "cudnn@11.8"),
+        ('gpus = [{ name = "GeForce RTX 3090", capability = "sm_86" }]', "capability"),
+    ],
+)
+def test_a_version_in_a_table_that_is_none_is_told(tmp_path: Path, line: str, name: str) -> None:
+    head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
+    with refused("invalid-host-file") as caught:
+        load_host(described(tmp_path, head + line))
+    assert str(caught.value).startswith(f"host.toml: '{name}' is ")
+
+
 def test_what_is_no_toml_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "host.toml"
     for content in (b"\xff\xfea\x00", b"not toml ["):

@@ -43,6 +43,7 @@ def test_what_only_a_variable_leads_to_stands_under_its_folder(tmp_path: Path) -
             '#define OPENBLAS_VERSION " OpenBLAS 0.3.21 "\n',
             {"openblas": "0.3.21"},
         ),
+        ("usr/include/openblas_config.h", '#define OPENBLAS_VERSION " OpenBLAS 0.3.30.dev "\n', {"openblas": "0.3.30"}),
         (
             "opt/intel/oneapi/mkl/latest/include/mkl_version.h",
             "#define __INTEL_MKL__ 2023\n#define __INTEL_MKL_MINOR__ 2\n#define __INTEL_MKL_UPDATE__ 0\n",

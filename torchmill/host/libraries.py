@@ -45,7 +45,7 @@ def parse_header_version(name: str, text: str) -> str:
     """Return the version that the macros of a library's header make up, "" where one of them is missing."""
     numbers = []
     for macro in _HEADERS[name].get("macros", ()):
-        match = re.search(rf"^\s*#\s*define\s+{macro}[ \t]+[^\d\n]*?(\d[\d.]*)", text, re.MULTILINE)
+        match = re.search(rf"^\s*#\s*define\s+{macro}[ \t]+[^\d\n]*?(\d+(?:\.\d+)*)", text, re.MULTILINE)
         if match is None:
             return ""
         numbers.append(match[1])

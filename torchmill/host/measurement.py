@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from torchmill.core.stat_cache import StatCache
 from torchmill.host import cuda_toolkits, gpu_driver, interpreters, libraries, limits, native, programs, provisioned
 
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
+_NO_VERSIONS = {"codename", "libstdc++"}  # of a Linux distribution, and where one lies
 _THREADS = 8  # programs wait for their files more than they compute
 
 
@@ -126,6 +128,12 @@ def load_host(path: Path) -> Host:
         rooms=(),
         runs=(),
     )
+    for name, version in {**host.versions, **host.libraries}.items():
+        if version and name not in _NO_VERSIONS and not is_version(version):
+            table.problem(f"'{name}' is '{version}', expected a version, such as '2.35' (PEP 440)")
+    for gpu in host.gpus:
+        if gpu.capability and not re.fullmatch(r"\d+\.\d", gpu.capability):
+            table.problem(f"'capability' is '{gpu.capability}', expected one such as '8.6'")
     if problems:
         raise ConfigError("\n".join(problems), code="invalid-host-file")
     return host
