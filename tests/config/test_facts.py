@@ -146,7 +146,7 @@ def test_what_each_file_says_is_read(configs: Path) -> None:
     assert (pypi.provider, pypi.versions, pypi.cuda) == ("pypi", (), "11")
     (nvtx,) = facts.toolkit_parts
     assert (nvtx.name, nvtx.called, nvtx.headers, nvtx.without) == ("nvtx", "NVTX", ("n.h",), "")
-    assert [version for version in ("12.8", "13.0") if nvtx.belongs(version)] == ["12.8"]
+    assert [version for version in ("12.8", "13.0") if matrix.is_within(nvtx.cuda, version)] == ["12.8"]
     (wheels,) = facts.elsewhere
     assert (wheels.variants, wheels.label, wheels.default) == (("cpu",), "", False)
     assert facts.conda is not None

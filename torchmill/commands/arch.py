@@ -135,7 +135,7 @@ def answer_arch(
     if not asked:
         return _answer_in_short(facts, toolkit, release)
     targets = arch_list.check_arch_list(facts, asked, toolkit, release, host.gpus)
-    wanted = {each.capability for each in targets}
+    wanted, written = {each.capability for each in targets}, arch_list.format_arch_list(targets)
     capabilities = [one for one in facts.capabilities if one.name in wanted]
     ways = {gpu.name: arch_list.how_served(facts, targets, gpu) for gpu in facts.capabilities}
     plan = _plan(facts, targets, toolkit, release, host)
@@ -146,11 +146,7 @@ def answer_arch(
     saving = _saving(facts, local, cuda, host) if local else []
     text = [
         *(f"{one.gpu}: {one.capability.name}" for one in gpus if one.gpu != one.capability.name),
-        *(
-            [f"{shortest} would do: its code runs on all of them"]
-            if shortest not in {"", arch_list.format_arch_list(targets)}
-            else []
-        ),
+        *([] if shortest in {"", written} else [f"{shortest} would do: its code runs on all of them"]),
         *(_capability_as_text(facts, one) for one in capabilities),
         *_served(targets, ways, gpus),
         str(wheel or f"no official wheel is known to run on {these}"),
@@ -161,7 +157,7 @@ def answer_arch(
     data = {
         "gpus": {one.gpu: one.capability.name for one in gpus},
         "capabilities": [capability_as_data(facts, one) for one in capabilities],
-        "list": arch_list.format_arch_list(targets),
+        "list": written,
         "published": wheel and wheel.as_data(),
         "saving": saving[0] if saving else None,
         "serves": ways,

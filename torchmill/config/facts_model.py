@@ -282,7 +282,3 @@ class ToolkitPart:
     cuda: SpecifierSet | None  # the toolkits that have it so; None: all
     source: str
     without: str = ""  # what a build goes without that lacks it, as a clause; "": it stops
-
-    def belongs(self, version: str) -> bool:
-        """Tell whether a toolkit of some version has it."""
-        return self.cuda is None or version in self.cuda

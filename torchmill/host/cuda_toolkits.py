@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.config.facts_model import ToolkitPart
+from torchmill.config.matrix import is_within
 from torchmill.core.files import exists, find_paths, is_file, parse_json, read_text, real_path
 from torchmill.core.paths import user_cache_folder
 from torchmill.host.disk_usage import list_children
@@ -184,7 +185,7 @@ def lacking_toolkit_parts(home: Path, version: str, parts: Iterable[ToolkitPart]
     return tuple(
         part
         for part in parts
-        if part.belongs(version) and not (has(part.headers, _HEADERS) and has(part.libraries, _LIBRARIES))
+        if is_within(part.cuda, version) and not (has(part.headers, _HEADERS) and has(part.libraries, _LIBRARIES))
     )
 
 
