@@ -261,6 +261,16 @@ def test_a_wheel_that_lacks_the_inner_sbom_of_its_manifest_is_named(tmp_path: Pa
     assert agreement.examine_wheel(wheel).problems == ("inner SBOM: is missing: build the wheel again",)
 
 
+def test_an_inner_sbom_that_was_damaged_is_named(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (member,) = [one for one in archive.infolist() if one.filename.endswith(sbom.INNER_PATH)]
+    content = bytearray(wheel.read_bytes())
+    content[member.header_offset + 30 + len(member.filename) + 9] ^= 1  # behind its header
+    wheel.write_bytes(content)
+    problems = agreement.examine_wheel(wheel).problems
+    assert [one for one in problems if one.startswith("inner SBOM: cannot be understood (")], problems
+
+
 def test_a_wheel_that_was_renamed_with_its_papers_is_named(wheel: Path) -> None:
     other = wheel.with_name(wheel.name.replace("py3-none-any", "py3-none-linux_x86_64"))
     for file in (wheel, *dist_files.companion_paths(wheel)[:3]):

@@ -88,6 +88,10 @@ def longer_than_the_file(data: bytes) -> bytes:
     return data[:at] + struct.pack("<L", 1 << 30) + data[at + 4 :]
 
 
+def without_its_beginning(data: bytes) -> bytes:
+    return data[100:]
+
+
 def no_directory(data: bytes) -> bytes:
     return data[:-100]
 
@@ -99,6 +103,7 @@ def no_directory(data: bytes) -> bytes:
         (without_header, "has no header"),
         (unknown_method, "compressed as no wheel is"),
         (longer_than_the_file, r"299\.h is truncated"),
+        (without_its_beginning, "begins before the file"),
         (no_directory, "zip"),
     ],
 )

@@ -286,18 +286,19 @@ def _check_inner_sbom(found: Distribution) -> AgreementCheck:
     """Return the check of the SBOM in a wheel, by itself and against the one beside it, which the manifest judges."""
     from torchmill.wheel import sbom
 
-    name, content = "inner SBOM", dist_files.read_described(found.path, sbom.INNER_PATH)
-    if content is None:
-        wrong = ("is missing: build the wheel again",) if "licences" in found.manifest else ()
-        return AgreementCheck(name, "none in it: not compared", wrong)
+    name = "inner SBOM"
     try:
+        content = dist_files.read_described(found.path, sbom.INNER_PATH)
+        if content is None:
+            wrong = ("is missing: build the wheel again",) if "licences" in found.manifest else ()
+            return AgreementCheck(name, "none in it: not compared", wrong)
         document = parse_json_object(content)
         summary, problems = _read_sbom(found, document, sha256=None)
         if summary and (beside := _read(dist_files.document_path(found.path, dist_files.SBOM_SUFFIX), "")[0]):
             other = Reference("the SBOM beside it")
             problems = [*problems, *document_differences(_parts(document), _parts(beside), other, "components")]
         return AgreementCheck(name, summary, tuple(problems))
-    except DAMAGED as error:
+    except (*ARCHIVE_ERRORS, *DAMAGED) as error:
         return damaged(name, error)
 
 

@@ -329,6 +329,8 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
 
 def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     """Return the offset of a member's data. Raises BadZipFile where the member has no local header."""
+    if info.header_offset < 0:
+        raise BadZipFile(f"{info.filename} begins before the file, which lacks a part")
     source.seek(info.header_offset)
     header = source.read(LOCAL_NAME_LENGTHS.size)
     if len(header) != LOCAL_NAME_LENGTHS.size or not header.startswith(b"PK\3\4"):
