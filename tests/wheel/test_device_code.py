@@ -18,6 +18,7 @@ from torchmill.config import cell_lookup, matrix
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.model import Facts, Host, Options
 from torchmill.plan import build_plan
+from torchmill.wheel.pack import elf
 from torchmill.wheel.verify import device_code
 from torchmill.wheel.verify.device_code import FatbinPiece, LibraryCode
 
@@ -217,5 +218,11 @@ def test_a_static_library_is_read_object_by_object(tmp_path: Path) -> None:
 
 def test_a_damaged_object_in_a_static_library_is_named(tmp_path: Path) -> None:
     path = static(tmp_path / "lib.a", (piece(70, header=0),))
+    with refused("damaged-library"):
+        device_code.read_device_code(path)
+    content = bytearray(static(path, (piece(70),)).read_bytes())
+    sections = content.index(elf.ELF_MAGIC) + 40  # where the object says that the table of sections is
+    content[sections : sections + 8] = b"\xff" * 8
+    path.write_bytes(content)
     with refused("damaged-library"):
         device_code.read_device_code(path)

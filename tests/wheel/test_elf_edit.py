@@ -242,6 +242,16 @@ def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
 
 
 @tiny.needs_compiler
+@pytest.mark.parametrize("offset", [32, 40])  # of the place of the tables of segments and of sections
+def test_a_table_that_no_file_has_room_for_is_told(library: Path, offset: int) -> None:
+    content = bytearray(library.read_bytes())
+    content[offset : offset + 8] = b"\xff" * 8
+    library.write_bytes(content)
+    with refused("damaged-library"):
+        elf_edit.edit_in_place(EDIT, library)
+
+
+@tiny.needs_compiler
 @pytest.mark.parametrize("length", [4, 20, 100, 1000])
 def test_a_file_that_is_cut_short_is_told(library: Path, length: int) -> None:
     library.write_bytes(library.read_bytes()[:length])

@@ -242,7 +242,7 @@ def open_elf(path: Path) -> Iterator[ElfImage]:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield ElfImage(data)
-    except (struct.error, ValueError, IndexError, KeyError) as error:
+    except (struct.error, ValueError, IndexError, KeyError, OverflowError) as error:
         raise BuildError(f"{path}: not a sound ELF file ({error}): build it again", code="damaged-library") from None
 
 

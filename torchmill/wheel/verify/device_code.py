@@ -97,7 +97,7 @@ def refuse_damaged(path: Path) -> Iterator[None]:
     """Raise BuildError where an object that is read from a static library is damaged."""
     try:
         yield
-    except (struct.error, ValueError, IndexError) as error:
+    except (struct.error, ValueError, IndexError, OverflowError) as error:
         raise BuildError(
             f"{path}: an object in it is damaged ({error}): fetch it again", code="damaged-library"
         ) from None
