@@ -252,6 +252,18 @@ def test_a_table_that_no_file_has_room_for_is_told(library: Path, offset: int) -
 
 
 @tiny.needs_compiler
+def test_a_number_of_libraries_that_is_wrong_keeps_nobody_waiting(library: Path) -> None:
+    needed, content = facts(library).versions, bytearray(library.read_bytes())
+    with open_elf(library) as image:
+        table = image.first_segment(elf.DYNAMIC)
+        assert table is not None
+        place = table.offset + 16 * [tag for tag, _ in image.dynamic].index(0x6FFFFFFF)  # DT_VERNEEDNUM
+    content[place + 8 : place + 16] = (1 << 40).to_bytes(8, sys.byteorder)
+    library.write_bytes(content)
+    assert facts(library).versions == needed != {}
+
+
+@tiny.needs_compiler
 @pytest.mark.parametrize("length", [4, 20, 100, 1000])
 def test_a_file_that_is_cut_short_is_told(library: Path, length: int) -> None:
     library.write_bytes(library.read_bytes()[:length])

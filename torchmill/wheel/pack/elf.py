@@ -24,7 +24,7 @@ SYMBOLS, HASH_SECTION, NOTE_SECTION, NOBITS, DYNSYM, GNU_HASH_SECTION = 2, 5, 7,
 NULL, NEEDED, HASH, STRTAB, SYMTAB, STRSZ, SONAME, RPATH, RUNPATH = 0, 1, 4, 5, 6, 10, 14, 15, 29  # d_tag
 RELA, RELASZ, RELR = 7, 8, 36
 RELATIVE = {62: 8, 183: 1027}  # e_machine -> type of relocation
-GNU_HASH, VERNEED, VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
+GNU_HASH, VERNEED = 0x6FFFFEF5, 0x6FFFFFFE
 VERNEED_LAYOUT = "HHIII"  # format, count, file, first, next
 VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next
 WEAK = 2  # symbol binding
@@ -189,7 +189,7 @@ class ElfImage:
         """Yield the offset of each entry, the library that it names, and the symbol versions needed of it."""
         tags = dict(self.dynamic)
         at = self.file_offset(tags[VERNEED]) if VERNEED in tags else 0
-        for _ in range(tags.get(VERNEEDNUM, 0)):
+        while at:
             _, count, library, first, following = self.unpack(VERNEED_LAYOUT, at)
             versions, each = [], at + first
             for _ in range(count):
@@ -197,7 +197,7 @@ class ElfImage:
                 versions.append(self.dynamic_string(name))
                 each += step
             yield at, self.dynamic_string(library), frozenset(versions)
-            at += following
+            at = following and at + following  # as the loader reads them: 0 ends the list, whatever DT_VERNEEDNUM says
 
     def symbol_values(self, kind: int) -> Iterator[tuple[int, int]]:
         """Yield the offset and the value of each symbol's value in a 64-bit file's tables of a kind."""
