@@ -4,6 +4,7 @@ import json
 import platform
 import shutil
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torchmill.deliver.conda import channel, package
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 pytest.importorskip("rattler_build", reason="needs py-rattler-build")
+extract = pytest.importorskip("rattler.package_streaming").extract
 stand_ins = pytest.importorskip("tests.support.conda_stand_ins")
 
 SUBDIR = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}.get(platform.machine(), "osx-arm64")
@@ -102,6 +104,24 @@ def test_it_is_looked_through_as_often_however_many_packages_it_has(
         channel.write_channel(sample, layout, out)
         counts.append(looks.count(out))
     assert len(set(counts)) == 1
+
+
+def test_a_package_of_the_older_format_is_indexed_too(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+    """As `cph transmute` writes it beside the other, for clients that know only that."""
+    file = packed(layout, "tinytorch")
+    extract(file, tmp_path / "package")
+    old = file.with_name(file.name.replace(".conda", ".tar.bz2"))
+    with tarfile.open(old, "w:bz2") as archive:
+        for part in (tmp_path / "package").iterdir():
+            archive.add(part, part.name)
+    out = tmp_path / "channel"
+    assert "2 packages, 2 of them new" in channel.write_channel(sample, layout, out)
+    index = json.loads((out / SUBDIR / "repodata.json").read_text())
+    assert [list(index[kind]) for kind in ("packages", "packages.conda")] == [[old.name], [file.name]]
+    assert "2 packages, 0 of them new" in channel.write_channel(sample, layout, out)
+    old.rename(old.with_name("tinytorch-2.0-0.tar.bz2"))
+    with refused("conda-package-renamed"):
+        channel.write_channel(sample, layout, out)
 
 
 def test_what_was_stopped_half_way_goes_on(sample: Facts, layout: Layout, tmp_path: Path) -> None:

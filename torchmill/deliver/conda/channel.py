@@ -55,8 +55,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
 
 def _entries(facts: Facts, folder: Path, stat_cache: StatCache) -> Iterator[ChannelEntry]:
     """Yield the packages in dist/conda/, each checked against its own name and folder."""
-    packages = folder.glob("*/*.conda")
-    found = sorted(one for one in packages if "." not in {one.name[0], one.parent.name[0]})
+    found = [folder / one for one in sorted(_packages(folder)) if not one.startswith(".")]
     if not found:
         raise DeliveryError(
             f"{folder} holds no conda packages: make one (`nox -s conda-3.10-cpu`), `nox -l` lists them",
@@ -82,7 +81,8 @@ def _examine(path: Path, subdirs: set[str]) -> None:
         raise DeliveryError(
             f"{path} is not a valid conda package ({gist}): make it again", code="conda-package-damaged"
         ) from None
-    called = f"{index.name.normalized}-{index.version}-{index.build}.conda"
+    suffix = next(one for one in SUFFIXES if path.name.endswith(one))
+    called = f"{index.name.normalized}-{index.version}-{index.build}{suffix}"
     if (called, index.subdir) != (path.name, path.parent.name) or index.subdir not in subdirs:
         raise DeliveryError(
             f"{path} is named {index.subdir}/{called} inside: make it again, and do not rename it",
