@@ -73,18 +73,19 @@ def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: 
     [
         ("", "pytorch", "py3.8_cpu_0"),  # a machine without a GPU
         ("10.2", "pytorch", "py3.8_cpu_0"),
-        ("11.0", "pytorch", "py3.8_cuda11"),
-        ("12.4", "pytorch", "py3.8_cuda11"),
+        ("11.0", "pytorch", "py3.8_cuda11.1"),  # of the toolkits that fit the newest
+        ("12.4", "pytorch", "py3.8_cuda11.1"),
+        ("12.4", "pytorch[build='*cuda11.0*']", "py3.8_cuda11.0"),
         ("12.4", "pytorch * *cpu*", "py3.8_cpu_0"),
-        ("12.4", "torchvision", "py3.8_cuda11"),
+        ("12.4", "torchvision", "py3.8_cuda11.1"),
         ("", "torchvision", "py3.8_cpu_0"),
         ("", "pytorch * *cuda*", "refused"),
         ("", "pytorch-cpu", "py3.8_cpu_0"),
         ("12.4", "pytorch-cpu", "py3.8_cpu_0"),
-        ("12.4", "pytorch-gpu", "py3.8_cuda11"),
+        ("12.4", "pytorch-gpu", "py3.8_cuda11.1"),
         ("", "pytorch-gpu", "refused"),
         ("", "libtorch", "cpu_0"),
-        ("12.4", "libtorch", "cuda11"),
+        ("12.4", "libtorch", "cuda11.1"),
     ],
 )
 def test_a_machine_gets_cuda_by_its_driver_alone(

@@ -74,7 +74,7 @@ class CondaRecipe:
     license: str | None
     about: Mapping[str, Any]
     stamp: datetime
-    index: Mapping[str, str]  # more of info/index.json
+    index: Mapping[str, object]  # more of info/index.json, by which clients choose among builds
 
     @property
     def file(self) -> str:
@@ -303,6 +303,7 @@ def compose_recipe(
     said = str(headers.get("License-Expression") or headers.get("License") or "").strip()
     first = said.partition("\n")[0].strip()  # some have the whole text there
     license_ = conda.licenses.get(first, first) if first not in {"", UNKNOWN} else None
+    stamp = package_timestamp(environ, cell.release.date)
     return CondaRecipe(
         name=name,
         version=version,
@@ -315,10 +316,18 @@ def compose_recipe(
         imports=(package.import_name,),
         license=license_,
         about=_about(headers, license_, package.repository, wheel),
-        stamp=package_timestamp(environ, cell.release.date),
-        # clients take what has a feature only where nothing else fits
-        index={"track_features": CPU} if build.variant == CPU and target.system == "linux" else {},
+        stamp=stamp,
+        index=_preference(target, toolkit, stamp),
     )
+
+
+def _preference(target: CondaTarget, toolkit: str | None, stamp: datetime) -> dict[str, object]:
+    """Return what makes clients prefer a build that fits: one with CUDA, and of these the newest toolkit's."""
+    if toolkit:  # of builds that are else alike, they take the latest
+        major, minor = map(int, toolkit.split(".")[:2])
+        return {"timestamp": (int(stamp.timestamp()) + 100 * major + minor) * 1000}
+    # they take what has a feature only where nothing else fits
+    return {"track_features": CPU} if (target.variant, target.system) == (CPU, "linux") else {}
 
 
 def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
