@@ -93,7 +93,7 @@ def test_the_toolkit_follows_from_the_gpus(
         (BuildQuestion(pythons=["3.14"]), "impossible-build", "wheel-3.14-cpu is untried"),
         (BuildQuestion([""]), "unknown-build", "'' names no build"),
         (BuildQuestion(["conda-3.10-cpu"]), "unknown-build", "conda packages are made of a wheel"),
-        (BuildQuestion(["wheel-3.1["]), "unknown-build", "no build is called like"),
+        (BuildQuestion(["wheel-3.1["]), "unknown-build", "no build is called 'wheel-3.1['"),
     ],
 )
 def test_what_is_no_build_is_told_by_its_name(shipped: Facts, question: BuildQuestion, code: str, said: str) -> None:

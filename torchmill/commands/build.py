@@ -156,9 +156,7 @@ class Dialogue(NamedTuple):
         """Tell whether the wheels are wanted although official ones would do."""
         listed = self.options.arch_list
         usual = asks_for_usual_wheel(replace(self.options, arch_list=None))
-        found = [
-            published.find_published(self.facts, cell, self.host, listed) if usual else None for cell in self.cells
-        ]
+        found = [published.find_published(self.facts, one, self.host, listed) if usual else None for one in self.cells]
         for line in dict.fromkeys([*(str(one) for one in found if one), newest]):
             print_now(fit_screen(line), end="\n" if line else "")
         return None in found or self.dry_run or agree("Build anyway?", yes=self.yes, default=False)

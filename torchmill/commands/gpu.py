@@ -109,9 +109,7 @@ def common_python(wheels: Iterable[GpuWheel]) -> str:
     common = frozenset.intersection(*wanted) if wanted else frozenset()
     if len(common) != 1:
         listed = ", ".join(sorted(frozenset().union(*wanted))) or "any"
-        raise ConfigError(
-            f"the wheels are for Python {listed}: name wheels for one and the same", code="several-pythons"
-        )
+        raise ConfigError(f"the wheels are for Python {listed}: name wheels for one of them", code="several-pythons")
     return next(iter(common))
 
 
@@ -184,7 +182,5 @@ def _smoke(facts: Facts, wheel: GpuWheel) -> list[str]:
 
 def _read(path: Path) -> GpuWheel:
     if not path.is_file():
-        raise ConfigError(
-            f"{path}: no such wheel: name wheels, or nothing for the newest in dist/", code="no-such-wheel"
-        )
+        raise ConfigError(f"{path}: no such wheel: name one, or nothing for the newest in dist/", code="no-such-wheel")
     return GpuWheel(path, dist_files.read_manifest(path))

@@ -59,9 +59,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     lines = [f"to {target.name}", *(f"  {file.name}: {outcome}" for file, outcome in outcomes)]
     if older:
         lines += [f"not of the newest {most}:", *(f"  {file}: {outcome}" for file, outcome in older)]
-    data = [
-        {"name": file.name, "sha256": file.sha256, "size": file.size, "said": outcome} for file, outcome in outcomes
-    ]
+    data = [{"name": file.name, "sha256": file.sha256, "size": file.size, "said": said} for file, said in outcomes]
     dropped = [{"name": file, "said": outcome} for file, outcome in older]
     return CommandOutput("\n".join(lines), {"to": target.name, "files": data, "older": dropped})
 

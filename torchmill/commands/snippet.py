@@ -75,9 +75,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     decisions = [decide(facts, stock, request) for request in requests]
     if not set.intersection(*(set(one.pythons) for one in decisions)):
         pythons = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
-        raise DeliveryError(
-            f"no Python has wheels of all variants ({pythons}): name one of them", code="no-common-python"
-        )
+        raise DeliveryError(f"no Python has wheels of all variants ({pythons}): name one", code="no-common-python")
     text = render(decisions)
     if not into:
         return text

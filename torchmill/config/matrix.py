@@ -213,9 +213,7 @@ def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> 
     wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
     found = {name: partner for name in wanted if (partner := paired_release(facts, name, release))}
     if missing := ", ".join(name for name in wanted if name not in found):
-        raise UnknownReleaseError(
-            f"no release of {missing} is known to go with {release.tag}", code="no-partner-release"
-        )
+        raise UnknownReleaseError(f"no release of {missing} is known to fit {release.tag}", code="no-partner-release")
     return tuple(found.values())
 
 

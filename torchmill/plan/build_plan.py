@@ -221,9 +221,7 @@ def _requirements(
 def _prepare_commands(patches: Iterable[str], rules: Iterable[Rule]) -> tuple[model.Command, ...]:
     """Return the commands that run once in a fresh tree: patches first."""
     apply = ("git", "apply", "--whitespace=nowarn")
-    applied = (
-        model.Command(f"patch {patch.rpartition('/')[2]}", (*apply, f"${{patches}}/{patch}")) for patch in patches
-    )
+    applied = (model.Command(f"patch {one.rpartition('/')[2]}", (*apply, f"${{patches}}/{one}")) for one in patches)
     return (*applied, *(model.Command(argv[0], argv) for rule in rules for argv in rule.prepare))
 
 

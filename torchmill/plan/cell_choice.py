@@ -55,9 +55,7 @@ def _named_cells(facts: Facts, name: str, native: str, release: Release | None) 
     cells = matrix.buildable_cells(facts, release, native)
     if matching := [one for one in cells if fnmatchcase(one.build.identifier(native), name)]:
         return matching
-    raise UnknownReleaseError(
-        f"no build is called like '{name}': `invoke matrix` prints them all", code="unknown-build"
-    )
+    raise UnknownReleaseError(f"no build is called '{name}': `invoke matrix` prints them all", code="unknown-build")
 
 
 def _composed_names(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> Iterator[str]:

@@ -29,9 +29,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
         return _github(to, environ)
     scheme = to.partition(":")[0].lower() if SCHEME.match(to) else ""
     if simple and scheme not in {"http", "https", "pypirc"}:
-        raise ConfigError(
-            f"--simple is for indexes only, and {to} is not one: leave it out", code="simple-without-index"
-        )
+        raise ConfigError(f"--simple is for indexes only, and {to} is none: leave it out", code="simple-without-index")
     if scheme in {"http", "https", "pypirc"}:
         return _index(to, environ, simple)
     if scheme == "s3":

@@ -178,9 +178,7 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
     library = next(one for one in (folder / "lib/libmagma.a", folder / "lib/libmagma.so") if one.exists())
     code = device_code.common_arch_list(device_code.read_device_code(library))
     if not code:
-        raise SourceError(
-            f"{what} has no GPU code that all of its objects share: {_OTHER}", code="magma-without-gpu-code"
-        )
+        raise SourceError(f"{what} has no GPU code that all its objects share: {_OTHER}", code="magma-without-gpu-code")
     if missed := unserved(code, request.capabilities):
         raise SourceError(
             f"{what} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}", code="magma-lacks-capability"

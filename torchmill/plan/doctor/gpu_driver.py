@@ -121,9 +121,7 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
 def why_no_gpu(host: Host) -> str | None:
     """Return why no program can reach a GPU of a measured host; None where one may be asked."""
     if not (host.gpus or host.running_driver):
-        return (
-            "no NVIDIA GPU here, or no driver for it: try the wheels on a machine with one, where `nvidia-smi` lists it"
-        )
+        return "no NVIDIA GPU here, or no driver for it: try the wheels on a machine where `nvidia-smi` lists one"
     if host.kernel_driver and host.driver is None and host.system == "linux":
         return (
             f"the kernel has driver {host.kernel_driver}, but its library libcuda.so.1 is not where the "

@@ -155,9 +155,7 @@ def _packages(context: CheckContext) -> Iterator[Finding]:
         vital = any(wanted[name].when.provider for name in missing)
         cure = f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
         verdict: Verdict = "failure" if vital else "warning"
-        because = (
-            "the source has no copies of these" if vital else "the build goes on where it finds the same elsewhere"
-        )
+        because = "the source has no copies of these" if vital else "the build goes on if it finds the same elsewhere"
         yield Finding(subject, f"no {', '.join(missing)}", needed, verdict, cure, because)
 
 

@@ -98,9 +98,7 @@ def refuse_damaged(path: Path) -> Iterator[None]:
     try:
         yield
     except (struct.error, ValueError, IndexError, OverflowError) as error:
-        raise BuildError(
-            f"{path}: an object in it is damaged ({error}): fetch it again", code="damaged-library"
-        ) from None
+        raise BuildError(f"{path}: it has a damaged object ({error}): fetch it again", code="damaged-library") from None
 
 
 def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
