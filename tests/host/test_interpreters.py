@@ -183,6 +183,17 @@ def test_the_first_on_path_wins_as_it_does_for_nox(tmp_path: Path) -> None:
     assert interpreters.resolve_interpreter("3.22", last, tmp_path) == other
 
 
+def test_the_one_that_nox_runs_on_wins_over_path_as_it_does_for_nox(tmp_path: Path) -> None:
+    """So an environment whose making was interrupted is made again of the same Python, and its wheel is the same."""
+    home = python(tmp_path / "base/bin" / f"python{OWN}").parents[1]
+    other = environ(python(tmp_path / "bin" / f"python{OWN}").parent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "base_prefix", str(home))
+        assert interpreters.resolve_interpreter(OWN, other, tmp_path) == home / "bin" / f"python{OWN}"
+        (home / "include" / f"python{OWN}" / "Python.h").unlink()
+        assert interpreters.resolve_interpreter(OWN, other, tmp_path) == tmp_path / "bin" / f"python{OWN}"
+
+
 def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         interpreters.resolve_interpreter("3.22", {}, tmp_path)

@@ -65,16 +65,17 @@ def interpreters_without_headers(environ: Mapping[str, str] = os.environ, home: 
 def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
     """Return a CPython that was seen to run, to be `version`, and to have its headers.
 
-    What comes first on PATH, and so what Nox takes, wins where it is a shim that runs. Raise HostError where
-    there is none, saying what was wrong with each that was tried.
+    What Nox takes wins: the one that it runs on, else what comes first on PATH where that is a shim that runs.
+    Raise HostError where there is none, saying what was wrong with each that was tried.
     """
-    known = _candidates(environ, home).get(version, [])
-    places, rejected = list(known), []
+    places, rejected = list(_candidates(environ, home).get(version, [])), []
     if shim := find_shims(environ).get(version):
         first = shutil.which(f"python{version}", path=environ.get("PATH")) == str(shim)
         runs = first and not shadowing_shims({version: shim}, environ, Path.home() if home is None else home)
         places.insert(0 if runs else len(places), shim)
-    for place in places:
+    if version == f"3.{sys.version_info.minor}" and is_file(own := Path(sys.base_prefix, "bin", f"python{version}")):
+        places.insert(0, own)
+    for place in dict.fromkeys(places):
         proven = _probe(version, place)
         if isinstance(proven, Path):
             return proven if place == shim else place  # what a shim runs: tomorrow it may run another
@@ -113,12 +114,9 @@ def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home
 
 def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
     """Return PATH with the folders of CPythons that it does not reach appended, newest first."""
-    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
-    for executable in reversed(installed_interpreters(environ, home).values()):
-        folder = str(executable.parent)
-        if folder not in folders:
-            folders.append(folder)
-    return os.pathsep.join(folders)
+    folders = (folder for folder in environ.get("PATH", "").split(os.pathsep) if folder)
+    found = (str(executable.parent) for executable in reversed(installed_interpreters(environ, home).values()))
+    return os.pathsep.join(dict.fromkeys((*folders, *found)))
 
 
 def how_to_install(version: str, *, pyenv: bool) -> str:
