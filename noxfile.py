@@ -123,7 +123,7 @@ def install(session: nox.Session, *requirements: str) -> None:
     venv, heard = Path(session.virtualenv.location), io.StringIO()
     path = os.pathsep.join([*(session.virtualenv.bin_paths or ()), os.environ["PATH"]])
     every = {**os.environ, **session.env, "PATH": path}
-    variables = {name: value for name, value in every.items() if value is not None}
+    variables = environments.pip_variables({name: value for name, value in every.items() if value is not None})
     try:
         argv = [str(environments.in_environment(venv)), *words]
         process.stream(argv, cwd=None, env=variables, log=heard, on_line=lambda _: None)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import tiny_wheels
 from tests.support.refusals import refused
 from torchmill.build.context import BuildTree
 from torchmill.core.process import capture
@@ -22,6 +23,7 @@ from torchmill.host.environments import (
     installed_distributions,
     list_shared_tools,
     make_environment,
+    pip_variables,
     provide_environment,
     provide_shared_tools,
     read_tree_user,
@@ -127,6 +129,29 @@ def test_an_environment_without_its_configuration_names_an_interpreter(tmp_path:
     for text in ("", "home = /nowhere\n"):
         (tmp_path / "pyvenv.cfg").write_text(text)
         assert base_interpreter(tmp_path, version).exists()
+
+
+def test_pip_installs_into_its_environment_whatever_a_user_has_set(tmp_path: Path) -> None:
+    """Else a build lacks what it requires, though pip says that all is there."""
+    (package := tmp_path / "tree/tinytorch").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    wheel = tiny_wheels.raw_wheel(package.parent, "tinytorch", "1.0", tmp_path)
+    venv = tmp_path / "venv"
+    make_environment(Path(sys.executable), venv, tmp_path / "empty")
+    pip = [str(in_environment(venv)), "-m", "pip", "install", "--no-deps", "--no-index"]
+    elsewhere = tmp_path / "elsewhere"
+    capture([*pip, "--target", str(elsewhere), str(wheel)])
+    (settings := tmp_path / "pip.conf").write_text("[install]\nuser = true\n")
+    hostile = {
+        "PYTHONPATH": str(elsewhere),
+        "PYTHONWARNINGS": "error",
+        "PIP_CONFIG_FILE": str(settings),
+        "PIP_TARGET": str(tmp_path / "target"),
+        "PIP_PREFIX": str(tmp_path / "prefix"),
+        "PIP_DRY_RUN": "1",
+    }
+    capture([*pip, "--find-links", str(wheel.parent), "tinytorch"], env=pip_variables({**os.environ, **hostile}))
+    assert list(venv.glob("lib/python*/site-packages/tinytorch"))
 
 
 def test_an_environment_has_a_pip_of_its_own(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             finally:  # a run that goes on where this one stopped needs it, too
                 read = prepare.record_external_inputs(context, user, began)
             prepare.refuse_foreign_objects(context, user)
-    listed = capture([str(context.python), "-m", "pip", "list", "--format=freeze"]).split()
+    argv = [str(context.python), "-m", "pip", "list", "--format=freeze"]
+    listed = capture(argv, env=environments.pip_variables(os.environ)).split()
     said = {
         "builder": statement.describe_builder(os.environ),
         "static": [

