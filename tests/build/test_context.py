@@ -1,6 +1,7 @@
 """The last look at the machine before a session changes anything."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,15 @@ from packaging.specifiers import SpecifierSet
 
 from tests.support.contexts import HOST, job
 from tests.support.refusals import refused
-from torchmill.build import context
+from torchmill.build import context, machine_inputs
 from torchmill.build.pipeline import preflight
 from torchmill.build.steps import compose_manifest
 from torchmill.build.up_to_date import StageRecord
 from torchmill.config.model import Compiler, Facts, OfferedWheels, OfficialPart, Options, When
 from torchmill.wheel import dist_files
+
+# what git tells a hook, and a packager an installer
+HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "DESTDIR")
 
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
@@ -91,11 +95,15 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     monkeypatch.setenv("USE_FAST", "1")  # the package unsets USE_*
     monkeypatch.setenv("TORCHMILL_GATE", "/of/another/build")
     monkeypatch.setenv("TORCHMILL_GATED", "1")
+    for name in HOOK:
+        monkeypatch.setenv(name, "/of/a/repository/with/a/hook")
     found = context.build_environment(begun, {"CCACHE_PREFIX": "/gate", "CMAKE_C_COMPILER_LAUNCHER": "/gate"})
     assert found["CCACHE_PREFIX"] == "distcc"
     assert found["CMAKE_C_COMPILER_LAUNCHER"] == "/gate"
     assert found["MAX_JOBS"] == "4"
-    assert {"USE_FAST", "TORCHMILL_GATE", "TORCHMILL_GATED"}.isdisjoint(found)
+    assert {"USE_FAST", "TORCHMILL_GATE", "TORCHMILL_GATED", *HOOK}.isdisjoint(found)
+    assert found["GIT_CEILING_DIRECTORIES"] == str(begun.tree.folder)
+    assert not set(HOOK) & machine_inputs.read_user_variables(os.environ, begun.plan).keys()
 
 
 def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(

@@ -12,7 +12,7 @@ from tests.support.refusals import refused
 from torchmill.build.containers import cross, engine
 from torchmill.build.containers.cross import ContainerPlace, CrossBuild, PassedSettings
 from torchmill.build.containers.engine import Engine, EngineHost, Mount, container_commands
-from torchmill.build.context import UNSET_PATTERNS
+from torchmill.build.machine_inputs import UNSET_PATTERNS
 from torchmill.config import cell_lookup, matrix, selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout

@@ -38,6 +38,10 @@ def test_variables_that_compilers_read_count_and_others_do_not(planned: Plan) ->
         "PYENV_ROOT": "/x", "NVM_DIR": "/x", "MAX_JOBS": "2", "NO_COLOR": "1", "SLURM_SUBMIT_DIR": "/x",
     }  # fmt: skip
     assert machine_inputs.read_user_variables({**heard, **unheard}, planned) == heard
+    run_by_make = "ks -j8 --jobserver-auth=fifo:/tmp/GMfifo42"
+    assert machine_inputs.read_user_variables({"MAKEFLAGS": run_by_make}, planned) == {}, "another fifo in each run"
+    told = machine_inputs.read_user_variables({"MAKEFLAGS": f"{run_by_make} -- CFLAGS=-O0"}, planned)
+    assert told == {"MAKEFLAGS": " -- CFLAGS=-O0"}
     kept_away = {"USE_MPI": "1", **dict.fromkeys(planned.set, "x")}
     assert machine_inputs.read_user_variables(kept_away, planned) == {}, "the plan decides of these"
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from string import Template
 
-from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
+from torchmill.build.machine_inputs import UNSET_PATTERNS, collect_machine_inputs, describe_interpreter
 from torchmill.config.cell_lookup import fetch_command
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Plan, Source
@@ -37,8 +37,6 @@ from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
 
 _FOR_OTHERS = ("NO_COLOR", "NO_PROXY", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "JAVA_HOME")  # not for a build
-# Never the build's business.
-UNSET_PATTERNS = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD", "TORCHMILL_*")
 
 
 class BuildTree:
@@ -349,8 +347,7 @@ def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[st
     plan, places = context.plan, context.placeholders
     unset = shell_variables((*plan.unset, *UNSET_PATTERNS))
     kept = {name: value for name, value in os.environ.items() if name not in unset}
-    planned = {name: fill_placeholders(value, places) for name, value in plan.set.items()}
-    return {**ours, **kept, **planned}
+    return {**ours, **kept, **{name: fill_placeholders(value, places) for name, value in plan.set.items()}}
 
 
 def copy_source(tree: BuildTree, source: Source) -> None:

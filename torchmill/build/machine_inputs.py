@@ -19,8 +19,10 @@ from torchmill.host.programs import LAUNCHERS, RunProgram, make_caching_runner, 
 from torchmill.plan import cuda_toolkit
 
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
+UNSET_PATTERNS: Sequence[str] = _NAMES["unset"]
 _OF_CUDA = ("cudnn", "nccl", "magma")
 UNKNOWN = "?"  # stands for what could not be found out, and is never unchanged
+_JOBS = re.compile(r"^[ksw]+(?= |$)| *(-j\d*|--jobserver-\S+)(?= |$)")  # in MAKEFLAGS, of a make that this is run by
 _WORD = re.compile(r"(?:[^ $|:\n]|\$.)+")  # of a line in build.ninja
 _SYSTEM = ("/proc/", "/dev/", "/sys/")
 _HEADERS = ("/usr/include/", "/usr/local/include/")
@@ -54,7 +56,9 @@ def read_user_variables(environ: Mapping[str, str], plan: Plan) -> dict[str, str
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
     names = (name for name in sorted(environ) if name not in plan.set and matches(name, _NAMES["read"]))
-    return {name: environ[name] for name in names if not matches(name, (*_NAMES["others"], *plan.unset))}
+    read = (name for name in names if not matches(name, (*_NAMES["others"], *UNSET_PATTERNS, *plan.unset)))
+    found = {name: _JOBS.sub("", environ[name]) if name == "MAKEFLAGS" else environ[name] for name in read}
+    return {name: value for name, value in found.items() if value or name != "MAKEFLAGS"}
 
 
 def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, str]:
