@@ -27,6 +27,28 @@ def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) 
     assert [line.partition(":")[0] for line in noted] == ["glibc"]
 
 
+@pytest.mark.parametrize("name", ["dist", ".torchmill/logs"])
+def test_a_folder_that_is_written_at_the_end_is_tried_at_the_beginning(known: Facts, tmp_path: Path, name: str) -> None:
+    begun = job(known, tmp_path, HOST)
+    folder = begun.layout.root / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.symlink_to(tmp_path / "a disk that is not mounted")
+    with refused("not-writable") as caught:
+        preflight(begun, print)
+    assert str(folder) in str(caught.value)
+    folder.unlink()
+    preflight(begun, print)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_wrong_time_of_the_wheel_is_told_before_anything_is_built(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with refused("invalid-source-date-epoch"):
+        preflight(job(known, tmp_path, HOST), print)
+
+
 def test_a_published_wheel_that_would_do_is_noted(known: Facts, tmp_path: Path) -> None:
     release = replace(known.releases["base"][0], wheels={"manylinux1_x86_64": ("3.10",)})
     index = ("pypi", "https://pypi.org/simple", ("base",), SpecifierSet(">=1"), ("cpu",), ("x86_64",), "test", "", True)

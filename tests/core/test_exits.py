@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from invoke.exceptions import Exit
 
 from tests.support.commands import ROOT, environment
 from tests.support.refusals import refused
+from torchmill.core import files
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import as_torchmill_error, exit_with_error
 from torchmill.core.files import blame_disk, fresh_path, read_refusal, report_unwritable, write_atomically
@@ -80,7 +82,7 @@ def test_an_end_that_invoke_itself_asks_for_passes() -> None:
 )
 def test_what_the_system_refuses_is_named(number: int, code: str, tmp_path: Path) -> None:
     place = tmp_path / "not" / "there"
-    with refused(code) as caught, report_unwritable(place, 5 << 30):
+    with refused(code) as caught, report_unwritable(place, wanted=5 << 30):
         raise OSError(number, os.strerror(number))
     assert str(place) in str(caught.value)
     told = read_refusal(f"fatal: cannot write: {os.strerror(number)}", place)
@@ -89,9 +91,19 @@ def test_what_the_system_refuses_is_named(number: int, code: str, tmp_path: Path
 
 
 def test_a_full_disk_says_how_much_is_wanted(tmp_path: Path) -> None:
-    with refused("disk-full") as caught, report_unwritable(tmp_path, 5 << 30):
+    with refused("disk-full") as caught, report_unwritable(tmp_path, wanted=5 << 30):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert "5.0 GiB wanted" in str(caught.value)
+
+
+def test_of_several_disks_the_full_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system seldom says which, and to be told of one with gigabytes free helps nobody."""
+    room = {tmp_path / "tree": 1 << 35, tmp_path / "dist": 0, tmp_path / "logs": 1 << 30}
+    monkeypatch.setattr(files, "_room", room.__getitem__)
+    for where, *others in permutations(room):
+        with refused("disk-full") as caught, report_unwritable(where, *others):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert f"the disk of {tmp_path / 'dist'} is full" in str(caught.value)
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError(104, "reset"), TimeoutError(110, "late"), OSError("gzip")])

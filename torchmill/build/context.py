@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -229,11 +230,12 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
 @contextlib.contextmanager
 def hold_cell(context: BuildContext) -> Iterator[None]:
     """Hold the cell's folder and environment; at the end save what was learned about files."""
-    identifier = context.plan.identifier
+    identifier, layout = context.plan.identifier, context.layout
+    others = (layout.dist, layout.logs, layout.cache, Path(tempfile.gettempdir()))
     with (
         locks.hold_lock(context.outputs.folder, identifier),
         environments.hold_environment(context.venv, identifier),
-        report_unwritable(context.outputs.folder),
+        report_unwritable(context.outputs.folder, *others),
     ):
         try:
             yield

@@ -1,6 +1,7 @@
 """The main job: one cell from its plan to the verified wheel in dist/."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from torchmill.build.steps import compile_stage, pack_stage, publish_stage, veri
 from torchmill.build.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.cell_lookup import fetch_command
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
+from torchmill.core.files import report_unwritable
 from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
@@ -19,6 +21,7 @@ from torchmill.plan.cuda_toolkit import describe_passed_over
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.toolchain import remote_cache
+from torchmill.wheel.pack import wheel_writer
 
 
 def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Path:
@@ -35,9 +38,7 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
     with hold_cell(context):
         stages = read_stage_log(context)  # read under the lock: another run may have finished meanwhile
         if context.options.shard and stages.is_valid("compile"):
-            raise UnfinishedBuildError(
-                f"{context.plan.identifier} is compiled here: no share is left", code="share-made"
-            )
+            raise UnfinishedBuildError(f"{context.plan.identifier} is compiled: no share is left", code="share-made")
         packed = stages.find_product("pack")
         if packed is None:
             raw = stages.find_product("compile") or compile_stage(context, stages, install, line)
@@ -54,6 +55,11 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     where the source has empty folders.
     """
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
+    wheel_writer.source_date_epoch(os.environ)
+    for folder in (context.layout.dist, context.layout.logs):  # which nothing else meets before the end
+        with report_unwritable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
     plan = context.plan
     if empty := [one for one in plan.folders if not list_children(context.source.path / one)]:
         raise SourceError(

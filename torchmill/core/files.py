@@ -312,30 +312,29 @@ def trim_folder(folder: Path, limit: int) -> int:
 
 
 @contextlib.contextmanager
-def report_unwritable(where: Path, wanted: int = 0) -> Iterator[None]:
+def report_unwritable(where: Path, *others: Path, wanted: int = 0) -> Iterator[None]:
     """Raise HostError where the system refuses what is done inside: a full disk, a folder closed to us.
 
-    `where` is what is written, `wanted` the bytes that it will have, where that is known. What a library
-    raises, and what connections do, passes.
+    `where` is what is written, `wanted` the bytes that it will have, where that is known, and `others` may be on
+    other disks. What a library raises, and what connections do, passes.
     """
     try:
         yield
     except shutil.Error as error:  # copytree gathers what went wrong, as text
-        if (refusal := read_refusal(str(error), where, wanted)) is None:
+        if (refusal := read_refusal(str(error), where, wanted=wanted)) is None:
             raise
         raise refusal from None
     except OSError as error:
         if isinstance(error, ConnectionError | TimeoutError) or not is_of_system(error):
             raise
-        raise machine_error(error, where, wanted) from None
+        raise machine_error(error, where, *others, wanted=wanted) from None
 
 
-def read_refusal(text: str, where: Path, wanted: int = 0) -> HostError | None:
+def read_refusal(text: str, where: Path, *, wanted: int = 0) -> HostError | None:
     """Return the error to show where a program's output says that the system refused it something."""
-    number = next(
-        (one for one in _REFUSALS if _REFUSALS[one] != _TAKEN and os.strerror(one).lower() in text.lower()), None
-    )
-    return None if number is None else machine_error(OSError(number, os.strerror(number)), where, wanted)
+    numbers = (one for one in _REFUSALS if _REFUSALS[one] != _TAKEN and os.strerror(one).lower() in text.lower())
+    number = next(numbers, None)
+    return None if number is None else machine_error(OSError(number, os.strerror(number)), where, wanted=wanted)
 
 
 def blame_disk(text: str, *folders: Path) -> HostError | None:
@@ -390,11 +389,16 @@ def is_of_system(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins"
 
 
-def machine_error(error: OSError, where: Path | None, wanted: int = 0) -> HostError:
-    """Return the error to show where the system refused something in `where`, if that is known."""
+def machine_error(error: OSError, where: Path | None, *others: Path, wanted: int = 0) -> HostError:
+    """Return the error to show where the system refused something in `where`, if that is known, or in `others`.
+
+    Which disk is full, the system does not always say: it is the one with the least room.
+    """
     named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else where
     if error.errno in _DISK_FULL:
-        return disk_full_error(where or named or Path.cwd(), wanted, error.errno)
+        tried = [one for one in (where, named, *others) if one]
+        first = min(tried, key=_room) if others and error.errno == errno.ENOSPC else (*tried, Path.cwd())[0]
+        return disk_full_error(first, wanted, error.errno)
     code, advice = _REFUSALS.get(error.errno or 0, ("system-error", "see what is wrong there"))
     return HostError(f"{named or 'the system'}: {error.strerror or error}: {advice}", code=code)
 

@@ -189,7 +189,7 @@ class FolderTarget(PublishTarget):
     def upload(self, file: UploadFile) -> None:
         """Copy a file; it appears whole, and never in the place of another."""
         target = self.path / file.name
-        with report_unwritable(self.path, file.path.stat().st_size), fresh_path(target) as fresh:
+        with report_unwritable(self.path, wanted=file.path.stat().st_size), fresh_path(target) as fresh:
             shutil.copyfile(file.path, fresh)
             if hash_file(fresh) != file.sha256:
                 raise DeliveryError(
