@@ -33,8 +33,7 @@ class GpuWheel:
     @property
     def base(self) -> str:
         """Return which torch it is, or is built against: "torch==1.13.1+cu117"."""
-        own = f"{self.manifest.get('package')}=={self.manifest.get('version')}"
-        return str(self.manifest.get("torch") or own)
+        return str(self.manifest.get("torch") or f"{self.manifest.get('package')}=={self.manifest.get('version')}")
 
     @property
     def pythons(self) -> frozenset[str]:

@@ -74,5 +74,4 @@ def first_problems(problems: Sequence[str], most: int = 3) -> str:
 
 def name_few(names: Sequence[str], most: int = 5) -> str:
     """Return the first of many names, and how many more there are: "a, b and 3 more"."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -149,8 +149,7 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
 def _list_offers(place: str, plan: Plan) -> Iterator[Offer]:
     """Yield the wheels of a place that have the name of a plan's. Raises TorchmillError, READ_ERRORS."""
     stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl") if plan.computed else plan.wheel
-    project = canonicalize_name(plan.wheel.partition("-")[0])
-    for offer in _all_offers(place, project):
+    for offer in _all_offers(place, canonicalize_name(plan.wheel.partition("-")[0])):
         if offer.name.startswith(stem) and _WHEEL.fullmatch(offer.name):
             yield offer
 

@@ -75,8 +75,7 @@ def _configured(root: Path, file: str) -> Iterator[str]:
         words = line.partition("#")[0].split()
         if words[:1] == ["include"]:
             for pattern in words[1:]:
-                found = find_paths(root, str(Path("/etc", pattern)).lstrip("/"))
-                for path in found:
+                for path in find_paths(root, str(Path("/etc", pattern)).lstrip("/")):
                     yield from _configured(root, "/" + str(path.relative_to(root)))
         elif words:
             yield words[0]

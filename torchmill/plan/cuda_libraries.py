@@ -93,8 +93,7 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
 
     "" where it does not say, None where there is none.
     """
-    places = (f"{name}@{cuda}", name)
-    return next((host.libraries[place] for place in places if place in host.libraries), None)
+    return next((host.libraries[place] for place in (f"{name}@{cuda}", name) if place in host.libraries), None)
 
 
 def used_cudnn(plan: Plan, host: Host) -> str | None:

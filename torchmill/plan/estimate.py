@@ -281,8 +281,7 @@ def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
     """
     others = tuple(f"_{arch}.whl.json" for arch in facts.arches if arch != native_arch())
     paths = (path for path in sorted(dist.glob("*.whl.json")) if not path.name.endswith(others))
-    found = (_read_run(facts, path) for path in paths)
-    return tuple(run for run in found if run is not None)
+    return tuple(run for path in paths if (run := _read_run(facts, path)) is not None)
 
 
 def _read_run(facts: Facts, manifest: Path) -> MeasuredRun | None:

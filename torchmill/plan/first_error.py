@@ -196,8 +196,7 @@ def _size(line: LogLine) -> int:
 
 def _beginning(lines: Iterable[LogLine]) -> int:
     """Return how many of the first lines have KEPT_BYTES."""
-    sizes = accumulate(map(_size, lines))
-    return sum(1 for _ in takewhile(_KEPT_BYTES.__gt__, sizes))
+    return sum(1 for _ in takewhile(_KEPT_BYTES.__gt__, accumulate(map(_size, lines))))
 
 
 def first_failure(run: Sequence[LogLine]) -> BuildFailure | None:

@@ -139,8 +139,7 @@ def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
 
 def guest_layout(layout: Layout, arch: str) -> Layout:
     """Return the layout that the suite has in a container of an arch, as this machine sees its folders."""
-    cache = layout.cache.with_name(f"torchmill-{arch}")
-    return Layout(layout.root, cache, arch)
+    return Layout(layout.root, layout.cache.with_name(f"torchmill-{arch}"), arch)
 
 
 def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: EngineHost) -> Container:

@@ -190,5 +190,4 @@ def _why(lines: Sequence[str], catalogue: Sequence[FailureCause]) -> str:
     match = causes.diagnose(catalogue, lines).match
     if match is not None:
         return f"{match.cause.cause}: {match.cause.cure} (in an image, of the image that --base names)"
-    own = [line for line in lines if not _WRAPPING.fullmatch(line)]
-    return next(reversed(own or lines), "")
+    return next(reversed([line for line in lines if not _WRAPPING.fullmatch(line)] or lines), "")

@@ -88,8 +88,7 @@ def find_trees(place: StoragePlace, kind: str = "trees") -> Iterator[StoredItem]
     """Yield the trees in which packages are compiled, or what each cell made of its tree ("outputs")."""
 
     def find(folder: Path) -> list[Path]:
-        inside = list_contents(folder)
-        return [path for path in inside if path.name.startswith(_OUTPUTS) == (kind == "outputs")]
+        return [path for path in list_contents(folder) if path.name.startswith(_OUTPUTS) == (kind == "outputs")]
 
     for tag, folder in _cells(place):
         if inside := find(folder):

@@ -125,8 +125,7 @@ def place_wheel_member(member: str, libraries: str) -> str | None:
         return None
     for depth, part in enumerate(parts[: _DEEPEST + 1]):
         if part in _HEADS and 0 < depth < len(parts) - 1:
-            head = libraries if part == "lib" else part
-            return "/".join((head, *parts[depth + 1 :]))
+            return "/".join((libraries if part == "lib" else part, *parts[depth + 1 :]))
     if len(parts) > 1 and parts[-1].lower().startswith("license"):
         package = parts[0].removesuffix(_INFO) if parts[0].endswith(_INFO) else parts[-2]
         return f"licenses/{package}/{parts[-1]}"

@@ -222,5 +222,4 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
 
 def lacking_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:
     """Return the parts that a host's toolkit of some version is known to lack."""
-    names = host.lacking.get(version, "").split(", ")
-    return [part for part in facts.toolkit_parts if part.name in names]
+    return [part for part in facts.toolkit_parts if part.name in host.lacking.get(version, "").split(", ")]

@@ -136,8 +136,7 @@ def wheel_requirements(staged: StagedWheel) -> list[str]:
 
 def requirements_on(metadata: Message, name: str) -> list[str]:
     """Return the requirements on the project `name`, as METADATA spells them."""
-    lines = metadata.get_all("Requires-Dist", [])
-    return [line for line in lines if _project_of(line) == canonicalize_name(name)]
+    return [line for line in metadata.get_all("Requires-Dist", []) if _project_of(line) == canonicalize_name(name)]
 
 
 def declared_needs(requires_python: str | None, requires: Iterable[str], extras: Iterable[str]) -> DeclaredNeeds:

@@ -200,8 +200,7 @@ def identify_licence(files: Iterable[Path]) -> str:
     found = set()
     for file in (one for one in files if not one.name.lower().startswith("notice")):
         words = " ".join(re.findall(r"[a-z0-9]+", file.read_text("utf-8", "replace").lower()))
-        known = (name for name, text in _TEXTS.items() if _is_licence(words, **text))
-        found.add(" or ".join(known))
+        found.add(" or ".join(name for name, text in _TEXTS.items() if _is_licence(words, **text)))
     return found.pop() if len(found) == 1 and " or " not in min(found) else ""
 
 
