@@ -371,8 +371,9 @@ def test_a_reader_who_sleeps_stops_nothing(tmp_path: Path) -> None:
     assert quiet.process.returncode == 0
 
 
-def test_more_gates_than_descriptors_wait_for_their_turn(tmp_path: Path) -> None:
-    with Guard(orders(tmp_path), before=("prlimit", "--nofile=64:64")) as guard:
+@pytest.mark.parametrize("limit", [64, 24])
+def test_more_gates_than_descriptors_wait_for_their_turn(tmp_path: Path, limit: int) -> None:
+    with Guard(orders(tmp_path), before=("prlimit", f"--nofile={limit}:{limit}")) as guard:
         gates = [guard.gate(f"{number}.c") for number in range(80)]
         with closing(*gates):
             serve(gates)

@@ -55,7 +55,7 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
     probe = MemoryProbe(
         lambda used: meter.memory(used).available, command.memory, lambda: command.cores or meter.cores().count
     )
-    server = GuardServer(listening, starter, scheduler, probe, _open_files() - SPARE)
+    server = GuardServer(listening, starter, scheduler, probe, max(1, _open_files() - SPARE))
     recorder.announce_ready()
     server.serve(history.save)
     if starter.gone:
