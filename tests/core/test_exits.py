@@ -39,6 +39,7 @@ def ended(error: BaseException) -> Exit:
         (PermissionError(errno.EACCES, "Permission denied", "/root/x"), 7),
         (OSError(errno.EIO, "Input/output error", "/x"), 7),
         (MemoryError(), 7),
+        (RuntimeError("can't start new thread"), 7),
         (ModuleNotFoundError("No module named 'numpy'", name="numpy"), 7),
         (KeyboardInterrupt(), 130),
         (RecursionError("too deep"), 70),

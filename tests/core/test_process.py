@@ -71,6 +71,14 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
         capture([str(tmp_path / "plain")])
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_a_program_that_the_limits_keep_from_starting_is_not_called_broken() -> None:
+    script = "import resource; from torchmill.core import process; resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\n"
+    script += "held = [open('/dev/null') for _ in range(4)]\n"
+    script += "try: process.capture(['true'])\nexcept Exception as error: print(error)"
+    assert "raise the limits (`ulimit -a`)" in capture(python(script))
+
+
 def test_stream_interleaves_both_outputs_and_logs_them_whole() -> None:
     lines, log = run("import sys\nfor n in range(3): print(n, flush=True); print(-n, file=sys.stderr, flush=True)")
     assert lines == ["0", "0", "1", "-1", "2", "-2"]

@@ -86,8 +86,7 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
     Raises ConfigError where there is none.
     """
     files = sorted(dist.glob(f"*_{arch}.whl"), key=lambda path: path.stat().st_mtime)
-    every = [_read(path) for path in files]
-    able = [wheel for wheel in every if wheel.manifest.get("device_code")]
+    able = [wheel for wheel in map(_read, files) if wheel.manifest.get("device_code")]
     if not able:
         raise ConfigError(
             f"{dist} holds no wheel with code for GPUs: build one (`invoke matrix` lists them), or name "

@@ -33,8 +33,7 @@ class NamedGpu:
 
 def gpu_names(text: str) -> list[str]:
     """Return the names in a text: "K80, GTX 960", "K80 and GTX 960"; the text itself where it is no list."""
-    parts = [part.strip() for part in _BETWEEN_GPUS.split(text)]
-    return [part for part in parts if part] or [text]
+    return list(filter(None, map(str.strip, _BETWEEN_GPUS.split(text)))) or [text]
 
 
 def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:

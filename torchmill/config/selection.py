@@ -49,8 +49,7 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> list[MatrixSession]
     from torchmill.core.stat_cache import FileStat, StatCache, stat_file
 
     layout, folder = Layout.of_checkout(root), facts_folder(root)
-    package = Path(__file__).parents[1]
-    code = (package.glob(f"{wing}/*.py") for wing in ("config", "core"))
+    code = (Path(__file__).parents[1].glob(f"{wing}/*.py") for wing in ("config", "core"))
     read = sorted(chain(*code, *(folder.glob(pattern) for pattern in READ)))
     names = FileStat(" ".join(map(str, read)), 0)
     key = f"{folder.absolute()} {arch} {tag}"

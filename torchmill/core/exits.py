@@ -75,8 +75,8 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
 
     if isinstance(error, OSError) and is_of_system(error):
         return machine_error(error, None)
-    if isinstance(error, MemoryError):
-        return HostError("there is no memory left: free some, and run the command again", code="no-memory")
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        return HostError("no memory is left: free some, or raise `ulimit -v` and `-u`; then go on", code="no-memory")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "torchmill":
         return HostError(
             f"the package {error.name} is not installed: run `{sys.executable} -m pip install -r requirements.txt`",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shlex
@@ -319,8 +320,10 @@ def _start(
         if cwd is not None and not cwd.is_dir():
             raise HostError(f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again") from None
         raise HostError(f"`{argv[0]}` is not on PATH: install it (`invoke deps` names the package)") from None
-    except OSError as error:  # not executable, or made for another machine
-        raise HostError(f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine") from None
+    except OSError as error:  # not executable, made for another machine, or more than may run
+        short = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+        cure = "free some memory, or raise the limits (`ulimit -a`)" if short else "reinstall it for this machine"
+        raise HostError(f"`{argv[0]}` cannot be run here ({error.strerror}): {cure}") from None
 
 
 @contextlib.contextmanager
