@@ -41,6 +41,14 @@ def test_a_folder_that_is_written_at_the_end_is_tried_at_the_beginning(known: Fa
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["a|b", 'a"b', "$a", "a;b", "a[b]", "a\\b", "a\nb"])
+def test_a_name_that_cmake_misreads_is_told_before_anything_is_built(known: Facts, tmp_path: Path, name: str) -> None:
+    begun = job(known, tmp_path, HOST)
+    with refused("folder-misread"):
+        preflight(replace(begun, layout=replace(begun.layout, root=tmp_path / name)), print)
+    preflight(replace(begun, layout=replace(begun.layout, root=tmp_path / "ä b%'(#)&<>")), print)
+
+
 def test_a_wrong_time_of_the_wheel_is_told_before_anything_is_built(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
