@@ -185,6 +185,12 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "1.0.0.toml: base: 'pythons' is 3, expected a list of strings",
         ),
         (
+            "releases/1.0.0.toml",
+            'pythons = ["3.9", "3.10"]',
+            "pythons = []",
+            "1.0.0.toml: base: 'pythons' is empty: expected Pythons such as '3.10', or leave the key out",
+        ),
+        (
             "packages/base.toml",
             'reason = "numpy 2 came later"',
             'reeson = "numpy 2 came later"',

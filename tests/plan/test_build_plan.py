@@ -281,6 +281,23 @@ FLAGS = """
 """
 
 
+@pytest.mark.parametrize("line", ["", "two words", "numpy<"])
+def test_a_line_that_is_no_requirement_is_named_with_its_rule(configs: Path, line: str) -> None:
+    known = ruled(
+        configs,
+        f"""
+        [[rule]]
+        when = {{ variant = "cpu" }}
+        reason = "it is needed"
+        requires = ["{line}"]
+    """,
+    )
+    with refused("facts-invalid") as caught:
+        planned(known, "wheel-3.10-cpu", "v1.0.0")
+    assert f"'{line}' is no requirement" in str(caught.value)
+    assert str(caught.value).startswith("base.toml: rule ")
+
+
 def test_flags_of_all_rules_are_joined_and_the_users_come_last(configs: Path) -> None:
     known = ruled(configs, FLAGS)
 

@@ -368,6 +368,4 @@ def fill_placeholders(text: str, places: Mapping[str, str]) -> str:
     try:
         return Template(text).substitute(places)
     except (KeyError, ValueError) as error:
-        raise ConfigError(
-            f"'{text}' in build_configs: unknown placeholder {error}", code="unknown-placeholder"
-        ) from None
+        raise ConfigError(f"{text}: unknown placeholder {error} in build_configs", code="unknown-placeholder") from None

@@ -105,7 +105,9 @@ class TomlTable:
         return text
 
     def pythons(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Take a list of versions of Python; what is none is a problem, and left out."""
+        """Take a list of versions of Python; what is none is a problem, and left out, as is a list of none."""
+        if self.data.get(key) == []:
+            self.problem(f"'{key}' is empty: expected Pythons such as '3.10', or leave the key out")
         found = self.texts(key, default)
         for wrong in (one for one in found if one and not _PYTHON.fullmatch(one)):
             self.problem(f"'{key}' has '{wrong}', which is no Python such as '3.10' or '3.13t'")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -204,11 +204,15 @@ def _requirements(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what pip installs for the build, for all interpreters and for one: a line per project.
 
-    The bounds of all rules are joined.
+    The bounds of all rules are joined. Raises ConfigError for a line that is no requirement.
     """
     merged: dict[str, Requirement] = {}
-    for text in (text for rule in rules for text in rule.requires):
-        requirement = Requirement(text)
+    for text, where in ((text, rule.name) for rule in rules for text in rule.requires):
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            wrong = f"{where}: '{text}' is no requirement, such as 'numpy<2' (PEP 508)"
+            raise ConfigError(wrong, code="facts-invalid") from None
         known = merged.setdefault(canonicalize_name(requirement.name), requirement)
         known.specifier &= requirement.specifier
     kit = [str(merged.pop(name)) for name in map(canonicalize_name, package.kit) if name in merged]

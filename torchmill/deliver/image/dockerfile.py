@@ -142,9 +142,7 @@ def require_our_folder(folder: Path) -> None:
     if not folder.exists() and not folder.is_symlink():
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise DeliveryError(
-            f"{folder} was not written by `invoke image`: name another with --into", code="foreign-folder"
-        )
+        raise DeliveryError(f"{folder} is not from `invoke image`: name another with --into", code="foreign-folder")
     names = sorted(entry.name for entry in folder.iterdir())
     top, written = _read_record(folder)
     strange = [name for name in names if name != IMAGE_RECORD and name not in top]
