@@ -70,6 +70,20 @@ def test_an_edit_that_times_and_sizes_hide_is_seen(
     verify_source(source, recall)
 
 
+def test_all_files_have_one_date_whenever_each_was_written(tmp_path: Path, place: Layout) -> None:
+    tree = tmp_path / "torch-1"
+    tree.mkdir()
+    for number, name in enumerate(("setup.py", "one.h", "other.h")):
+        (tree / name).write_text("#pragma once\n")
+        os.utime(tree / name, (10**9 + number, 10**9 + number))
+    (tree / "link").symlink_to("absent")
+    request = SourceRequest(package("https://forge.invalid/a/torch.git"), release("v1", None), origin=str(tree))
+    source = fetch_source(request, place, SilentProgress())
+    dates = {path.lstat().st_mtime_ns for path in source.path.iterdir() if not path.is_symlink()}
+    assert len(dates) == 1
+    check_source(source)
+
+
 def test_a_copy_of_the_tree_is_as_good_and_looked_through_once(unpacked: Source, recall: StatCache) -> None:
     """As a cache of CI brings it back: every file is another to the file system."""
     verify_source(unpacked, recall)

@@ -104,9 +104,7 @@ def python_libraries(libraries: list[Path]) -> Iterator[Path]:
     named = [path for path in libraries if path not in found and "_python" in path.name]
     dropped = {path for path in found if any(PYTHON.match(name) for name in elf.undefined_symbols(path))}
     names = {path.name for path in dropped}
-    while more := {
-        path for path, facts in found.items() if path not in dropped and facts and names & set(facts.needed)
-    }:
+    while more := {path for path, info in found.items() if path not in dropped and info and names & set(info.needed)}:
         dropped |= more
         names |= {path.name for path in more}
     yield from (*named, *dropped)

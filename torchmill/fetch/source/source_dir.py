@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -145,8 +146,14 @@ class SourceDir:
         submodules: Mapping[str, str] | None = None,
         asked: Mapping[str, str | None] | None = None,
     ) -> Source:
-        """Move the folder `made`, with a complete tree, into place, and return its source."""
-        release, tree = request.release, made / "tree"
+        """Move the folder `made`, with a complete tree, into place, and return its source.
+
+        Its files get one date. Of two headers that are alike GCC skips the second, by `#pragma once`, where both are
+        of one second: what is compiled, and found in a compiler cache, would depend on when git wrote each.
+        """
+        release, tree, now = request.release, made / "tree", int(time.time())
+        for entry in (one for one in walk_tree(tree) if not one.is_symlink()):
+            os.utime(entry.path, (now, now))
         source = Source(
             package=request.package.name,
             version=release.version,

@@ -108,9 +108,7 @@ def compiler_cure(context: CheckContext) -> str:
 
 
 def _named(command: str, *, cuda: bool) -> str:
-    return " ".join(
-        f"{name}={value}" for name, value in cuda_toolkit.variables_for_compiler(command, cuda=cuda).items()
-    )
+    return " ".join(f"{name}={text}" for name, text in cuda_toolkit.variables_for_compiler(command, cuda=cuda).items())
 
 
 def _major(context: CheckContext) -> int | None:
