@@ -1,11 +1,13 @@
 """Plans: what a build will do on any host, present or described, and the digests that follow from it."""
 
+import runpy
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 from string import Template
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 from packaging.tags import mac_platforms
@@ -393,6 +395,41 @@ def test_the_kernels_open_array_is_kept_at_the_end(shipped: Facts, tmp_path: Pat
     mended = file.read_text(encoding="utf-8")
     assert complaint(tmp_path, mended) == ""
     assert (mended.count("union {"), "struct { int left" in mended) == (1, True)
+
+
+# What the edits of PeachPy find in its files, around which the names of constants are given out.
+OBJECT_FILE = """
+def name_source(source_symbol, source):
+    if source:
+        source_symbol.name = source
+"""
+CONSTANT_NAMES = """
+class Names:
+    def __init__(self):
+        self.prenames = {}
+    def add(self, scope_name, scope):
+        self.prenames.setdefault(scope_name.prename, set())
+        self.prenames[scope_name.prename].add(scope)
+"""
+
+
+def test_peachpy_names_no_folder_and_keeps_the_order_of_constants(shipped: Facts, tmp_path: Path) -> None:
+    (tmp_path / "third_party").mkdir()
+    edits = [edit.argv for edit in shipped_plan(shipped, "v1.13.1", "12.2.0").prepare if "find" in edit.argv]
+    for edit in edits:
+        subprocess.run(edit, cwd=tmp_path, check=True)  # a source without PeachPy is fine
+    package = tmp_path / "third_party/python-peachpy/peachpy"
+    (package / "formats/elf").mkdir(parents=True)
+    (package / "formats/elf/image.py").write_text(OBJECT_FILE, encoding="utf-8")
+    (package / "name.py").write_text(CONSTANT_NAMES, encoding="utf-8")
+    for edit in edits:
+        subprocess.run(edit, cwd=tmp_path, check=True)
+    image, name = (runpy.run_path(str(package / file)) for file in ("formats/elf/image.py", "name.py"))
+    symbol, names, constants = SimpleNamespace(), name["Names"](), [object() for _ in range(40)]
+    image["name_source"](symbol, "/home/me/third_party/NNPACK/src/relu.py")
+    for constant in constants:
+        names.add(SimpleNamespace(prename="mask"), constant)
+    assert (symbol.name, list(names.prenames["mask"])) == ("relu.py", constants)
 
 
 @pytest.mark.parametrize(
