@@ -241,3 +241,15 @@ def test_variables_of_the_shell_that_a_build_does_not_get_are_noted(
     (said,) = [line for line in noted if line.startswith("not read from your shell")]
     assert "USE_CUDA" in said
     assert "NO_COLOR" not in said
+
+
+def test_what_names_no_proxy_and_no_colour_is_no_switch_of_a_build(
+    shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = shipped.packages["torch"]
+    switches = [*package.off_spelling.values(), "NO_API", "NO_CAFFE2_OPS", "NO_PYTHON", "NO_TEST"]
+    for name in (*switches, "NO_COLOR", "NO_PROXY"):
+        monkeypatch.setenv(name, "1")
+    found = context.shell_variables(package.unset)
+    assert set(switches) <= set(found)
+    assert not {"NO_COLOR", "NO_PROXY"} & set(found)
