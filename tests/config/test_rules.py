@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from string import Template
 from typing import Any
 
 import pytest
@@ -105,3 +106,12 @@ def test_every_build_has_its_tools_in_bounds(shaped: dict[str, list[Rule]]) -> N
         assert any(one.operator == ">=" for one in bounds["cmake"]), name
         assert len(bounds["numpy"]) > 0, name
         assert any(one.operator == "<" for one in bounds.get("setuptools", ())) or "build" in bounds, name
+
+
+def test_what_shipped_rules_leave_to_the_build_is_what_it_knows(shipped: Facts) -> None:
+    known = {"tree", "source", "raw", "kit", "venv", "python", "patches", "PATH"}
+    for rule in (rule for package in shipped.packages.values() for rule in package.rules):
+        words = [*rule.set.values(), *rule.append.values(), *(word for argv in rule.prepare for word in argv)]
+        for match in (match for word in words for match in Template.pattern.finditer(word) if not match["escaped"]):
+            name = match["braced"] or match["named"] or ""
+            assert name in known or name.endswith("_home"), (rule.name, match.group())

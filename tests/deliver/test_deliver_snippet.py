@@ -244,6 +244,13 @@ def test_a_wheel_for_every_python_serves_those_of_its_release(shipped: Facts) ->
     assert found.pythons == release.pythons
 
 
+def test_a_wheel_of_the_stable_abi_serves_no_older_and_no_free_threaded_python(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "2.6.0")
+    assert {"3.9", "3.13t"} <= set(release.pythons)
+    (found,) = stock(shipped, [f"torch-2.6.0+cpu-cp310-abi3-{X86}.whl"]).offers
+    assert found.pythons == ("3.10", "3.11", "3.12", "3.13")
+
+
 @pytest.mark.parametrize("where", [LINUX[:1], LINUX, ALL, (*ALL, "windows/amd64")])
 def test_markers_tell_each_subset_of_platforms(shipped: Facts, where: Sequence[str]) -> None:
     every = platforms_named(shipped, where)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import url2pathname
 
-from packaging.tags import Tag
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -149,15 +149,21 @@ def _variant(facts: Facts, version: Version, system: str, manifest: Mapping[str,
 
 
 def _pythons(facts: Facts, package: str, version: Version, tags: Iterable[Tag]) -> tuple[str, ...]:
-    """Return the Pythons of a wheel: "cp310-cp310" is for 3.10, "py3-none" for all of its release."""
+    """Return the Pythons of a wheel: "cp310-cp310" is for 3.10, "py3-none" for all of its release, "cp39-abi3" for newer."""
     found: set[str] = set()
+    releases = [one for one in facts.releases[package] if one.version == version.base_version]
     for tag in tags:
         if python := wheel_file.tag_python(tag):
             found.add(python)
         else:
-            releases = (one for one in facts.releases[package] if one.version == version.base_version)
-            found |= {python for one in releases for python in one.pythons}
+            found |= {python for one in releases for python in one.pythons if _takes(python, tag)}
     return tuple(sorted(found, key=python_key))
+
+
+def _takes(python: str, tag: Tag) -> bool:
+    """Tell whether a CPython takes a tag that is for several."""
+    number, abi = [int(part) for part in python.rstrip("t").split(".")], f"cp{python.replace('.', '')}"
+    return tag in {*cpython_tags(number, [abi], [tag.platform]), *compatible_tags(number, abi, [tag.platform])}
 
 
 @dataclass(frozen=True, slots=True)
