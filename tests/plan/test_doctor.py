@@ -301,6 +301,12 @@ def test_only_the_largest_compile_counts_for_memory(shipped: Facts) -> None:
     assert (little.verdict, little.cure) == ("warning", "add memory or swap")
 
 
+def test_a_limit_on_the_time_of_each_process_is_warned_of(shipped: Facts) -> None:
+    assert "processor time" not in found(shipped, LINUX, Options())
+    limited = found(shipped, replace(LINUX, processor_seconds=1800), Options())["processor time"]
+    assert (limited.verdict, limited.found) == ("warning", "30 minutes for each process")
+
+
 def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
     cell = cell_lookup.find_cell(shipped, "wheel-3.11-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.4.0"))
     expected = estimate.estimate_build(shipped, build_plan.compute_plan(shipped, cell, LINUX, Options()))

@@ -370,6 +370,7 @@ class Host:
     cores: int  # that this process may use
     memory: Bytes  # that this process may use
     disk: Bytes | None = None  # free where builds happen
+    processor_seconds: int | None = None  # that one process may use (`ulimit -t`); None: as many as it likes
     glibc: VersionText | None = None  # "2.36"; None: not Linux, or another C library
     complete: bool = False  # what is not named below is not there; else it is only not known
     translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon

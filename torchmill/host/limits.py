@@ -268,6 +268,16 @@ def process_memory_limits() -> list[LimitReading]:
     return [LimitReading(name, limit) for name, limit in soft.items() if limit != resource.RLIM_INFINITY]
 
 
+def process_seconds() -> int | None:
+    """Return how many seconds of a processor one process may use before it is killed; None where nothing says so."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_CPU)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
 class _Limits(Generic[_T]):
     """Limits that are found now and then, and when one is gone; read each time."""
 

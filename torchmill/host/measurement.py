@@ -46,7 +46,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         system=native.native_system(),
         cores=meter.cores().count,
         memory=meter.memory().available,
-        disk=None,
+        processor_seconds=limits.process_seconds(),
         glibc=version if libc == "glibc" else None,
         translated=translated,
         processor=tuple(sorted(native.processor_flags(root))),

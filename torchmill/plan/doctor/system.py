@@ -12,7 +12,7 @@ from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import format_bounds
 from torchmill.config.model import Host, Package
 from torchmill.core.errors import did_you_mean
-from torchmill.core.units import format_bytes
+from torchmill.core.units import format_bytes, format_duration
 from torchmill.host import interpreters
 from torchmill.plan import estimate
 from torchmill.plan.doctor import finding
@@ -295,6 +295,7 @@ def check_room(context: CheckContext) -> Iterator[Finding]:
     yield from disk_findings(context.host, parts)
     yield from _files(context.host, assumed.files)
     yield _memory(context.host, expected.compile.high)
+    yield from _processor_time(context.host)
 
 
 def package_room(host: Host, package: Package) -> Iterator[Finding]:
@@ -353,6 +354,15 @@ def _memory(host: Host, needed: float) -> Finding:
         return Finding("memory", found, wanted, "ok")
     because = "it is compiled alone, and the system may kill it even so"
     return Finding("memory", found, wanted, "warning", "add memory or swap", because)
+
+
+def _processor_time(host: Host) -> Iterator[Finding]:
+    """Yield a finding where each process is killed after some time, as on the login nodes of clusters."""
+    if host.processor_seconds is not None:
+        found, cure = f"{format_duration(host.processor_seconds)} for each process", "ulimit -t unlimited"
+        because = "a compiler that takes longer is killed, which looks like a lack of memory (`ulimit -t`)"
+        cure += "; where that is refused, build in a job (`invoke cluster --engine slurm`)"
+        yield Finding("processor time", found, "no limit", "warning", cure, because)
 
 
 def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
