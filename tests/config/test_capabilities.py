@@ -375,6 +375,8 @@ def test_the_shortest_list_serves_all_and_nothing_in_it_can_go(shipped: Facts) -
         ("Orin", {"8.7"}),
         ("GTX 1080Ti", {"6.1"}),
         ("Titan X", {"5.2", "6.1"}),
+        ("RTX 4000", {"7.5", "8.9"}),
+        ("Quadro RTX 4000", {"7.5"}),
         ("T4", {"7.5"}),
         ("K80", {"3.7"}),
         ("8.6", {"8.6"}),
@@ -394,7 +396,7 @@ def test_gpus_are_found_as_people_and_drivers_name_them(shipped: Facts, name: st
 def test_every_gpu_is_found_by_its_own_name(shipped: Facts) -> None:
     for one in shipped.capabilities:
         for gpu in one.gpus:
-            assert one in [named.capability for named in arch_list.find_gpus(shipped, gpu)], gpu
+            assert {named.capability.name for named in arch_list.find_gpus(shipped, gpu)} == {one.name}, gpu
 
 
 @pytest.mark.parametrize("name", ["RTX 3091", "", "NVIDIA", "GeForce", ",", "K80, Foo 300"])

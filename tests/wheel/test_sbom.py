@@ -74,6 +74,16 @@ def test_what_pip_installs_beside_it_is_required_and_what_built_it_is_not(wheel:
     assert "requirement:cmake==3.27.9" not in needed
 
 
+def test_a_requirement_that_nothing_parses_is_left_out(wheel: Path) -> None:
+    told, metadata = told_wheels.manifest(wheel), dist_files.read_described(wheel, "METADATA")
+    assert metadata
+    odd = metadata.replace(
+        b"Requires-Dist: typing-extensions", b"Requires-Dist: typing-extensions\nRequires-Dist: a (>dev)"
+    )
+    assert odd != metadata
+    assert sbom.compose_sbom(told, odd, {}) == sbom.compose_sbom(told, metadata, {})
+
+
 def test_the_same_wheel_has_the_same_one_at_any_time(wheel: Path) -> None:
     made = composed(wheel)
     assert made == composed(wheel, seconds={"compile": 1.0}, jobs=1)

@@ -47,7 +47,9 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
         return (NamedGpu(number.name, number),)
     asked = _words(name)
     everything = [NamedGpu(gpu, one) for one in facts.capabilities for gpu in one.gpus]
-    found = [one for one in everything if any(_spans("".join(asked), _words(one.gpu)))]
+    whole = name.strip().lower()  # "Quadro RTX 4000" is no RTX 4000 Ada
+    found = [one for one in everything if one.gpu.lower() in {whole, whole.removeprefix("nvidia ")}]
+    found = found or [one for one in everything if any(_spans("".join(asked), _words(one.gpu)))]
     if not found:
         inside = [(one, span) for one in everything for span in _spans("".join(_words(one.gpu)), asked)]
         found = [one for one, span in inside if not any(span < other for _, other in inside)]

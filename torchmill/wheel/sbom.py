@@ -15,7 +15,7 @@ from cyclonedx.model.license import License
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 
 from torchmill.wheel import statement
 from torchmill.wheel.statement import Material
@@ -136,7 +136,10 @@ def _bundled_component(material: Material, hashes: Mapping[str, str]) -> Compone
 def _required_components(headers: Message) -> Iterator[Component]:
     """Yield the requirements in METADATA, which pip installs with the wheel."""
     for line in sorted({" ".join(each.split()) for each in headers.get_all("Requires-Dist", [])}):
-        requirement = Requirement(line)
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:  # old setuptools wrote some that nothing parses any more, nor does pip install them
+            continue
         equal = (clause.version for clause in requirement.specifier if clause.operator == "==")
         exact = [version for version in equal if "*" not in version]
         version = exact[0] if len(exact) == 1 else None

@@ -149,7 +149,7 @@ def _variant(facts: Facts, version: Version, system: str, manifest: Mapping[str,
 
 
 def _pythons(facts: Facts, package: str, version: Version, tags: Iterable[Tag]) -> tuple[str, ...]:
-    """Return the Pythons of a wheel: "cp310-cp310" is for 3.10, "py3-none" for all of its release, "cp39-abi3" for newer."""
+    """Return the Pythons of a wheel: "cp310-cp310" is for 3.10, "py3-none", "cp39-abi3" for several of its release."""
     found: set[str] = set()
     releases = [one for one in facts.releases[package] if one.version == version.base_version]
     for tag in tags:

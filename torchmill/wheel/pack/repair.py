@@ -223,7 +223,7 @@ def _pip_owners(library: Path) -> Iterator[LicenceHolder]:
         for site in sites:
             row = re.compile(rf"^{re.escape(Path(os.path.relpath(library, site)).as_posix())},", re.MULTILINE)
             for record in sorted(site.glob("*.dist-info/RECORD")):
-                if row.search(record.read_text("utf-8")):
+                if row.search(record.read_text("utf-8", "replace")):
                     info = record.parent
                     files = (path for path in sorted(info.rglob("*")) if path.is_file())
                     licences = (each for each in files if LICENCE_FILE.search(f"{each.parent.name}/{each.name}"))
