@@ -71,7 +71,7 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
             if said and not said["failed"]:
                 raise UnfinishedBuildError(
                     f"{name}: share {shard} is made, {said['made']} of {said['compiles']} compiles, in {parts}; when "
-                    f"all are: nox -s {name} -- --parts {shlex.quote(str(parts))}",
+                    f"all are: nox -s {name} -- --parts {shlex.quote(str(parts))}, or the folder that has all of them",
                     code="share-made",
                 ) from None
         raise

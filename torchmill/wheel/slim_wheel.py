@@ -171,7 +171,6 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
         stamped = _stamp(staged, version, bases)
         _write_inner_sbom(staged, stamped, manifest)
         manifest["packing"] = {"codec": _write_archive(staged, stamped, packed)}
-        packed.chmod(0o644)
         manifest |= {"sha256": hash_file(packed), "size": packed.stat().st_size}
         documents = dist_files.compose_documents(manifest, packed)
         dist_files.publish_wheel(packed, destination / name, manifest, documents=documents)
