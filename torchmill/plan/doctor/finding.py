@@ -46,7 +46,8 @@ class Finding:
         """Return the finding as one line of prose."""
         why = f" ({self.because})" if self.because else ""
         cure = f": {self.cure}" if self.cure else ""
-        return f"{self.subject}: found {self.found}, needed {self.needed}{why}{cure}"
+        needed = f", needed {self.needed}" if self.needed else ""
+        return f"{self.subject}: {self.found}{needed}{why}{cure}"
 
 
 @dataclass(frozen=True, slots=True)
