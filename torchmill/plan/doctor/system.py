@@ -368,7 +368,7 @@ def _processor_time(host: Host) -> Iterator[Finding]:
 def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each thing that the official wheel has and this one will not."""
     for one in context.plan.lacks:
-        yield Finding(one.what, "only in the official wheel", "", "warning", one.cure, one.cost)
+        yield Finding(one.what, "official wheel only", "", "warning", one.cure, one.cost)
 
 
 def check_published(context: CheckContext) -> Iterator[Finding]:
