@@ -1,6 +1,7 @@
 """How much disk space a build has and will need, before it starts."""
 
 import contextlib
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from torchmill.host.disk_usage import list_children
 from torchmill.plan import estimate
 
 _KIT = "kit"
+_MISREAD = re.compile(r'[|\n"$;\\\[\]]')  # in the name of a tree, by CMake 4.4
 
 
 def with_disk_space(host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None) -> Host:
@@ -47,6 +49,7 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
             free_files(folder),
             files if "tree" in sizes else 0,
             is_noexec(folder),
+            "".join(_MISREAD.findall(tree.as_posix())) if "tree" in sizes else "",
         )
         for folder, sizes in disks.values()
     )

@@ -1,7 +1,6 @@
 """The main job: one cell from its plan to the verified wheel in dist/."""
 
 import os
-import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,8 +22,6 @@ from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.toolchain import remote_cache
 from torchmill.wheel.pack import wheel_writer
-
-_MISREAD = re.compile(r'[|\n"$;\\\[\]]')  # in the name of a tree, by CMake 4.4
 
 
 def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Path:
@@ -64,12 +61,6 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
     plan = context.plan
-    if odd := _MISREAD.search(context.tree.folder.as_posix()):
-        raise HostError(
-            f"{odd.string!r}: CMake takes {odd[0]!r} in a name for something else: let TORCHMILL_HOME name a folder "
-            "without it",
-            code="folder-misread",
-        )
     if empty := [one for one in plan.folders if not list_children(context.source.path / one)]:
         raise SourceError(
             f"{plan.identifier}: {', '.join(empty)} in {context.source.path} {'are' if empty[1:] else 'is'} empty, and "

@@ -319,6 +319,10 @@ def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Findin
         if room.noexec and "tree" in room.there:
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
             yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
+        if room.misread:
+            cure = "let TORCHMILL_HOME name a folder without them"
+            because = "CMake takes these for something else"
+            yield Finding("folder", f"{room.misread!r} in its name", "none of them", "failure", cure, because)
 
 
 def disk_finding(free: int | None, needed: CostRange, subject: str = "disk") -> Finding:
