@@ -119,7 +119,8 @@ def read_external_inputs(source: Path, own: Sequence[Path], stat_cache: StatCach
         stats = {folder: stat_folder(folder) for folder in _HEADERS}
         return {name: UNKNOWN if stat.since > began * 1e9 else stat.text for name, stat in stats.items()}
     try:
-        named = {path for log in logs for path in _named_files(log)}
+        named = {file for log in logs for _, files in outputs_with_inputs(log) for file in files}
+        named |= {os.path.normpath(file) for log in logs for file in _edge_files(log.with_name("build.ninja"))}
     except (OSError, ValueError) as error:
         return {str(error): UNKNOWN}
     roots = tuple(f"{each}{os.sep}" for one in own for each in {one.absolute(), one.resolve()})
@@ -145,13 +146,6 @@ def linked_archives(source: Path) -> list[Path]:
     named = {file for each in source.glob("build/**/build.ninja") for file in _edge_files(each) if file.endswith(".a")}
     paths = {Path(file).name: Path(file) for file in sorted(named)}
     return [path for _, path in sorted(paths.items()) if path.is_file() and not path.is_relative_to(source)]
-
-
-def _named_files(log: Path) -> Iterator[str]:
-    """Yield every path that ninja's log and the edges of the build.ninja beside it name, made absolute."""
-    for _, files in outputs_with_inputs(log):
-        yield from files
-    yield from map(os.path.normpath, _edge_files(log.with_name("build.ninja")))
 
 
 def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:

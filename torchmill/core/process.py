@@ -366,12 +366,16 @@ def _program(pid: int) -> str:
 
 def _ended_politely(process: subprocess.Popen[str], first: Sequence[psutil.Process], *, reads: bool) -> str:
     """Ask the group to end, `first` some of it, until its leader has; return what was still said."""
+    import psutil
+
     seconds = INTERRUPT_TIMEOUT_SECONDS * (2 if first else 1)  # they may have programs to end, too
     for number, patience in ((signal.SIGINT, seconds), (signal.SIGTERM, 5.0), (None, 5.0)):
         if number is None:
             _kill(process)
         elif number == signal.SIGINT and first:
-            _signal_each(first, number)
+            for one in first:
+                with contextlib.suppress(psutil.Error):
+                    one.send_signal(number)
         else:
             _signal_group(process, number)
         try:
@@ -395,14 +399,6 @@ def _kill(process: subprocess.Popen[str]) -> None:
     if sys.platform != "win32":
         _signal_group(process, signal.SIGKILL)
     process.kill()
-
-
-def _signal_each(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
-    import psutil
-
-    for one in processes:
-        with contextlib.suppress(psutil.Error):
-            one.send_signal(number)
 
 
 def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:

@@ -42,7 +42,9 @@ class NeedHistory:
         self._file = file
         self._new: dict[str, MeasuredNeed] = {}
         try:
-            self._known = self._read()
+            with self._connect() as base:
+                rows = base.execute("SELECT key, peak, seconds, half FROM needs")
+                self._known = {key: MeasuredNeed(*need) for key, *need in rows}
         except (sqlite3.Error, OSError) as error:
             self._known = {}
             # it is no database, or one of another shape; one that is busy has its own error
@@ -81,11 +83,6 @@ class NeedHistory:
             return str(error)
         self._new.clear()
         return None
-
-    def _read(self) -> dict[str, MeasuredNeed]:
-        with self._connect() as base:
-            rows = base.execute("SELECT key, peak, seconds, half FROM needs")
-            return {key: MeasuredNeed(*need) for key, *need in rows}
 
     @contextlib.contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:

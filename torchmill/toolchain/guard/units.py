@@ -52,7 +52,9 @@ def describe_unit(cwd: str, argv: Sequence[str], roots: Sequence[str] = ()) -> U
     The key holds what changes the need: the compiler, the source below one of `roots`, how it is optimised
     and for which processors and devices. Where the build lies and which Python it is for do not count.
     """
-    compiler = _compiler(argv[0]) if argv else "?"
+    name = PurePosixPath(argv[0]).name if argv else "?"
+    match = _NAME.fullmatch(name)
+    compiler = match[1] if match else name
     words = list(_expanded(cwd, argv[1:]))
     operands, language, output = _read(words)
     sources = [one for one in operands if PurePosixPath(one).suffix in _ENDS]
@@ -80,12 +82,6 @@ def unit_title(key: str) -> str:
 def _key(*parts: str) -> str:
     """Join the parts of a key, as text that can be stored: a path may hold any bytes."""
     return "|".join(parts).encode(errors="backslashreplace").decode()
-
-
-def _compiler(path: str) -> str:
-    name = PurePosixPath(path).name
-    match = _NAME.fullmatch(name)
-    return match[1] if match else name
 
 
 def _expanded(cwd: str, words: Sequence[str]) -> Iterator[str]:
