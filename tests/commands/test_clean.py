@@ -46,7 +46,8 @@ def own(home: Path) -> dict[str, str]:
 
 def test_each_thing_is_found_once(tmp_path: Path, known: Facts) -> None:
     kept.fill(tmp_path)
-    found = list(stored.items_of_kinds(kept.place(tmp_path, known)))
+    place = kept.place(tmp_path, known)
+    found = [item for kind in stored.KINDS for item in kind.find(place)]
     assert {f"{item.kind} {item.name}" for item in found} == {
         f"trees {kept.TREE}",
         f"trees {kept.VISION}",
@@ -91,7 +92,8 @@ def test_what_is_not_named_stays(tmp_path: Path, known: Facts) -> None:
 def test_what_was_written_for_others_is_shown_and_stays(tmp_path: Path, known: Facts) -> None:
     where = kept.layout(tmp_path)
     written = [kept.write(folder / "a", 10) for folder in (where.index, where.channel, where.images)]
-    found = stored.items_of_kinds(kept.place(tmp_path, known))
+    place = kept.place(tmp_path, known)
+    found = [item for kind in stored.KINDS for item in kind.find(place)]
     assert [item.kind for item in found if item.find() != ()] == ["index", "channel", "images"]
     clean(tmp_path, known, older="0s")
     assert all(path.is_file() for path in written)
@@ -101,7 +103,8 @@ def test_what_containers_built_is_named_and_stays(tmp_path: Path, known: Facts) 
     where = kept.layout(tmp_path)
     tree = kept.write(where.state / "aarch64" / "trees" / "v1.0.0" / "wheel-3.10-cpu" / "a.o", 10)
     cached = kept.write(guest_layout(where, "aarch64").cache / "ccache" / "a", 10)
-    (item,) = stored.items_of_kinds(kept.place(tmp_path, known))
+    place = kept.place(tmp_path, known)
+    (item,) = (item for kind in stored.KINDS for item in kind.find(place))
     assert (item.kind, item.name) == ("containers", "aarch64")
     clean(tmp_path, known, older="0s")
     assert tree.is_file()

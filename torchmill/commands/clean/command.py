@@ -88,7 +88,7 @@ def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = Fa
             delete_paths([path])
     # A time in the future, which a clock that was set back leaves behind, is no age.
     idle, tags, now = criteria.idle, criteria.tags, time.time()
-    items = (one for one in stored.items_of_kinds(place, criteria.kinds) if tags is None or one.tag in tags)
+    items = (one for kind in criteria.kinds for one in kind.find(place) if tags is None or one.tag in tags)
     chosen = [item for item in items if idle is None or now - item.used >= idle]
     for item in sorted(chosen, key=lambda item: (item.used, item.kind, item.name)):
         if criteria.free is not None and outcome.total.freed >= criteria.free:
@@ -149,7 +149,7 @@ class StoredUsage(NamedTuple):
 def show_status(facts: Facts, layout: Layout) -> CommandOutput:
     """Show what is stored where and how big, and who uses it."""
     place = StoragePlace(layout, nox_environments_folder(), facts)
-    items = list(stored.items_of_kinds(place))
+    items = [one for kind in stored.KINDS for one in kind.find(place)]
     processes = in_use.list_processes()
     with ThreadPoolExecutor(_THREADS) as threads:
         sizes = list(threads.map(lambda item: measure_paths(item.find()), items))

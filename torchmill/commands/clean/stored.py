@@ -381,9 +381,3 @@ KINDS = (
     StorageKind("containers", "compiled again; TORCHMILL_GUEST=NAME shows what is in one", find_containers, "never"),
     StorageKind("other", "unknown", find_unknown, "never"),
 )
-
-
-def items_of_kinds(place: StoragePlace, kinds: Iterable[StorageKind] = KINDS) -> Iterator[StoredItem]:
-    """Yield the items of several kinds."""
-    for kind in kinds:
-        yield from kind.find(place)
