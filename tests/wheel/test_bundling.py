@@ -12,7 +12,7 @@ from tests.support import tiny_wheels as tiny
 from torchmill.wheel.pack import bundling, elf
 from torchmill.wheel.pack.bundling import LibrarySearch, expand_origin, is_bundled, parse_ldconfig
 from torchmill.wheel.pack.repair import repair_wheel
-from torchmill.wheel.pack.staging import unpack_wheel
+from torchmill.wheel.pack.staging import stage_wheel
 
 LISTING = """\
 3 libs found in cache `/etc/ld.so.cache'
@@ -130,7 +130,7 @@ def test_a_library_comes_with_what_it_opens_by_name(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     tiny.shared("", package / "lib" / "libtiny.so", away / "libcudnn.so.8")
     raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0+cu118", tmp_path)
-    staged = unpack_wheel(raw, tmp_path / "stage")
+    staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
     assert [each.path for each in repaired.bundled] == [
         "tinytorch/lib/libcudnn.so.8",
@@ -153,7 +153,7 @@ def test_cudnn_8_finds_nvrtc_by_its_bare_name(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     tiny.shared("", package / "lib" / "libtiny.so", away / "libcudnn.so.8", away / "libnvrtc.so.11.2")
     raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path)
-    staged = unpack_wheel(raw, tmp_path / "stage")
+    staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
     names = [each.name for each in repaired.bundled]
     assert names == ["libcudnn.so.8", "libnvrtc-builtins.so.11.8", "libnvrtc.so", "libnvrtc.so.11.2"]
@@ -173,7 +173,7 @@ def test_a_library_that_keeps_its_name_is_bundled_once_for_users_beside_it(tmp_p
     (package / "__init__.py").touch()
     for name in ("libone.so", "libtwo.so"):
         tiny.shared("", package / "lib" / name, cublas, "-Wl,-rpath,$ORIGIN")
-    staged = unpack_wheel(tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path), tmp_path / "stage")
+    staged = stage_wheel(tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path), tmp_path / "stage")
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
     assert [(one.name, one.source) for one in repaired.bundled] == [("libcublas.so.11", cublas)]
 
@@ -189,7 +189,7 @@ def test_what_a_required_package_brings_is_not_bundled(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     tiny.shared("", package / "lib" / "libtiny.so", away / "libcublas.so.11", away / "libcudart.so.11.0")
     raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path, "nvidia-cublas-cu11==11.10.3.66")
-    staged = unpack_wheel(raw, tmp_path / "stage")
+    staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
     (runtime,) = repaired.bundled
     assert runtime.name.startswith("libcudart-")
@@ -212,7 +212,7 @@ def test_what_lies_beside_torch_is_used_there_but_for_the_runtime(tmp_path: Path
     needed = [site / "nvidia" / folder for folder in ("cusparse/lib", "cuda_runtime/lib")]
     tiny.shared("", package / "_C.so", *(path for folder in needed for path in folder.iterdir()))
     raw = tiny.raw_wheel(tmp_path / "tree", "tinyvision", "1.0", tmp_path)
-    staged = unpack_wheel(raw, tmp_path / "stage")
+    staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_wheel(
         staged, tiny.PLATFORM, folders=needed, provided=frozenset(["libc10.so"]), installed_nvidia=beside
     )

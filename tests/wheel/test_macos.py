@@ -14,7 +14,7 @@ import pytest
 from tests.support.refusals import refused
 from torchmill.core.errors import VerifyError
 from torchmill.wheel.pack import elf, macos
-from torchmill.wheel.pack.staging import MACHO_MAGIC, StagedWheel, unpack_wheel
+from torchmill.wheel.pack.staging import MACHO_MAGIC, StagedWheel, stage_wheel
 
 # delocate uses what it has deprecated itself
 pytestmark = pytest.mark.filterwarnings("ignore:This function has been replaced:DeprecationWarning")
@@ -61,7 +61,7 @@ def staged(downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         tools(tmp_path / "tools")
         monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "stage").mkdir()
-    staged = unpack_wheel(downloaded, tmp_path / "stage")
+    staged = stage_wheel(downloaded, tmp_path / "stage")
     package = staged.root / "pykdtree"
     outside = tmp_path / "outside" / "libomp.dylib"
     outside.parent.mkdir()
@@ -112,21 +112,21 @@ def test_a_library_that_is_nowhere_is_named(staged: StagedWheel, tmp_path: Path)
 )
 def test_a_tag_that_the_files_contradict_is_refused(downloaded: Path, tmp_path: Path, tag: str, told: str) -> None:
     with pytest.raises(VerifyError, match=told):
-        macos.require_macos_tag(unpack_wheel(downloaded, tmp_path), tag)
+        macos.require_macos_tag(stage_wheel(downloaded, tmp_path), tag)
 
 
 def test_without_the_tools_it_says_what_to_install(
     downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "stage").mkdir()
-    staged = unpack_wheel(downloaded, tmp_path / "stage")
+    staged = stage_wheel(downloaded, tmp_path / "stage")
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("xcode-tools-missing"):
         macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
 
 
 def test_a_file_is_read(downloaded: Path, tmp_path: Path) -> None:
-    staged = unpack_wheel(downloaded, tmp_path)
+    staged = stage_wheel(downloaded, tmp_path)
     library = staged.root / "pykdtree/.dylibs/libomp.dylib"
     assert elf.has_magic(library, *MACHO_MAGIC)
     assert macos.read_slices(library) == {"arm64": (14, 0)}
@@ -134,7 +134,7 @@ def test_a_file_is_read(downloaded: Path, tmp_path: Path) -> None:
 
 
 def test_a_fat_file_with_wide_offsets_is_judged(downloaded: Path, tmp_path: Path) -> None:
-    staged = unpack_wheel(downloaded, tmp_path)
+    staged = stage_wheel(downloaded, tmp_path)
     library = staged.root / "pykdtree/.dylibs/libomp.dylib"
     thin = library.read_bytes()
     header = struct.pack(">II", 0xCAFEBABF, 1) + struct.pack(">IIQQII", 0x0100000C, 0, 0x4000, len(thin), 14, 0)

@@ -14,7 +14,7 @@ from tests.support.refusals import refused
 from torchmill.wheel.pack import bundling, elf
 from torchmill.wheel.pack.bundling import hashed_name, system_search
 from torchmill.wheel.pack.repair import repair_wheel
-from torchmill.wheel.pack.staging import unpack_wheel
+from torchmill.wheel.pack.staging import stage_wheel
 
 pytestmark = tiny.needs_compiler
 
@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 def test_outside_libraries_come_along_with_what_they_need(raw: tiny.Raw, tmp_path: Path) -> None:
-    staged = unpack_wheel(raw.torch, tmp_path)
+    staged = stage_wheel(raw.torch, tmp_path)
     # libouter is found by libtiny's run path; libinner only in the folder that is named
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside])
     lib = tmp_path / "tinytorch" / "lib"
@@ -45,7 +45,7 @@ def test_outside_libraries_come_along_with_what_they_need(raw: tiny.Raw, tmp_pat
 
 
 def test_run_paths_stay_inside(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(unpack_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     package = tmp_path / "tinytorch"
     assert facts(package / f"_C{tiny.SUFFIX}").rpath == ("$ORIGIN", "$ORIGIN/lib")
     assert facts(package / "lib" / "libtiny.so").rpath == ("$ORIGIN",)
@@ -53,7 +53,7 @@ def test_run_paths_stay_inside(raw: tiny.Raw, tmp_path: Path) -> None:
 
 
 def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(unpack_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     outer = next(each for each in repaired.bundled if each.name.startswith("libouter"))
     source = raw.outside / "libouter.so.2"
     assert outer.source == source
@@ -63,14 +63,14 @@ def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
 
 
 def test_the_interpreters_library_is_not_needed(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(unpack_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     assert not any("libpython" in name for name in facts(tmp_path / "tinytorch" / f"_C{tiny.SUFFIX}").needed)
     assert not any("libpython" in path.name for path in tmp_path.rglob("*"))
     assert any(tiny.LIBPYTHON in note for note in repaired.notes)
 
 
 def test_a_second_repair_edits_nothing(raw: tiny.Raw, tmp_path: Path) -> None:
-    staged = unpack_wheel(raw.torch, tmp_path)
+    staged = stage_wheel(raw.torch, tmp_path)
     before = contents(tmp_path)
     repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside])
     repaired = contents(tmp_path)
@@ -80,7 +80,7 @@ def test_a_second_repair_edits_nothing(raw: tiny.Raw, tmp_path: Path) -> None:
 
 
 def test_a_dependent_wheel_leaves_the_other_packages_libraries(raw: tiny.Raw, tmp_path: Path) -> None:
-    staged = unpack_wheel(raw.vision, tmp_path)
+    staged = stage_wheel(raw.vision, tmp_path)
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside], provided=tiny.shared_library_names(raw.torch))
     (lens,) = repaired.bundled
     assert lens.path == f"tinyvision.libs/{lens.name}"
@@ -90,7 +90,7 @@ def test_a_dependent_wheel_leaves_the_other_packages_libraries(raw: tiny.Raw, tm
 
 
 def test_a_missing_library_is_named_with_its_user(raw: tiny.Raw, tmp_path: Path) -> None:
-    staged = unpack_wheel(raw.vision, tmp_path)
+    staged = stage_wheel(raw.vision, tmp_path)
     with refused("library-not-found") as caught:
         repair_wheel(staged, tiny.PLATFORM, provided=tiny.shared_library_names(raw.torch))
     assert "liblens.so.1, which tinyvision/_C" in str(caught.value)
@@ -98,7 +98,7 @@ def test_a_missing_library_is_named_with_its_user(raw: tiny.Raw, tmp_path: Path)
 
 def test_the_folder_of_a_library_can_be_written_into_its_user(raw: tiny.Raw, tmp_path: Path) -> None:
     """That is the cure which the refusal names."""
-    staged = unpack_wheel(raw.torch, tmp_path)
+    staged = stage_wheel(raw.torch, tmp_path)
     for file in (*staged.libraries.iterdir(), *(tmp_path / "tinytorch").glob("*.so")):
         file.unlink()
     user, lens = staged.libraries / "libuser.so", raw.outside / "liblens.so.1"
@@ -112,7 +112,7 @@ def test_the_folder_of_a_library_can_be_written_into_its_user(raw: tiny.Raw, tmp
 
 
 def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(raw: tiny.Raw, tmp_path: Path) -> None:
-    staged = unpack_wheel(raw.torch, tmp_path)
+    staged = stage_wheel(raw.torch, tmp_path)
     with refused("newer-than-tag") as caught:
         repair_wheel(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
     assert "libtiny.so needs GLIBC_2.17 of libc.so.6, which is newer" in str(caught.value)
@@ -120,7 +120,7 @@ def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(raw: tin
 
 
 def test_the_oldest_platform_that_would_hold_is_told(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(unpack_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     match = re.fullmatch(rf"manylinux_2_(\d+)_{tiny.ARCH}", repaired.lowest_tag or "")
     assert match
     assert 17 <= int(match[1]) <= int(tiny.PLATFORM.split("_")[2])
@@ -129,11 +129,11 @@ def test_the_oldest_platform_that_would_hold_is_told(raw: tiny.Raw, tmp_path: Pa
 def test_a_wheel_for_another_machine_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
     with refused("wrong-machine"):
-        repair_wheel(unpack_wheel(raw.torch, tmp_path), f"manylinux_2_36_{other}", folders=[raw.outside])
+        repair_wheel(stage_wheel(raw.torch, tmp_path), f"manylinux_2_36_{other}", folders=[raw.outside])
 
 
 def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(unpack_wheel(raw.torch, tmp_path), f"linux_{tiny.ARCH}", folders=[raw.outside])
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), f"linux_{tiny.ARCH}", folders=[raw.outside])
     assert [each.source.name for each in repaired.bundled] == ["libinner.so.1", "libouter.so.2"]
     assert repaired.lowest_tag is None
 
@@ -143,7 +143,7 @@ def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_pat
     promised = bundling.platform_target(tiny.PLATFORM)
     here = {name: path for name, path in system_search().cached if path.is_file() and not promised.on_system(name)}
     name, path = next((n, p) for n, p in here.items() if (e := elf.read_elf(p.resolve())) and e.machine == machine)
-    staged = unpack_wheel(raw.torch, tmp_path)
+    staged = stage_wheel(raw.torch, tmp_path)
     tiny.shared("", staged.libraries / "libuser.so", path)
     repaired = repair_wheel(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])
     assert facts(staged.libraries / "libuser.so").needed[0] == (facts(path).soname or name)
@@ -152,11 +152,11 @@ def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_pat
 
 def test_a_tag_of_no_linux_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     with refused("invalid-platform-tag"):
-        repair_wheel(unpack_wheel(raw.torch, tmp_path), "solaris_2_11")
+        repair_wheel(stage_wheel(raw.torch, tmp_path), "solaris_2_11")
 
 
 def test_on_windows_nothing_is_done(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(unpack_wheel(raw.torch, tmp_path), "win_amd64")
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), "win_amd64")
     assert repaired.notes[0].startswith("Windows")
 
 
@@ -166,7 +166,7 @@ def test_a_library_that_is_a_link_comes_along_once(raw: tiny.Raw, tmp_path: Path
     for name in ("libinner.so.1", "libouter.so.2"):
         shutil.copy(raw.outside / name, folder / f"{name}.5.6")
         (folder / name).symlink_to(f"{name}.5.6")
-    staged = unpack_wheel(raw.torch, tmp_path / "stage")
+    staged = stage_wheel(raw.torch, tmp_path / "stage")
     (staged.libraries / "libsecond.so").write_bytes((staged.libraries / "libtiny.so").read_bytes())
     raw.outside.rename(raw.outside.with_name("away"))
     try:

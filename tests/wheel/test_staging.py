@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.core.errors import BuildError
-from torchmill.wheel.pack.staging import StagedWheel, stage_wheel, unpack_wheel
+from torchmill.wheel.pack.staging import StagedWheel, stage_wheel
 from torchmill.wheel.pack.wheel_writer import pack_wheel
 from torchmill.wheel.pack.zip_archive import BLOCK_BYTES
 
@@ -34,20 +34,20 @@ def sound(extra: dict[str, str]) -> dict[str, str]:
 
 def test_a_wheel_is_described_by_its_own_words(tmp_path: Path) -> None:
     members = sound({"caffe2/__init__.py": "", "tiny_torch.libs/libfoo.so": ""})
-    staged = unpack_wheel(wheel(tmp_path, members), tmp_path / "out")
+    staged = stage_wheel(wheel(tmp_path, members), tmp_path / "out")
     assert (staged.name, staged.version, staged.package) == ("Tiny-Torch", "1.0+cpu", "tiny_torch")
     assert staged.dist_info == tmp_path / "out" / "tiny_torch-1.0.dist-info"
 
 
 def test_a_package_named_otherwise_is_found_when_it_is_the_only_one(tmp_path: Path) -> None:
     members = {"tiny_torch-1.0.dist-info/METADATA": METADATA, "other/__init__.py": "", "share/notes.txt": ""}
-    assert unpack_wheel(wheel(tmp_path, members), tmp_path / "out").package == "other"
+    assert stage_wheel(wheel(tmp_path, members), tmp_path / "out").package == "other"
 
 
 def test_modes_survive(tmp_path: Path) -> None:
     members = sound({"tiny_torch/bin/tool": "#!/bin/sh\n"})
     modes = {"tiny_torch/bin/tool": stat.S_IFREG | 0o755, "tiny_torch/__init__.py": stat.S_IFREG | 0o600}
-    staged = unpack_wheel(wheel(tmp_path, members, modes), tmp_path / "out")
+    staged = stage_wheel(wheel(tmp_path, members, modes), tmp_path / "out")
     assert stat.S_IMODE((staged.root / "tiny_torch/bin/tool").stat().st_mode) == 0o755
     assert stat.S_IMODE((staged.root / "tiny_torch/__init__.py").stat().st_mode) == 0o644
 
@@ -55,14 +55,14 @@ def test_modes_survive(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../escape.py", "/etc/escape.py", "tiny_torch/../../escape.py", "c:/escape.py"])
 def test_a_member_outside_the_wheel_is_refused(tmp_path: Path, name: str) -> None:
     with refused("unsafe-wheel"):
-        unpack_wheel(wheel(tmp_path, sound({name: "x"})), tmp_path / "out")
+        stage_wheel(wheel(tmp_path, sound({name: "x"})), tmp_path / "out")
     assert not (tmp_path / "escape.py").exists()
 
 
 def test_a_link_is_refused(tmp_path: Path) -> None:
     path = wheel(tmp_path, sound({"tiny_torch/l": "/etc"}), {"tiny_torch/l": stat.S_IFLNK | 0o777})
     with refused("unsafe-wheel"):
-        unpack_wheel(path, tmp_path / "out")
+        stage_wheel(path, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
 )
 def test_a_wheel_that_does_not_say_what_it_is(tmp_path: Path, members: dict[str, str], code: str, words: str) -> None:
     with pytest.raises(BuildError) as caught:
-        unpack_wheel(wheel(tmp_path, members), tmp_path / "out")
+        stage_wheel(wheel(tmp_path, members), tmp_path / "out")
     assert words in str(caught.value)
     assert caught.value.code == code
 
@@ -99,13 +99,13 @@ def test_a_name_that_is_there_twice_is_told(tmp_path: Path) -> None:
     path = wheel(tmp_path, sound({"tiny_torch/x.py": "", "tiny_torch/y.py": ""}))
     path.write_bytes(path.read_bytes().replace(b"tiny_torch/y.py", b"tiny_torch/x.py"))
     with refused("damaged-raw-wheel") as caught:
-        unpack_wheel(path, tmp_path / "out")
+        stage_wheel(path, tmp_path / "out")
     assert "tiny_torch/x.py is in it 2 times" in str(caught.value)
 
 
 def test_a_name_that_would_move_the_cursor_is_refused(tmp_path: Path) -> None:
     with refused("unsafe-wheel") as caught:
-        unpack_wheel(wheel(tmp_path, sound({"tiny_torch/\x1b[2J.py": ""})), tmp_path / "out")
+        stage_wheel(wheel(tmp_path, sound({"tiny_torch/\x1b[2J.py": ""})), tmp_path / "out")
     assert r"'tiny_torch/\x1b[2J.py'" in str(caught.value)
 
 
@@ -115,7 +115,7 @@ def test_what_zipfile_does_not_read_is_named(tmp_path: Path) -> None:
     content[content.rindex(b"PK\1\2") + 6] = 99  # the version that is needed to extract the last member
     path.write_bytes(content)
     with refused("damaged-raw-wheel"):
-        unpack_wheel(path, tmp_path / "out")
+        stage_wheel(path, tmp_path / "out")
 
 
 def test_metadata_that_is_no_text_is_named(tmp_path: Path) -> None:
@@ -123,14 +123,14 @@ def test_metadata_that_is_no_text_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("tiny_torch-1.0.dist-info/METADATA", b"\xff")
     with refused("invalid-raw-wheel"):
-        unpack_wheel(path, tmp_path / "out")
+        stage_wheel(path, tmp_path / "out")
 
 
 def test_a_damaged_wheel_is_named(tmp_path: Path) -> None:
     path = tmp_path / "half.whl"
     path.write_bytes(wheel(tmp_path, sound({})).read_bytes()[:-30])
     with refused("damaged-raw-wheel"):
-        unpack_wheel(path, tmp_path / "out")
+        stage_wheel(path, tmp_path / "out")
 
 
 INFO = "tiny-1.0.dist-info"
@@ -182,8 +182,8 @@ def test_what_is_compressed_is_written(tmp_path: Path) -> None:
 def test_where_a_file_was_makes_no_difference_to_the_wheel(tmp_path: Path) -> None:
     stored, deflated = stored_wheel(tmp_path), stored_wheel(tmp_path, zipfile.ZIP_DEFLATED)
     staged = [
-        unpack_wheel(stored, tmp_path / "all"),
-        unpack_wheel(deflated, tmp_path / "inflated"),
+        stage_wheel(stored, tmp_path / "all"),
+        stage_wheel(deflated, tmp_path / "inflated"),
         stage_wheel(stored, tmp_path / "some", TEXTS),
         stage_wheel(stored, tmp_path / "few", ()),
     ]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.wheel.pack import zip_archive
-from torchmill.wheel.pack.staging import unpack_wheel
+from torchmill.wheel.pack.staging import stage_wheel
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../x", "a/..", "/x", "", "c:/x", "a\\..\\x", "a/x\0.so"])
@@ -56,7 +56,7 @@ def raw(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 def test_every_member_becomes_a_file(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    unpack_wheel(raw, out)
+    stage_wheel(raw, out)
     found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert found == TEXTS
     assert (out / "tiny" / "empty").is_dir()
@@ -110,14 +110,14 @@ def no_directory(data: bytes) -> bytes:
 def test_damage_is_told(raw: Path, tmp_path: Path, change: Callable[[bytes], bytes], message: str) -> None:
     raw.write_bytes(change(raw.read_bytes()))
     with refused("damaged-raw-wheel") as caught:
-        unpack_wheel(raw, tmp_path / "out")
+        stage_wheel(raw, tmp_path / "out")
     assert re.search(message, str(caught.value))
 
 
 def test_a_folder_in_the_way_is_named(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with refused("not-writable"):
-        unpack_wheel(raw, tmp_path / "out")
+        stage_wheel(raw, tmp_path / "out")
 
 
 def test_a_disk_that_fills_up_is_not_called_a_damaged_file(tmp_path: Path) -> None:

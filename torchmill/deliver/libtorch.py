@@ -191,7 +191,7 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
         fresh_path(scratch / "consumer") as consumer,
     ):
         unpacked.mkdir()
-        root = staging.unpack_wheel(found.wheel, unpacked).root / package.import_name
+        root = staging.stage_wheel(found.wheel, unpacked).root / package.import_name
         abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
         archive = scratch / archive_name(package.import_name, plan.version, found.facts.arches[arch].system, arch, abi)
         top, members = f"lib{package.import_name}", layout.cache / "members"

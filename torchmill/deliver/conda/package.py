@@ -34,7 +34,7 @@ from torchmill.host import limits
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import elf, elf_edit, wheel_writer
 from torchmill.wheel.pack.elf_edit import ElfEdit
-from torchmill.wheel.pack.staging import StagedWheel, unpack_wheel
+from torchmill.wheel.pack.staging import StagedWheel, stage_wheel
 from torchmill.wheel.wheel_file import Distribution
 
 if sys.version_info >= (3, 14):
@@ -398,7 +398,7 @@ def lay_out_wheel(wheel: Path, prefix: Path, python: str) -> StagedWheel:
     """
     site = prefix / f"lib/python{python}/site-packages"
     site.mkdir(parents=True)
-    staged = unpack_wheel(wheel, site)
+    staged = stage_wheel(wheel, site)
     for data in sorted(site.glob("*.data")):
         _spread(data, staged, prefix, python)
         shutil.rmtree(data)

@@ -47,14 +47,6 @@ class StagedWheel:
         return self.root / self.package / "lib"
 
 
-def unpack_wheel(raw: Path, into: Path) -> StagedWheel:
-    """Extract the whole wheel `raw` into the empty folder `into`, with the modes it records.
-
-    Raises BuildError where the file is not a sound wheel, HostError where the disk is full.
-    """
-    return stage_wheel(raw, into, None)
-
-
 def invalid_raw_wheel(file: Path | str, problem: str) -> BuildError:
     """Return the error that a raw wheel, or a file of it, is not as a build leaves it."""
     return BuildError(f"{file}: {problem}: build it again", code="invalid-raw-wheel")
@@ -94,10 +86,11 @@ def _can_stay(info: ZipInfo) -> bool:
     return stored and complete and is_file and not name.partition("/")[0].endswith(EDITED_FOLDERS)
 
 
-def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None) -> StagedWheel:
-    """Extract the files to edit before `raw` is packed again: libraries, metadata, and the members `edited`.
+def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) -> StagedWheel:
+    """Extract the wheel `raw` into the empty folder `into`, with the modes it records.
 
-    All other files that are not compressed stay in it, unless `edited` is None. Raises as `unpack_wheel` does.
+    Where `edited` is given, only what is edited before the wheel is packed again: libraries, metadata, those
+    members and what is compressed. Raises BuildError where it is not a sound wheel, HostError where the disk is full.
     """
     try:
         with ZipFile(raw) as archive:
