@@ -35,7 +35,6 @@ class Product:
     kept: bool  # it was there, and nothing changed
 
     def __str__(self) -> str:
-        """Return it as a sentence."""
         return f"{self.file} is there and nothing changed" if self.kept else f"{self.file} is made"
 
 

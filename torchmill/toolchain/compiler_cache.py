@@ -79,7 +79,6 @@ class CacheHits:
     shared: str = ""  # as people may see it: "redis://cache.example:6379"
 
     def __str__(self) -> str:
-        """Return it as a sentence."""
         asked = self.hits + self.misses
         share = f" ({self.hits / asked:.0%})" if asked else ""
         text = f"{self.tool}: {self.hits} of {asked} hits{share}"

@@ -45,7 +45,6 @@ class Shard:
     count: int
 
     def __str__(self) -> str:
-        """Return it as it is asked for."""
         return f"{self.number}/{self.count}"
 
     def record(self, parts: Path) -> Path:

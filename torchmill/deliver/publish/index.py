@@ -180,7 +180,6 @@ class IndexTarget(PublishTarget):
 
 
 def _hash_start(file: UploadFile, size: int) -> str:
-    """Return the sha256 of the first bytes of a file."""
     with file.path.open("rb") as content:
         return digest_parts(content.read(min(size - at, 1 << 20)) for at in range(0, size, 1 << 20))[0]
 

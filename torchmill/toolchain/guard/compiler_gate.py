@@ -132,7 +132,6 @@ def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _nvcc(environ: Mapping[str, str]) -> str | None:
-    """Return the nvcc that an environment names."""
     named = (environ.get("CUDACXX", ""), f"{environ.get('CUDA_HOME', '')}/bin/nvcc")
     return next(filter(_is_compiler, named), None)
 

@@ -215,7 +215,6 @@ def _segment_table(image: ElfImage, left: Sequence[Segment], added: Segment, mov
 
 
 def _moved_section_headers(image: ElfImage, added: Segment, moved: _MovedRange, names: int) -> Iterator[FileWrite]:
-    """Yield the headers of the sections that moved."""
     for section in (each for each in image.sections if each.address):
         if moved.contains(section.offset):
             step = section.offset - moved.start

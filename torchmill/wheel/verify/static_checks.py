@@ -278,7 +278,6 @@ def _tag_contradictions(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> 
 
 
 def _extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
-    """Extract the ELF files of a wheel below `root` and yield their paths."""
     for info in archive.infolist():
         if info.is_dir() or zip_archive.unsafe_member(info):
             continue
