@@ -325,8 +325,10 @@ def _slurm_number(environ: Mapping[str, str], name: str) -> int:
 
 def groups_memory(groups: Collection[int]) -> dict[int, int]:
     """Return the resident bytes of process groups; one that has ended has none."""
+    import psutil
+
     total = dict.fromkeys(groups, 0)
-    for pid in _group_processes() if total else ():
+    for pid in psutil.pids() if total else ():
         try:
             group = os.getpgid(pid)
             if group in total:
@@ -334,14 +336,6 @@ def groups_memory(groups: Collection[int]) -> dict[int, int]:
         except OSError:  # it ended meanwhile
             continue
     return total
-
-
-def _group_processes() -> Iterator[int]:
-    if _LINUX:
-        return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 (names alone, and fast)
-    import psutil
-
-    return iter(psutil.pids())
 
 
 def _resident(pid: int) -> int:
