@@ -282,7 +282,7 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     ]
     with refused("no-wheel") as caught:
         recipes.image_wheels(OURS, _request(ImageOptions("runtime", ("3.11",))), layout.dist)
-    assert "take one that it has it for (--python 3.10)" in str(caught.value)
+    assert "take a Python for which it has one (--python 3.10)" in str(caught.value)
     foreign = replace(
         wanted, arch=next(one for one in ("x86_64", "aarch64") if one != native_arch()), pythons=("3.11",)
     )

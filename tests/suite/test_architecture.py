@@ -142,6 +142,14 @@ def test_every_wing_says_its_law(modules: dict[str, Path]) -> None:
     assert [name for name, path in modules.items() if not ast.get_docstring(structure.parse(path))] == []
 
 
+def test_every_wing_lists_what_is_in_it() -> None:
+    for law in (ROOT / structure.PACKAGE).glob("*/__init__.py"):
+        listed = {line[2:].partition(":")[0] for line in law.read_text("utf-8").splitlines() if line.startswith("- ")}
+        inside = {path.stem for path in law.parent.glob("*.py")} - {"__init__"}
+        wings = {f"{path.parent.name}/" for path in law.parent.glob("*/__init__.py")}
+        assert listed == inside | wings, law.parent.name
+
+
 def test_checks_stand_alone() -> None:
     scripts = list((ROOT / "checks").glob("*.py"))
     assert scripts

@@ -4,10 +4,14 @@ Only `noxfile.py` and `tasks.py` import it.
 
 - arch: `invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on
 - bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a command
+- build: `invoke build`: all that a wheel needs, from the sources to dist/
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another engine
+- command: what an invoke task needs to know of the function that does its work
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the run
+- diagnose: `invoke diagnose`: say why a build failed, by its log, and what fixes it
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes
+- fetch: `invoke fetch`: fetch a release and its submodules, verify the commit, and select the release
 - gpu: `nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU
 - image: `invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build them
 - index: `invoke index`: write a static index of dist/, or a conda channel
@@ -19,6 +23,7 @@ Only `noxfile.py` and `tasks.py` import it.
 - shards: `invoke shards`: how long a build takes on several machines, and what that costs
 - slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not run
 - snippet: `invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip, conda or pixi
+- terminal: what a person is asked in a terminal, and the commands that are run there for them
 - toolkit: `invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them without root
 - verify: `invoke verify`: check that wheels, manifests, statements and SBOMs agree
 """

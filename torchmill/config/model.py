@@ -364,7 +364,7 @@ class DiskSpace:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine that builds: measured (host.measure) or described in a file (host.load)."""
+    """A machine that builds: measured (`measure_host`) or described in a file (`load_host`)."""
 
     arch: str
     system: str

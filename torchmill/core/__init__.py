@@ -9,6 +9,7 @@
 - paths: where everything is kept: the only module that knows folder names
 - process: run programs, watch their output, and end them with all processes that they started
 - reaper: end what a run started when the run itself was killed
+- running_python: the Python that runs the suite: one that is too old ends with a sentence
 - silence: how long what others send may stay away: told after 15 seconds, ended after 60
 - stat_cache: remember digests of files and answers of programs for as long as the files look the same
 - units: bytes and durations as people write them

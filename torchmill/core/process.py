@@ -30,6 +30,7 @@ LOAD_POLL_SECONDS = 0.005
 END_ROUNDS = 5  # what is ended may have started more a moment before
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that says something of the machine, or unpacks something
 TAIL_LINES = 200  # lines of output that an error carries
+_SHOWN_CHARACTERS = 200  # of a command that an error names
 _PYTHON_CRASH = re.compile(r"\(most recent call first\):\n +(File .+)")  # as its faulthandler prints it
 INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
 
@@ -284,7 +285,7 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 def _shown(argv: Sequence[str]) -> str:
     """Return the command as a shell takes it, shortened: whole, it is in the log."""
     line = shlex.join(argv)
-    return line if len(line) <= TAIL_LINES else f"{line[:TAIL_LINES]} …"
+    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]} …"
 
 
 def _ended(returncode: int) -> str:

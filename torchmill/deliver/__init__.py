@@ -8,6 +8,7 @@
 - offers: wheels that were built elsewhere, taken instead of built
 - products: products made from a verified wheel: find the wheel, parse options, reuse an unchanged product
 - publish/: publishing wheels; nothing is ever replaced
+- retention: which releases are kept, and what a place has of the others
 - signature: who signed a delivery: keys of one's own, bundles of Sigstore
 - snippet/: what a project declares to use the wheels
 - templates: fill in the templates of files that users get: Dockerfiles, project files, pages

@@ -200,7 +200,7 @@ def lend_packages(venv: Path, lender: Path) -> None:
 
 
 def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
-    """Return what is installed in an environment that `provide` filled for this; None where it did not."""
+    """Return what is installed in an environment that `provide_environment` filled for this; None where it did not."""
     if _read_stamp(venv)[:1] != [wanted]:
         return None
     return sorted(path.name for pattern in _PACKAGES for path in venv.glob(pattern))

@@ -214,7 +214,7 @@ def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path,
         elsewhere = "" if request.arch == native_arch() else f"-{request.arch}"
         cell = f"wheel-{request.pythons[0]}-{request.variant}{elsewhere}"
         others = [one for one in request.release.pythons if any(_fitting(dist, request.release, request, one))]
-        take = f"take one that it has it for (--python {others[-1]}), " if others else ""
+        take = f"take a Python for which it has one (--python {others[-1]}), " if others else ""
         raise DeliveryError(
             f"{dist} has no {request.release} ({request.variant}) for Python {request.pythons[0]} on "
             f"{request.arch}: {take}build it (`nox -s {cell}`), or name an index that has it with --index URL",

@@ -28,7 +28,7 @@ class ToolkitRequest:
     cuda: str | None  # "11": the toolkits that a library goes with, of MAGMA "11.8"; None of all else
     arch: str  # "x86_64", "aarch64"
     capabilities: str = ""  # of MAGMA: what its code must serve, "7.0;8.6"; "": whatever it is for
-    completes: str = ""  # the folder of a toolkit of this version that lacks parts: these are request
+    completes: str = ""  # the folder of a toolkit of this version that lacks parts: these are brought
 
     @property
     def name(self) -> str:
