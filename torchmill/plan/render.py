@@ -43,10 +43,12 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
 def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], said: Sequence[str]) -> str:
     """Return what matters most of a plan, and what its build costs, in a few lines; `said` are its build's options."""
     cell = shlex.join([plan.identifier, f"--tag={plan.release.tag}", *said])  # for a command to be of this very plan
-    missing = ", ".join(what for what, place in _cuda_places(plan, host).items() if not place)
+    python = plan.build.python
+    own = {f"Python {python}": host.interpreters.get(python), "a C++ compiler": host.compiler} if host.complete else {}
+    missing = ", ".join(what for what, place in {**own, **_cuda_places(plan, host)}.items() if not place)
     toolkit = f", CUDA {plan.toolkit}" if plan.toolkit else ""
     rows = {
-        "builds": f"{plan.release}, Python {plan.build.python}{toolkit}, {plan.build.arch}",
+        "builds": f"{plan.release}, Python {python}{toolkit}, {plan.build.arch}",
         "makes": f"dist/{plan.wheel}{', or an older platform tag' * plan.computed}",
         "for GPUs": plan.arch_list,
         **cost,
