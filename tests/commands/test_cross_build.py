@@ -67,6 +67,16 @@ def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path)
     assert main[main.index("PIP_TIMEOUT") - 1] == "--env"
 
 
+def test_what_an_image_of_ones_own_lacks_the_builder_has(sample: Sample, tmp_path: Path) -> None:
+    stand_in_engine.podman(tmp_path, OTHER, OTHER)
+    env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
+    (tmp_path / "tools" / "git").unlink()
+    done = run("nox", "-s", SESSION, "--", "--set=CXXFLAGS=-O1", home=sample.home, env=env)
+    assert done.returncode == 1
+    assert "`git` is not on PATH" in done.stderr
+    assert f"where debian-{OTHER} lacks something, make one that has it: `invoke image --kind builder" in done.stderr
+
+
 def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
     done = sample.nox("-s", f"conda-{THIS}-cpu-{OTHER}", "--", "--build-number=one")
     assert done.returncode == 1
