@@ -55,6 +55,22 @@ def test_a_killed_program_is_told_from_a_failed_one() -> None:
         capture(python("import os; os.kill(os.getpid(), 9)"))
 
 
+def test_messages_show_no_password_of_an_address() -> None:
+    url = "https://user:secret@git.example/torch"  # as of a mirror that is given to git
+    with pytest.raises(CommandError, match=r"https://git\.example/torch") as failed:
+        capture([*python("import sys; sys.exit('fatal: unable to access ' + sys.argv[2])"), "--", url])
+
+    def interrupt(_line: str) -> None:
+        raise KeyboardInterrupt
+
+    words = [*python("import time; print(1, flush=True); time.sleep(60)"), url]
+    with pytest.raises(InterruptedBuildError, match=r"https://git\.example/torch") as stopped:
+        stream(words, cwd=None, env=None, log=io.StringIO(), on_line=interrupt)
+    with pytest.raises(HostError, match=r"https://git\.example/torch") as hanging:
+        capture(words, seconds=0.5)
+    assert not [one for one in (failed, stopped, hanging) if "secret" in str(one.value)]
+
+
 def test_a_missing_program_is_named() -> None:
     with pytest.raises(HostError, match="`no-such-program` is not on PATH"):
         capture(["no-such-program", "--version"])

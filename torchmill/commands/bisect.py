@@ -21,6 +21,7 @@ from torchmill.core.files import delete_paths, load_object, write_atomically
 from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
 from torchmill.core.process import run_in_terminal
+from torchmill.core.urls import hide_password
 from torchmill.fetch.source.history import CommitHistory
 from torchmill.fetch.source.source_dir import source_requests
 from torchmill.host.interpreters import resolve_interpreter
@@ -126,7 +127,8 @@ def _require_success(words: Sequence[str], else_return: Collection[int] = ()) ->
     """Run a command, and raise an error of its exit code: it is the machine's or the network's, not the commit's."""
     code = run_step(line := shlex.join(words))
     if code and code not in else_return:
-        error = SourceError(f"`{line}` failed, as told above: the same command goes on there", code="bisect-stopped")
+        shown = hide_password(line)
+        error = SourceError(f"`{shown}` failed, as told above: the same command goes on there", code="bisect-stopped")
         error.exit_code = code
         raise error
     return code

@@ -12,6 +12,7 @@ from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import run_in_terminal
+from torchmill.core.urls import hide_password
 from torchmill.plan.doctor.finding import Cures
 
 STOPPED = "stopped: the same command goes on from here"
@@ -90,7 +91,7 @@ def _run_cures(cures: Cures, commands: Iterable[str]) -> int:
 
 def run_step(line: str) -> int:
     """Run one command as a user would, in this terminal, and return its exit code."""
-    print_now(f"\n$ {line}")
+    print_now(f"\n$ {hide_password(line)}")
     words = shlex.split(line)
     variables = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, words))
     program, *rest = words[len(variables) :]

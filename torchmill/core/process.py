@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from torchmill.core.errors import ConfigError, HostError, InterruptedBuildError, TorchmillError
 from torchmill.core.silence import until_silent
+from torchmill.core.urls import hide_password
 
 if TYPE_CHECKING:
     import psutil
@@ -152,7 +153,7 @@ class CommandError(TorchmillError):
         self.output = "\n".join(lines)
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
         crash = _PYTHON_CRASH.search(output)
-        super().__init__(f"`{_shown(argv)}` {_ended(returncode)}: {crash[1] if crash else last}")
+        super().__init__(hide_password(f"`{_shown(argv)}` {_ended(returncode)}: {crash[1] if crash else last}"))
 
 
 def capture(
@@ -283,8 +284,8 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def _shown(argv: Sequence[str]) -> str:
-    """Return the command as a shell takes it, shortened: whole, it is in the log."""
-    line = shlex.join(argv)
+    """Return the command as a shell takes it, shortened, and without passwords of addresses in it."""
+    line = hide_password(shlex.join(argv))
     return line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]} …"
 
 
