@@ -1,5 +1,6 @@
 """`invoke bisect`, as a user runs it on a real history: builds, commits that do not build, a kill, wrong input."""
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from tests.support.refusals import refused
 from tests.support.sampled import THIS
 from tests.support.searched import SearchedUpstream, make_history
 from tests.support.source_upstream import git
+from torchmill.commands import bisect
 from torchmill.commands.bisect import CommitSearch
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.history import CommitHistory
@@ -182,6 +184,31 @@ def test_what_the_command_needs_beside_the_wheel_is_in_its_environment(tmp_path:
     program = ["python", "-c", "import beside, sys; print(sys.prefix)"]
     done = subprocess.run(program, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == variables["VIRTUAL_ENV"] == str(search.layout.bisect / "env")
+
+
+def test_the_wheels_of_an_earlier_search_for_another_cell_are_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, commits = searched(tmp_path, {})
+    search.record.update(tag="v1", cell="wheel-3.12-cpu", package="torch", dependent=False)
+    search.record["asked"] |= {"mirror": "", "options": []}
+    search.home.dist.mkdir()
+    for python, commit in (("3.11", 1), ("3.12", 2), ("3.12", 1)):
+        tag = f"cp{python.replace('.', '')}"
+        wheel = search.home.dist / f"tiny-1.0+git{commits[commit][:7]}-{tag}-{tag}-linux_x86_64.whl"
+        manifest = {"identifier": f"wheel-{python}-cpu", "commit": commits[commit]}
+        wheel.touch()
+        wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(manifest), encoding="utf-8")
+    tried = list[str]()
+    monkeypatch.setattr(bisect, "_require_success", lambda *_: 0)
+
+    def provide(_: CommitSearch, *wheels: str) -> dict[str, str]:
+        tried.extend(wheels)
+        return dict(os.environ)
+
+    monkeypatch.setattr(CommitSearch, "provide", provide)
+    assert search.verdict(commits[1]) == "good"
+    assert tried == [str(search.home.dist / f"tiny-1.0+git{commits[1][:7]}-cp312-cp312-linux_x86_64.whl")]
 
 
 def test_a_mirror_without_the_repository(tmp_path: Path, env: dict[str, str]) -> None:

@@ -28,6 +28,7 @@ from torchmill.host.interpreters import resolve_interpreter
 from torchmill.host.native import native_arch
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.wheel.dist_files import read_manifest
 from torchmill.wheel.verify.clean_environment import clean_variables, create_environment
 
 UNBUILDABLE = {BuildError.exit_code, MemoryBuildError.exit_code, VerifyError.exit_code}  # the commit is, and skipped
@@ -87,7 +88,8 @@ class CommitSearch(NamedTuple):
             with suppress(FileNotFoundError):  # what cannot be prepared has none
                 log = log.rename(log.with_name(f"{commit}.log"))
             return "skip", f"{'its wheel is refused' if code == VerifyError.exit_code else 'it is not built'} ({log})"
-        (wheel,) = self.home.dist.glob(f"*+git{commit[:7]}*.whl")
+        made = {"identifier": cell, "commit": commit}  # an earlier search, for another cell, left its own wheels there
+        wheel = next(one for one in self.home.dist.glob("*.whl") if made.items() <= read_manifest(one).items())
         return self._run_command(self.provide(str(wheel)))
 
     def provide(self, *wheels: str) -> dict[str, str]:
