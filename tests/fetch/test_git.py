@@ -45,7 +45,9 @@ from torchmill.fetch.source.git_command import (
     diagnose_git,
     git_environment,
     show_git_progress,
+    uncommitted_changes,
 )
+from torchmill.fetch.source.history import CommitHistory
 from torchmill.fetch.source.source_dir import SourceRequest, check_source, load_source
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +60,30 @@ echo "$1" >> "{folder}/log"
 {forget}
 eval "$1"
 """
+
+
+# Git as it was in 2.17, of Ubuntu 18.04, as far as this suite noticed: it reads no settings by GIT_CONFIG_COUNT,
+# stops at options and a protocol that it does not know, and `status` tells of renames whatever it is told.
+OLD_GIT = """#!/bin/sh
+unset GIT_CONFIG_COUNT
+for word; do
+  case $word in --no-renames | --no-commit-header | --filter=*)
+    echo "error: unknown option or filter '$word'" >&2
+    exit 129 ;;
+  esac
+done
+[ "$({real} config --get protocol.version)" != 2 ] || exit 128
+exec {real} -c status.renames=true "$@"
+"""
+
+
+@pytest.fixture
+def old_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "old" / "git"
+    program.parent.mkdir()
+    program.write_text(OLD_GIT.format(real=shutil.which("git")), encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
 
 
 @pytest.fixture(autouse=True)
@@ -536,6 +562,24 @@ def test_files_are_those_of_the_commit_whatever_the_user_set(
     for about, _, name in (line.partition("\t") for line in blobs):
         content = (source.path / name).read_bytes()
         assert hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest() == about.split()[2]  # noqa: S324 - git's
+
+
+@pytest.mark.usefixtures("old_git")
+def test_an_old_git_fetches_and_tells_of_changes(forge: Forge, place: Layout) -> None:
+    source = fetch_source(request(forge), place, SilentProgress())
+    folder = GitCheckout(source.path, source.path / ".git")
+    assert folder.git("config", "--get", "protocol.allow") == "never\n", "it goes by our settings"
+    git(source.path, "mv", "setup.py", "moved.py")
+    assert uncommitted_changes(source.path) == ("moved.py",)
+
+
+@pytest.mark.usefixtures("old_git")
+def test_an_old_git_fetches_a_history_and_describes_a_commit(forge: Forge, tmp_path: Path) -> None:
+    history = CommitHistory(tmp_path / "history.git")
+    history.fetch(request(forge))
+    commit = history.find_commit("v1")
+    subject = git(forge.bare("pytorch/torch"), "log", "-1", "--format=%s", commit)
+    assert history.describe(commit) == f"{commit} {subject}"
 
 
 @pytest.mark.parametrize("count", ["abc", "-1", "2", "99999999999999999999"])

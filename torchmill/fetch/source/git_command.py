@@ -21,10 +21,9 @@ _RETIRED = re.compile(r"^(?:git|http)://(?:www\.)?github\.com/")
 _SHA = re.compile(r"[0-9a-f]{40}")
 _KNOWN = read_table_beside(__file__, "git.toml")
 _PAIRS = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
-_SETTINGS = (
-    ("include.path", str(Path(__file__).with_name("git.config"))),
-    *([("core.symlinks", "true")] if os.name != "nt" else []),
-)
+# As `git -c` hands them down: git before 2.31 reads no others. What a user has set by GIT_CONFIG_COUNT comes before.
+_FILE = str(Path(__file__).with_name("git.config")).replace("'", r"'\''")
+_SETTINGS = f"'include.path={_FILE}'" + (" 'core.symlinks=true'" if os.name != "nt" else "")
 _PROGRESS = re.compile(
     r"^(?:remote: )?(?P<phase>[A-Z][a-z]+(?: [a-z]+)*):\s+\d+% "
     r"\((?P<done>\d+)/(?P<total>\d+)\)(?:, (?P<rest>[^,]*\|[^,]*))?"
@@ -90,9 +89,9 @@ def git_environment(base: Mapping[str, str]) -> dict[str, str]:
             "unset it, or set them all",
             code="invalid-git-config-count",
         )
-    for number, (key, value) in enumerate(_SETTINGS, first):
-        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return env | {"GIT_CONFIG_COUNT": str(first + len(_SETTINGS))}
+    # only 2 serves commits that no branch points at; git 2.17 ends with an error where it is told so, and is not here
+    env |= {f"GIT_CONFIG_KEY_{first}": "protocol.version", f"GIT_CONFIG_VALUE_{first}": "2"}
+    return env | {"GIT_CONFIG_COUNT": str(first + 1), "GIT_CONFIG_PARAMETERS": _SETTINGS}
 
 
 def diagnose_git(output: str) -> GitFailure:
@@ -232,17 +231,20 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
     What .gitignore covers is not named. Raises SourceError where git does not work in the tree.
     """
     try:
-        listed = run_git(tree, "status", "--porcelain=v2", "-z", "--no-renames", "--ignore-submodules=none")
+        listed = run_git(tree, "status", "--porcelain=v2", "-z", "--ignore-submodules=none")
     except CommandError as error:
         raise SourceError(
             f"git cannot read {tree} ({complaint_gist(error.output)}): fetch it anew by `invoke fetch` with --discard",
             code="unreadable-repository",
         ) from None
     found: list[str] = []
-    for entry in filter(None, listed.split("\0")):
-        # fields before the path: "? PATH", "1 XY SUB …", and longer ones of unmerged files
-        parts = entry.split(" ", {"?": 1, "1": 8}.get(entry[0], 10))
+    entries = filter(None, listed.split("\0"))
+    for entry in entries:
+        # fields before the path: "? PATH", "1 XY SUB …", and longer ones of renamed and unmerged files
+        parts = entry.split(" ", {"?": 1, "1": 8, "2": 9}.get(entry[0], 10))
         path = parts[-1]
+        if entry[0] == "2":
+            next(entries)  # its former path: git before 2.18 tells of renames whatever it is told
         if entry[0] == "?" or not parts[2].startswith("S"):
             found.append(path)
         elif (tree / path / ".git").exists():  # one that is merely gone, or at another commit, loses nothing

@@ -10,7 +10,7 @@ from torchmill.fetch.source.git_command import GitCheckout, complaint_gist, mirr
 from torchmill.fetch.source.source_dir import SourceRequest
 
 _ENDED = re.compile(r"^[0-9a-f]{40} is the first bad commit|^There are only 'skip'ped commits left", re.MULTILINE)
-_FETCH = ("fetch", "--no-tags", "--filter=tree:0", "--force")  # of commits, no files where the server can do that
+_FETCH = ("fetch", "--no-tags", "--force")
 _EVERYTHING = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
 
@@ -27,10 +27,13 @@ class CommitHistory:
         transport = GitTransport(request, self._checkout.folder)
         url, _ = transport.remote_refs(mirror_candidates(request.package.repository, request.mirror), ("HEAD",))
         self.git("init", "--quiet", "--bare", "--template=")
-        try:
-            run_git_quietly(self._checkout, [*_FETCH, "--", url, *_EVERYTHING])
-        except CommandError as error:
-            raise transport.explain(error, url) from None
+        for less in ["--filter=tree:0"], []:  # of commits, no files where server and git can do that; git 2.25 cannot
+            try:
+                run_git_quietly(self._checkout, [*_FETCH, *less, "--", url, *_EVERYTHING])
+                break
+            except CommandError as error:
+                if not less or "filter" not in error.output:
+                    raise transport.explain(error, url) from None
 
     def find_commit(self, name: str) -> str:
         """Return the id of the commit that a tag, branch or id names. Raises SourceError for an unknown one."""
@@ -41,7 +44,8 @@ class CommitHistory:
 
     def describe(self, commit: str) -> str:
         """Return the id and the subject of a commit."""
-        return f"{commit} {self.git('rev-list', '--no-commit-header', '--format=%s', '-1', commit).strip()}"
+        _, _, subject = self.git("rev-list", "--format=%s", "-1", commit).partition("\n")  # below "commit ID"
+        return f"{commit} {subject.strip()}"
 
     def start(self, good: str, bad: str) -> None:
         """Begin a search. Raises ConfigError where git sees that these cannot be its ends."""

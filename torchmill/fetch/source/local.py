@@ -165,7 +165,7 @@ def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set
     if git_folder(folder) is None:
         return None, False, {}, set()
     try:
-        status = run_git(folder, "status", "--porcelain", "-z", "--no-renames", "--ignored", "--ignore-submodules=none")
+        status = run_git(folder, "status", "--porcelain", "-z", "--ignored", "--ignore-submodules=none")
         listing = run_git(folder, "submodule", "status", "--recursive")
     except CommandError as error:
         raise SourceError(
