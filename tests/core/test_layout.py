@@ -1,9 +1,11 @@
 """Where things are kept."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refused
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout, facts_folder, nox_environments_folder
 
@@ -13,6 +15,13 @@ def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     home.touch()
     monkeypatch.setenv("TORCHMILL_HOME", str(home))
     with pytest.raises(ConfigError, match="home, which is a file: name a folder"):
+        Layout.of_checkout(tmp_path)
+
+
+def test_a_user_without_a_home_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as in a container that runs as a mere number
+    with refused("no-home"):
         Layout.of_checkout(tmp_path)
 
 

@@ -38,7 +38,7 @@ class Layout:
     def of_checkout(cls, root: Path) -> "Layout":
         """Return the layout for a checkout; TORCHMILL_HOME moves what it makes elsewhere.
 
-        Raises ConfigError where that is a file, or TORCHMILL_GUEST is no name of an arch.
+        Raises ConfigError where that is a file, TORCHMILL_GUEST is no name of an arch, or the user has no home.
         """
         home = os.environ.get("TORCHMILL_HOME")
         if home and os.path.isfile(home):  # noqa: PTH113 - which raises for what may not be looked at
@@ -46,7 +46,10 @@ class Layout:
         guest = os.environ.get(GUEST, "")
         if not re.fullmatch(r"\w*", guest):
             raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it")
-        return cls(Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path.home()), guest)
+        if (own := os.path.expanduser("~")) == "~":  # noqa: PTH111 - in a container that runs as a mere number
+            why = "HOME is not set, and the system knows no user of this number"
+            raise ConfigError(f"{why}: `export HOME=FOLDER`, one that may be written", code="no-home")
+        return cls(Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path(own)), guest)
 
     # in the user's cache
     environments = _Below("cache", EMPTY_ENVIRONMENTS)  # empty ones, and tools, out of which all others are made
