@@ -25,6 +25,14 @@ def test_a_user_without_a_home_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         Layout.of_checkout(tmp_path)
 
 
+def test_a_relative_cache_is_not_taken_for_another_folder_by_each_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Layout.of_checkout(tmp_path).cache == tmp_path / ".cache" / "torchmill"
+
+
 def test_facts_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHMILL_CONFIGS", "facts")  # patches are applied in other folders

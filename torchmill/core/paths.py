@@ -85,7 +85,8 @@ class Layout:
 def user_cache_folder(environ: Mapping[str, str], home: Path) -> Path:
     """Return the folder of what all checkouts of a user share."""
     name = f"torchmill-{environ[GUEST]}" if environ.get(GUEST) else "torchmill"
-    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / name
+    named = Path(environ.get("XDG_CACHE_HOME") or ".")  # a relative one is to be ignored, as XDG's specification says
+    return (named if named.is_absolute() else home / ".cache") / name
 
 
 def facts_folder(root: Path) -> Path:
