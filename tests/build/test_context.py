@@ -137,6 +137,28 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     assert not set(HOOK) & machine_inputs.read_user_variables(os.environ, begun.plan).keys()
 
 
+def test_compilers_speak_english_whatever_the_users_locale_is(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate knows by their words which ran out of memory; only the letters of files stay the user's."""
+    for name in (one for one in os.environ if one == "LANG" or one.startswith("LC_")):
+        monkeypatch.delenv(name)
+    begun = job(known, tmp_path, HOST)
+    for name, value in {"LANG": "de_DE.UTF-8", "LANGUAGE": "de", "LC_NUMERIC": "de_DE"}.items():
+        monkeypatch.setenv(name, value)
+
+    def locale() -> dict[str, str]:
+        found = context.build_environment(begun, {})
+        return {name: found[name] for name in found if name.startswith(("LANG", "LC_"))}
+
+    assert locale() == {"LC_CTYPE": "de_DE.UTF-8"}
+    monkeypatch.setenv("LC_ALL", "fr_FR.ISO-8859-1")
+    assert locale() == {"LC_CTYPE": "fr_FR.ISO-8859-1"}
+    for name in ("LC_ALL", "LANG"):
+        monkeypatch.delenv(name)
+    assert locale() == {}
+
+
 def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -382,6 +382,19 @@ def test_half_a_package(tmp_path: Path) -> None:
         list(unpack_packages([deb], home, keep))
 
 
+def test_a_full_disk_is_told_in_any_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (program := tmp_path / "bin/dpkg-deb").parent.mkdir()
+    words = '[ "$LC_ALL" = C ] && echo "No space left on device" || echo "Auf dem Gerät ist kein Speicherplatz mehr"'
+    program.write_text(f"#!/bin/sh\n{words}\nexit 2\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    (package := tmp_path / "whole.deb").touch()
+    with refused("disk-full"):
+        list(unpack_packages([package], tmp_path, keep))
+    assert package.exists(), "nothing is wrong with it"
+
+
 def test_links_that_lead_nowhere(tmp_path: Path) -> None:
     home, machine = tmp_path / "home", tmp_path / "machine"
     home.mkdir()

@@ -344,11 +344,14 @@ def describe_unread(plan: Plan) -> str:
 def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the build: the user's, less what would leak in, plus the plan's.
 
-    `ours` (cache, gate) is there for what neither says: a cache that the user has set up stays the user's.
+    `ours` (cache, gate) is there for what neither says: a cache that the user has set up stays the user's. Of the
+    user's locale only its characters are left: the guard and the diagnosis read what compilers say in English.
     """
     plan, places = context.plan, context.placeholders
     unset = shell_variables((*plan.unset, *UNSET_PATTERNS))
     kept = {name: value for name, value in os.environ.items() if name not in unset}
+    characters = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), None)
+    kept |= {"LC_CTYPE": characters} if characters else {}
     return {**ours, **kept, **{name: fill_placeholders(value, places) for name, value in plan.set.items()}}
 
 

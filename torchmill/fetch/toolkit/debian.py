@@ -189,7 +189,7 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Ite
     def unpack(package: Path) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             try:
-                capture([_DPKG_DEB, "--extract", str(package), scratch])
+                capture([_DPKG_DEB, "--extract", str(package), scratch], env=Apt.environment())
             except CommandError as error:
                 if (refusal := read_refusal(error.output, folder)) is not None:
                     raise refusal from None
