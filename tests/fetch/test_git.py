@@ -442,8 +442,24 @@ class TestAHalfUpdatedTree:
         monkeypatch.delenv("SUDO_UID", raising=False)
         for path in (source.path, source.path / ".git"):
             os.chown(path, 4321, 4321)
-        with refused("foreign-repository"):
+        with refused("foreign-repository") as caught:
             check_source(source)
+        assert str(caught.value).startswith(f"{source.path} belongs to another user")
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving files away needs root")
+    def test_from_a_folder_of_somebody_else(
+        self, forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("SUDO_UID", raising=False)
+        shutil.copytree(forge.folder, tmp_path / "up")
+        os.chown(tmp_path / "up/pytorch/torch.git", 4321, 4321)
+        with refused("foreign-repository") as caught:
+            fetch_source(
+                request(replace(forge, folder=tmp_path / "up", base=(tmp_path / "up").as_uri())),
+                layout(tmp_path),
+                SilentProgress(),
+            )
+        assert str(caught.value).startswith(f"{tmp_path}/up/pytorch/torch.git belongs to another user")
 
 
 CHILD = """
@@ -712,6 +728,7 @@ def test_a_full_disk(tmp_path: Path, place: Layout) -> None:
         ("error: Server does not allow request for unadvertised object 1234", GitFailure.REFUSED),
         ("fatal: remote error: upload-pack: not our ref 1234", GitFailure.REFUSED),
         ("fatal: detected dubious ownership in repository at '/a'", GitFailure.FOREIGN),
+        ("fatal: unsafe repository ('/a' is owned by someone else)", GitFailure.FOREIGN),
         ("fatal: bad object 1234", GitFailure.DAMAGED),
         ("error: unable to read 49444c3e546bf240bed24a101e747422d1f8a0ee", GitFailure.DAMAGED),
         ("error: object 1234: hasDotgit: contains '.git'\nfatal: fsck error in packed object", GitFailure.DAMAGED),

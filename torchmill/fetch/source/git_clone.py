@@ -220,7 +220,7 @@ class GitTransport:
         if cause is GitFailure.FULL:
             return disk_full_error(self.where)
         if cause is GitFailure.FOREIGN:
-            return git_command.foreign_owner_error(self.where)
+            return git_command.foreign_owner_error(self.where, error.output)
         if cause is GitFailure.UNREACHABLE:
             return self._unreachable(url, gist)
         if cause is GitFailure.DAMAGED:

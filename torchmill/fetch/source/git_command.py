@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ PROTOCOLS = ("https", "ssh", "git", "file")
 _RETIRED = re.compile(r"^(?:git|http)://(?:www\.)?github\.com/")
 _SHA = re.compile(r"[0-9a-f]{40}")
 _KNOWN = read_table_beside(__file__, "git.toml")
+_REPOSITORY = re.compile(r"repository (?:at )?\(?'(.+?)'")
 _PAIRS = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
 # As `git -c` hands them down: git before 2.31 reads no others. What a user has set by GIT_CONFIG_COUNT comes before.
 _FILE = str(Path(__file__).with_name("git.config")).replace("'", r"'\''")
@@ -67,7 +69,7 @@ def run_git(tree: Path, *arguments: str) -> str:
         return process.capture(["git", "-C", str(tree), *arguments], env=git_environment(os.environ))
     except CommandError as error:
         if diagnose_git(error.output) is GitFailure.FOREIGN:
-            raise foreign_owner_error(tree) from None
+            raise foreign_owner_error(tree, error.output) from None
         raise
 
 
@@ -101,11 +103,13 @@ def diagnose_git(output: str) -> GitFailure:
     return GitFailure(next(found, "other"))
 
 
-def foreign_owner_error(tree: Path) -> SourceError:
-    """Return the error for a repository that git will not read because of its owner."""
+def foreign_owner_error(tree: Path, output: str) -> SourceError:
+    """Return the error for a repository, which git's output names, that git will not read because of its owner."""
+    named = _REPOSITORY.search(output)  # also one that is fetched from, such as a mirror in a folder
+    place = shlex.quote(named[1] if named else str(tree))
     return SourceError(
-        f"{tree} belongs to another user, and git does not work in it: run as that user, `chown -R` it, or "
-        f"`git config --global --add safe.directory {tree}`",
+        f"{place} belongs to another user, and git does not work in it: run as that user, `chown -R` it, or "
+        f"`git config --global --add safe.directory {place}`",
         code="foreign-repository",
     )
 
