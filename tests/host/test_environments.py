@@ -311,6 +311,31 @@ def test_tools_that_go_while_they_are_linked_are_installed_in_place(
     assert len(calls) == 2
 
 
+def test_tools_are_installed_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    """As where the user's home is read-only."""
+    calls: list[tuple[str, ...]] = []
+    (tmp_path / "file").touch()
+    provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls), tmp_path / "file" / "kept")
+    assert len(calls) == 1
+    assert list_shared_tools(tmp_path / "kit")
+
+
+def test_tools_that_go_while_it_is_seen_whether_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, ...]] = []
+    provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls), tmp_path / "kept")
+    look = os.lstat
+
+    def look_late(path: str, **more: int | None) -> os.stat_result:  # after another run that found something missing
+        if path.endswith("/made/lib/libmkl_core.a") and not (tmp_path / "gone").exists():
+            os.replace(tmp_path / "kept", tmp_path / "gone")  # noqa: PTH105 - pathlib would look, too
+        return look(path, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "lstat", look_late)
+        provide_shared_tools(tmp_path / "other", ("cmake",), pip(calls), tmp_path / "kept")
+    assert list_shared_tools(tmp_path / "other") == list_shared_tools(tmp_path / "kit")
+
+
 def test_half_of_the_shared_tools_is_never_taken_for_all(tmp_path: Path) -> None:
     calls: list[tuple[str, ...]] = []
 

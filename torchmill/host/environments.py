@@ -135,14 +135,14 @@ def list_shared_tools(folder: Path) -> list[str]:
 
 def _copy_kept(kept: Path, target: Path, make: Callable[[Path], object], copy: Callable[[Path, Path], object]) -> None:
     """Copy a kept folder, which is made where it lacks anything; what others remove meanwhile is made in its place."""
-    if not _is_whole(kept):
-        shutil.rmtree(kept, ignore_errors=True)
-        with fresh_path(kept) as fresh:
-            make(fresh / "made")
-            with contextlib.suppress(OSError):  # another build was quicker
-                (fresh / "whole").write_text(_list_files(fresh / "made"), encoding="utf-8")
-                fresh.rename(kept)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # where nothing can be kept, or others are at it
+        if not _is_whole(kept):
+            shutil.rmtree(kept, ignore_errors=True)
+            with fresh_path(kept) as fresh:
+                make(fresh / "made")
+                with contextlib.suppress(OSError):  # another build was quicker
+                    (fresh / "whole").write_text(_list_files(fresh / "made"), encoding="utf-8")
+                    fresh.rename(kept)
         copy(kept / "made", target)
         if _is_whole(kept):
             return
