@@ -154,9 +154,10 @@ def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = 
 
                 require_source(Layout.of_checkout(ROOT), *load_cell(name))
         return create(self)
-    except TorchmillError as error:
-        logger.error(str(error))
-        raise CommandFailed(str(error)) from None
+    except (TorchmillError, OSError) as error:  # of the latter Nox makes a traceback
+        shown = f"{as_torchmill_error(error)}{' (`export NOX_ENVDIR=FOLDER`)' if isinstance(error, OSError) else ''}"
+        logger.error(shown)
+        raise CommandFailed(shown) from None
     except CommandFailed:
         if (full := blame_disk("", Path(self.location))) is not None:
             logger.error(str(full))

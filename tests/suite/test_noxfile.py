@@ -121,6 +121,24 @@ def test_settings_of_an_environment_that_are_no_text_are_no_traceback(tmp_path: 
     assert "Traceback" not in done.stderr
 
 
+def test_a_folder_of_environments_that_cannot_be_made_is_no_traceback(tmp_path: Path) -> None:
+    """As in a checkout that is read-only."""
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / "envs" / "docs"
+    code = (
+        "import sys, types; from pathlib import Path; import noxfile\n"
+        "place = types.SimpleNamespace(location=sys.argv[1])\n"
+        "try:\n"
+        "    noxfile.create_environment(place, lambda made: Path(made.location).mkdir(parents=True))\n"
+        "except noxfile.CommandFailed as error:\n"  # which Nox shows as a failed session
+        "    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, place], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{tmp_path}/file/envs")
+    assert "Not a directory: " in done.stdout
+    assert "`export NOX_ENVDIR=FOLDER`" in done.stdout
+
+
 def test_an_old_python_is_told(tmp_path: Path) -> None:
     old = [one for one in interpreters.installed_interpreters() if matrix.python_key(one) < matrix.python_key("3.11")]
     if not old:
