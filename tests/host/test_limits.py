@@ -150,7 +150,7 @@ def test_ulimit_bounds_one_process_and_not_all_together() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="ulimit is not known there")
 @pytest.mark.parametrize(("limit", "seconds"), [("1800", "1800"), ("unlimited", "None")])
 def test_the_seconds_that_a_process_may_use_are_read(limit: str, seconds: str) -> None:
-    code = "from torchmill.host import limits; print(limits.process_seconds())"
+    code = 'from torchmill.core.files import process_limit; print(process_limit("RLIMIT_CPU"))'
     command = f"ulimit -S -t {limit}; exec {sys.executable} -c '{code}'"
     said = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert said == f"{seconds}\n"

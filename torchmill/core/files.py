@@ -344,7 +344,7 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
     have room for a small file, and for as many files as an environment has. None where all is well.
     """
     folders = (*folders, Path(tempfile.gettempdir()))
-    if (most := _file_size_limit()) is not None and most < _SMALLEST_LIMIT_BYTES:
+    if (most := process_limit("RLIMIT_FSIZE")) is not None and most < _SMALLEST_LIMIT_BYTES:
         return disk_full_error(folders[0], number=errno.EFBIG)
     numbers = (*_DISK_FULL, errno.EROFS)
     number = next((one for one in numbers if os.strerror(one).lower() in text.lower()), None)
@@ -362,13 +362,13 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
     return None
 
 
-def _file_size_limit() -> int | None:
-    """Return how many bytes a file may have (`ulimit -f`); None where there is no limit."""
+def process_limit(kind: str) -> int | None:
+    """Return a limit of this process, such as "RLIMIT_FSIZE" (`ulimit -f`); None where there is none."""
     try:
         import resource
     except ImportError:  # Windows
         return None
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    limit: int = resource.getrlimit(getattr(resource, kind))[0]
     return None if limit == resource.RLIM_INFINITY else limit
 
 

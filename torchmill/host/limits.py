@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
 
+from torchmill.core.files import process_limit
+
 _T = TypeVar("_T")
 Reader = Callable[[], _T | None]
 
@@ -259,23 +261,8 @@ def tightness(limit: LimitReading | CpuQuota) -> float:
 
 def process_memory_limits() -> list[LimitReading]:
     """Return the limits on what a single process may take: they bound one compiler, not all together."""
-    if sys.platform == "win32":
-        return []
-    import resource
-
-    kinds = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
-    soft = {name: resource.getrlimit(kind)[0] for name, kind in kinds.items()}
-    return [LimitReading(name, limit) for name, limit in soft.items() if limit != resource.RLIM_INFINITY]
-
-
-def process_seconds() -> int | None:
-    """Return how many seconds of a processor one process may use before it is killed; None where nothing says so."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    soft = resource.getrlimit(resource.RLIMIT_CPU)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
+    soft = {"ulimit -v": process_limit("RLIMIT_AS"), "ulimit -d": process_limit("RLIMIT_DATA")}
+    return [LimitReading(name, limit) for name, limit in soft.items() if limit is not None]
 
 
 class _Limits(Generic[_T]):

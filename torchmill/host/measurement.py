@@ -14,7 +14,7 @@ from typing import Any
 from torchmill.config.model import Compiler, Gpu, Host
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import nearest_existing, report_unwritable
+from torchmill.core.files import nearest_existing, process_limit, report_unwritable
 from torchmill.core.paths import user_cache_folder
 from torchmill.core.stat_cache import StatCache
 from torchmill.host import cuda_toolkits, gpu_driver, interpreters, libraries, limits, native, programs, provisioned
@@ -46,7 +46,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         system=native.native_system(),
         cores=meter.cores().count,
         memory=meter.memory().available,
-        processor_seconds=limits.process_seconds(),
+        processor_seconds=process_limit("RLIMIT_CPU"),
         glibc=version if libc == "glibc" else None,
         translated=translated,
         processor=tuple(sorted(native.processor_flags(root))),
