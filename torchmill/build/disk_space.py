@@ -1,6 +1,7 @@
 """How much disk space a build has and will need, before it starts."""
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from torchmill.host.disk_usage import list_children
 from torchmill.plan import estimate
 
 _KIT = "kit"
-_MISREAD = re.compile(r'[|\n"$;\\\[\]]')  # in the name of a tree, by CMake 4.4
+_MISREAD = re.compile(rf'[|\n"$;\\\[\],{os.pathsep}]')  # in the name of a tree, by CMake 4.4, linkers and PATH
 
 
 def with_disk_space(host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None) -> Host:

@@ -359,7 +359,7 @@ class DiskSpace:
     inodes: int | None = None  # more files that it takes; None: any number
     source: int = 0  # files of the source that is still to be copied there
     noexec: bool = False  # no program on it can be run
-    misread: str = ""  # characters in the name of the tree there that CMake takes for something else
+    misread: str = ""  # characters in the name of the tree there that programs take for something else
 
 
 @dataclass(frozen=True, slots=True)
