@@ -84,6 +84,12 @@ class TestAFolder:
         check_source(source)
         assert load_source(place, "torch") == source
 
+    def test_is_copied_without_pipes_and_sockets(self, folder: Path, place: Layout) -> None:
+        """As programs that work in a folder leave them there: to copy one is to wait for ever, or an error."""
+        os.mkfifo(folder / "tools/pipe")
+        source = fetch_source(asked(folder), place, SilentProgress())
+        assert [one.name for one in (source.path / "tools").iterdir()] == ["run"]
+
     def test_that_changed_is_copied_again(self, folder: Path, place: Layout) -> None:
         first = fetch_source(asked(folder), place, SilentProgress())
         assert fetch_source(asked(folder), place, SilentProgress()) == first

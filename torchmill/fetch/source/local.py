@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_co
 from torchmill.fetch.source.source_dir import PYPI, SourceDir, SourceRequest, require_python_project, take_fingerprint
 
 _LISTED_VERSIONS = 8  # in a message
+_KINDS = {stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}  # of what is copied: no pipes, no sockets
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,9 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> LocalOrigin:
         nonlocal done
         done += len(names)
         bar.update(done, None, "copying")
-        return {name for name in names if name == ".git" or Path(visited, name) in ignored}
+        paths = [Path(visited, name) for name in names]
+        left = (one for one in paths if one in ignored or stat.S_IFMT(one.lstat().st_mode) not in _KINDS)
+        return {".git", *(one.name for one in left)}
 
     with report_unwritable(tree):
         shutil.copytree(folder, tree, symlinks=True, ignore=left_out)
