@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from itertools import permutations
@@ -95,6 +96,17 @@ def test_a_full_disk_says_how_much_is_wanted(tmp_path: Path) -> None:
     with refused("disk-full") as caught, report_unwritable(tmp_path, wanted=5 << 30):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert "5.0 GiB wanted" in str(caught.value)
+
+
+def test_of_a_copied_folder_the_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    why = f"[Errno {errno.EACCES}] {os.strerror(errno.EACCES)}: '/from/a/secret'"
+    with refused("not-writable") as caught, report_unwritable(tmp_path / "to"):
+        raise shutil.Error([("/from/a/secret", str(tmp_path / "to/a/secret"), why)])
+    assert str(caught.value).startswith("/from/a/secret: ")
+    full = f"[Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}: '/from/a' -> '{tmp_path}/to/a'"
+    with refused("disk-full") as caught, report_unwritable(tmp_path / "to"):
+        raise shutil.Error([("/from/a", str(tmp_path / "to/a"), full)])
+    assert f"the disk of {tmp_path / 'to'} is full" in str(caught.value)
 
 
 def test_of_several_disks_the_full_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -333,8 +333,11 @@ def report_unwritable(where: Path, *others: Path, wanted: int = 0) -> Iterator[N
 def read_refusal(text: str, where: Path, *, wanted: int = 0) -> HostError | None:
     """Return the error to show where a program's output says that the system refused it something."""
     numbers = (one for one in _REFUSALS if _REFUSALS[one] != _TAKEN and os.strerror(one).lower() in text.lower())
-    number = next(numbers, None)
-    return None if number is None else machine_error(OSError(number, os.strerror(number)), where, wanted=wanted)
+    if (number := next(numbers, None)) is None:
+        return None
+    why = os.strerror(number)
+    named = None if number in _DISK_FULL else re.search(rf"(?i){re.escape(why)}: '(.+?)'", text)  # may be what is read
+    return machine_error(OSError(number, why), Path(named[1]) if named else where, wanted=wanted)
 
 
 def blame_disk(text: str, *folders: Path) -> HostError | None:
