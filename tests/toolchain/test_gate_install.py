@@ -157,7 +157,8 @@ def test_sccache_keeps_its_launchers() -> None:
 
 def test_stand_ins_go_through_the_gate_to_the_first_on_path(compiled: Path, tmp_path: Path) -> None:
     there = compiler_gate.place_gate(compiled, tmp_path / "tree/gate")
-    for name in ("cc", "g++-12", "x86_64-linux-gnu-gcc", "gcc-ar", "ccache", "clang-format", "g++.txt"):
+    conda = "x86_64-conda-linux-gnu-c++"
+    for name in ("cc", "g++-12", "x86_64-linux-gnu-gcc", conda, "gcc-ar", "ccache", "clang-format", "g++.txt"):
         compiler(tmp_path / "first" / name, f'echo first {name} "$@"')
     compiler(tmp_path / "second/cc", "echo second")
     compiler(tmp_path / "second/clang++", 'echo second clang++ "$@"')
@@ -168,7 +169,7 @@ def test_stand_ins_go_through_the_gate_to_the_first_on_path(compiled: Path, tmp_
     changed = compiler_gate.make_stand_ins(tmp_path / "tree/bin", there, None, {"PATH": path})
     assert changed == {"PATH": f"{tmp_path}/tree/bin:{path}"}
     made = {file.name for file in (tmp_path / "tree/bin").iterdir()}
-    assert made >= {"cc", "g++-12", "x86_64-linux-gnu-gcc", "clang++"}
+    assert made >= {"cc", "g++-12", "x86_64-linux-gnu-gcc", conda, "clang++"}
     assert not made & {"gcc-ar", "ccache", "clang-format", "g++.txt"}
     with Meeting(tmp_path / "folder") as meeting:
         for name, first in (("cc", "first"), ("g++-12", "first"), ("clang++", "second")):

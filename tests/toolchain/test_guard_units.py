@@ -71,6 +71,7 @@ def test_no_command_at_all_is_described() -> None:
         ("c++ -c a.cpp", "c++ -O0 -c a.cpp"),
         ("g++ -O3 -c a.cpp", "/opt/bin/g++-13 -O1 -O3 -c a.cpp -o other.o"),
         ("x86_64-linux-gnu-g++-12 -c a.cpp", "g++ -c a.cpp"),
+        ("x86_64-pc-linux-gnu-clang++-18 -c a.cpp", "clang++ -c a.cpp"),
         ("clang++-14 -c a.cpp", "clang++-14.0.6 -c a.cpp"),
         ("g++ -g3 -c a.cpp", "g++ -ggdb -gdwarf-4 -c a.cpp"),
         ("g++ -g0 -c a.cpp", "g++ -c a.cpp"),

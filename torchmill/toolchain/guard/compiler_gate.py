@@ -17,7 +17,7 @@ from torchmill.host.disk_usage import list_names
 SOURCE = Path(__file__).with_name("gate.c")
 LAUNCHERS = tuple(f"CMAKE_{one}_{what}_LAUNCHER" for one in ("C", "CXX", "CUDA") for what in ("COMPILER", "LINKER"))
 # What a build that knows no launcher looks for: "c++", "gcc-12", "x86_64-linux-gnu-g++".
-_COMPILER = re.compile(r"(\w+-\w+-(\w+-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?")
+_COMPILER = re.compile(r"(\w+-\w+-(\w+-)?(gnu\w*-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?")
 _CACHES = {"ccache", "sccache"}
 # What nvcc compiles has a temporary name, so a cache before its host compiler would keep it for nothing.
 _NVCC = Path(__file__).with_name("nvcc.sh")

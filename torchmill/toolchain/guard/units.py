@@ -22,7 +22,7 @@ _LANGUAGES, _ENDS = (
 _TAKES_A_WORD, _COMPILES = set(_WORDS["takes_a_word"]), set(_WORDS["compiles"])
 _LONGEST_LIST = 2**20  # characters
 
-_NAME = re.compile(r"(?:\w+-\w+-(?:\w+-)?)?(.+?)(?:-\d+(?:\.\d+)*)?")  # "x86_64-linux-gnu-g++-12"
+_NAME = re.compile(r"(?:\w+-\w+-(?:\w+-)?(?:gnu\w*-)?)?(.+?)(?:-\d+(?:\.\d+)*)?")  # "x86_64-linux-gnu-g++-12"
 _LEVEL = re.compile(r"-O(?:[0-3sgz]?|fast)")
 _DEBUG = re.compile(r"-g(?!0|encode)[\w-]*|-G|-lineinfo|--generate-line-info|--debug|--device-debug")
 _MATTERS = re.compile(r"-m(?:avx|fma|f16c|amx|arch=|cpu=)\S*|-flto\S*|-fsanitize=\S+|-DCPU_CAPABILITY=\S+")
