@@ -36,12 +36,8 @@ def installed_interpreters(environ: Mapping[str, str] = os.environ, home: Path |
 
 def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
     """Return the shims on PATH that stand for a version, whether or not they run."""
-    found: Interpreters = {}
-    for folder in _path(environ):
-        if folder.name == "shims":
-            for version, path in _executables(folder):
-                found.setdefault(version, path)
-    return found
+    folders = [folder for folder in _path(environ) if folder.name == "shims"]
+    return dict(one for folder in reversed(folders) for one in _executables(folder))  # the first on PATH wins
 
 
 def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
@@ -53,13 +49,9 @@ def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = No
 
 def interpreters_without_headers(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the CPythons without their headers, of which no other is installed; runs each suspect."""
-    found: Interpreters = {}
-    for version, (first, *_) in _candidates(environ, home).items():
-        if not _has_headers(first):
-            answer = _query(version, first)
-            if not isinstance(answer, str) and not is_file(answer[1]):
-                found[version] = first
-    return found
+    suspects = {version: places[0] for version, places in _candidates(environ, home).items()}
+    asked = [(version, one, _query(version, one)) for version, one in suspects.items() if not _has_headers(one)]
+    return {version: one for version, one, said in asked if not isinstance(said, str) and not is_file(said[1])}
 
 
 def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
@@ -103,13 +95,9 @@ def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home
     base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     selected = environ.get("PYENV_VERSION", "").replace(":", " ") or read_text(base / "version")
     folders = [base / "versions" / name / "bin" for name in selected.split()]
-    found = {}
-    for version in places:
-        first = shutil.which(f"python{version}", path=environ.get("PATH"))
-        runs = any(exists(folder / f"python{version}") for folder in folders)
-        if first and Path(first).parent == base / "shims" and not runs:
-            found[version] = Path(first)
-    return found
+    found = {version: Path(shutil.which(f"python{version}", path=environ.get("PATH")) or "") for version in places}
+    shims = {version: first for version, first in found.items() if first.parent == base / "shims"}
+    return {version: one for version, one in shims.items() if not any(exists(each / one.name) for each in folders)}
 
 
 def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:

@@ -297,12 +297,11 @@ def _affinity() -> CpuQuota:
 
 def _slurm_memory(environ: Mapping[str, str]) -> list[LimitReading]:
     """Read what Slurm granted, in megabytes: not every site confines its jobs by control groups."""
-    found = []
-    for name, times in _SLURM_MEMORY.items():
-        each, count = _slurm_number(environ, name), _slurm_number(environ, times) if times else 1
-        if each and count:  # 0 is all of the machine
-            found.append(LimitReading(name, each * count * 2**20))
-    return found
+    granted = {
+        name: _slurm_number(environ, name) * (_slurm_number(environ, times) if times else 1)
+        for name, times in _SLURM_MEMORY.items()
+    }
+    return [LimitReading(name, many * 2**20) for name, many in granted.items() if many]  # 0 is all of the machine
 
 
 def _slurm_number(environ: Mapping[str, str], name: str) -> int:

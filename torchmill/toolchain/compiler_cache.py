@@ -60,11 +60,7 @@ class CompilerCache:
     version: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     shared: RemoteCache | None = None  # the cache behind it
-
-    @property
-    def watched(self) -> RemoteCache | None:
-        """Return the shared cache that must be watched during the build: ccache gives up by itself."""
-        return self.shared if self.tool == "sccache" else None
+    watched: RemoteCache | None = None  # the same where it must be watched during the build: ccache gives up by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +186,7 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
     except OSError as error:
         site.note(f"{folder} cannot be written ({error}): building without a compiler cache")
         return CompilerCache()
-    return CompilerCache("sccache", program, version, variables, shared)
+    return CompilerCache("sccache", program, version, variables, shared, watched=shared)
 
 
 def _writable(site: CacheSite, folder: Path, variable: str) -> bool:

@@ -197,9 +197,9 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
 def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ...]:
     """Return the folders that must be there first: an engine would make them root's."""
     inner = guest_layout(place.layout, build.arch)
-    parts = [build.options.parts] if build.options.parts is not None else []
     made = (inner.sources, inner.state / "home", inner.logs, place.layout.dist, inner.cache)
-    return (*made, *(Path(one.source) for one in place.passed.mounts if one.writable), *map(Path, parts))
+    named = (*(one.source for one in place.passed.mounts if one.writable), build.options.parts)
+    return (*made, *map(Path, filter(None, named)))
 
 
 def _mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:

@@ -124,7 +124,6 @@ def _seed_history(slot: SourceDir) -> bool:
     origin = next((folder for folder in trees if folder.is_dir()), None)
     if origin is None:
         return False
-
     fresh = slot.partial.with_name(f".seeding-{slot.tag}")
     shutil.rmtree(fresh, ignore_errors=True)
     with report_unwritable(fresh):

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from torchmill.core import process
+from torchmill.core.files import process_limit
 from torchmill.host.limits import LimitMeter
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
@@ -76,8 +77,7 @@ def _open_files() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS has a limit below the one that it names
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    return process_limit("RLIMIT_NOFILE") or sys.maxsize
 
 
 if __name__ == "__main__":

@@ -160,10 +160,9 @@ class _Guard:
             self._process.kill()
             self._process.wait()
         self._listener.join(START_TIMEOUT_SECONDS)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+            with contextlib.suppress(OSError):
+                pipe.close()
 
     def _last_words(self) -> str:
         """Return the last line that it wrote to stderr."""
