@@ -335,6 +335,15 @@ class TestADownload:
         source = fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "later\n"
 
+    def test_with_a_password_leaves_it_in_no_record(
+        self, url: Callable[[str], str], server: Server, place: Layout
+    ) -> None:
+        address = url("t.tar.gz").replace("http://", "http://user:secret@")
+        source = fetch_source(asked(address), place, SilentProgress())
+        assert "secret" not in (source.path.parent / "source.json").read_text(encoding="utf-8")
+        server.content = b""
+        assert fetch_source(asked(address), place, SilentProgress()) == source, "it is known to be the same"
+
     def test_of_nothing(self, url: Callable[[str], str], place: Layout) -> None:
         with refused("download-refused"):
             fetch_source(asked(url("t.zip")), place, SilentProgress())

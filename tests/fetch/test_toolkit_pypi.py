@@ -16,12 +16,14 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ToolkitKind, ToolkitSource
 from torchmill.config.facts_reader import read_facts
-from torchmill.fetch.package_index import IndexFile
+from torchmill.fetch.download import http_session
+from torchmill.fetch.package_index import IndexFile, parse_html_page
 from torchmill.fetch.toolkit import pypi
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.pypi import place_wheel_member, platform_runs, usable_wheels
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.host.programs import make_runner
+from torchmill.host.provisioned import TOOLKIT, ProvisionRecord, format_provision_record
 
 ARCH = platform.machine()
 HERE = f"manylinux1_{ARCH}"
@@ -49,6 +51,18 @@ pytestmark = pytest.mark.skipif(not platform.libc_ver()[1], reason="the wheels a
 def source(kind: ToolkitKind, *packages: str, cuda: str | None = None) -> list[ToolkitSource]:
     versions = ("13.0",) if kind == "toolkit" else ()
     return [ToolkitSource("pypi", kind, versions, packages, (ARCH,), (), cuda, "")]
+
+
+def test_the_password_of_an_index_is_in_no_message_and_in_no_record() -> None:
+    """Links of a page are relative to its address, with the user and password that it was asked with."""
+    (file,) = parse_html_page('<a href="../x-1-py3-none-any.whl#sha256=0">x</a>', "http://user:secret@127.0.0.1:1/x/")
+    (found,) = usable_wheels("x", [file], ARCH, (2, 17))
+    with refused("index-unreadable") as caught, http_session() as session:
+        pypi.wheel_requirements_of(found, session)
+    assert "http://127.0.0.1:1/x-1-py3-none-any.whl" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    record = ProvisionRecord(TOOLKIT, "13.0", "13.0.88", "pypi", (found.piece(),))
+    assert "secret" not in format_provision_record(record, ARCH, "")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Final
 
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.files import find_paths, parse_json
+from torchmill.core.urls import hide_password
 
 MAGMA_NAME = "magma"
 _KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
@@ -97,7 +98,7 @@ def read_provision_record(file: Path) -> ProvisionRecord | None:
 
 def format_provision_record(record: ProvisionRecord, arch: str, made: str) -> str:
     """Return the text of a record; `made` says when, in ISO 8601."""
-    return json.dumps(asdict(record) | {"arch": arch, "made": made}, indent=1) + "\n"
+    return hide_password(json.dumps(asdict(record) | {"arch": arch, "made": made}, indent=1)) + "\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.files import hash_file, real_path, report_unwritable
 from torchmill.core.process import CommandError
+from torchmill.core.stat_cache import digest_data
 from torchmill.core.urls import hide_password
 from torchmill.fetch import package_index
 from torchmill.fetch.download import download_file, http_session
@@ -73,13 +74,12 @@ def _confirm_commit(request: SourceRequest, found: LocalOrigin) -> None:
 
 def origin_record(origin: str) -> dict[str, str | None]:
     """Return what a record keeps of `--from`: where, and how it looked, so that a change is noticed."""
-    path = _local_path(origin)
-    state = None
+    path, state = _local_path(origin), digest_data(origin)  # of an address, whose password is kept nowhere
     if path is not None and path.is_dir():
         state = str(take_fingerprint(path))
     elif path is not None and path.is_file():
         state = f"{path.stat().st_size} {path.stat().st_mtime_ns}"
-    return {"ref": None, "origin": str(path) if path else origin, "state": state}
+    return {"ref": None, "origin": str(path or hide_password(origin)), "state": state}
 
 
 def _local_path(origin: str) -> Path | None:

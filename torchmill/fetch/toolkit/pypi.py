@@ -21,6 +21,7 @@ from packaging.version import Version
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError
+from torchmill.core.urls import hide_password
 from torchmill.fetch.download import describe_http_error, http_session, read_body
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
@@ -105,7 +106,8 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
     try:
         _, content = read_body(session, file.url, {})
     except READ_ERRORS as error:
-        raise NetworkError(f"cannot read {file.url} ({describe_http_error(error)})", code="index-unreadable") from None
+        shown = f"{hide_password(file.url)} ({describe_http_error(error)})"
+        raise NetworkError(f"cannot read {shown}", code="index-unreadable") from None
     if hashlib.sha256(content).hexdigest() != wheel.sha256:
         raise AbsentFromIndexError(f"its {file.name} is not the file that the index lists")
     name = "-".join(file.name.split("-")[:2])
