@@ -98,3 +98,17 @@ def test_certificates_are_those_that_the_system_trusts(monkeypatch: pytest.Monke
     with http_session() as session:
         settings = session.merge_environment_settings("https://example.org", {}, False, None, None)
     assert settings["verify"] == str(company)
+
+
+def test_a_folder_of_certificates_is_trusted_where_openssl_finds_them_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without such names, as in RHEL's, no server would be believed; requests brings certificates of its own."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    (tmp_path / "ca-bundle.crt").touch()
+    with http_session() as session:
+        assert session.verify is True
+    (tmp_path / "3513523f.0").touch()
+    with http_session() as session:
+        assert session.verify == str(tmp_path)

@@ -13,7 +13,7 @@ from urllib.request import getproxies_environment
 
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError, SourceError
-from torchmill.core.files import hash_file, report_unwritable
+from torchmill.core.files import find_paths, hash_file, report_unwritable
 from torchmill.core.silence import SilentError, silence_limit, until_silent
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
@@ -176,7 +176,8 @@ def http_session() -> requests.Session:
     session = requests.Session()
     session.headers["User-Agent"] = "torchmill"
     paths = ssl.get_default_verify_paths()
-    session.verify = paths.cafile or paths.capath or True
+    hashed = paths.capath and find_paths(Path(paths.capath), "????????.[0-9]")  # which OpenSSL looks for: RHEL has none
+    session.verify = paths.cafile or (paths.capath if hashed else True)
     return session
 
 
