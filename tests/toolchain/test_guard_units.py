@@ -115,6 +115,7 @@ def test_the_innermost_root_counts() -> None:
     ("words", "weight"),
     [
         ("", 1),
+        ("-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -t ²", 1),
         ("--threads 4", 1),  # of one device there is nothing to share
         ("-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90", 1),
         ("-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 --threads 4", 2),

@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import re
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -187,7 +186,7 @@ def parse_list(text: str) -> Iterator[AptArchive]:
         match = _ONE_LINE.match(line.partition("#")[0].strip())
         if match is None or match["suite"].endswith("/"):  # a flat archive has no components
             continue
-        pairs = [option.partition("=")[::2] for option in shlex.split(match["options"] or "")]
+        pairs = [option.partition("=")[::2] for option in (match["options"] or "").replace('"', "").split()]
         options = tuple((key.title(), value) for key, value in pairs if key.lower() in _TRUST_FIELDS)
         yield AptArchive(match["uri"], match["suite"], tuple(match["rest"].split()), options)
 

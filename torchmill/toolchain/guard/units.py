@@ -132,7 +132,7 @@ def _weight(words: Sequence[str], devices: Sequence[str]) -> float:
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if match := _THREADS.fullmatch(word):
             count = match[1] or after
-            threads = int(count) if count.isdigit() else 1
+            threads = int(count) if count.isdecimal() else 1
     virtual = [one for one in devices if one.startswith("compute_")] or devices
     most = _ALL_DEVICES if any(one.startswith("all") for one in devices) else max(1, len(virtual))
     return float(min(threads or most, most))
