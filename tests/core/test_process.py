@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from torchmill.core import process
 from torchmill.core.errors import HostError, InterruptedBuildError
-from torchmill.core.process import TAIL_LINES, CommandError, capture, stream
+from torchmill.core.process import TAIL_LINES, CommandError, capture, program_output, stream
 
 
 def python(code: str) -> list[str]:
@@ -69,6 +70,11 @@ def test_messages_show_no_password_of_an_address() -> None:
     with pytest.raises(HostError, match=r"https://git\.example/torch") as hanging:
         capture(words, seconds=0.5)
     assert not [one for one in (failed, stopped, hanging) if "secret" in str(one.value)]
+
+
+def test_a_program_that_gives_no_answer_counts_as_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "ANSWER_TIMEOUT_SECONDS", 0.2)
+    assert program_output(sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)") == ""
 
 
 def test_a_missing_program_is_named() -> None:

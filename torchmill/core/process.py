@@ -29,7 +29,8 @@ ORPHAN_POLL_SECONDS = 0.1  # seconds between two looks
 LOAD_TIMEOUT_SECONDS = 1.0  # for a program that was just started to be loaded
 LOAD_POLL_SECONDS = 0.005
 END_ROUNDS = 5  # what is ended may have started more a moment before
-CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that says something of the machine, or unpacks something
+CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that makes or unpacks something
+ANSWER_TIMEOUT_SECONDS = 300.0  # for one that tells something: nvidia-smi hangs where a GPU has failed
 TAIL_LINES = 200  # lines of output that an error carries
 _SHOWN_CHARACTERS = 200  # of a command that an error names
 _PYTHON_CRASH = re.compile(r"\(most recent call first\):\n +(File .+)")  # as its faulthandler prints it
@@ -185,9 +186,9 @@ def capture(
 
 
 def program_output(*argv: str, env: Mapping[str, str] | None = None) -> str:
-    """Return what a program writes to stdout; "" where it fails, or cannot be started."""
+    """Return what a program writes to stdout; "" where it fails, cannot be started or gives no answer."""
     try:
-        return capture(argv, env=env)
+        return capture(argv, env=env, seconds=ANSWER_TIMEOUT_SECONDS)
     except (CommandError, HostError):
         return ""
 
