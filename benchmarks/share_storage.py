@@ -4,8 +4,8 @@ python benchmarks/share_storage.py --tree torch/build --results FILE [--files 30
 python benchmarks/share_storage.py --render FILE
 
 The tree is a configured build tree of ninja, in which nothing is missing that its files include; nothing is written to
-it. Files are drawn at random and each is compiled twice by ccache, with nothing cached: once with a folder of parts
-beside the cache, as a share has it, and once without, in turns first and second.
+it. Files are drawn at random and each is compiled twice by ccache (4.7 or newer), with nothing cached: once with a
+folder of parts beside the cache, as a share has it, and once without, in turns first and second.
 """
 
 import random
@@ -32,8 +32,8 @@ def run(asked: Namespace) -> None:
         folder = Path(name)
         for number, source in enumerate(drawn):
             for way in (ALONE, SHARED) if number % 2 else (SHARED, ALONE):
-                stored = f"CCACHE_REMOTE_STORAGE=file://{folder / 'parts'}" if way == SHARED else "CCACHE_RESHARE="
-                settings = [f"CCACHE_DIR={folder / way}", stored, "CCACHE_NOHASHDIR=1"]
+                stored = [f"CCACHE_REMOTE_STORAGE=file://{folder / 'parts'}"] if way == SHARED else []
+                settings = [f"CCACHE_DIR={folder / way}", "CCACHE_NOHASHDIR=1", *stored]
                 words = commands[source].with_output(str(folder / "made.o"))
                 row = {"way": way, "source": source, "busy": results.busy()}
                 row |= spent(["env", *settings, "ccache", *words], asked.tree.resolve() / commands[source].folder)

@@ -50,7 +50,7 @@ def test_archives_of_a_machine(tmp_path: Path) -> None:
         deb http://archive.example.org/debian bookworm main contrib  # and another
         deb-src http://archive.example.org/debian bookworm main contrib
         deb [arch=amd64 signed-by=/usr/share/keyrings/k.gpg] https://m.example/debian trixie main
-        deb [signed-by="/usr/share/keyrings/k.gpg"] https://quoted.example/debian trixie main
+        deb [signed-by="/srv/my keys/k.gpg"] https://quoted.example/debian trixie main
         deb [signed-by="/usr/share/keyrings/k.gpg] https://open.example/debian trixie main
         deb https://flat.example/repo ./
         """)
@@ -75,7 +75,7 @@ def test_archives_of_a_machine(tmp_path: Path) -> None:
     assert machine_archives(tmp_path) == (
         AptArchive("http://archive.example.org/debian", "bookworm", ("main", "contrib")),
         AptArchive("https://m.example/debian", "trixie", ("main",), (KEYRING,)),
-        AptArchive("https://quoted.example/debian", "trixie", ("main",), (KEYRING,)),
+        AptArchive("https://quoted.example/debian", "trixie", ("main",), (("Signed-By", "/srv/my keys/k.gpg"),)),
         AptArchive("https://open.example/debian", "trixie", ("main",), (KEYRING,)),
         AptArchive("http://a.example/debian", "bookworm", ("main",), (KEYRING,)),
         AptArchive("http://a.example/debian", "bookworm-updates", ("main",), (KEYRING,)),

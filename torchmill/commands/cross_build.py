@@ -205,11 +205,10 @@ def _run(made: PreparedRun) -> None:
         ) from None
     except CommandError as error:
         if error.argv == made.steps.main and error.returncode == _FAILED:
-            goal = made.goal
             raise BuildError(
-                f"{goal.identifier} failed in its container, as said above; run the same command again to go on from "
-                f"there, or where {made.container.image} lacks something, make one that has it: `invoke image --kind "
-                f"builder --tag {goal.tag} --arch {goal.arch} --build`"
+                f"{made.goal.identifier} failed in its container, as said above; run the same command again to go on "
+                f"from there, or where {made.container.image} lacks something, make one that has it: `invoke image "
+                f"--kind builder --tag {made.goal.tag} --arch {made.goal.arch} --build`"
             ) from None
         emulation = "exec format error" in error.output.lower()
         why = engines.explain_no_emulation(made.container.arch, {}) if emulation else error

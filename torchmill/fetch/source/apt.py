@@ -25,6 +25,7 @@ from torchmill.fetch.source.git_command import complaint_gist
 from torchmill.fetch.source.source_dir import DEBIAN, SourceDir, SourceRequest
 
 _ONE_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$")
+_OPTION = re.compile(r'(?:"[^"]*"?|[^\s"])+')  # an open quote ends with the line
 _FIELD = re.compile(r"^([^\s:]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)", re.MULTILINE)
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
 _TRUST_FIELDS = ("signed-by", "trusted")  # that name the keys to trust
@@ -186,8 +187,8 @@ def parse_list(text: str) -> Iterator[AptArchive]:
         match = _ONE_LINE.match(line.partition("#")[0].strip())
         if match is None or match["suite"].endswith("/"):  # a flat archive has no components
             continue
-        pairs = [option.partition("=")[::2] for option in (match["options"] or "").replace('"', "").split()]
-        options = tuple((key.title(), value) for key, value in pairs if key.lower() in _TRUST_FIELDS)
+        pairs = [option.partition("=")[::2] for option in _OPTION.findall(match["options"] or "")]
+        options = tuple((key.title(), value.replace('"', "")) for key, value in pairs if key.lower() in _TRUST_FIELDS)
         yield AptArchive(match["uri"], match["suite"], tuple(match["rest"].split()), options)
 
 
