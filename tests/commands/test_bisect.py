@@ -20,6 +20,8 @@ from tests.support.searched import SearchedUpstream, make_history
 from tests.support.source_upstream import git
 from torchmill.commands import bisect
 from torchmill.commands.bisect import CommitSearch
+from torchmill.commands.command import CommandOutput
+from torchmill.config.facts_reader import load_facts
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.history import CommitHistory
 
@@ -209,6 +211,39 @@ def test_the_wheels_of_an_earlier_search_for_another_cell_are_not_tried(
     monkeypatch.setattr(CommitSearch, "provide", provide)
     assert search.verdict(commits[1]) == "good"
     assert tried == [str(search.home.dist / f"tiny-1.0+git{commits[1][:7]}-cp312-cp312-linux_x86_64.whl")]
+
+
+def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors = list[str]()
+
+    def begin(_: object, search: CommitSearch, asked: dict[str, object]) -> None:
+        search.record.update(asked=asked, tag="v1", tested={})
+
+    def go(search: CommitSearch) -> CommandOutput:
+        mirrors.append(search.record["asked"]["mirror"])
+        search.verdict("abc")
+        return CommandOutput("")
+
+    monkeypatch.setattr(bisect, "_begin", begin)
+    monkeypatch.setattr(CommitSearch, "go", go)
+    monkeypatch.setattr(CommitSearch, "_try", lambda *_: ("good", "COMMAND ended with 0"))
+    monkeypatch.setattr(CommitHistory, "describe", lambda *_: "abc")
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    facts, layout, mirror = (
+        load_facts(ROOT),
+        Layout(tmp_path, tmp_path / "cache"),
+        "https://me:{}@host.example/git",
+    )
+    for password in ("secret", "another"):
+        bisect.find_bad_commit(facts, layout, good="a", bad="b", mirror=mirror.format(password), command=["true"])
+    assert mirrors == [mirror.format("secret"), mirror.format("another")]
+    kept = (layout.bisect / bisect.RECORD).read_text(encoding="utf-8")
+    assert "host.example" in kept
+    assert "secret" not in kept
+    with refused("bisect-under-way"):
+        bisect.find_bad_commit(facts, layout, good="a", bad="b", mirror="https://other.example/git", command=["true"])
 
 
 def test_a_mirror_without_the_repository(tmp_path: Path, env: dict[str, str]) -> None:

@@ -96,6 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif match := re.fullmatch(r"bytes=(\d*)-(\d*)", wanted):
             start = int(match[1]) if match[1] else max(0, len(content) - int(match[2]))
             end = int(match[2]) + 1 if match[1] and match[2] else len(content)
+            if start >= len(content):
+                self._send(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+                return
             part = content[start:end]
             span = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
             self._send(206, part, {"Content-Range": span})

@@ -222,10 +222,15 @@ def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Pa
 @long
 def test_a_configured_tree_is_shared_too_and_finished_where_it_is(machines: Sample, tmp_path: Path) -> None:
     """As a task that starts again on the same machine."""
-    shard, parts = ("-s", SESSION, "--", "--shard=1/2", f"--parts={tmp_path}"), f"--parts={tmp_path}"
+    parts = (f"--parts={tmp_path}", "--set=TINY_FAST=0")
+    shard = ("-s", SESSION, "--", "--shard=1/2", *parts)
     said(forget(machines).nox(*shard))
-    assert "share 1/2 is made" in said(machines.nox(*shard))
-    said(machines.nox("-s", SESSION, "--", parts))
+    told = said(machines.nox(*shard))
+    assert "share 1/2 is made" in told
+    assert f"nox -s {SESSION} -- --parts={tmp_path} --set=TINY_FAST=0" in " ".join(told.split()), (
+        "as the share was made"
+    )
+    said(machines.nox("-s", SESSION, "--", *parts))
     assert "is up to date" in said(machines.nox(*shard)), "the wheel is here"
 
 

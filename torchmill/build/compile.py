@@ -167,9 +167,10 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         line.expect(share.pace_by_costs(context))
         before = _children_cpu_seconds()
         sandbox = _seal(context, cache, variables, line.note)
+        watched = cache.shared if guard.gate and cache.tool == "sccache" else None  # ccache gives up by itself
         try:
             with (
-                watch_shared_cache(cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put),
+                watch_shared_cache(watched, variables, guard.folder, guard.messages.put),
                 share.end_as_asked(context),
             ):
                 for command in context.plan.compile:

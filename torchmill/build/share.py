@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from torchmill.core.errors import BuildError, UnfinishedBuildError
 from torchmill.core.files import load_object, write_atomically
 from torchmill.core.ninja import EdgePace, unmade_outputs
 from torchmill.core.process import CommandError, TimeUpError, end_after
+from torchmill.plan.options import format_options
 from torchmill.toolchain import shards
 from torchmill.toolchain.shards import parse_shard
 
@@ -69,9 +71,10 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
             shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
             said = load_object(shard.record(parts))  # nothing where it came not so far
             if said and not said["failed"]:
+                words = shlex.join(["nox", "-s", name, "--", *format_options(replace(options, shard=None, until=None))])
                 raise UnfinishedBuildError(
                     f"{name}: share {shard} is made, {said['made']} of {said['compiles']} compiles, in {parts}; when "
-                    f"all are: nox -s {name} -- --parts {shlex.quote(str(parts))}, or the folder that has all of them",
+                    f"all are: {words}, or with the folder that has all of them",
                     code="share-made",
                 ) from None
         raise

@@ -70,7 +70,7 @@ class CommitSearch(NamedTuple):
         if commit not in tested:
             print_now(f"commit {self.history.describe(commit)}")
             tested[commit] = self._try(commit)
-            write_atomically(self.layout.bisect / RECORD, json.dumps(self.record, indent=1))
+            write_atomically(self.layout.bisect / RECORD, hide_password(json.dumps(self.record, indent=1)))
             delete_paths([self.home.trees])  # each commit has a tree of its own, of gigabytes
         word, why = tested[commit]
         print_now(f"{word}: {why}")
@@ -162,7 +162,8 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
             (folder / RECORD).unlink(missing_ok=True)
             return CommandOutput("no search is under way; `invoke clean --kind bisect` removes what was built")
         record = load_object(folder / RECORD)
-        if changed := [name for name, value in asked.items() if record and record["asked"].get(name) != value]:
+        kept = record.get("asked", asked)
+        if changed := [one for one, said in asked.items() if hide_password(f"{said}") != hide_password(f"{kept[one]}")]:
             raise ConfigError(
                 f"another search is under way (other: {', '.join(changed)}): `invoke bisect --reset` ends it",
                 code="bisect-under-way",
@@ -171,6 +172,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         search = CommitSearch(layout, home, history, record)
         if not record:
             _begin(facts, search, asked)
+        record["asked"] = asked  # which may have a password in it that the file has not
         ours = {"TORCHMILL_HOME": str(home.root), "TORCHMILL_TAG": record["tag"], "TORCHMILL_EXITS": "1"}
         print_now(f"$ export {shlex.join(f'{name}={value}' for name, value in ours.items())}")
         os.environ.update(ours)

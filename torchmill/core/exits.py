@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
+from torchmill.core.files import is_of_system, machine_error
+from torchmill.core.urls import hide_password
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what others wrote must not steer a terminal
 TaskBody = Callable[..., None]
@@ -71,8 +73,6 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
         return error
     if isinstance(error, KeyboardInterrupt):
         return InterruptedBuildError("interrupted: run the same command to go on", code="interrupted")
-    from torchmill.core.files import is_of_system, machine_error
-
     if isinstance(error, OSError) and is_of_system(error):
         return machine_error(error, None)
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
@@ -82,8 +82,6 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
             f"the package {error.name} is not installed: run `{sys.executable} -m pip install -r requirements.txt`",
             code="package-missing",
         )
-    from torchmill.core.urls import hide_password
-
     gist = hide_password(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
     return UnforeseenError(
         f"torchmill made a mistake ({gist}): please report it{_write_traceback(error)}", code="unforeseen"
@@ -94,8 +92,6 @@ def _write_traceback(error: BaseException) -> str:
     """Write the traceback into a file, and return a clause that names it; "" where that is not possible."""
     import tempfile
     import traceback
-
-    from torchmill.core.urls import hide_password
 
     text = "".join(traceback.format_exception(error))
     about = f"Python {platform.python_version()}, {platform.platform()}\n"
@@ -119,8 +115,6 @@ def print_now(what: object, end: str = "\n") -> None:
     except BrokenPipeError:
         _close_stdout()
     except OSError as error:
-        from torchmill.core.files import machine_error
-
         raise machine_error(error, Path("/dev/stdout").resolve()) from None
 
 

@@ -73,15 +73,16 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
         ):
             _receive(response, chunks, part, mark, bar, said[1])
     except requests.HTTPError as error:
-        if error.response.status_code == requests.codes.requested_range_not_satisfiable:
+        if error.response.status_code != requests.codes.requested_range_not_satisfiable:
+            raise SourceError(
+                f"{hide_password(url)}: {describe_http_error(error)}: {refused}", code="download-refused"
+            ) from None
+        if error.response.headers.get("Content-Range") != f"bytes */{begun}":  # which would be all of it
             part.unlink(missing_ok=True)
             raise SourceError(
                 f"{hide_password(url)} has changed since: run the command again to download all of it",
                 code="download-changed",
             ) from None
-        raise SourceError(
-            f"{hide_password(url)}: {describe_http_error(error)}: {refused}", code="download-refused"
-        ) from None
     except requests.RequestException as error:
         raise NetworkError(
             f"cannot reach {host_of(url)} ({describe_http_error(error)}): {otherwise}", code="host-unreachable"

@@ -60,7 +60,6 @@ class CompilerCache:
     version: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     shared: RemoteCache | None = None  # the cache behind it
-    watched: RemoteCache | None = None  # the same where it must be watched during the build: ccache gives up by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
     except OSError as error:
         site.note(f"{folder} cannot be written ({error}): building without a compiler cache")
         return CompilerCache()
-    return CompilerCache("sccache", program, version, variables, shared, watched=shared)
+    return CompilerCache("sccache", program, version, variables, shared)
 
 
 def _writable(site: CacheSite, folder: Path, variable: str) -> bool:
