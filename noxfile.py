@@ -21,7 +21,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -79,7 +79,6 @@ logger.setLevel(logger.getEffectiveLevel())
 logging.getLogger().setLevel(logging.WARNING)  # nox would show what libraries log, addresses with secrets as well
 if not LIST_ASKED:
     reaper.watch_run()  # nox makes an environment before its session begins
-os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
 
 
 @contextmanager
@@ -95,7 +94,8 @@ def reported(session: nox.Session) -> Iterator[None]:
         if is_of_runner(error):
             raise
         shown = as_torchmill_error(error)
-        if os.environ.get("TORCHMILL_EXITS"):  # `invoke bisect` asks whether it is the commit's or the machine's
+        # `invoke bisect` asks whether it is the commit's or the machine's; the latter is asked of a GPU, too
+        if os.environ.get("TORCHMILL_EXITS") or isinstance(shown, GpuError):
             session.warn(str(shown))
             sys.exit(shown.exit_code)
         session.error(str(shown))
@@ -176,6 +176,16 @@ def load_cell(name: str) -> "tuple[Facts, Cell]":
     return facts, cell_lookup.find_cell(facts, name, native_arch(), selected)
 
 
+def run_first(session: nox.Session, folder: Path, *words: str) -> None:
+    """Run another session, with its environments in `folder`; where its time is up, this one's is as well."""
+    own = ("--noxfile", str(ROOT / "noxfile.py"), "--envdir", str(folder))
+    code = process.run_in_terminal([sys.executable, "-m", "nox", *own, *words], os.environ)
+    if code == UnfinishedBuildError.exit_code:
+        sys.exit(code)
+    if code:
+        session.error(f"`nox {shlex.join(words)}` failed, as told above")
+
+
 def add_session(listed: selection.MatrixSession, installed: Container[str]) -> None:
     """Register the session that makes a build, named after it."""
     # Of a missing interpreter nox would say no more than that; the matrix names it all the same.
@@ -199,9 +209,10 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
                 interpreters.resolve_interpreter(listed.python)
             venv = own_environment(session, listed.python)
             facts, cell = load_cell(listed.name)
-            context = create_context(ROOT, facts, cell, session.posargs, venv)
+            with chdir(session.invoked_from):  # the words after -- may name files
+                context = create_context(ROOT, facts, cell, session.posargs, venv)
             for first in missing_sessions(context):
-                session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *first, external=True)
+                run_first(session, venv.parent, *first)
             if (wheel := find_delivered_wheel(context)) is not None:
                 session.log(f"{wheel.name} is up to date")
                 return
@@ -237,14 +248,12 @@ def add_made_from_wheel(listed: selection.MatrixSession, word: str) -> None:
     def session(session: nox.Session) -> None:
         from torchmill.deliver import products
 
-        with reported(session):
+        with reported(session), chdir(session.invoked_from):
             own, rest = read_own(product, session.posargs, f"nox -s {session.name} --")
             facts, cell = load_cell(listed.name)
             found = products.find_verified(ROOT, facts, cell, rest)
             if found is None:
-                first = ("-s", listed.name, "--", *rest)
-                environments = str(session.cache_dir.parent)
-                session.run(sys.executable, "-m", "nox", "--envdir", environments, *first, external=True)
+                run_first(session, ROOT / session.cache_dir.parent, "-s", listed.name, "--", *rest)
                 found = products.require_verified(ROOT, facts, cell, rest)
             session.log(str(make_product(product, found, own)))
 
@@ -276,7 +285,7 @@ def add_container_session(facts: "Facts", cell: "Cell", name: str) -> None:
         from torchmill.build.containers.cross import CrossBuild
         from torchmill.commands import cross_build
 
-        with reported(session):
+        with reported(session), chdir(session.invoked_from):
             own, rest = read_own(product, session.posargs, f"nox -s {session.name} --")
             cross_build.build_in_container(ROOT, facts, CrossBuild(cell, name, own.words), rest, session.log)
 
@@ -350,12 +359,8 @@ def gpu(session: nox.Session) -> None:
     from torchmill.config import facts_reader
 
     with reported(session):
-        try:
-            told = try_wheels(ROOT, facts_reader.load_facts(ROOT), session.posargs)
-        except GpuError as error:  # a program asks whether it was the machine or the wheels
-            session.warn(str(error))
-            sys.exit(error.exit_code)
-        session.log(f"tried on the GPU\n{told}")
+        named = [str(Path(session.invoked_from, word)) for word in session.posargs]
+        session.log(f"tried on the GPU\n{try_wheels(ROOT, facts_reader.load_facts(ROOT), named)}")
 
 
 def read_own(product: str, arguments: Sequence[str], prog: str) -> "tuple[ProductOptions, list[str]]":
@@ -399,6 +404,7 @@ def main() -> None:
     """Register the matrix of the selected release on this machine."""
     try:
         tag = selection.selected_tag(Layout.of_checkout(ROOT))
+        os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
         installed = interpreters.installed_interpreters()
         # without a release they are two thirds of all sessions: only who names one has them
         named = (tag is not None and not LIST_ASKED) or any(

@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import wraps
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -88,25 +88,32 @@ def positional(task: str, command: TaskCommand, words: Sequence[str], switches: 
         return []
     if command.required and {"--help", "-h"}.isdisjoint(words):
         return [command.argument]
-    own = [task, *own_words(task, words)]
-    values = (before[:1] == "-" and "=" not in before and before not in switches for before in own)
-    count = sum(word[:1] != "-" and not value for value, word in zip(values, own[1:], strict=False))
+    own = [task, *own_words(task, words, switches)]
+    count = sum(word[:1] != "-" and not takes_next(before, switches) for before, word in pairwise(own))
     most = count if command.argument in command.repeated else min(count, 1)
     return [command.argument if n == 1 else f"{command.argument}_{n}" for n in range(1, most + 1)]
 
 
-def own_words(task: str, words: Sequence[str]) -> Iterator[str]:
-    """Return the words of a command line that are a task's: those after its name, up to the next task."""
-    given = words[words.index(task) + 1 :] if task in words else []
-    return takewhile(lambda word: word not in COMMANDS, given)
+def takes_next(word: str, switches: Container[str]) -> bool:
+    """Tell whether a word is an option that takes the next one as its value."""
+    return word[:1] == "-" and "=" not in word and word not in switches
 
 
-def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str]) -> None:
+def own_words(task: str, words: Sequence[str], switches: Container[str]) -> Iterator[str]:
+    """Return the words of a command line that are a task's: those after its name, up to the next task's."""
+    given = words[words.index(task) :] if task in words else []
+    for before, word in pairwise(given):
+        if word in COMMANDS and not takes_next(before, switches):
+            return
+        yield word
+
+
+def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str], switches: Container[str]) -> None:
     """Raise ConfigError for an option that is given twice, and one without its value, of which invoke says little.
 
     An empty value is none: `--sign-key "$KEY"` must not publish unsigned wheels where there is no such variable.
     """
-    own = [*own_words(task, words), ""]
+    own = [*own_words(task, words, switches), ""]
     flags = {to_flag(name): one for one in arguments for name in one.names}
     for number, word in enumerate(own):
         flag, _, value = word.partition("=")
@@ -171,9 +178,9 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
         return _listed(name, line)
     command: TaskCommand = getattr(importlib.import_module(module), name.upper())
     arguments = _task(name, command, []).get_arguments()
-    if words[1:2] != ["--complete"]:  # by which a shell asks
-        refuse_slips(name, arguments, words)
     switches = {to_flag(one) for each in arguments if not each.takes_value for one in each.names} | {"--help", "-h"}
+    if words[1:2] != ["--complete"]:  # by which a shell asks
+        refuse_slips(name, arguments, words, switches)
     return _task(name, command, positional(name, command, words, switches))
 
 
@@ -270,6 +277,8 @@ def install_dependencies(context: Context, tag: str = "", print_: bool = False, 
     from torchmill.fetch.source.source_dir import load_source
     from torchmill.plan import system_packages
 
+    if REST:
+        raise ConfigError("invoke deps takes its options without `--`: leave that out", code="words-after-dash")
     facts = _load_facts()
     release = selection.selected_or_newest(facts, LAYOUT, tag)
     manager = manager or system_packages.find_manager(os.environ)

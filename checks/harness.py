@@ -115,11 +115,11 @@ def check_git_version(expected):
 def run(checks):
     """Run each (name, function) with the expectations; each function returns a detail or raises."""
     faulthandler.enable()
-    faulthandler.dump_traceback_later(HANG_TIMEOUT_SECONDS, exit=True)
     with open(sys.argv[1], encoding="utf-8") as file:
         expected = json.load(file)
     results = {}
     for name, check in checks:
+        faulthandler.dump_traceback_later(HANG_TIMEOUT_SECONDS, exit=True)  # anew for each
         # after a crash of the interpreter, this is the last line
         sys.stderr.write("checking {}\n".format(name))
         sys.stderr.flush()

@@ -14,9 +14,10 @@ import pytest
 
 from tests.support.commands import ROOT, InvokeHere, environment, run
 from tests.support.refusals import refused
+from tests.support.sampled import THIS
 from torchmill.config import matrix
 from torchmill.config.model import Capability, Facts, Gpu, Host
-from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
+from torchmill.core.errors import ImpossibleBuildError, SourceError, UnknownReleaseError
 from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
@@ -174,6 +175,26 @@ def test_a_dry_run_lists_every_command_and_runs_none(tmp_path: Path) -> None:
     after = [lines[lines.index(f"nox -s wheel-{one}-cu121 -- --arch-list=8.6") + 1] for one in ("3.11", "3.12")]
     assert ["in the tree of the first Python" in one for one in after].count(True) == 1
     assert not (tmp_path / ".torchmill" / "sources").exists()
+
+
+def test_variables_are_for_what_is_named_and_passwords_for_nobody(tmp_path: Path) -> None:
+    words = ("vision-3.12-cpu", "--tag=v2.4.1", "--set=FOO=1", "--mirror=https://me:s3cret@mirror.example")
+    done = run("invoke", "build", *words, "--dry-run", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert {"nox -s wheel-3.12-cpu", "nox -s vision-3.12-cpu -- --set=FOO=1"} <= {*lines}
+    assert "mirror.example" in done.stdout
+    assert "s3cret" not in done.stdout
+
+
+def test_a_source_that_cannot_be_fetched_ends_the_build(tmp_path: Path) -> None:
+    """The next command would build the release that was selected before."""
+    words = ("build", f"wheel-{THIS}-cpu", "--tag=v1.0.0", f"--mirror=file://{tmp_path}/none", "--yes")
+    env = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
+    done = run("invoke", *words, home=tmp_path, env=env)
+    assert done.returncode == SourceError.exit_code, done.stdout + done.stderr
+    assert "$ invoke fetch" in done.stdout
+    assert "$ nox" not in done.stdout
 
 
 def answered(answer: bytes, *words: str, home: Path) -> tuple[int, str]:

@@ -236,10 +236,17 @@ def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -
         ("invoke verify a.whl b.whl --json c.whl", ["wheel", "wheel_2", "wheel_3"]),
         ("invoke verify --original a.whl b.whl", ["wheel"]),
         ("invoke verify a.whl index", ["wheel"]),
+        ("invoke verify --original index a.whl", ["wheel"]),
     ],
 )
 def test_one_that_may_be_repeated_takes_several_words(words: str, names: list[str]) -> None:
     assert tasks.positional("verify", VERIFY, words.split(), SWITCHES) == names
+
+
+def test_a_value_may_be_called_as_a_task() -> None:
+    tasks.make_task("clean", ["invoke", "clean", "--kind", "bisect"])
+    with refused("option-without-value"):
+        tasks.make_task("clean", ["invoke", "clean", "--kind", ""])
 
 
 def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:

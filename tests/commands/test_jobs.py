@@ -3,14 +3,11 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from torchmill.commands import jobs
 from torchmill.commands.jobs import Budget, CompileDemand
-from torchmill.config import matrix
+from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import CostRange
 from torchmill.config.model import Facts, Options
-from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
 from torchmill.host.limits import CpuQuota, LimitReading
 
 GIB = 2**30
@@ -94,26 +91,18 @@ def test_programs_get_the_same() -> None:
 
 def test_builds_that_take_alike_are_told_as_one(shipped: Facts) -> None:
     release = matrix.find_release(shipped, "torch", "v1.13.1")
-    found = jobs.compile_demands(shipped, jobs.cells_named_or_all(shipped, "", "x86_64", release))
+    found = jobs.compile_demands(shipped, matrix.buildable_cells(shipped, release, "x86_64"))
     assert [one.builds.split()[:2] for one in found] == [
         [package, version]
         for package, version in (("torch", "1.13.1"), ("torchaudio", "0.13.1"), ("torchvision", "0.14.1"))
     ]
     assert found[0].builds == "torch 1.13.1 cpu, …, cu118"
-    named = jobs.cells_named_or_all(shipped, "wheel-3.10-cu117", "x86_64", release)
+    named = [cell_lookup.find_cell(shipped, "wheel-3.10-cu117", "x86_64", release)]
     assert [one.builds for one in jobs.compile_demands(shipped, named)] == ["torch 1.13.1 cu117"]
 
 
-def test_a_name_must_be_that_of_a_possible_cell(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
-    with pytest.raises(UnknownReleaseError):
-        jobs.cells_named_or_all(shipped, "wheel-3.10", "x86_64", release)
-    with pytest.raises(ImpossibleBuildError):
-        jobs.cells_named_or_all(shipped, "wheel-3.12-cpu", "x86_64", release)
-
-
 def test_an_unknown_machine_has_limits_and_no_builds(shipped: Facts) -> None:
-    cells = jobs.cells_named_or_all(shipped, "", "linux_riscv64", None)
+    cells = matrix.buildable_cells(shipped, matrix.newest_release(shipped), "linux_riscv64")
     measured = jobs.measure_budget(jobs.compile_demands(shipped, cells), Options())
     assert measured.demands == ()
     assert row(measured.as_text(), "physical memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import shutil
@@ -21,7 +22,7 @@ from torchmill.commands import index, slim, snippet, verify
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
 from torchmill.wheel import dist_files, sbom, wheel_file
-from torchmill.wheel.verify import device_code
+from torchmill.wheel.verify import device_code, slimming
 
 TAG = "cp310-cp310-manylinux_2_28_x86_64"
 VERSION_MODULE = b"__version__ = '2.6.0+cu124'\ncuda = '12.4'\n"
@@ -104,6 +105,25 @@ def test_the_sbom_in_it_is_of_what_is_left(shipped: Facts, tmp_path: Path, binar
         with zipfile.ZipFile(made) as archive:
             left = hashlib.sha256(archive.read(LIBRARY)).hexdigest()
         assert [one["content"] for one in library["hashes"]] == [left]
+
+
+def test_what_was_added_to_it_is_found(tmp_path: Path, binary: bytes) -> None:
+    """Also under another hash in RECORD, which is not all that a wheel is made of; a requirement is one, too."""
+
+    def add_file(members: dict[str, bytes]) -> None:
+        content = b"import evil\n"
+        digest = base64.urlsafe_b64encode(hashlib.sha512(content).digest()).rstrip(b"=").decode()
+        members["zz_evil.pth"] = content
+        members["torch-2.6.0.dist-info/RECORD"] += f"zz_evil.pth,sha512={digest},{len(content)}\n".encode()
+
+    original = torch_wheel(tmp_path / "in", binary, requires=["numpy", "triton==3.2.0"])
+    plain = torch_wheel(tmp_path / "plain", binary, requires=["triton (==3.2.0+cu124)", "numpy"])
+    assert list(slimming.wheel_differences(original, plain)) == []
+    added = torch_wheel(tmp_path / "added", binary, requires=["numpy", "triton==3.2.0"], change=add_file)
+    assert list(slimming.wheel_differences(original, added)) == ["it has other files"]
+    evil = torch_wheel(tmp_path / "evil", binary, requires=["numpy", "evil @ https://evil.example/x.whl"])
+    (problem,) = slimming.wheel_differences(original, evil)
+    assert "METADATA: it says something else" in problem
 
 
 def test_what_was_changed_beside_the_code_is_found(shipped: Facts, tmp_path: Path, binary: bytes) -> None:

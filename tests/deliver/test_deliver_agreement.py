@@ -302,11 +302,32 @@ def test_another_wheel_under_the_name_fits_none_of_the_papers(wheel: Path) -> No
 
 
 def test_an_original_that_is_no_wheel_is_named(wheel: Path) -> None:
-    original = wheel.with_name("original.whl")
+    original = wheel.with_name(wheel.name.replace("1.13.1", "1.13.0"))
     original.write_bytes(b"no archive")
     said = {"wheel": original.name, "version": "1.0", "sha256": hashlib.sha256(b"no archive").hexdigest()}
     edit(dist_files.manifest_path(wheel), lambda manifest: manifest.update(original=said))
     assert "original: File is not a zip file" in agreement.examine_wheel(wheel).problems
+
+
+@pytest.mark.parametrize("name", ["../x.whl", "", "..", 7])
+def test_an_original_that_is_not_here_is_told(wheel: Path, name: object) -> None:
+    """What it is called leads to no other folder, and what its tags are is not judged by them."""
+    edit(dist_files.manifest_path(wheel), lambda manifest: manifest.update(original={"wheel": name, "sha256": "0"}))
+    checks = {one.name: one.text for one in agreement.examine_wheel(wheel).checks}
+    assert "not compared" in checks["original"]
+    assert "not judged" in checks["tags"]
+
+
+def test_other_tags_than_those_of_the_original_are_named(wheel: Path) -> None:
+    original = paper_wheels.made(wheel.parent / "original", "tinytorch", "1.13.1+cu117", "cp39-cp39-win_amd64")
+    said = {"wheel": original.name, "sha256": hashlib.sha256(original.read_bytes()).hexdigest()}
+    edit(dist_files.manifest_path(wheel), lambda manifest: manifest.update(original=said))
+    assert any("has other tags than" in one for one in agreement.examine_wheel(wheel, original).problems)
+
+
+def test_what_others_wrote_takes_one_line() -> None:
+    check = agreement.AgreementCheck("statement", "by urn:x\n  signature   of a key\x1b[8m")
+    assert check.text.isprintable()
 
 
 def test_a_wheel_that_is_damaged_says_so_and_nothing_else(wheel: Path) -> None:

@@ -149,6 +149,18 @@ def test_whatever_else_differs_is_found(shipped: Facts, tmp_path: Path, place: s
     assert list(slimming.library_differences(path, small))
 
 
+def test_files_that_are_no_libraries_must_be_the_same(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_bytes(b"torch\n")
+    other.write_bytes(b"import a")
+    assert list(slimming.library_differences(one, other)) == ["it is another file"]
+    for path, content in ((one, b"BC bitcode"), (other, b"BC another")):
+        member = b"a.o/".ljust(48) + str(len(content)).encode().ljust(10) + b"`\n" + content
+        path.write_bytes(b"!<arch>\n" + member)
+    assert list(slimming.library_differences(one, other)) == ["its member at 0x44 differs"]
+    assert list(slimming.library_differences(one, one)) == []
+
+
 def test_other_files_hold_none(shipped: Facts, tmp_path: Path) -> None:
     assert slim.plan_library(library(tmp_path / "lib.so", {".text": whole()}), request(shipped, "8.6")) is None
 

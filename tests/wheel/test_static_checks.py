@@ -84,7 +84,7 @@ def test_a_computed_tag_may_be_older_than_the_plans(
         ),
         (
             lambda name, data: data.replace(b"Version: 1.0+cpu", b"Version: 1.0") if "META" in name else data,
-            "METADATA says version 1.0, not 1.0+cpu",
+            "METADATA says tinytorch 1.0, the file's name tinytorch 1.0+cpu",
         ),
         (
             lambda name, data: data.replace(b"manylinux", b"linux") if name.endswith("WHEEL") else data,
@@ -112,19 +112,20 @@ def test_a_second_folder_of_metadata_is_a_problem(torch_wheel: Path, here: Targe
     second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(second, "a") as archive:
         archive.writestr("other-1.0.dist-info/METADATA", "")
-    assert static_checks.static_problems(second, PLAN, here) == ["the wheel has 2 .dist-info folders, not one"]
+    (found,) = static_checks.static_problems(second, PLAN, here)
+    assert found.startswith("has 2 .dist-info folders, not one")
 
 
 @tiny.needs_compiler
 def test_names_that_are_no_names_are_problems(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
-    strange = tiny.rewrite(
+    strange = tiny.rewrite(torch_wheel, tmp_path / "tinytorch.whl", lambda _, data: data)
+    assert "not the name of a wheel" in static_checks.static_problems(strange, PLAN, here)[0]
+    unknown = tiny.rewrite(
         torch_wheel,
-        tmp_path / "tinytorch.whl",
+        tmp_path / torch_wheel.name,
         lambda name, data: re.sub(b"Version: .*", b"Version: unknown", data) if "META" in name else data,
     )
-    problems = static_checks.static_problems(strange, PLAN, here)
-    assert any(each.startswith("the file's name is not one of a wheel") for each in problems)
-    assert "METADATA says version unknown, not 1.0+cpu" in problems
+    assert "METADATA says tinytorch unknown" in static_checks.static_problems(unknown, PLAN, here)[0]
 
 
 @tiny.needs_compiler
@@ -132,7 +133,7 @@ def test_a_damaged_archive_is_a_problem(torch_wheel: Path, here: TargetInterpret
     half = tmp_path / torch_wheel.name
     half.write_bytes(torch_wheel.read_bytes()[: torch_wheel.stat().st_size // 2])
     (found,) = static_checks.static_problems(half, PLAN, here)
-    assert "not a zip archive" in found
+    assert found.startswith("not a sound wheel")
 
 
 @tiny.needs_compiler

@@ -206,10 +206,11 @@ def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
     plan, package = context.plan, context.package
     expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), plan.switches]
     named = [plan.wheel, plan.computed]
+    checks = (f"../checks/{one}.py" for one in ("harness", f"{package.checks}_checks"))
     return {
         "packed wheel": packed,
         "expectations": digest_data([*expected, package.import_name, package.checks, package.smoke, *named]),
         "interpreter and requirements": context.environment_key,
-        "code that verifies": digest_code(context.stat_cache, "wheel/verify", "wheel/wheel_file.py"),
+        "code that verifies": digest_code(context.stat_cache, "wheel/verify", "wheel/wheel_file.py", *checks),
         "code that packs": digest_code(context.stat_cache, "wheel/pack"),
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torchmill.build.context import has_finished_tree
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import examine_host, survey_machine
-from torchmill.commands.terminal import STOPPED, agree, bring_missing, run_step, show_cures
+from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, run_step, show_cures
 from torchmill.config import arch_list, cell_lookup, matrix, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Release
@@ -22,12 +22,10 @@ from torchmill.fetch.source.source_dir import source_requests
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
-from torchmill.plan.cell_choice import BuildQuestion, choose_cells
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells, named_cells
 from torchmill.plan.cuda_libraries import cudnn_remark
 from torchmill.plan.doctor.finding import Cures, Finding, find_cures
 from torchmill.plan.options import WHOLE_BUILD, format_options
-
-FETCH = "invoke fetch"
 
 
 def build_wheels(  # noqa: PLR0917 - every one is an option
@@ -63,7 +61,8 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
     newest = _older_wheel(facts, gpus, host, cells, release)
     native = cell_lookup.uncontained_arch(facts, cell or (), host.arch)
-    return Dialogue(facts, layout, host, native, cells, options, source, yes, dry_run).go(newest)
+    named = [each for one in cell or () for each in named_cells(facts, one, host.arch, release)] or cells
+    return Dialogue(facts, layout, host, native, cells, named, options, source, yes, dry_run).go(newest)
 
 
 def _older_wheel(
@@ -113,6 +112,7 @@ class Dialogue(NamedTuple):
     host: Host  # before anything was brought
     native: str  # the arch that needs no container, "" for none (cell_lookup.uncontained_arch)
     cells: Sequence[Cell]
+    named: Sequence[Cell]  # of these, not what they are built against
     options: Options
     source: Sequence[str]  # what `invoke fetch` is told of it
     yes: bool
@@ -136,21 +136,25 @@ class Dialogue(NamedTuple):
     def cures(self) -> Cures:
         """Return what the cells need on this machine."""
         host = survey_machine(self.facts, self.layout)
-        findings: list[Finding] = []
-        for cell in self.cells:
-            name, base = cell.build.identifier(self.native), cell_lookup.base_release(self.facts, cell.release)
-            findings += examine_host(self.facts, self.layout, host, name, base, self._own(cell)).findings
-        found = find_cures(findings)
+        found = find_cures(one for cell in self.cells for one in self._findings(cell, host))
         whole = {
             shlex.join([*shlex.split(one), *self.source]) if one.startswith(FETCH) else one: why
             for one, why in found.commands.items()
         }
         return replace(found, commands=whole)
 
+    def _findings(self, cell: Cell, host: Host) -> Sequence[Finding]:
+        name, base = cell.build.identifier(self.native), cell_lookup.base_release(self.facts, cell.release)
+        return examine_host(self.facts, self.layout, host, name, base, self._own(cell)).findings
+
     def _own(self, cell: Cell) -> Options:
-        """Return the options of a cell: beside builds with CUDA, one without has no list of capabilities."""
+        """Return the options of a cell: beside builds with CUDA, one without has no list of capabilities.
+
+        Variables and patches are for what was named, not for what that is built against.
+        """
         beside = any(one.build.cuda for one in self.cells) and not cell.build.cuda
-        return replace(self.options, arch_list=None) if beside else self.options
+        options = self.options if cell in self.named else replace(self.options, settings={}, patches={})
+        return replace(options, arch_list=None) if beside else options
 
     def _wanted_all_the_same(self, newest: str) -> bool:
         """Tell whether the wheels are wanted although official ones would do."""
@@ -184,11 +188,11 @@ class Dialogue(NamedTuple):
         """Return the commands that build the cells; one of another release than the selected one names that."""
         fetched = [command.split("--tag ")[1].split()[0] for command in cures.commands if command.startswith(FETCH)]
         selected = fetched[-1] if fetched else selection.selected_tag(self.layout)
-        lines = []
+        lines, host = [], survey_machine(self.facts, self.layout)
         for cell in self.cells:
-            tag = cell_lookup.selecting_tag(self.facts, cell.release)
-            variables = {**({} if tag == selected else {"TORCHMILL_TAG": tag}), **cures.variables}
-            words = [*format_options(self._own(cell)), *cures.options]
+            tag, own = cell_lookup.selecting_tag(self.facts, cell.release), find_cures(self._findings(cell, host))
+            variables = {**({} if tag == selected else {"TORCHMILL_TAG": tag}), **own.variables}
+            words = [*format_options(self._own(cell)), *own.options]
             session = ["nox", "-s", cell.build.identifier(self.native), *(["--", *words] if words else [])]
             lines.append(shlex.join([*(f"{name}={value}" for name, value in variables.items()), *session]))
         return lines

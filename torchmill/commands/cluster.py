@@ -47,7 +47,10 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
         require_source(layout, facts, found)  # nodes may have no network
     if found.build.arch != native_arch():
         raise ImpossibleBuildError(f"{cell} is for another architecture than this machine's", code="not-native")
-    folder = layout.state / "cluster" / f"{found.release.tag}-{cell}" / engine
+    if facts.packages[found.build.package].after and options.torch is None:
+        why = "each share would build torch first: give --torch WHEEL, or --torch PyPI"
+        raise ConfigError(f"{cell}: {why}", code="share-without-torch")
+    folder = layout.cluster / f"{found.release.tag}-{cell}" / engine
     checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
     paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}
     words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}

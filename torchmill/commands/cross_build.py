@@ -17,7 +17,13 @@ from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.core import process
-from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, InterruptedBuildError
+from torchmill.core.errors import (
+    BuildError,
+    HostError,
+    ImpossibleBuildError,
+    InterruptedBuildError,
+    UnfinishedBuildError,
+)
 from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
@@ -210,6 +216,8 @@ def _run(made: PreparedRun) -> None:
                 f"from there, or where {made.container.image} lacks something, make one that has it: `invoke image "
                 f"--kind builder --tag {made.goal.tag} --arch {made.goal.arch} --build`"
             ) from None
+        if error.argv == made.steps.main and error.returncode == UnfinishedBuildError.exit_code:
+            raise UnfinishedBuildError(f"{made.goal.identifier}: the time of --until is up", code="time-up") from None
         emulation = "exec format error" in error.output.lower()
         why = engines.explain_no_emulation(made.container.arch, {}) if emulation else error
         raise HostError(

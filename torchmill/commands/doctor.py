@@ -158,8 +158,8 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     yes: bool = False,
 ) -> CommandOutput:
     """Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it."""
-    if fix and (host or json):
-        raise ConfigError("invoke doctor: --fix is for this machine and a terminal", code="fix-elsewhere")
+    if (fix and (host or json)) or (yes and not fix):
+        raise ConfigError("doctor: --fix is for this machine and a terminal, --yes for --fix", code="fix-elsewhere")
     release = selection.selected_release(facts, layout, tag)
     if not host:
         _refuse_wrong_settings()

@@ -1,10 +1,12 @@
 """`invoke fetch`: fetch a release and its submodules, verify the commit, and select the release."""
 
+import os
+
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
 from torchmill.config.model import Facts, Source
 from torchmill.core import console
-from torchmill.core.errors import ConfigError, SourceError
+from torchmill.core.errors import ConfigError, NetworkError, SourceError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher
@@ -28,7 +30,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
         raise ConfigError("--all fetches every package: leave out --package, or --all", code="contradictory-options")
     release = selection.selected_or_newest(facts, layout, tag)
     names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
-    missing: dict[str, SourceError] = {}
+    missing: dict[str, SourceError | NetworkError] = {}
     with console.show_progress() as progress:
         releases = matrix.partner_releases(facts, release, names)
         for request in source_requests(
@@ -36,7 +38,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
         ):
             try:
                 print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
-            except SourceError as error:  # told once the others are there
+            except (SourceError, NetworkError) as error:  # told once the others are there
                 if all_ and error.code == "release-not-in-debian" and request.package.after:
                     print_now(f"left out: {error}")
                 else:
@@ -44,8 +46,11 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     if release.package not in missing:
         selection.select_release(layout, release)
     if missing:
-        raise SourceError("; ".join(map(str, missing.values())), code=next(iter(missing.values())).code)
-    return f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it"
+        first = next(iter(missing.values()))
+        raise type(first)("; ".join(map(str, missing.values())), code=first.code)
+    own = os.environ.get("TORCHMILL_TAG", release.tag)
+    before = f", but TORCHMILL_TAG is {own}, which goes before it: unset it" if own != release.tag else ""
+    return f"selected {release.package} {release.tag}{before}: `nox -l` lists what this machine can build of it"
 
 
 def describe_source(source: Source) -> str:

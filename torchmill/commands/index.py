@@ -95,7 +95,8 @@ def _report(target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, 
         yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
     yield from notes
     last, index = entries[-1], f"{target.as_uri()}/"
-    url, pin = f"{index}{last.variant}/" if last.variant else index, f"{last.name}=={last.version}"
+    whole = "." in (last.variant or ".")  # that of an extension ("cu130.torch2.11.0") is without torch itself
+    url, pin = index if whole else f"{index}{last.variant}/", f"{last.name}=={last.version}"
     yield f"  pip install --extra-index-url {url} {pin}"
     yield f"  uv pip install --index {url} {pin}"
 

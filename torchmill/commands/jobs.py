@@ -9,7 +9,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, buildable_cells, newest_release
-from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release
+from torchmill.config.model import NO_OPTIONS, Facts, Host, Options
 from torchmill.core import console
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
@@ -117,8 +117,9 @@ def show_budget(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Say what limits memory and processors here, and what follows for a build."""
     machine, release = load_host(Path(host)) if host else None, selection.selected_release(facts, layout, tag)
-    cells = cells_named_or_all(facts, build or "", machine.arch if machine else native_arch(), release)
-    budget = measure_budget(compile_demands(facts, cells), options, machine)
+    native, of = machine.arch if machine else native_arch(), release or newest_release(facts)
+    named = [cell_lookup.find_cell(facts, build, native, release)] if build else buildable_cells(facts, of, native)
+    budget = measure_budget(compile_demands(facts, named), options, machine)
     return CommandOutput(budget.as_text(), budget.as_data())
 
 
@@ -131,16 +132,6 @@ def measure_budget(demands: Sequence[CompileDemand], options: Options, host: Hos
     meter = limits.LimitMeter()
     readings, each = [*meter.readings(), *cap], limits.process_memory_limits()
     return Budget(readings, each, meter.quotas(), options.jobs, demands, native_system())
-
-
-def cells_named_or_all(facts: Facts, identifier: str, native: str, release: Release | None) -> tuple[Cell, ...]:
-    """Return the cell of that name, or if it is empty, all that can be built of the release on a machine.
-
-    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible.
-    """
-    if identifier:
-        return (cell_lookup.find_cell(facts, identifier, native, release),)
-    return buildable_cells(facts, release or newest_release(facts), native)
 
 
 def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand, ...]:

@@ -39,10 +39,11 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any."""
     target, most = targets.choose_target(to, os.environ, simple), retention.parse_keep(keep)
-    if (sign_key or most) and not target.takes_documents:
+    if (sign_key or most or manifest) and not target.takes_documents:
+        option = "--sign-key" if sign_key else "--keep" if most else "--manifest"
         raise ConfigError(
-            f"{'--sign-key' if sign_key else '--keep'}: {target.name} takes wheels alone, no signatures, and lets none "
-            "be removed: publish to a folder, GitHub or a bucket",
+            f"{option}: {target.name} takes wheels alone, no signatures or manifests, and lets none be removed: "
+            "publish to a folder, GitHub or a bucket",
             code="contradictory-options",
         )
     chosen = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)

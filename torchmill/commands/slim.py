@@ -33,8 +33,9 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
     request = _request(facts, layout, arch_list, gpu or (), local)
-    if bool(wheel) == bool(environment):
-        raise ConfigError("name wheels, or --environment .venv: one of the two", code="nothing-to-slim")
+    if bool(wheel) == bool(environment) or (environment and out):
+        why = "name wheels, or --environment .venv, which has no --out: it is changed itself"
+        raise ConfigError(why, code="nothing-to-slim")
     if environment:
         return "\n".join(_slim_environment(Path(environment), request, dry_run))
     return "\n".join(_slim_each(named_wheels(layout, wheel or ()), request, Path(out) if out else layout.dist, dry_run))

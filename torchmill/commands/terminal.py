@@ -15,6 +15,7 @@ from torchmill.core.process import run_in_terminal
 from torchmill.core.urls import hide_password
 from torchmill.plan.doctor.finding import Cures
 
+FETCH = "invoke fetch"  # whose cure is of a warning: the doctor is asked before there are sources
 STOPPED = "stopped: the same command goes on from here"
 _FINDS = {"nox": "--noxfile", "invoke": "--search-root"}  # the suite, whatever folder this is
 _OF_PYTHON = {"invoke", "nox", "pip", "uv"}  # run by the Python that runs this
@@ -55,7 +56,7 @@ def bring_missing(
             _require_curable(cures, done)
         new = [command for command in cures.commands if command not in done]
         if new or not done:
-            print_now(fit_screen(show(cures, new)))
+            print_now(fit_screen(hide_password(show(cures, new))))
             if dry_run or not agree("Go on?", yes=yes):
                 return CommandOutput("nothing was done" if not done else STOPPED, exit_code=int(not dry_run))
         if not new:
@@ -82,10 +83,10 @@ def _run_cures(cures: Cures, commands: Iterable[str]) -> int:
     """Run commands; return the exit code of the first that fails where a build does not go on without it."""
     for command in commands:
         code = run_step(command)
-        if code and cures.commands[command].verdict == "failure":
+        if code and (cures.commands[command].verdict == "failure" or command.startswith(FETCH)):
             return code
         if code:
-            print_now(f"`{command}` failed: the build goes on without it")
+            print_now(f"`{hide_password(command)}` failed: the build goes on without it")
     return 0
 
 

@@ -33,6 +33,8 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     if write:
         write_missing(files)
     named = Path(original) if original else None
+    if named and not named.is_file():
+        raise ConfigError(f"--original {named}: no such file", code="not-a-wheel")
     signers = signature.read_public_keys(key or ())
     if identity or issuer or trusted_root:
         signers = replace(signature.read_identity(identity, issuer, trusted_root), keys=signers.keys)

@@ -138,7 +138,7 @@ def read_text(file: Path) -> str:
 def link_file(file: Path, target: Path) -> bool:
     """Give a file a second name, and say whether that could be done: other disks, and some, have no links."""
     try:
-        target.hardlink_to(file)
+        target.hardlink_to(real_path(file))  # of a link, the system would make another link
     except OSError:
         return False
     return True
@@ -290,15 +290,16 @@ def delete_paths(paths: Iterable[Path]) -> None:
 def trim_folder(folder: Path, limit: int) -> int:
     """Delete the files that were used least recently until a folder holds `limit` bytes; return what went.
 
-    A file counts as used when it was last written or its time was set anew. Hidden files, which somebody
-    is writing, stay.
+    A file counts as used when it was last written or its time was set anew. Hidden files of today, which
+    somebody is writing, stay.
     """
     found = []
     # unlike rglob, it goes on where a folder has gone meanwhile
     for path in (Path(inner, name) for inner, _, names in os.walk(folder) for name in names):
         with contextlib.suppress(OSError):
-            if not path.name.startswith(".") and path.is_file():
-                seen = path.stat()
+            seen = path.stat()
+            written = path.name.startswith(".") and time.time() - seen.st_mtime < _DAY
+            if path.is_file() and not written:
                 found.append((seen.st_mtime_ns, seen.st_size, path))
     excess = sum(size for _, size, _ in found) - limit
     gone = 0

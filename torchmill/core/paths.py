@@ -66,6 +66,7 @@ class Layout:
     images = _Below("state", "images")  # what images are built of
     demo = _Below("state", "demo")  # everything that `nox -s demo` makes
     bisect = _Below("state", "bisect")  # the search of `invoke bisect`, and everything that it makes
+    cluster = _Below("state", "cluster")  # the jobs of `invoke cluster`, their logs and their parts
     selection = _Below("state", "selected.json")  # the file that names the selected release
 
     @property

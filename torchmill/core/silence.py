@@ -48,20 +48,21 @@ def until_silent(source: Iterable[Item], who: str, size: Callable[[Item], int] |
     """
     limit, box, gone = silence_limit(), queue.Queue[Item | _End](_QUEUED), threading.Event()
     threading.Thread(target=_pass_on, args=(source, box, gone), daemon=True, name=f"wait for {who}").start()
-    heard, told = time.monotonic(), False
+    silent, told = 0.0, False  # seconds, counted: the clock goes on while this process is stopped
     try:
         while True:
             item: Item | _End | None = None
+            began = time.monotonic()
             with contextlib.suppress(queue.Empty):
                 item = box.get(timeout=_LOOK_SECONDS)
+            silent += min(time.monotonic() - began, _LOOK_SECONDS)
             if isinstance(item, _End):
                 if item.error is not None:
                     raise item.error
                 return
             if item is not None:
                 yield item
-                heard = min(time.monotonic(), heard + (size(item) / LOWEST_RATE if size else limit))
-            silent = time.monotonic() - heard
+                silent = max(0.0, silent - size(item) / LOWEST_RATE) if size else 0.0
             if silent >= limit:
                 raise SilentError(f"{_complaint(who, limit)}: it was ended", code="silent")
             if silent >= TOLD_AFTER_SECONDS and not told:

@@ -10,7 +10,7 @@ _SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")  # RFC 3986 has no
 SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:path"
 # a user alone may be a token, but for ssh, where it is "git"
 _LOGIN = re.compile(r"(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
-_QUERY = re.compile(r"\?[^\s?'\")]*=[^\s'\")]*")  # which may be a signature that opens a bucket, or a token
+_QUERY = re.compile(r"\?[^\s?'\")\\]*=[^\s'\")\\]*")  # which may be a signature that opens a bucket, or a token
 _HERE = {"", "localhost"}  # the machines that file: may name
 
 

@@ -106,7 +106,8 @@ class AgreementCheck:
     @property
     def text(self) -> str:
         """Return it in one line."""
-        return f"{self.name:10}  {first_problems(self.problems, MOST_DIFFERENCES) or self.said}"
+        text = f"{self.name:10}  {first_problems(self.problems, MOST_DIFFERENCES) or self.said}"
+        return "".join(one if one.isprintable() else "\ufffd" for one in text)  # others' words, which could be lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,8 @@ def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution
     promise = f"its files need no more than {promised}" if promised else "its name promises no C library"
     manifest, expected = _check_manifest(found)
     made_of = _object_at(found.manifest, "original")
-    kept = "as those of the wheel that it was made of"
+    original = original or wheel.with_name(Path(str(made_of.get("wheel"))).name or "?")
+    kept = f"{'as' if original.is_file() else 'not judged: said to be'} those of the wheel that it was made of"
     checks = [
         AgreementCheck("wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"),
         AgreementCheck("contents", f"{files} files are as RECORD says", contents),
@@ -162,7 +164,7 @@ def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution
         _check_inner_sbom(found),
     ]
     if made_of:
-        checks.append(_check_original(wheel, made_of, original or wheel.with_name(str(made_of.get("wheel")))))
+        checks.append(_check_original(wheel, made_of, original))
     if not any(path.is_file() for path in dist_files.companion_paths(wheel)[:2]):
         checks.append(AgreementCheck(ORIGIN, "", ("neither a manifest nor a statement says what it should be",)))
     return AgreementVerdict(wheel, tuple(checks))
@@ -203,6 +205,8 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
         return AgreementCheck(name, f"made of {title}: not compared, name it with --original")
     if hash_file(original) != made_of.get("sha256"):
         return AgreementCheck(name, "", (f"{original} is not {title}",))
+    if wheel.name.split("-")[2:] != str(made_of.get("wheel")).split("-")[2:]:
+        return AgreementCheck(name, "", (f"{wheel.name} has other tags than {title}",))
     try:
         problems = tuple(slimming.wheel_differences(original, wheel))
     except (DeliveryError, BuildError, *ARCHIVE_ERRORS, *DAMAGED) as error:

@@ -39,7 +39,7 @@ def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Rel
     found: dict[str, Cell] = {}
     base = matrix.base_package(facts)
     for name in question.names or _composed_names(facts, question, host, release):
-        for cell in _named_cells(facts, name, host.arch, release):
+        for cell in named_cells(facts, name, host.arch, release):
             own, package = cell.build.identifier(host.arch), facts.packages[cell.build.package]
             goes_with = cell_lookup.base_release(facts, cell.release)
             for first in ([base.name] if question.with_base else []) + [*package.imports]:
@@ -49,7 +49,8 @@ def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Rel
     return list(found.values())
 
 
-def _named_cells(facts: Facts, name: str, native: str, release: Release | None) -> list[Cell]:
+def named_cells(facts: Facts, name: str, native: str, release: Release | None) -> list[Cell]:
+    """Return the cells that a name or a pattern means; raises what `choose_cells` raises."""
     if not set("*?[") & set(name):
         return [cell_lookup.find_cell(facts, cell_lookup.usual_spelling(name), native, release)]
     cells = matrix.buildable_cells(facts, release, native)

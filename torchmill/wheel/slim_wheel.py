@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
 
-from packaging.requirements import Requirement
 from packaging.version import Version
 
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
@@ -206,7 +205,7 @@ def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> S
 
 def new_base(found: Distribution, bases: Mapping[str, str]) -> str | None:
     """Return the slim requirement in place of one that a wheel pins; None where it pins none that is slimmed."""
-    return next((bases[old] for old in sorted({str(Requirement(line)) for line in found.requires} & set(bases))), None)
+    return next((bases[old] for old in sorted(metadata.declared_needs(None, found.requires, ()) & set(bases))), None)
 
 
 def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) -> str:

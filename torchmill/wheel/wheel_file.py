@@ -148,7 +148,9 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
         yield from _metadata_problems(metadata)
         if f"{info}/WHEEL" in archive.namelist():
             headers = parse_headers(archive.read(f"{info}/WHEEL"))
-            yield from tag_mismatches(headers, tags)
+            yield from _tag_mismatches(headers, tags)
+            if not headers.get("Wheel-Version", "").startswith("1."):
+                yield "WHEEL says no Wheel-Version that installers take"
             declared, number = headers.get("Build", "").strip(), "".join(map(str, build))
             if declared and declared != number:  # a wheel without one got its number later, by renaming
                 yield f"WHEEL says build {declared}, the file's name {number or 'nothing'}"
@@ -170,7 +172,7 @@ def _metadata_problems(metadata: Message) -> Iterator[str]:
             yield f"METADATA has {key} several times"
 
 
-def tag_mismatches(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
+def _tag_mismatches(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
     """Yield a clause where WHEEL, by its headers, has other tags than the file's name."""
     try:
         declared = {tag for line in headers.get_all("Tag", []) for tag in parse_tag(line.strip())}

@@ -197,7 +197,7 @@ def _cells_using(place: StoragePlace, manifest: Mapping[str, object]) -> Iterato
 
 
 def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
-    """Yield what was made in a home of its own: by `nox -s demo`, or by `invoke bisect`."""
+    """Yield what was made in a folder of its own: by `nox -s demo`, `invoke bisect` or `invoke cluster`."""
     folder: Path = getattr(place.layout, kind)
     if inside := list_contents(folder):
         locks = (*folder.glob(LOCK_FILE), *folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}"))
@@ -329,6 +329,7 @@ def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield what is none of ours, in the user's cache and in the folder of this checkout."""
     layout = place.layout
     ours = {layout.trees, layout.sources, layout.logs, layout.demo, layout.bisect, layout.images, layout.selection}
+    ours |= {layout.cluster, *(layout.state / name for name in ("channel", "build_configs"))}
     for path in (*list_children(layout.state), *list_children(layout.cache)):
         by_name = path.name in CACHE_NAMES or path.name.startswith((DELETED_NAME, HISTORY))
         by_name |= path.parent == layout.state and path.name in place.facts.arches
@@ -370,6 +371,7 @@ KINDS = (
     StorageKind("proofs", "upstream's tests are run again", partial(find_cached, kind="proofs", folder=PROOFS_CACHE)),
     StorageKind("demo", "`nox -s demo` takes a minute again", partial(find_home, kind="demo")),
     StorageKind("bisect", "the search of `invoke bisect` begins anew", partial(find_home, kind="bisect")),
+    StorageKind("cluster", "shares are compiled again", partial(find_home, kind="cluster"), "named"),
     StorageKind("compilers", "every file is recompiled once", find_compiler_caches, "named"),
     StorageKind("toolkits", "downloaded again, gigabytes for a toolkit", find_toolkits, "named"),
     StorageKind("history", "the guard learns the memory of each file again", find_history, "named"),

@@ -136,10 +136,10 @@ def _packages(out: Path) -> Iterator[str]:
 
 
 def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> None:
-    """Index all packages in a folder beside the channel, and bring over what is new, the indexes last."""
+    """Index all packages in a folder of the channel's, and bring over what is new, the indexes last."""
     from rattler.index import index_fs
 
-    with files.fresh_path(out) as stage:
+    with files.fresh_path(out / "stage") as stage:
         (stage / NOARCH).mkdir(parents=True)
         for name in there:
             (stage / name).parent.mkdir(exist_ok=True)

@@ -24,7 +24,8 @@ OLDEST_UV_PYTHON = Version("3.8")  # the oldest whose pip installs uv
 SYSTEM_PYTHONS = "3.12"  # that uv brings for the suite where the distribution's own is older
 IMAGE_RECORD = "torchmill-image.json"  # says that a folder is ours, and what we wrote into it
 # What of a checkout is the suite; the rest is for those who work on it.
-SUITE = ("noxfile.py", "tasks.py", "pyproject.toml", "requirements.txt", "LICENSE", "torchmill", "checks", "sample")
+_FILES = ("noxfile.py", "tasks.py", "pyproject.toml", "requirements.txt", "LICENSE")
+SUITE = (*_FILES, "torchmill", "tools", "checks", "sample")
 FACTS = "build_configs"
 UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 

@@ -244,7 +244,7 @@ def _fitting(dist: Path, release: Release, request: ImageRequest, python: str = 
         fits = any(
             {tag.interpreter, tag.abi} <= plain | {"py3", "none", "abi3"}
             and tag.platform.endswith(f"_{request.arch}")
-            and "linux" in tag.platform
+            and tag.platform.startswith(("manylinux", "linux_"))
             for tag in tags
         )
         if same and label == request.variant and fits:

@@ -137,11 +137,15 @@ def scan_wheels(
     Raises DeliveryError for whatever is wrong with any of them, all in one message.
     """
     paths = [path for dist in dists for path in wheel_file.list_wheels(dist)]
-    looks = {path: stat_wheel(path) for path in paths}
+    looks = {path: " ".join(map(stat_wheel, _with_documents(path))) for path in paths}
     fresh = [path for path in paths if path.name not in known or known[path.name].look != looks[path]]
     read = _read_all(fresh, known, replace) if fresh else {}
     all_ = [ScannedWheel(path, looks[path], read[path] if path in read else known[path.name].entry) for path in paths]
     return _single(all_)
+
+
+def _with_documents(wheel: Path) -> list[Path]:
+    return [wheel, *(one for one in dist_files.companion_paths(wheel) if one.is_file())]
 
 
 def _read_all(
@@ -195,10 +199,10 @@ def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
 def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
     wheel = wheel_file.read_wheel(path)
     known = before.entry if before else None
-    if known is not None and known.sha256 == wheel.sha256:
-        return pages.make_entry(wheel, known.uploaded)
-    found = pages.make_entry(wheel, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
-    if known is not None and not any(pages.is_meant(one, found) for one in replace):
+    same = known is not None and known.sha256 == wheel.sha256
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    found = pages.make_entry(wheel, known.uploaded if known and same else now)
+    if known is not None and not same and not any(pages.is_meant(one, found) for one in replace):
         raise DeliveryError(
             f"{path}: is another file than the index has under this name (sha256 {wheel.sha256[:12]}…, not "
             f"{known.sha256[:12]}…), and who pinned that one would be refused this one: give it a build "
@@ -390,11 +394,10 @@ def _appear(out: Path, place: str, make: Callable[[Path], object]) -> None:
 
 def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
     """Bring a wheel; it is what was read."""
-    source = wheel.path.resolve()  # a link would be linked as a link
-    if how == LINK and files.link_file(source, fresh):
-        same = stat_wheel(fresh) == wheel.look
+    if how == LINK and files.link_file(wheel.path, fresh):
+        same = stat_wheel(fresh).split() == wheel.look.split()[:3]
     else:
-        shutil.copy2(source, fresh)
+        shutil.copy2(wheel.path, fresh)
         same = files.hash_file(fresh) == wheel.entry.sha256
     if not same:
         raise DeliveryError(f"{wheel.path} changed while it was read: run the command again", code="changed-meanwhile")

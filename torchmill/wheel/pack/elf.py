@@ -320,6 +320,13 @@ def undefined_symbols(path: Path) -> frozenset[str]:
 
 def static_objects(path: Path) -> Iterator[ElfImage]:
     """Yield the object files in a static library. Raises BuildError where it is damaged."""
+    for start, content in static_members(path):
+        if content[: len(ELF_MAGIC)] == ELF_MAGIC:  # else it is a table of symbols or names
+            yield ElfImage(content, start)
+
+
+def static_members(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield where each member of a static library begins, and what it holds. Raises BuildError as `static_objects`."""
     with open_elf(path) as whole:
         at = len(AR_MAGIC)
         while at < len(whole.data):
@@ -332,7 +339,5 @@ def static_objects(path: Path) -> Iterator[ElfImage]:
                     f"{path}: not a sound static library (no whole member at {at:#x}): fetch it again",
                     code="damaged-library",
                 )
-            at = start
-            if content.startswith(ELF_MAGIC):  # else it is a table of symbols or names
-                yield ElfImage(content, start)
-            at += size + size % 2
+            yield start, content
+            at = start + size + size % 2

@@ -47,7 +47,7 @@ LOCAL_NAME_LENGTHS = struct.Struct("<26x2H")  # local header: lengths of the nam
 ENCRYPTED_FLAG, DESCRIPTOR_FLAG = 1, 8
 DESCRIPTOR_BYTES = (12, 16, 20, 24)  # after the data, with or without a signature and ZIP64
 # What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
-ARCHIVE_ERRORS = (BadZipFile, zlib.error, RuntimeError, EOFError, UnicodeDecodeError, struct.error)
+ARCHIVE_ERRORS = (BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, OverflowError, struct.error)
 READABLE_MODE = 0o644
 BATCH_FILES = 128
 ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
@@ -377,7 +377,8 @@ def unsafe_member(info: ZipInfo) -> str:
     name = info.orig_filename  # `filename` is cut at a NUL, and has this system's separators replaced
     if leaves_folder(name):
         return f"the member {name!r} leaves the wheel"
-    if {"", "."} & set(name.removesuffix("/").split("/")):
+    # a second name, in a field 0x7075, is what Python from 3.12 on reads
+    if b"up" in info.extra or {"", "."} & set(name.removesuffix("/").split("/")):
         return f"the member {name!r} has another name where it is extracted"
     if not name.isprintable():  # it could control the terminal of those who list it
         return f"the member {name!r} has a name that cannot be printed"
@@ -391,6 +392,11 @@ def has_stray_bytes(archive: ZipFile) -> bool:
         if info.header_offset not in ends:
             return True
         end = data_offset(file, info) + info.compress_size
+        file.seek(info.header_offset)
+        *_, method, _, _, crc, packed, _, _, _ = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
+        same = (method, crc) == (info.compress_type, info.CRC) and packed in {info.compress_size, ZIP64_SIZE}
+        if not same and not info.flag_bits & DESCRIPTOR_FLAG:
+            return True
         ends = {end + size for size in DESCRIPTOR_BYTES} if info.flag_bits & DESCRIPTOR_FLAG else {end}
     file.seek(-END_RECORD.size, os.SEEK_END)
     return archive.start_dir not in ends or not file.read().startswith(b"PK\5\6")

@@ -4,13 +4,13 @@ This reads both files anew, and uses nothing of what was planned.
 """
 
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from zipfile import ZipFile
 
-from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.wheel import dist_files, sbom
 from torchmill.wheel.pack import elf, zip_archive
 from torchmill.wheel.pack.elf import ElfImage, Section
@@ -20,7 +20,8 @@ from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fat
 CHUNK_BYTES = 1 << 20
 WORD_BYTES = 8
 PLACES_IN_HEADER = {4, 5, 9}  # where the tables of segments and sections are, and how many segments
-OWN_HEADER = re.compile("(Version|Requires-Dist|Tag|Root-Is-Purelib): ")
+OWN_HEADER = re.compile("(Version|Tag|Root-Is-Purelib): ")
+REQUIRED = "Requires-Dist: "
 Range = tuple[int, int]  # offsets
 
 
@@ -34,9 +35,7 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
         yield "it has other files"
         return
     changed = [(before[plain][0], name) for plain, (name, digest) in after.items() if before[plain][1] != digest]
-    place = slimmed.with_suffix(".compared")
-    with report_unwritable(place), fresh_path(place) as folder:
-        folder.mkdir()
+    with tempfile.TemporaryDirectory() as folder:
         for number, pair in enumerate(changed):
             files = [Path(folder, f"{number}-{side}") for side in ("old", "new")]
             for wheel, name, file in zip((original, slimmed), pair, files, strict=True):
@@ -49,20 +48,28 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
                 file.unlink()
 
 
-def _recorded_files(wheel: Path) -> dict[str, tuple[str, str]]:
-    """Return name and digest of each file of a wheel but the SBOM in it, by its name without the wheel's version."""
+def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
+    """Return name and hash in RECORD of each file of a wheel but the SBOM in it, by its name without the version."""
+    record = (dist_files.read_described(wheel, "RECORD") or b"").decode()
     return {
-        re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name): (name, digest)
-        for name, digest in dist_files.recorded_digests(wheel).items()
+        re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name): (name, row[1:2])
+        for name, row in dist_files.parse_record(record).items()
         if not name.endswith(f".dist-info/{sbom.INNER_PATH}")
     }
 
 
 def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
     files = (file.read_text("utf-8").splitlines() for file in (original, slimmed))
-    one, other = ([line for line in lines if line and not OWN_HEADER.match(line)] for lines in files)
+    one, other = map(_plain_headers, files)
     if one != other:
-        yield "it says something else than another version, tag and requirements"
+        yield "it says something else than another version, tag and label of what it requires"
+
+
+def _plain_headers(lines: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return what a slim wheel has of its original; its requirements are in another order and have other labels."""
+    kept = [line for line in lines if line and not OWN_HEADER.match(line)]
+    required = {re.sub(r"[\s()]|\+[\w.]+", "", line) for line in kept if line.startswith(REQUIRED)}
+    return [line for line in kept if not line.startswith(REQUIRED)], required
 
 
 def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
@@ -74,12 +81,18 @@ def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
         with elf.open_elf(original) as old, elf.open_elf(slimmed) as new:
             yield from _image_differences(old, new)
         return
+    if not (elf.has_magic(original, elf.AR_MAGIC) and elf.has_magic(slimmed, elf.AR_MAGIC)):
+        yield "it is another file"
+        return
     with refuse_damaged(slimmed):
-        for old, new in zip_longest(elf.static_objects(original), elf.static_objects(slimmed)):
-            if old is None or new is None or old.start != new.start:
-                yield "it has other objects"
+        for one, other in zip_longest(elf.static_members(original), elf.static_members(slimmed)):
+            if one is None or other is None or one[0] != other[0]:
+                yield "it has other members"
                 return
-            yield from _image_differences(old, new)
+            if one[1][:4] == other[1][:4] == elf.ELF_MAGIC:
+                yield from _image_differences(*(ElfImage(content, start) for start, content in (one, other)))
+            elif one != other:
+                yield f"its member at {one[0]:#x} differs"
 
 
 def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:

@@ -11,7 +11,6 @@ from zipfile import ZipFile
 
 from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 
 from torchmill.config.model import Plan
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
@@ -64,10 +63,11 @@ def probe_interpreter(python: Path) -> TargetInterpreter:
 def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
     """Return a clause for each contradiction between a wheel, its plan and the interpreter it is for."""
     try:
+        found = list(wheel_file.wheel_problems(wheel))
         with ZipFile(wheel) as archive:
-            return list(_archive_problems(wheel, archive, plan, interpreter))
-    except zip_archive.ARCHIVE_ERRORS as error:
-        return [f"the file is not a zip archive ({error})"]
+            return [*found, *_archive_problems(wheel, archive, plan, interpreter)]
+    except DeliveryError as error:
+        return [str(error).removeprefix(f"{wheel}: ")]
 
 
 def sibling_wheels(wheel: Path) -> list[Path]:
@@ -103,13 +103,8 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
 def _archive_problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: TargetInterpreter) -> Iterator[str]:
     if not _is_planned(wheel.name, plan):
         yield f"the file is named {wheel.name}, the plan says {plan.wheel}"
-    infos = wheel_file.dist_info_folders(archive.namelist())
-    if len(infos) != 1:
-        yield f"the wheel has {len(infos)} .dist-info folders, not one"
-        return
-    yield from _tag_problems(wheel.name, _read_headers(archive, f"{infos[0]}/WHEEL"), interpreter)
-    yield from _metadata_problems(_read_headers(archive, f"{infos[0]}/METADATA"), plan)
-    yield from wheel_file.record_problems(archive, f"{infos[0]}/RECORD")
+    yield from _tag_problems(wheel, interpreter)
+    yield from _metadata_problems(wheel_file.parse_headers(wheel_file.read_metadata(wheel)), plan)
     yield from foreign_files(archive.namelist(), interpreter)
     yield from _modules_without_entry(archive)
     if plan.release.stable_abi:
@@ -126,17 +121,8 @@ def _is_planned(name: str, plan: Plan) -> bool:
     return (tag["libc"], promised.arch) == ("manylinux", newest.arch) and promised.version <= newest.version
 
 
-def _read_headers(archive: ZipFile, name: str) -> Message:
-    """Parse a member; a missing one reads as empty, and the check of RECORD names it."""
-    return wheel_file.parse_headers(archive.read(name) if name in archive.namelist() else b"")
-
-
-def _tag_problems(name: str, headers: Message, interpreter: TargetInterpreter) -> Iterator[str]:
-    try:
-        tags = parse_wheel_filename(name)[3]
-    except InvalidWheelFilename as error:
-        yield f"the file's name is not one of a wheel ({error})"
-        return
+def _tag_problems(wheel: Path, interpreter: TargetInterpreter) -> Iterator[str]:
+    tags = wheel_file.parse_file_name(wheel)[3]
     major, minor = (int(number) for number in interpreter.release.split(".")[:2])
     platforms = sorted({tag.platform for tag in tags})
     supported = {
@@ -145,15 +131,9 @@ def _tag_problems(name: str, headers: Message, interpreter: TargetInterpreter) -
     }
     if not tags & supported:
         yield f"the tags {wheel_file.format_tags(tags)} do not fit the interpreter, {interpreter.abi}"
-    yield from wheel_file.tag_mismatches(headers, tags)
 
 
 def _metadata_problems(headers: Message, plan: Plan) -> Iterator[str]:
-    name, version = headers.get("Name", ""), headers.get("Version", "")
-    if canonicalize_name(name) != canonicalize_name(plan.build.package):
-        yield f"METADATA names {name or 'nothing'}, not {plan.build.package}"
-    if canonicalize_version(version) != canonicalize_version(plan.version):
-        yield f"METADATA says version {version or 'nothing'}, not {plan.version}"
     if plan.torch_requirement is not None:
         planned = Requirement(plan.torch_requirement)
         declared = metadata.requirements_on(headers, planned.name)
@@ -241,7 +221,7 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str, lender
     `site` is the site-packages of an environment that also holds what the wheel requires, or `lender` does. Platforms
     other than manylinux and musllinux are not judged.
     """
-    if not bundling.LIBC_TAG.fullmatch(platform_tag):
+    if not bundling.match_libc_tag(platform_tag):
         return []
     own = [site / name for name in names if elf.is_elf(site / name)]
     files = {path: info for path in own if (info := elf.read_elf(path)) is not None}
