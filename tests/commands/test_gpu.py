@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import zipfile
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import ROOT, environment
 from tests.support.commands import run as command
 from tests.support.refusals import refused
 from torchmill.commands import gpu
@@ -239,6 +241,19 @@ def test_a_machine_without_a_gpu_says_so_at_once(tmp_path: Path) -> None:
     assert done.returncode == 13, done.stderr
     assert "no NVIDIA GPU here" in done.stderr
     assert "Traceback" not in done.stderr
+    words = [
+        sys.executable,
+        "-m",
+        "nox",
+        "-f",
+        str(ROOT / "noxfile.py"),
+        "-s",
+        "gpu",
+        "--",
+        silent_torch(tmp_path).name,
+    ]
+    there = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert there.returncode == 13, "a path is taken from where nox was called"
 
 
 def test_a_wheel_that_is_not_there_is_told(tmp_path: Path) -> None:

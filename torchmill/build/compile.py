@@ -169,10 +169,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         sandbox = _seal(context, cache, variables, line.note)
         watched = cache.shared if guard.gate and cache.tool == "sccache" else None  # ccache gives up by itself
         try:
-            with (
-                watch_shared_cache(watched, variables, guard.folder, guard.messages.put),
-                share.end_as_asked(context),
-            ):
+            with watch_shared_cache(watched, variables, guard.folder, guard.messages.put), share.end_as_asked(context):
                 for command in context.plan.compile:
                     words = _command_words(context, command.argv, variables)
                     stream([*sandbox.prefix, *words], cwd=context.tree.source, env=variables, log=log, on_line=on_line)

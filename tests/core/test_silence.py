@@ -1,0 +1,36 @@
+"""What is silent is ended; what was only not listened to is not."""
+
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from torchmill.core.silence import VARIABLE, SilentError, until_silent
+
+
+@pytest.mark.parametrize("size", [None, lambda _: 1 << 20])
+def test_a_reader_that_was_stopped_for_longer_than_the_limit_goes_on(
+    monkeypatch: pytest.MonkeyPatch, size: object
+) -> None:
+    """As by Ctrl-Z: the clock goes on meanwhile."""
+    monkeypatch.setenv(VARIABLE, "1")
+    items = until_silent(count(), "a host", size)  # type: ignore[arg-type]
+    for _ in range(3):
+        next(items)
+    time.sleep(1.5)
+    assert [next(items) for _ in range(20)][-1] == 22
+    items.close()
+
+
+def test_what_sends_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+
+    def silent() -> Iterator[int]:
+        yield 1
+        time.sleep(30)
+
+    items = until_silent(silent(), "a host")
+    assert next(items) == 1
+    with pytest.raises(SilentError, match="a host has sent nothing"):
+        next(items)
