@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import re
 import subprocess
 import sys
@@ -40,7 +39,6 @@ def lines(pattern: str, replacement: str) -> Callable[[str, bytes], bytes]:
 def test_the_interpreter_says_what_it_is(here: TargetInterpreter) -> None:
     assert here.suffix == tiny.SUFFIX
     assert here.abi == tiny.ABI
-    assert here.release == platform.python_version()
 
 
 @tiny.needs_compiler
@@ -203,8 +201,8 @@ def test_a_wheel_for_any_python_uses_nothing_of_its_interface() -> None:
     assert static_checks.unstable_symbols(used, any_python=False) == []
 
 
-CP310 = TargetInterpreter("3.10.13", "cp310", ".cpython-310-x86_64-linux-gnu.so")
-CP313T = TargetInterpreter("3.13.0", "cp313t", ".cpython-313t-x86_64-linux-gnu.so")
+CP310 = TargetInterpreter("cp310", ".cpython-310-x86_64-linux-gnu.so")
+CP313T = TargetInterpreter("cp313t", ".cpython-313t-x86_64-linux-gnu.so")
 
 
 @tiny.needs_compiler

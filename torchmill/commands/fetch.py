@@ -1,7 +1,5 @@
 """`invoke fetch`: fetch a release and its submodules, verify the commit, and select the release."""
 
-import os
-
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
 from torchmill.config.model import Facts, Source
@@ -48,7 +46,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     if missing:
         first = next(iter(missing.values()))
         raise type(first)("; ".join(map(str, missing.values())), code=first.code)
-    own = os.environ.get("TORCHMILL_TAG", release.tag)
+    own = selection.selected_tag(layout)
     before = f", but TORCHMILL_TAG is {own}, which goes before it: unset it" if own != release.tag else ""
     return f"selected {release.package} {release.tag}{before}: `nox -l` lists what this machine can build of it"
 

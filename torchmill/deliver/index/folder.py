@@ -137,15 +137,12 @@ def scan_wheels(
     Raises DeliveryError for whatever is wrong with any of them, all in one message.
     """
     paths = [path for dist in dists for path in wheel_file.list_wheels(dist)]
-    looks = {path: " ".join(map(stat_wheel, _with_documents(path))) for path in paths}
+    beside = {path: [one for one in dist_files.companion_paths(path) if one.is_file()] for path in paths}
+    looks = {path: " ".join(map(stat_wheel, (path, *there))) for path, there in beside.items()}
     fresh = [path for path in paths if path.name not in known or known[path.name].look != looks[path]]
     read = _read_all(fresh, known, replace) if fresh else {}
     all_ = [ScannedWheel(path, looks[path], read[path] if path in read else known[path.name].entry) for path in paths]
     return _single(all_)
-
-
-def _with_documents(wheel: Path) -> list[Path]:
-    return [wheel, *(one for one in dist_files.companion_paths(wheel) if one.is_file())]
 
 
 def _read_all(

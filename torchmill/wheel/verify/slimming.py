@@ -20,8 +20,8 @@ from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fat
 CHUNK_BYTES = 1 << 20
 WORD_BYTES = 8
 PLACES_IN_HEADER = {4, 5, 9}  # where the tables of segments and sections are, and how many segments
-OWN_HEADER = re.compile("(Version|Tag|Root-Is-Purelib): ")
-REQUIRED = "Requires-Dist: "
+OWN_HEADER = re.compile("(Version|Tag|Root-Is-Purelib):")
+_SPELLING = re.compile(r"[ ()]|(?<=\w)\+[\w.]+")  # of a requirement, and the label that slimming gave it
 Range = tuple[int, int]  # offsets
 
 
@@ -59,17 +59,10 @@ def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
 
 
 def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    files = (file.read_text("utf-8").splitlines() for file in (original, slimmed))
-    one, other = map(_plain_headers, files)
+    texts = (_SPELLING.sub("", file.read_text("utf-8")) for file in (original, slimmed))
+    one, other = ({line for line in text.splitlines() if not OWN_HEADER.match(line)} for text in texts)
     if one != other:
         yield "it says something else than another version, tag and label of what it requires"
-
-
-def _plain_headers(lines: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Return what a slim wheel has of its original; its requirements are in another order and have other labels."""
-    kept = [line for line in lines if line and not OWN_HEADER.match(line)]
-    required = {re.sub(r"[\s()]|\+[\w.]+", "", line) for line in kept if line.startswith(REQUIRED)}
-    return [line for line in kept if not line.startswith(REQUIRED)], required
 
 
 def library_differences(original: Path, slimmed: Path) -> Iterator[str]:

@@ -25,13 +25,9 @@ from torchmill.wheel.pack.metadata import DeclaredNeeds
 from torchmill.wheel.verify.clean_environment import clean_variables
 
 INTERPRETER_PROBE = """
-import json, platform, sys, sysconfig
-free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-print(json.dumps({
-    "release": platform.python_version(),
-    "abi": "cp%d%d" % sys.version_info[:2] + (getattr(sys, "abiflags", "") or ("t" if free else "")),
-    "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
-}))
+import json, sys, sysconfig
+flags = getattr(sys, "abiflags", "") or ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
+print(json.dumps(["cp%d%d" % sys.version_info[:2] + flags, sysconfig.get_config_var("EXT_SUFFIX")]))
 """
 EXTENSION_MODULE = re.compile(
     r"/?(?P<module>[^/.]+)(?P<suffix>\.(cpython-|cp\d|pypy|graalpy|abi3)[^/]*\.(so|pyd)|\.abi3\.so)$"
@@ -50,14 +46,13 @@ _OTHER_LIBC = {"manylinux": ("musl", _MUSL), "musllinux": ("glibc", _GLIBC)}
 class TargetInterpreter:
     """The CPython that a wheel is for."""
 
-    release: str  # "3.10.13"
     abi: str  # "cp310", "cp37m", "cp313t"
     suffix: str  # of extension modules: ".cpython-310-x86_64-linux-gnu.so"
 
 
 def probe_interpreter(python: Path) -> TargetInterpreter:
     """Run `python` and return what it is. Raises CommandError or HostError where it does not run."""
-    return TargetInterpreter(**json.loads(capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables())))
+    return TargetInterpreter(*json.loads(capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables())))
 
 
 def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
@@ -103,7 +98,7 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
 def _archive_problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: TargetInterpreter) -> Iterator[str]:
     if not _is_planned(wheel.name, plan):
         yield f"the file is named {wheel.name}, the plan says {plan.wheel}"
-    yield from _tag_problems(wheel, interpreter)
+    yield from _tag_problems(wheel, interpreter, plan.build.python)
     yield from _metadata_problems(wheel_file.parse_headers(wheel_file.read_metadata(wheel)), plan)
     yield from foreign_files(archive.namelist(), interpreter)
     yield from _modules_without_entry(archive)
@@ -121,9 +116,9 @@ def _is_planned(name: str, plan: Plan) -> bool:
     return (tag["libc"], promised.arch) == ("manylinux", newest.arch) and promised.version <= newest.version
 
 
-def _tag_problems(wheel: Path, interpreter: TargetInterpreter) -> Iterator[str]:
+def _tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
     tags = wheel_file.parse_file_name(wheel)[3]
-    major, minor = (int(number) for number in interpreter.release.split(".")[:2])
+    major, minor = map(int, python.rstrip("t").split("."))
     platforms = sorted({tag.platform for tag in tags})
     supported = {
         *cpython_tags((major, minor), [interpreter.abi], platforms),
