@@ -48,8 +48,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     if found.build.arch != native_arch():
         raise ImpossibleBuildError(f"{cell} is for another architecture than this machine's", code="not-native")
     if facts.packages[found.build.package].after and options.torch is None:
-        why = "each share would build torch first: give --torch WHEEL, or --torch PyPI"
-        raise ConfigError(f"{cell}: {why}", code="share-without-torch")
+        raise ConfigError(f"{cell}: each share builds torch: give --torch WHEEL or PyPI", code="share-without-torch")
     folder = layout.cluster / f"{found.release.tag}-{cell}" / engine
     checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
     paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}

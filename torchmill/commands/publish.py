@@ -40,10 +40,8 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     """Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any."""
     target, most = targets.choose_target(to, os.environ, simple), retention.parse_keep(keep)
     if (sign_key or most or manifest) and not target.takes_documents:
-        option = "--sign-key" if sign_key else "--keep" if most else "--manifest"
         raise ConfigError(
-            f"{option}: {target.name} takes wheels alone, no signatures or manifests, and lets none be removed: "
-            "publish to a folder, GitHub or a bucket",
+            f"{target.name} takes wheels alone: --sign-key, --keep and --manifest are for folders, GitHub and buckets",
             code="contradictory-options",
         )
     chosen = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)

@@ -269,10 +269,7 @@ def _short_list(versions: Sequence[str]) -> str:
 
 TOOLKIT = TaskCommand(
     show_or_install,
-    help={
-        "library": f"install {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or cudnn=8.5.0.96 with --cuda "
-        "11; the newest without a version; may be repeated"
-    },
+    help={"library": f"install {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or the newest; may be repeated"},
     repeated=("library",),
     short_flags=False,
     json=True,

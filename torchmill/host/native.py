@@ -12,13 +12,7 @@ _MACH = {0x01000007: "x86_64", 0x0100000C: "arm64"}
 _THIN, _FAT = 0xFEEDFACF, 0xCAFEBABE
 _ENOUGH = 4096  # bytes: a fat file has one entry of 20 bytes for each machine
 SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
-_NAMES = {
-    ("linux", "x86_64"): "x86_64",
-    ("linux", "aarch64"): "aarch64",
-    ("linux", "arm64"): "aarch64",
-    ("macos", "arm64"): "arm64",
-    ("windows", "AMD64"): "amd64",
-}
+_OTHER_NAMES = {("linux", "arm64"): "aarch64", ("windows", "AMD64"): "amd64"}  # than those of platform tags
 ARCHES = {"linux": ("x86_64", "aarch64"), "macos": ("arm64",), "windows": ("amd64",)}
 
 
@@ -51,7 +45,8 @@ def native_system() -> str:
 def native_arch() -> str:
     """Return this machine's arch; one that we do not know is named so that it matches none."""
     system, machine = native_system(), platform.machine()
-    return _NAMES.get((system, machine), f"{system}_{machine}")
+    arch = _OTHER_NAMES.get((system, machine), machine)
+    return arch if arch in ARCHES.get(system, ()) else f"{system}_{machine}"
 
 
 def container_arch(arch: str) -> str:

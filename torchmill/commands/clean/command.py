@@ -216,7 +216,7 @@ def clean(  # noqa: PLR0917 - every one is an option
         if criteria.free is not None and outcome.total.freed < criteria.free:
             raise HostError(
                 f"only {format_bytes(outcome.total.freed)} of {format_bytes(criteria.free)} can be freed: "
-                "add kinds with --kind (compilers, toolkits, history and wheels are removed only if named), "
+                "add kinds with --kind (some are removed only if named: `invoke clean --help`), "
                 "or try again when less is in use",
                 code="not-enough-to-free",
             )

@@ -11,6 +11,7 @@ from typing import Any
 from torchmill.build.progress_line import format_clock
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError
+from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.guard.timeline import SUFFIX, Record, TimelineEvent, TimelineMoment, UnitRun, parse_record
 from torchmill.toolchain.guard.units import unit_title
@@ -18,14 +19,7 @@ from torchmill.toolchain.guard.units import unit_title
 _LONGEST = 2**20  # bytes of a line; a record has a few hundred
 OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short
 UNITS_SHOWN = 10  # units of each list
-DEEDS = {  # of the guard, by the kind of event
-    "pause": "paused",
-    "rerun": "ended and run again",
-    "kill": "killed by the kernel and run again",
-    "alone": "built alone",
-    "too large": "larger than what is allowed",
-    "gave up": "given up",
-}
+DEEDS = read_table_beside(__file__, "deeds.toml")  # of the guard, by the kind of event
 _GUARD = 1  # the thread of what it did; the lanes of units follow. 0 is the idle thread for Perfetto
 
 
