@@ -50,7 +50,7 @@ def test_several_of_each_and_patterns(shipped: Facts) -> None:
     question = BuildQuestion(pythons=["3.11", "3.12"], variants=["cpu", "12.4"])
     every = ["wheel-3.11-cpu", "wheel-3.11-cu124", "wheel-3.12-cpu", "wheel-3.12-cu124"]
     assert chosen(shipped, question, "v2.4.1") == every
-    in_one = BuildQuestion(pythons=["3.11, 3.12"], variants=["cpu,12.4"])
+    in_one = BuildQuestion(pythons=["3.11, 3.12,"], variants=["cpu,12.4"])
     assert chosen(shipped, in_one, "v2.4.1") == every
     pattern = BuildQuestion(["wheel-3.1[12]-cu12[14]"])
     assert chosen(shipped, pattern, "v2.4.1") == [

@@ -18,7 +18,7 @@ from torchmill.plan import build_plan
 HOST = Host(arch="x86_64", system="linux", cores=4, memory=2**33, glibc="2.36")
 RUN = """
 [[run]]
-package = "torch"
+package = "base"
 release = "1.13.1"
 variant = "cpu"
 machine = "two cores"
@@ -318,6 +318,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             'cudda = ">=12"',
             "release 2: unknown key 'cudda'; did you mean cuda?",
         ),
+        ("runs.toml", '"base"', '"bass"', "runs.toml: unknown package 'bass'; packages/ has addon, base"),
         ("runs.toml", '"job"', '"night"', "'scope' is 'night', expected one of compile, job"),
         ("runs.toml", "60", '60\n[assumed]\nscaling = "much"', "'scaling' is 'much', expected a number"),
         ("runs.toml", "", "", "runs.toml: assumed: job_seconds: key 'low' is missing"),

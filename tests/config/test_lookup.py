@@ -24,6 +24,8 @@ def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
     with refused("unknown-build") as caught:
         cell_lookup.find_cell(known, "Wheel-3.10-CU181", "x86_64", None)
     assert "wheel-3.10-cu118" in str(caught.value).partition("did you mean")[2]
+    assert cell_lookup.usual_spelling("wheel-cp39-cuda11.8") == "wheel-3.9-cu118"
+    assert cell_lookup.usual_spelling("wheel-3.9") == "wheel-3.9", "it names no toolkit"
 
 
 def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:

@@ -88,6 +88,8 @@ def test_without_nvidia_smi_the_kernel_is_asked(tmp_path: Path) -> None:
     assert gpu_driver.find_host_gpus(tmp_path, run) == ()
     file(tmp_path / "proc/device-tree/model", "NVIDIA Jetson Xavier NX\0")
     assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA Jetson Xavier NX"),)
+    file(tmp_path / "proc/device-tree/model", "NVIDIA Orin NX Developer Kit\0")  # of JetPack 5
+    assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA Jetson Orin NX Developer Kit"),)
     file(
         tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information",
         "Model: \t\t NVIDIA A100-PCIE-40GB\nIRQ: 1\n",

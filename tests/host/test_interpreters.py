@@ -99,6 +99,14 @@ def test_other_implementations_and_named_environments_are_no_cpython(tmp_path: P
     assert "3.22" not in interpreters.installed_interpreters({}, tmp_path)
 
 
+def test_one_of_free_threads_is_not_the_other_under_whose_name_it_lies_too(tmp_path: Path) -> None:
+    free = python(tmp_path / "bin/python3.22t")
+    (tmp_path / "bin/python3.22").hardlink_to(free)
+    (tmp_path / "bin/python3.21").symlink_to(python(tmp_path / "bin/python3.21t").name)
+    found = below(interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path), tmp_path)
+    assert found == {"3.21t": "bin/python3.21t", "3.22t": "bin/python3.22t"}
+
+
 def test_an_interpreter_with_headers_goes_before_one_without(tmp_path: Path) -> None:
     python(tmp_path / "bin/python3.22", headers=False)
     complete = python(tmp_path / ".pyenv/versions/3.22.0/bin/python3.22")

@@ -180,6 +180,12 @@ def test_a_compiler_that_the_shell_names_stays(known: Facts) -> None:
     assert cuda_toolkit.choose_host_compiler(constraints(known), usual, {})[1]["CXX"] == "g++-11"
 
 
+def test_a_compiler_is_known_by_its_path_too(known: Facts) -> None:
+    host = having("12.2.0", "11.4.0")
+    for named in ("g++-11", "/usr/bin/g++-11"):
+        assert cuda_toolkit.choose_host_compiler(constraints(known), host, {"CXX": named})[0] == gcc("11.4.0")
+
+
 def test_a_clang_of_which_nothing_is_known_stays(known: Facts) -> None:
     clang = Compiler("clang", "14.0.6")
     host = replace(having("11.4.0"), compiler=clang)

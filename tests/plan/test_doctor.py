@@ -39,6 +39,13 @@ def failing(findings: Iterable[Finding]) -> Mapping[str, str]:
     return {one.subject: one.cure for one in findings if one.verdict == "failure"}
 
 
+def test_no_mkl_is_to_be_had_for_another_c_library(shipped: Facts) -> None:
+    alpine = replace(load_host(HOSTS / "debian-12.toml"), glibc=None, complete=True)
+    findings = examined(shipped, alpine, "wheel-3.10-cpu", "v1.13.1")
+    assert of(findings, "glibc").verdict == "failure"
+    assert "MKL" in of(findings, "glibc").because
+
+
 def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
     findings = on(shipped, "debian-12", "wheel-3.10-cpu", "v1.13.1")
     assert failing(findings) == {}

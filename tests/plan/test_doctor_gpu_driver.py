@@ -98,6 +98,10 @@ def test_forward_compatibility_is_for_data_centres(gpus: Facts) -> None:
     assert (centre["GPU driver"].verdict, centre["forward compatibility"].verdict) == ("ok", "ok")
     home = found(gpus, replace(host, gpus=(RTX,)))
     assert (home["GPU driver"].verdict, home["forward compatibility"].verdict) == ("warning", "warning")
+    bench = found(gpus, replace(host, gpus=(Gpu("NVIDIA RTX 6000 Ada Generation", "8.9"),)))
+    assert bench["forward compatibility"].verdict == "ok", "it is for cards of workstations, too"
+    silent = found(gpus, replace(host, kernel_driver=None, driver=None))
+    assert (silent["GPU driver"].verdict, silent["GPU driver"].found) == ("unknown", "does not say its version")
     assert found(gpus, replace(host, gpus=()))["forward compatibility"].verdict == "unknown"
 
 

@@ -172,6 +172,9 @@ def test_dependent_packages(shipped: Facts) -> None:
     audio = estimated(shipped, planned(shipped, "audio-3.10-cpu", "v1.13.1"))
     assert audio.confidence == "builds of other packages"
     assert audio.cpu.high > vision.cpu.high
+    assert shipped.assumed is not None
+    cuda = estimated(shipped, planned(shipped, "audio-3.10-cu117", "v1.13.1"))
+    assert cuda.cpu.high / cuda.cpu.likely == pytest.approx(shipped.assumed.spread.other), "of others' builds, too"
 
 
 def test_without_assumptions_nothing_is_estimated(shipped: Facts) -> None:

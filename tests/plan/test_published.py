@@ -154,6 +154,9 @@ INDEX = "--extra-index-url https://download.pytorch.org/whl"
         ("wheel-3.10-cpu-aarch64", "v1.13.1", None),  # its METADATA requires what only x86_64 has
         ("wheel-3.8-cu110", "v1.8.1", None),  # 11.1 needs a newer driver, 10.2 is of another major version
         ("scatter-3.12-cpu", "v2.4.1", None),
+        # torchaudio 2.11.0 goes with torch up to 2.15, but its wheels are of the CUDA of torch 2.11.0, and check that
+        ("audio-3.12-cu130", "v2.11.0", "pip install torchaudio==2.11.0"),
+        ("audio-3.12-cu132", "v2.15.0", "pip install torchaudio==2.11.0"),
     ],
 )
 def test_a_published_wheel_is_named_where_there_is_one(
@@ -232,6 +235,7 @@ def test_a_wheel_whose_cudnn_has_no_code_for_a_gpu_says_so(shipped: Facts) -> No
             "upstream made wheels for Python 3.10, 3.11, 3.12, 3.13, 3.14, 3.14t on x86_64 only",
         ),
         ("wheel-3.8-cu110", "v1.8.1", "upstream made wheels with CUDA 10.1, 10.2, 11.1 only: this one has to be built"),
+        ("conv1d-3.12-cu118", "v2.6.0", "where a wheel of upstream's can be had is not recorded"),
         ("wheel-3.9-cpu", "v1.8.1", "where a wheel of upstream's can be had is not recorded"),
     ],
 )

@@ -215,8 +215,9 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     """
     layout = Layout.of_checkout(root)
     stat_cache = StatCache(layout.stat_cache)
-    machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
-    options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
+    options = parse_options(arguments, f"nox -s {cell.build.identifier(cell.build.arch)} --")
+    whole = cell.build.cuda or "CXX" in options.settings  # which needs the machine's compilers to be known
+    machine = measure_host(layout.root) if whole else measure_basic_host(stat_cache)
     options = resolve_processor(facts, cell.build.arch, machine, options)
     fetched = require_source(layout, facts, cell)
     source_dir.verify_source(fetched, stat_cache)

@@ -31,7 +31,7 @@ _HEADERS = ("/usr/include/", "/usr/local/include/")
 def collect_machine_inputs(host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
     named = cuda_toolkit.compiler_variables(plan.set)
-    compiler = host.compilers.get(named.get("CXX", ""), host.compiler)
+    compiler = host.named_compiler(named.get("CXX", ""))
     inputs = {"compiler": str(compiler or ""), **_compiler_digests({**environ, **named}, stat_cache)}
     home = host.toolkits.get(plan.toolkit or "")
     if home is not None:

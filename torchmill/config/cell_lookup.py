@@ -82,7 +82,7 @@ def usual_spelling(identifier: str) -> str:
     name = re.sub(
         r"-(?:cp|py|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)(?=-|$)", r"-\1.\2\3", identifier.strip().lower(), count=1
     )
-    return re.sub(r"-(?:cu|cuda)?-?(\d+)\.?(\d)(?:\.\d+)?$", r"-cu\1\2", name)
+    return re.sub(r"(-\d\.\d+t?)-(?:cu|cuda)?-?(\d+)\.?(\d)(?:\.\d+)?$", r"\1-cu\2\3", name)
 
 
 def _cells(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cell]:

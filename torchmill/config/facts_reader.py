@@ -163,10 +163,12 @@ def _cross_check(facts: Facts, problems: list[str]) -> None:
         for arch in release.arches
         if arch not in facts.arches
     )
+    named = [(f"units.toml: '{one.pattern}'", one.package) for one in facts.units]
+    named += [("runs.toml", one.package) for one in facts.runs] + [("runs.toml", one.package) for one in facts.peaks]
     problems.extend(
-        f"units.toml: '{unit.pattern}': unknown package '{unit.package}'; packages/ has {', '.join(facts.packages)}"
-        for unit in facts.units
-        if unit.package and unit.package not in facts.packages
+        f"{where}: unknown package '{name}'; packages/ has {', '.join(facts.packages)}"
+        for where, name in named
+        if name and name not in facts.packages
     )
     for package in facts.packages.values():
         problems.extend(_misnamed(facts, package))

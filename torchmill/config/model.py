@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
@@ -166,8 +166,8 @@ class Toolkit:
     driver: str | None  # the oldest Linux driver that runs what it makes; None: not known
     source: str
     deprecated: tuple[str, ...] = ()  # capabilities that it warns about
-    driver_windows: str | None = None
-    driver_ptx: str | None = None  # the Linux driver that came with it: sure to compile the PTX that it makes
+    driver_windows: VersionText | None = None
+    driver_ptx: VersionText | None = None  # the Linux driver that came with it: sure to compile the PTX that it makes
     jetson: tuple[str, ...] = ()  # capabilities of the Jetson boards that its aarch64 means, if it does
 
 
@@ -197,13 +197,13 @@ class ArchName:
 class Cuda:
     """What a release says of one toolkit."""
 
-    cudnn: str | None = None
-    nccl: str | None = None
-    magma: str | None = None
+    cudnn: VersionText | None = None
+    nccl: VersionText | None = None
+    magma: VersionText | None = None
     capabilities: Mapping[str, str] = no_entries()  # arch -> TORCH_CUDA_ARCH_LIST
     requires: tuple[str, ...] = ()  # what the wheels require of NVIDIA's packages, on Linux
-    cusparselt: str | None = None  # where it is not said, what the wheels require
-    nvshmem: str | None = None  # the same
+    cusparselt: VersionText | None = None  # where it is not said, what the wheels require
+    nvshmem: VersionText | None = None  # the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,8 @@ class Release:
     source: str
     date: str | None = None  # "2022-12-15"
     wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
-    glibc: str | None = None  # that the official Linux x86_64 builds were made with; their tag may say less
-    cuda_pypi: str | None = None  # the toolkit of the wheels on PyPI
+    glibc: VersionText | None = None  # that the official Linux x86_64 builds were made with; their tag may say less
+    cuda_pypi: VersionText | None = None  # the toolkit of the wheels on PyPI
     sizes: Mapping[str, int] = no_entries()  # library in the Linux x86_64 wheel -> bytes, unpacked
     partners: Mapping[str, str] = no_entries()  # package that the suite does not build -> version
     # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
@@ -399,6 +399,10 @@ class Host:
     gpus: tuple[Gpu, ...] = ()
     rooms: tuple[DiskSpace, ...] = ()  # the disks of one build, where they were looked at
     runs: tuple[MeasuredRun, ...] = ()  # builds that it has made, where they were looked at
+
+    def named_compiler(self, command: str) -> Compiler | None:
+        """Return the compiler of a command, a name or a path; the host's own of one that is not known."""
+        return self.compilers.get(command, self.compilers.get(PurePath(command).name, self.compiler))
 
     @property
     def running_driver(self) -> str | None:

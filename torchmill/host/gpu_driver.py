@@ -55,7 +55,7 @@ def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
     files = find_paths(root / "proc/driver/nvidia/gpus", "*/information")
     models = (re.search(r"^Model:\s*(.+?)\s*$", read_text(file), re.MULTILINE) for file in files)
     found = tuple(Gpu(model[1]) for model in models if model)
-    board = read_text(root / "proc/device-tree/model").rstrip("\0\n")
+    board = read_text(root / "proc/device-tree/model").rstrip("\0\n").replace("NVIDIA Orin", "NVIDIA Jetson Orin")
     return found or ((Gpu(board),) if "Jetson" in board else ())
 
 

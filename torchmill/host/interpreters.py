@@ -164,8 +164,8 @@ def _has_headers(executable: Path) -> bool:
 def _executables(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the interpreters that a folder holds by their names."""
     for name in list_names(folder):
-        match = _EXECUTABLE.fullmatch(name)
-        if match:
+        match, twin = _EXECUTABLE.fullmatch(name), folder / f"{name}t"  # one of free threads may have both names
+        if match and not (is_file(twin) and is_file(folder / name) and twin.samefile(folder / name)):
             yield match["version"], folder / name
         elif name == "python.exe" and (numbers := _numbers(folder)):
             yield f"3.{numbers[1]}", folder / name

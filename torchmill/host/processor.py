@@ -25,7 +25,7 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
     if options.cpu is None or not option or arch != host.arch:  # in a container its own session asks
         return options
     named = options.settings.get("CXX", "")
-    compiler, command = host.compilers.get(named, host.compiler), named or host.tools.get("c++", "c++")
+    compiler, command = host.named_compiler(named), named or host.tools.get("c++", "c++")
     if compiler is None or compiler.family not in {"gcc", "clang"}:
         raise ConfigError(
             f"--cpu {options.cpu}: only gcc and clang on Linux are told a processor here, and the compiler is "

@@ -26,7 +26,7 @@ class BuildQuestion(NamedTuple):
 
 def _listed(texts: Sequence[str]) -> list[str]:
     """Return what texts name, one or several each: "3.11", "3.12,3.13"."""
-    return [name for text in texts for name in re.split(r"[,\s]+", text)]
+    return [name for text in texts for name in re.split(r"[,\s]+", text) if name]
 
 
 def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> list[Cell]:

@@ -28,7 +28,7 @@ def choose_host_compiler(
     A compiler that the user names stays, whatever it is: the doctor says where it cannot be.
     """
     if "CXX" in settings:
-        return host.compilers.get(settings["CXX"], host.compiler), {}
+        return host.named_compiler(settings["CXX"]), {}
     used = host.compiler
     if constraints.cell.build.cuda is None or host.system != "linux" or _user_names_compiler(host, settings):
         return used, {}

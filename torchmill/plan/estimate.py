@@ -58,15 +58,16 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
     if not own:
         own = [run for run in facts.runs if _are_similar(facts, run.package, release.package)]
     host = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if not run.capabilities])
-    if host and any(run.package != release.package for run in host.runs):
-        host = replace(host, spread=facts.assumed.spread.other)
-    if not images:
-        return host
-    device = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
-    if device is None:
-        return None
-    seconds = images * device.seconds + (host.seconds if host else 0.0)  # of extensions hardly anything is for the host
-    return CompileWork(seconds, facts.assumed.spread.cuda, device.runs)
+    found = host
+    if images:
+        device = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
+        if device is None:
+            return None
+        seconds = images * device.seconds + (host.seconds if host else 0.0)  # extensions have hardly any for the host
+        found = CompileWork(seconds, facts.assumed.spread.cuda, device.runs)
+    if found and any(run.package != release.package for run in found.runs):
+        found = replace(found, spread=facts.assumed.spread.other)
+    return found
 
 
 def _are_similar(facts: Facts, one: str, other: str) -> bool:

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.matrix import CPU, Cell, base_package, is_within, python_key
+from torchmill.config.matrix import CPU, Cell, base_package, find_release, is_within, python_key
 from torchmill.config.model import Arch, Capability, Facts, Gpu, Host, OfferedWheels, PublishedWheel, Release, Toolkit
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
@@ -44,6 +44,7 @@ def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
 
 def wheel_places(facts: Facts, release: Release, variant: str, arch: str) -> Iterator[OfferedWheels]:
     """Yield the indexes that have a release's wheels of a variant for a machine."""
+    release = find_release(facts, release.package, release.tag)  # its own, not those of a later torch that it goes with
     official = {one.variant: one.version for one in facts.toolkits if one.version in release.cuda_official}
     kinds = {CPU} if variant == CPU else {"cuda"} if variant in official else set()
     if official.get(variant, "") == release.cuda_pypi:
@@ -56,6 +57,7 @@ def wheel_places(facts: Facts, release: Release, variant: str, arch: str) -> Ite
 
 def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[PublishedWheel]:
     """Yield the wheels of a release for a machine: the one without CUDA, then by toolkit, oldest first."""
+    release = find_release(facts, release.package, release.tag)
     for toolkit in (None, *facts.toolkits):
         variant = toolkit.variant if toolkit else CPU
         place = min(wheel_places(facts, release, variant, arch), key=lambda one: not one.default, default=None)
@@ -174,6 +176,7 @@ def is_older(version: str | None, other: str | None) -> bool:
 
 def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> Iterator[str]:
     """Yield what is to be known beside the command that installs a wheel."""
+    release = find_release(facts, release.package, release.tag)
     if release.torch:
         yield f"it goes with the official {facts.packages[release.package].after}"
     if wheel.code is None:
@@ -194,8 +197,9 @@ def why_unpublished(facts: Facts, cell: Cell) -> str:
         if (one.toolkit and one.toolkit.version) == build.cuda and build.python in one.pythons:
             return f"upstream's own wheel, `{one.command}`, is not known to run here"
     pythons = wheel_pythons(facts, release, build.arch)
-    if build.cuda and release.cuda_official and build.cuda not in release.cuda_official:
-        return f"upstream made wheels with CUDA {', '.join(release.cuda_official)} only: this one has to be built"
+    official = () if facts.packages[release.package].editions else release.cuda_official  # of these, it is torch's
+    if build.cuda and official and build.cuda not in official:
+        return f"upstream made wheels with CUDA {', '.join(official)} only: this one has to be built"
     if pythons and build.python not in pythons:
         return f"upstream made wheels for Python {', '.join(pythons)} on {build.arch} only: this one has to be built"
     return "where a wheel of upstream's can be had is not recorded"

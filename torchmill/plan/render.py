@@ -205,9 +205,9 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
 
 def _patch_lines(plan: Plan, facts: Facts) -> Iterator[str]:
     for patch in plan.patches:
-        text = (facts.patches / plan.given.get(patch, patch)).read_text(encoding="utf-8")
+        text = (facts.patches / plan.given.get(patch, patch)).read_text(encoding="utf-8").removesuffix("\n")
         yield f'mkdir -p "$patches/{patch.rsplit("/", 1)[0]}"'
-        yield f"cat > \"$patches/{patch}\" <<'END_OF_PATCH'\n{text}END_OF_PATCH"
+        yield f"cat > \"$patches/{patch}\" <<'END_OF_PATCH'\n{text}\nEND_OF_PATCH"
 
 
 def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:

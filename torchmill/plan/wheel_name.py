@@ -30,7 +30,7 @@ def local_label(build: Build, system: str, label: str, commit: str | None, proce
     if require_choice("label", label, LABELS, "unknown-label") == "git":
         if commit is None:
             raise ConfigError(
-                "label 'git' needs the commit, which is unknown: fetch the source first", code="unknown-commit"
+                "label 'git' needs the commit, not known: fetch the source, or give --torch", code="unknown-commit"
             )
         own = f"git{commit[:7]}"
     else:  # The official macOS wheels have no label, so a pin without one must fit ours too.

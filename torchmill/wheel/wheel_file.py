@@ -149,8 +149,6 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
         if f"{info}/WHEEL" in archive.namelist():
             headers = parse_headers(archive.read(f"{info}/WHEEL"))
             yield from _tag_mismatches(headers, tags)
-            if not headers.get("Wheel-Version", "").startswith("1."):
-                yield "WHEEL says no Wheel-Version that installers take"
             declared, number = headers.get("Build", "").strip(), "".join(map(str, build))
             if declared and declared != number:  # a wheel without one got its number later, by renaming
                 yield f"WHEEL says build {declared}, the file's name {number or 'nothing'}"

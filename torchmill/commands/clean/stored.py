@@ -29,6 +29,7 @@ TOOLS = ("gates", "stand-ins", "compilers", "programs", EMPTY_ENVIRONMENTS)  # f
 HISTORY = "units.sqlite"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PROOFS_CACHE)
 CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, provisioned.FOLDER})
+_STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster", "channel", "build_configs")
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
 
 
@@ -328,12 +329,10 @@ def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield what is none of ours, in the user's cache and in the folder of this checkout."""
     layout = place.layout
-    ours = {layout.trees, layout.sources, layout.logs, layout.demo, layout.bisect, layout.images, layout.selection}
-    ours |= {layout.cluster, *(layout.state / name for name in ("channel", "build_configs"))}
+    own = {*_STATE_NAMES, layout.selection.name, *place.facts.arches}
     for path in (*list_children(layout.state), *list_children(layout.cache)):
         by_name = path.name in CACHE_NAMES or path.name.startswith((DELETED_NAME, HISTORY))
-        by_name |= path.parent == layout.state and path.name in place.facts.arches
-        if path not in ours and not by_name:
+        if not by_name and not (path.parent == layout.state and path.name in own):
             yield stored("other", str(path), path)
 
 

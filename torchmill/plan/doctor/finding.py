@@ -83,7 +83,7 @@ class CheckContext:
     @property
     def compiler(self) -> Compiler | None:
         """Return the compiler of the build: the one that the plan names, or the host's own."""
-        return self.host.compilers.get(self.plan.set.get("CXX", ""), self.host.compiler)
+        return self.host.named_compiler(self.plan.set.get("CXX", ""))
 
     @property
     def constraints(self) -> CellConstraints:

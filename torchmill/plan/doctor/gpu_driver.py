@@ -11,7 +11,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absenc
 from torchmill.plan.published import is_driven, is_ptx_compiled, oldest_driver
 
 # GPUs for which NVIDIA does not support forward compatibility: it is for data centres.
-_CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0\d0\b", re.IGNORECASE)
+_CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0[5-9]0\b", re.IGNORECASE)
 
 
 def check_driver(context: CheckContext) -> Iterator[Finding]:
@@ -33,7 +33,8 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
     if version is None:
         verdict: Verdict = "ok" if host.complete and not host.gpus else "unknown"
         because = "a build needs no GPU; what the wheel does on one cannot be tried here" if host.complete else ""
-        return Finding(subject, absence_text(host), needed, verdict, because=because)
+        found = "does not say its version" if host.gpus else absence_text(host)
+        return Finding(subject, found, needed, verdict, because=because)
     if oldest is None or is_driven(toolkit, host):
         return Finding(subject, version, needed, "ok" if oldest else "unknown")
     if host.compat and not has_consumer_gpu(host):

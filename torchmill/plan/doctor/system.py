@@ -182,6 +182,8 @@ def _glibc(context: CheckContext) -> Finding:
         plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
         because = plain if host.complete else ""
         verdict: Verdict = "warning" if host.complete else "unknown"
+        if host.complete and context.requirement("mkl-static"):
+            verdict, because = "failure", f"{because}, and PyPI has no MKL for another C library"
         return Finding(subject, finding.absence_text(host), needed, verdict, because=because)
     asked = promised_glibc(plan.platform_tag, context.build.arch)
     if asked is None:

@@ -392,11 +392,6 @@ def has_stray_bytes(archive: ZipFile) -> bool:
         if info.header_offset not in ends:
             return True
         end = data_offset(file, info) + info.compress_size
-        file.seek(info.header_offset)
-        *_, method, _, _, crc, packed, _, _, _ = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
-        same = (method, crc) == (info.compress_type, info.CRC) and packed in {info.compress_size, ZIP64_SIZE}
-        if not same and not info.flag_bits & DESCRIPTOR_FLAG:
-            return True
         ends = {end + size for size in DESCRIPTOR_BYTES} if info.flag_bits & DESCRIPTOR_FLAG else {end}
     file.seek(-END_RECORD.size, os.SEEK_END)
     return archive.start_dir not in ends or not file.read().startswith(b"PK\5\6")

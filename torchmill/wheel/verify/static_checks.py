@@ -5,7 +5,6 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from email.message import Message
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -99,7 +98,11 @@ def _archive_problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: Ta
     if not _is_planned(wheel.name, plan):
         yield f"the file is named {wheel.name}, the plan says {plan.wheel}"
     yield from _tag_problems(wheel, interpreter, plan.build.python)
-    yield from _metadata_problems(wheel_file.parse_headers(wheel_file.read_metadata(wheel)), plan)
+    if plan.torch_requirement is not None:
+        planned = Requirement(plan.torch_requirement)
+        declared = metadata.requirements_on(wheel_file.parse_headers(wheel_file.read_metadata(wheel)), planned.name)
+        if [Requirement(each) for each in declared] != [planned]:
+            yield f"METADATA requires {' and '.join(declared) or f'no {planned.name}'}, not {planned}"
     yield from foreign_files(archive.namelist(), interpreter)
     yield from _modules_without_entry(archive)
     if plan.release.stable_abi:
@@ -126,14 +129,6 @@ def _tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> I
     }
     if not tags & supported:
         yield f"the tags {wheel_file.format_tags(tags)} do not fit the interpreter, {interpreter.abi}"
-
-
-def _metadata_problems(headers: Message, plan: Plan) -> Iterator[str]:
-    if plan.torch_requirement is not None:
-        planned = Requirement(plan.torch_requirement)
-        declared = metadata.requirements_on(headers, planned.name)
-        if [Requirement(each) for each in declared] != [planned]:
-            yield f"METADATA requires {' and '.join(declared) or f'no {planned.name}'}, not {planned}"
 
 
 def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
