@@ -162,7 +162,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
             (folder / RECORD).unlink(missing_ok=True)
             return CommandOutput("no search is under way; `invoke clean --kind bisect` removes what was built")
         record = load_object(folder / RECORD)
-        kept = record.get("asked", asked)
+        kept = asked | record.get("asked", {})
         if changed := [one for one, said in asked.items() if hide_password(f"{said}") != hide_password(f"{kept[one]}")]:
             raise ConfigError(
                 f"another search is under way (other: {', '.join(changed)}): `invoke bisect --reset` ends it",
