@@ -148,10 +148,7 @@ class Dialogue(NamedTuple):
         return examine_host(self.facts, self.layout, host, name, base, self._own(cell)).findings
 
     def _own(self, cell: Cell) -> Options:
-        """Return the options of a cell: beside builds with CUDA, one without has no list of capabilities.
-
-        Variables and patches are for what was named, not for what that is built against.
-        """
+        """Return the options of a cell: variables and patches are for what was named, capabilities for CUDA alone."""
         beside = any(one.build.cuda for one in self.cells) and not cell.build.cuda
         options = self.options if cell in self.named else replace(self.options, settings={}, patches={})
         return replace(options, arch_list=None) if beside else options

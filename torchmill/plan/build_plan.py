@@ -111,11 +111,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         jobs=parallel,
         wheel=wheel_name.wheel_file_name(package, release, build, version, platform),
         platform_tag=platform,
-        reasons=tuple(
-            rule.reason
-            for rule in rules  # that change sources or compilers' flags, or are for what lies here
-            if any((rule.patches, rule.prepare, rule.append, rule.when.provider, rule.when.kept, rule.when.lacking))
-        ),
+        reasons=tuple(rule.reason for rule in rules if _explains(rule)),
         lacks=tuple(
             model.Shortfall(one.name, one.cost, one.brings.format(variant=build.variant)) for one in missed if one.cost
         ),
@@ -195,6 +191,12 @@ def _missed_parts(facts: Facts, case: model.Case, said: Collection[str]) -> Iter
 def usable_memory(host: Host, options: Options) -> int:
     """Return the bytes that a build may use: what the host has, or less where a user says so."""
     return host.memory if options.memory is None else min(options.memory, host.memory)
+
+
+def _explains(rule: Rule) -> bool:
+    """Tell whether a plan says why: a rule changes sources or compilers' flags, or is for what lies here."""
+    here = rule.when.provider or rule.when.kept or rule.when.lacking
+    return bool(rule.patches or rule.prepare or rule.append or here)
 
 
 def _requirements(
