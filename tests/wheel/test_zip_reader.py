@@ -6,6 +6,7 @@ import re
 import stat
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipInfo
@@ -34,8 +35,11 @@ def test_a_zip_is_asked_for_the_name_that_it_holds() -> None:
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     assert zip_archive.unsafe_member(link) == "the member 'a/x' is a link"
     renamed = ZipInfo("a/x")
-    renamed.extra = struct.pack("<2sHBL", b"up", 5 + len("../x"), 1, 0) + b"../x"
+    renamed.extra = struct.pack("<2sHBL", b"up", 5 + len("../x"), 1, zlib.crc32(b"a/x")) + b"../x"
     assert "has another name where it is extracted" in zip_archive.unsafe_member(renamed)
+    dated = ZipInfo("a/x")
+    dated.extra = struct.pack("<2sHB4s", b"UT", 5, 1, b"Aupj")  # a time whose bytes read "up"
+    assert zip_archive.unsafe_member(dated) == ""
 
 
 INFO = "tiny-1.0.dist-info"

@@ -377,8 +377,9 @@ def unsafe_member(info: ZipInfo) -> str:
     name = info.orig_filename  # `filename` is cut at a NUL, and has this system's separators replaced
     if leaves_folder(name):
         return f"the member {name!r} leaves the wheel"
-    # a second name, in a field 0x7075, is what Python from 3.12 on reads
-    if b"up" in info.extra or {"", "."} & set(name.removesuffix("/").split("/")):
+    raw = name.encode("utf-8" if info.flag_bits & UTF8_FLAG else "cp437", "replace")
+    renamed = struct.pack("<BL", 1, zlib.crc32(raw)) in info.extra  # field 0x7075, which Python from 3.12 on reads
+    if renamed or {"", "."} & set(name.removesuffix("/").split("/")):
         return f"the member {name!r} has another name where it is extracted"
     if not name.isprintable():  # it could control the terminal of those who list it
         return f"the member {name!r} has a name that cannot be printed"
