@@ -428,6 +428,26 @@ def test_an_older_release_has_no_switch(shipped: Facts) -> None:
     assert (made.set["MAGMA_HOME"], "USE_MAGMA" in made.set) == ("${magma_home}", False)
 
 
+@pytest.mark.parametrize(
+    ("libraries", "said", "switch"),
+    [
+        ({}, {}, "0"),
+        ({"cufile@12.4": ""}, {}, "0"),  # of another toolkit
+        ({"cufile@12.8": ""}, {}, None),
+        ({"cufile": ""}, {}, None),  # of the system, as Debian's
+        ({}, {"USE_CUFILE": "1"}, "1"),
+    ],
+)
+def test_cufile_is_switched_off_where_the_toolkit_has_none(
+    shipped: Facts, libraries: dict[str, str], said: dict[str, str], switch: str | None
+) -> None:
+    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cu128", "x86_64", matrix.find_release(shipped, "torch", "v2.9.1"))
+    there = replace(HOST_FOR_MAGMA, toolkits={"12.8": "/k/12.8"}, libraries=libraries)
+    made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="8.0", settings=said))
+    assert made.set.get("USE_CUFILE") == switch
+    assert any("torch.cuda.gds" in one.cost for one in made.lacks) == (switch == "0")
+
+
 PROVISIONED = {"cudnn-8.5.0.96-cu11": "/k/cudnn", "nccl-2.14.3-cu11": "/k/nccl", "gcc-11": "/k/gcc"}
 EQUIPPED_HOST = Host(
     "x86_64",

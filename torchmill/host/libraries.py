@@ -9,7 +9,7 @@ from torchmill.core.files import find_paths, is_file, read_table_beside, read_te
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 # of a library its headers, the macros that make up its version, and the variables that name where it lies
 _HEADERS = read_table_beside(__file__, "headers.toml")
-_OF_TOOLKITS = ("cudnn", "nccl", "magma")  # one copy may lie in each toolkit
+_OF_TOOLKITS = ("cudnn", "nccl", "magma", "cufile")  # one copy may lie in each toolkit
 
 
 def find_libraries(environ: Mapping[str, str], root: Path, toolkits: Mapping[str, str]) -> dict[str, str]:
