@@ -144,8 +144,8 @@ def test_sizes_are_summed_by_capability(tmp_path: Path) -> None:
     assert sizes == {"lib.so": {"7.0": 200, "8.6": 64, "12.0": 64, "8.6 PTX": 64}}
     assert list(sizes["lib.so"]) == ["7.0", "8.6", "12.0", "8.6 PTX"]
     assert (
-        device_code.format_device_code({**sizes, "b.so": {"7.0": 824}})
-        == "7.0 1.0 KiB, 8.6 64 B, 12.0 64 B, 8.6 PTX 64 B"
+        device_code.format_device_code({"a.so": {"9.0": 64}, **sizes, "b.so": {"7.0": 824}})
+        == "7.0 1.0 KiB, 8.6 64 B, 9.0 64 B, 12.0 64 B, 8.6 PTX 64 B"
     )
     assert device_code.format_device_code({}) == ""
 

@@ -106,6 +106,17 @@ def test_a_change_is_caught(
 
 
 @tiny.needs_compiler
+def test_a_damaged_module_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
+    damaged = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
+    with ZipFile(damaged) as archive:
+        (module,) = (one for one in archive.infolist() if "/_C." in one.filename)
+        content = bytearray(damaged.read_bytes())
+        content[module.header_offset + 200] ^= 0xFF
+    damaged.write_bytes(content)
+    assert any(f"{module.filename} is damaged" in each for each in static_checks.static_problems(damaged, PLAN, here))
+
+
+@tiny.needs_compiler
 def test_a_second_folder_of_metadata_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
     second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(second, "a") as archive:

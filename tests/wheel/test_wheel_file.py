@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZipFile
 
 import pytest
 from packaging.tags import Tag
@@ -219,6 +219,34 @@ def test_a_wheel_that_was_written_to_a_pipe_is_sound(tmp_path: Path) -> None:
     assert list(wheel_file.wheel_problems(wheel)) == []
 
 
+@pytest.mark.parametrize(
+    ("offset", "content"),
+    [
+        (8, b"\x08\x00"),  # deflated, though it is stored
+        (14, b"\x00\x00\x00\x00"),  # the checksum
+        (22, b"\x01\x00\x00\x00"),  # the size
+        (30, b"tinytorch/__INIT__.py"),
+    ],
+)
+def test_a_file_whose_own_header_differs_is_refused(tmp_path: Path, offset: int, content: bytes) -> None:
+    wheel = made(tmp_path)
+    damaged = bytearray(wheel.read_bytes())
+    start = damaged.index(b"tinytorch/__init__.py") - 30 + offset
+    damaged[start : start + len(content)] = content
+    wheel.write_bytes(damaged)
+    with refused("damaged-wheel") as caught:
+        list(wheel_file.wheel_problems(wheel))
+    assert "tinytorch/__init__.py has another name, size or checksum in its own header" in str(caught.value)
+
+
+@pytest.mark.parametrize("declared", [b"", b"Wheel-Version: 2.0\n"])
+def test_a_format_that_no_installer_takes_is_named(tmp_path: Path, declared: bytes) -> None:
+    other = _replace(f"{INFO}/WHEEL", b"Wheel-Version: 1.0\n", declared)
+    found = declared.decode().strip() or "Wheel-Version none"
+    said = list(wheel_file.wheel_problems(made(tmp_path, change=other)))
+    assert f"WHEEL says {found.replace(':', '')}, and installers take 1.x alone" in said
+
+
 def test_a_record_that_says_two_things_of_a_file_is_refused(tmp_path: Path) -> None:
     twice = _replace(
         f"{INFO}/RECORD", b"tinytorch/__init__.py,", b"tinytorch/__init__.py,sha256=AAAA,5\ntinytorch/__init__.py,"
@@ -235,6 +263,21 @@ def test_damage_is_named(tmp_path: Path) -> None:
     wheel.write_bytes(whole[: len(whole) // 2])
     with refused("damaged-wheel"):
         wheel_file.read_wheel(wheel)
+
+
+@pytest.mark.parametrize("method", [ZIP_BZIP2, ZIP_LZMA])
+def test_what_no_installer_unpacks_is_refused(tmp_path: Path, method: int) -> None:
+    wheel = made(tmp_path)
+    with ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with ZipFile(wheel, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    for content in (wheel.read_bytes(), wheel.read_bytes().replace(b"\x5d\0\0", b"\xff\xff\xff")):
+        wheel.write_bytes(content)
+        for read in (wheel_file.read_metadata, lambda path: list(wheel_file.wheel_problems(path))):
+            with refused("damaged-wheel"):
+                read(wheel)
 
 
 def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:

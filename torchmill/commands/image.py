@@ -87,7 +87,8 @@ def recipe_of(
         return recipes.devcontainer_recipe(facts, wanted), ()
     own = [wheel_file.read_wheel(one).path for one in clients]
     if wanted.index:
-        required = recipes.image_requirements(facts, wanted)
+        there = recipes.image_releases(facts, wanted)
+        required = [f"{one.package}=={one.version}+{wanted.variant}" for one in there]
         return recipes.runtime_recipe(facts, wanted, [one.name for one in own], required), own
     brought: Sequence[Path] = recipes.image_wheels(facts, wanted, layout.dist)
     if wanted.arch_list:

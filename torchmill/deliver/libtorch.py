@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
 
+from packaging.requirements import Requirement
+
 from torchmill.core.errors import DeliveryError, VerifyError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.locks import hold_lock
-from torchmill.core.process import CommandError, stream
+from torchmill.core.process import CommandError, program_output, stream
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
-from torchmill.host import measurement, native
+from torchmill.host import measurement, native, programs
 from torchmill.plan import cuda_toolkit, first_error
 from torchmill.wheel import dist_files
 from torchmill.wheel.pack import elf, staging, wheel_writer, zip_archive
@@ -73,9 +75,10 @@ def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *,
 
 
 def _tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
-    """Return CMake and ninja: this machine's, or those of PyPI in an environment of their own."""
+    """Return CMake and ninja: this machine's if they will do, or those of PyPI in an environment of their own."""
     cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
-    if cmake and ninja:
+    version = programs.parse_tool_version("cmake", program_output(cmake, "--version")) if cmake else None
+    if cmake and ninja and Requirement(TOOLS[0]).specifier.contains(version or "0"):
         return cmake, ninja
     python = clean_environment.create_environment(Path(sys.executable), scratch / "tools", log, empty)
     clean_environment.install_packages(python, TOOLS, log)

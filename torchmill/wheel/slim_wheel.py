@@ -225,7 +225,7 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
         target = ZipWriter(sink, wheel_writer.timestamp())
         for info in infos:
             if info.filename not in changed and not info.filename.startswith(described):
-                mode, name = info.external_attr >> 16 & 0o777, renamed(info.filename)
+                mode, name = zip_archive.READABLE_MODE | (info.external_attr >> 16 & 0o777), renamed(info.filename)
                 member = ZipMember(name, mode, info.file_size, info.CRC, info.compress_type)
                 target.add_parts(member, zip_archive.stored_parts(source, info))
                 written.append((name, *rows[info.filename][1:]))

@@ -12,13 +12,13 @@ from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 from typing import Any
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, parse_tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchmill.core.errors import DeliveryError
 from torchmill.core.files import hash_file
@@ -124,7 +124,7 @@ def parse_file_name(wheel: Path) -> tuple[str, Version, BuildTag, frozenset[Tag]
     if WHEEL_FILE_NAME.fullmatch(wheel.name):
         try:
             return parse_wheel_filename(wheel.name)
-        except (InvalidWheelFilename, InvalidVersion) as error:
+        except InvalidWheelFilename as error:
             problem = str(error)
     message = f"{wheel.name!r} in {wheel.parent}: not the name of a wheel ({problem}): rename or remove it"
     raise DeliveryError(message, code="invalid-wheel-name")
@@ -148,6 +148,8 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
         yield from _metadata_problems(metadata)
         if f"{info}/WHEEL" in archive.namelist():
             headers = parse_headers(archive.read(f"{info}/WHEEL"))
+            if (format_version := headers.get("Wheel-Version", "none")).partition(".")[0] != "1":
+                yield f"WHEEL says Wheel-Version {format_version}, and installers take 1.x alone"
             yield from _tag_mismatches(headers, tags)
             declared, number = headers.get("Build", "").strip(), "".join(map(str, build))
             if declared and declared != number:  # a wheel without one got its number later, by renaming
@@ -239,6 +241,8 @@ def open_wheel(wheel: Path) -> Iterator[ZipFile]:
         if wheel.exists() and not wheel.is_file():
             raise DeliveryError(f"{wheel}: not a file: remove it", code="not-a-wheel")
         with ZipFile(wheel) as archive:
+            if not {info.compress_type for info in archive.infolist()} <= {ZIP_STORED, ZIP_DEFLATED}:
+                raise BadZipFile("it is compressed as no wheel is")
             yield archive
     except (csv.Error, *zip_archive.ARCHIVE_ERRORS) as error:
         raise DeliveryError(

@@ -95,11 +95,10 @@ def _ours(out: Path) -> dict[str, str]:
 
     Refuse a folder of somebody else's.
     """
-    marker = out / MARKER
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return {}
     try:
-        listed = files.read_json_object(marker)
+        listed = files.read_json_object(out / MARKER)
     except (OSError, ValueError):
         raise DeliveryError(
             f"{out} is not a channel that torchmill wrote: name an empty or a new folder", code="foreign-channel"

@@ -82,7 +82,7 @@ class CondaRecipe:
         return f"{self.name}-{self.version}-{self.build}.conda"
 
 
-def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> Path:
+def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> None:
     """Make a package of all files below `prefix` in the channel's `folder`; it appears whole.
 
     Raises HostError where rattler-build is missing, or the disk refuses.
@@ -122,7 +122,6 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
     except (rattler_build.RattlerBuildError, zstd.ZstdError, BadZipFile) as error:
         gist = " ".join(str(error).split())[:300]
         raise HostError(f"{place}: rattler-build failed ({gist})", code="conda-package-failed") from None
-    return place
 
 
 def add_info_files(made: Path, whole: Path, more: Mapping[str, bytes], stamp: datetime) -> None:
@@ -260,7 +259,8 @@ def _metapackage(bare: CondaRecipe, kind: str) -> CondaRecipe:
 
 def _libtorch_recipe(conda: CondaFacts, bare: CondaRecipe, name: str) -> CondaRecipe:
     """Return the recipe of the libraries and headers for C++, which need no Python."""
-    depends = tuple(one for one in bare.depends if requirements.is_of_libraries(conda, one))
+    cuda = {one.name for project, one in conda.names.items() if project.startswith("nvidia-")}
+    depends = tuple(one for one in bare.depends if one.startswith(("__", "cuda")) or one.partition(" ")[0] in cuda)
     constrains = tuple(one for one in bare.constrains if "python" not in one)
     exports = {"weak": tuple(one.replace(bare.name, name, 1) for one in bare.run_exports["weak"])}
     string = bare.build.partition("_")[2]  # without its Python

@@ -157,12 +157,6 @@ def driver_requirement(toolkit: str) -> str:
     return f"__cuda >={f'{major}.{minor}' if Version(toolkit) < Version('11.1') else major}"
 
 
-def is_of_libraries(conda: CondaFacts, spec: str) -> bool:
-    """Tell whether a requirement is for libraries of C++, too: of the machine, or of CUDA's."""
-    cuda = {one.name for project, one in conda.names.items() if project.startswith("nvidia-")}
-    return spec.startswith(("__", "cuda")) or spec.partition(" ")[0] in cuda
-
-
 def toolkit_constraint(toolkit: str) -> str:
     """Return what a toolkit asks of other packages, if they are there: the wheel carries or requires its libraries."""
     major, minor = toolkit.split(".")[:2]

@@ -60,12 +60,11 @@ class ImagePythons:
 
 def plan_pythons(facts: Facts, base: BaseImage, wanted: Sequence[str]) -> ImagePythons:
     """Return where the Pythons of an image come from, that of the suite included."""
-    images = facts.images
     able = [one for one in base.pythons if not one.endswith("t") and Version(one) >= OLDEST_SUITE_PYTHON]
     suite = min(able, key=python_key, default=SYSTEM_PYTHONS)
     every = sorted({*wanted, suite}, key=python_key)
     own = tuple(one for one in every if one in base.pythons)
-    brought = tuple(one for one in every if one not in own and one in images.uv_pythons)
+    brought = tuple(one for one in every if one not in own and one in facts.images.uv_pythons)
     sources = base.compiled if base.distribution else ()  # a user's own image has those that it is for
     compiled = tuple(one for one in every if one in sources and one not in own + brought)
     missing = tuple(one for one in every if one not in own + brought + compiled)

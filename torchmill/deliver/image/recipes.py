@@ -199,11 +199,6 @@ def image_releases(facts: Facts, request: ImageRequest) -> tuple[Release, ...]:
     return (request.release, *(one for one in partners if one is not None))
 
 
-def image_requirements(facts: Facts, request: ImageRequest) -> tuple[str, ...]:
-    """Return what is asked of an index: "torch==1.13.1+cpu". A local version must be pinned with `==`."""
-    return tuple(f"{one.package}=={one.version}+{request.variant}" for one in image_releases(facts, request))
-
-
 def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path, ...]:
     """Return the wheels for a runtime image: torch's, and torchvision's where there is one.
 

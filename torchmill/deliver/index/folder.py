@@ -262,14 +262,10 @@ class IndexOutcome:
     foreign: tuple[str, ...]  # what is not ours, and was left
 
 
-def require_our_index(out: Path) -> IndexState | None:
-    """Return the state of the folder, None where there is none yet; it is only looked at.
-
-    Raises DeliveryError where it holds something and was not made by an index.
-    """
-    before = load_state(out)
-    if before is not None:
-        return before
+def require_our_index(out: Path) -> None:
+    """Raise DeliveryError where a folder holds something and was not made by an index; it is only looked at."""
+    if load_state(out) is not None:
+        return
     if out.is_symlink() and not out.exists():
         raise DeliveryError(f"{out} is a broken link: remove it, or name another folder with --out", code="broken-link")
     there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"] if out.exists() else []  # noqa: PTH208
@@ -281,7 +277,6 @@ def require_our_index(out: Path) -> IndexState | None:
             "empty folder with --out, or remove what is in the way",
             code="foreign-folder",
         )
-    return None
 
 
 def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str) -> IndexOutcome:

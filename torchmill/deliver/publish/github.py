@@ -12,7 +12,6 @@ from packaging.utils import canonicalize_name
 
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
-from torchmill.core.urls import redact_url
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 from torchmill.fetch.download import http_session
 from torchmill.plan.published import GITHUB_LARGEST
@@ -108,7 +107,7 @@ def _connection(url: str) -> Iterator[None]:
         yield
     except requests.RequestException as error:
         raise NetworkError(
-            f"{redact_url(url)}: the connection broke ({type(error).__name__}): run the command again to go on",
+            f"{urls.redact_url(url)}: the connection broke ({type(error).__name__}): run the command again to go on",
             code="connection-lost",
         ) from None
 
@@ -120,7 +119,7 @@ def _parse_response(response: requests.Response, what: str) -> Any:
             return response.json() if response.content else None
         except ValueError:
             raise DeliveryError(
-                f"{redact_url(response.url)} does not answer with JSON: set GITHUB_API_URL to the address of "
+                f"{urls.redact_url(response.url)} does not answer with JSON: set GITHUB_API_URL to the address of "
                 "GitHub's API, or unset it",
                 code="not-github",
             ) from None

@@ -87,16 +87,10 @@ def numpy_requirement(
     """
     for release, arch, python in product(releases, platforms, pythons):
         build = Build(release.package, facts.packages[release.package].session, python, CPU, arch.name)
-        rules = matching_rules(facts, build, release)
-        if any(_needs_numpy_1(line) for rule in rules for line in rule.requires):
+        lines = (Requirement(line) for rule in matching_rules(facts, build, release) for line in rule.requires)
+        if any(one.name == "numpy" and not any(map(one.specifier.contains, _TWO)) for one in lines):
             return "numpy<2"
     return None
-
-
-def _needs_numpy_1(line: str) -> bool:
-    """Tell whether a requirement of a build is met by NumPy 1 alone."""
-    required = Requirement(line)
-    return required.name == "numpy" and not any(required.specifier.contains(one) for one in _TWO)
 
 
 def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetDecision:

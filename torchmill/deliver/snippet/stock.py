@@ -8,7 +8,7 @@ from urllib.request import url2pathname
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchmill.config.matrix import CPU, python_key
 from torchmill.config.model import Arch, Facts, Release
@@ -122,7 +122,7 @@ def _offers(facts: Facts, file: str, url: str, sha256: str | None, manifest: Map
     """Yield a wheel once for each platform it is for; manylinux has many names for one."""
     try:
         package, version, build, tags = parse_wheel_filename(file)
-    except (InvalidWheelFilename, InvalidVersion):
+    except InvalidWheelFilename:
         return
     if package not in facts.packages:
         return

@@ -99,19 +99,16 @@ def _start_graft(
                 "clear the build tree and build again",
                 code="wrong-machine",
             )
-    required_nvidia = bundling.required_nvidia_folders(metadata.wheel_requirements(staged))
-    folder = staged.root / f"{staged.package}.libs" if provided else staged.libraries
-    own = frozenset(path.name for path in files)
     return Graft(
         staged=staged,
         target=target,
         search=search,
         provided=provided,
-        required_nvidia=required_nvidia,
+        required_nvidia=bundling.required_nvidia_folders(metadata.wheel_requirements(staged)),
         installed_nvidia=installed_nvidia,
-        folder=folder,
+        folder=staged.root / f"{staged.package}.libs" if provided else staged.libraries,
         files=files,
-        own=own,
+        own=frozenset(path.name for path in files),
     )
 
 

@@ -43,7 +43,6 @@ WINDOW_BYTES = 1 << 15  # how far back deflate refers
 RAW_WINDOW_BITS = -15  # without zlib's header and checksum
 MEMORY_LEVEL = 8  # of nine; the default of all codecs
 CHUNK_BYTES = 1 << 20
-LOCAL_NAME_LENGTHS = struct.Struct("<26x2H")  # local header: lengths of the name and of the extra field
 ENCRYPTED_FLAG, DESCRIPTOR_FLAG = 1, 8
 DESCRIPTOR_BYTES = (12, 16, 20, 24)  # after the data, with or without a signature and ZIP64
 # What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
@@ -296,12 +295,8 @@ def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: in
     large = [[file] for file in files if file[0].file_size > CHUNK_BYTES]
     small = [file for file in files if file[0].file_size <= CHUNK_BYTES]
     batches = (small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES))
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for future in [pool.submit(_extract_batch, archive, batch) for batch in (*large, *batches)]:
-            future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(partial(_extract_batch, archive), (*large, *batches)))  # raises what the first one raised
 
 
 def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
@@ -328,15 +323,20 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
 
 
 def data_offset(source: BinaryIO, info: ZipInfo) -> int:
-    """Return the offset of a member's data. Raises BadZipFile where the member has no local header."""
+    """Return the offset of a member's data. Raises BadZipFile where its own header is not as the directory says."""
     if info.header_offset < 0:
         raise BadZipFile(f"{info.filename} begins before the file, which lacks a part")
     source.seek(info.header_offset)
-    header = source.read(LOCAL_NAME_LENGTHS.size)
-    if len(header) != LOCAL_NAME_LENGTHS.size or not header.startswith(b"PK\3\4"):
+    header = source.read(LOCAL_HEADER.size)
+    if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
         raise BadZipFile(f"{info.filename} has no header where the directory says")
-    name, extra = LOCAL_NAME_LENGTHS.unpack(header)
-    return info.header_offset + LOCAL_NAME_LENGTHS.size + int(name) + int(extra)
+    _, _, flags, method, _, _, *sizes, long_name, extra = LOCAL_HEADER.unpack(header)
+    name = source.read(long_name).decode("utf-8" if flags & UTF8_FLAG else "cp437", "replace")
+    numbers = zip(sizes, (info.CRC, info.compress_size, info.file_size), strict=True)
+    told = flags & DESCRIPTOR_FLAG or all(here in {there, ZIP64_SIZE} for here, there in numbers)
+    if (name, method) != (info.orig_filename, info.compress_type) or not told:
+        raise BadZipFile(f"{info.filename} has another name, size or checksum in its own header than in the directory")
+    return info.header_offset + LOCAL_HEADER.size + int(long_name) + int(extra)
 
 
 def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:

@@ -158,7 +158,7 @@ def device_code_sizes(libraries: LibraryCode) -> dict[str, dict[str, int]]:
 def format_device_code(sizes: Mapping[str, Mapping[str, int]]) -> str:
     """Return `device_code_sizes` in one line, all libraries added up: "7.0 2.1 MiB, 8.6 PTX 0.4 MiB"."""
     total = sum(map(Counter, sizes.values()), Counter[str]())
-    return ", ".join(f"{name} {format_bytes(size)}" for name, size in total.items())
+    return ", ".join(f"{name} {format_bytes(total[name])}" for name in sorted(total, key=code_order))
 
 
 def _library_problems(library: str, fatbins: Sequence[set[str]], requested: set[str]) -> Iterator[str]:

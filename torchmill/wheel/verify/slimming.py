@@ -35,17 +35,15 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
         yield "it has other files"
         return
     changed = [(before[plain][0], name) for plain, (name, digest) in after.items() if before[plain][1] != digest]
-    with tempfile.TemporaryDirectory() as folder:
-        for number, pair in enumerate(changed):
-            files = [Path(folder, f"{number}-{side}") for side in ("old", "new")]
+    for pair in changed:
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder, side) for side in ("old", "new")]
             for wheel, name, file in zip((original, slimmed), pair, files, strict=True):
                 with ZipFile(wheel) as archive:
                     zip_archive.extract_members(wheel, [(archive.getinfo(name), str(file))], 1)
             described = pair[1].endswith((".dist-info/METADATA", ".dist-info/WHEEL"))
             clauses = _header_differences(*files) if described else library_differences(*files)
             yield from (f"{pair[1]}: {clause}" for clause in clauses)
-            for file in files:
-                file.unlink()
 
 
 def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:

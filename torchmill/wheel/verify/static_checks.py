@@ -3,10 +3,11 @@
 import json
 import re
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
 from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
@@ -56,12 +57,15 @@ def probe_interpreter(python: Path) -> TargetInterpreter:
 
 def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
     """Return a clause for each contradiction between a wheel, its plan and the interpreter it is for."""
+    found: list[str] = []
     try:
-        found = list(wheel_file.wheel_problems(wheel))
+        found += wheel_file.wheel_problems(wheel)
         with ZipFile(wheel) as archive:
             return [*found, *_archive_problems(wheel, archive, plan, interpreter)]
     except DeliveryError as error:
         return [str(error).removeprefix(f"{wheel}: ")]
+    except (BadZipFile, zlib.error) as error:
+        return found or [str(error)]
 
 
 def sibling_wheels(wheel: Path) -> list[Path]:
