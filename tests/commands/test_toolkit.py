@@ -55,6 +55,7 @@ def test_magma_goes_with_one_toolkit(known: Facts) -> None:
     for said in (
         ToolkitOptions(libraries=("magma-cu118=2.6.1",), arch_list="8.6 7.0+PTX"),
         ToolkitOptions(libraries=("magma=2.6.1",), cuda="11.8", arch_list="7.0+PTX;8.6"),
+        ToolkitOptions(libraries=("magma=2.6.1",), cuda="cu118", arch_list="7.0+PTX;8.6"),
     ):
         magma = ToolkitRequest("magma", "2.6.1", "11.8", "x86_64", "7.0+PTX;8.6")
         assert requested_items(said, known, "x86_64")[-1] == magma
@@ -205,6 +206,8 @@ def test_the_real_command_lists_and_refuses(tmp_path: Path) -> None:
     shown = run("invoke", "toolkit", "--list", "--json", home=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)["kept"] == []
+    complete = run("invoke", "toolkit", "--complete", "cu123", home=tmp_path)
+    assert "--complete 12.3: no toolkit of that version is installed" in complete.stderr
     unknown = run("invoke", "toolkit", "--cuda", "11.9", home=tmp_path)
     assert unknown.returncode == 2
     assert unknown.stderr.startswith("error: unknown --cuda 11.9: choose from 11.")

@@ -40,6 +40,13 @@ def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
         ("sudo dnf install gcc && CC=g nox -s w", ["sudo dnf install gcc"], {"CC": "g"}, ()),
         ("invoke image --kind builder --tag v1 --build", ["invoke image --kind builder --tag v1 --build"], {}, ()),
         ("nox -s w -- --set USE_NCCL=0", [], {}, ("--set", "USE_NCCL=0")),
+        (
+            "invoke toolkit --library magma-cu121 --arch-list '8.0;8.6'",
+            ["invoke toolkit --library magma-cu121 --arch-list '8.0;8.6'"],
+            {},
+            (),
+        ),
+        ("CONDA_SUBDIR=osx-arm64 conda create --name n", ["CONDA_SUBDIR=osx-arm64 conda create --name n"], {}, ()),
     ],
 )
 def test_a_failure_is_cured_by_a_command_or_by_how_the_build_starts(
@@ -65,6 +72,7 @@ def test_each_option_that_cures_keeps_its_value() -> None:
         "nox -s w -- --set MAGMA_HOME=FOLDER, where a 2.6.1 lies",
         "invoke image --kind builder --build; nox -s w",
         "remove what's too old",
+        "restart the machine: `sudo reboot`",
     ],
 )
 def test_a_sentence_is_left_to_the_user(cure: str) -> None:

@@ -13,7 +13,7 @@ from torchmill.config.model import DiskSpace, Facts, Host, Options, Source
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, estimate, published
 from torchmill.plan.doctor import examination, system
-from torchmill.plan.doctor.finding import CheckContext, Finding
+from torchmill.plan.doctor.finding import CheckContext, Finding, find_cures
 from torchmill.plan.options import parse_options
 
 HOSTS = Path(__file__).parents[1] / "golden" / "hosts"
@@ -136,8 +136,9 @@ def test_both_ways_to_error_804_are_told(shipped: Facts) -> None:
     findings = on(shipped, "error-804", "wheel-3.11-cu121", "v2.4.0")
     assert examination.can_start(findings)
     halves = of(findings, "driver's halves")
-    assert (halves.verdict, halves.cure) == ("warning", "sudo reboot")
+    assert (halves.verdict, halves.cure) == ("warning", "restart the machine: `sudo reboot`")
     assert halves.found == "library 550.54.15, kernel 535.104.05"
+    assert not any("reboot" in command for command in find_cures(findings).commands)
     forward = of(findings, "forward compatibility")
     assert forward.verdict == "warning"
     assert "Error 804" in forward.because

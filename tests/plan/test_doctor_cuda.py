@@ -179,11 +179,11 @@ def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
     assert magma.because == "without it, parts of torch.linalg do not run on the GPU"
 
 
-def magma(shipped: Facts, kept: Mapping[str, str], listed: str, host: Host = LINUX) -> Finding:
+def magma(shipped: Facts, kept: Mapping[str, str], listed: str, host: Host = LINUX, **settings: str) -> Finding:
     """Return the finding on MAGMA for torch 2.1.0 with CUDA 11.8."""
     cell = cell_lookup.find_cell(shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0"))
     there = replace(host, kept=kept)
-    computed = build_plan.compute_plan(shipped, cell, there, Options(arch_list=listed))
+    computed = build_plan.compute_plan(shipped, cell, there, Options(arch_list=listed, settings=settings))
     findings = cuda.check_cuda(CheckContext(shipped, cell, there, computed))
     return next(one for one in findings if one.subject == "MAGMA")
 
@@ -195,6 +195,8 @@ def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Fact
     missing = magma(shipped, {}, "8.6")
     cure = "invoke toolkit --library magma-cu118 --arch-list '8.6'"
     assert (missing.verdict, missing.cure) == ("warning", cure)
+    unwanted = magma(shipped, {}, "8.6", USE_MAGMA="0")
+    assert (unwanted.verdict, unwanted.found, unwanted.cure) == ("warning", "left out", "")
     other = magma(shipped, kept, "8.6")
     assert (other.verdict, other.cure) == (missing.verdict, missing.cure)
     assert other.because.endswith("; the kept 2.6.1 has code for 7.0 and none for 8.6")
@@ -224,6 +226,8 @@ def test_capabilities_that_end_with_a_later_toolkit_are_named(shipped: Facts) ->
     told = torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))["compute capabilities"]
     assert (told.verdict, told.found) == ("ok", "3.7;8.6+PTX")
     assert told.because == "CUDA 11.8 warns about 3.7, which a later toolkit drops"
+    spaced = Options(settings={"TORCH_CUDA_ARCH_LIST": "3.7 8.6+PTX"})
+    assert torch_findings(shipped, "wheel-3.10-cu118", spaced)["compute capabilities"].because == told.because
     assert "compute capabilities" not in torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
 
 

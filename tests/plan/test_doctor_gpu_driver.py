@@ -149,7 +149,7 @@ def test_halves_of_two_versions_come_first(shipped: Facts) -> None:
     updated = replace(HOME, driver="550.54.15", compat=("/cuda/compat",))
     told = explain_no_gpu(shipped, updated, "11.8", ERROR_804)
     assert told.startswith("RuntimeError: Unexpected error")
-    assert told.endswith("library 550.54.15, kernel 535.104.05 are of two versions: sudo reboot")
+    assert told.endswith("library 550.54.15, kernel 535.104.05 are of two versions: restart the machine: `sudo reboot`")
 
 
 def test_a_driver_older_than_the_toolkit_is_told_with_what_it_must_be(shipped: Facts) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
-from torchmill.config.model import Facts, Host, Options, Plan
+from torchmill.config.model import Facts, Gpu, Host, Options, Plan
 from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch
 from torchmill.plan import build_plan, estimate, link_overflow
@@ -347,3 +347,16 @@ def test_what_pages_say_of_the_time_is_the_estimate_of_today(shipped: Facts) -> 
     rtx3090 = load_host(ROOT / "tests" / "golden" / "hosts" / "rtx3090.toml")
     shorter = planned(shipped, "wheel-3.12-cu121", "v2.4.1", rtx3090, "--arch-list=8.6")
     assert f"torch 2.4.1: {estimate.expected_duration(shipped, shorter)}\n" in pages["how-to/build.md"]
+
+
+def test_a_list_that_was_asked_for_is_not_advised_against(shipped: Facts) -> None:
+    host = replace(LARGE, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),), driver="535.104.05", complete=True)
+    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cu121", "x86_64", matrix.find_release(shipped, "torch", "v2.4.1"))
+
+    def saving(*options: str) -> list[str]:
+        return estimate.saving_for_gpus(shipped, cell, host, parse_options(options, "test"))
+
+    (told,) = saving()
+    assert "`--arch-list '8.6'` is enough" in told
+    assert saving("--arch-list", "8.0") == saving("--set", "TORCH_CUDA_ARCH_LIST=8.6") == []
+    assert saving("--toolkit", "cu124") == saving("--toolkit", "12.4") != []

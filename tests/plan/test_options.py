@@ -112,6 +112,7 @@ def test_an_unknown_option_is_answered_with_the_nearest() -> None:
         "manylinux",
         "manylinux_2",
         "manylinux_2_028",
+        "manylinux_2_2٨",
         "manylinux2015",
         "musllinux1",
         "LINUX",

@@ -68,9 +68,7 @@ def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
 
 def _targets(facts: Facts, one: Capability) -> list[str]:
     names = {name for toolkit in facts.toolkits for name in toolkit.capabilities}
-    return sorted(
-        name for name in names if name == one.name or (not arch_list.is_plain_target(name) and name[:-1] == one.name)
-    )
+    return sorted(name for name in names if name.rstrip("af") == one.name)
 
 
 def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:

@@ -59,7 +59,7 @@ def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = 
     wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))
     why = "" if wheel else why_unpublished(facts, cell)
     made = f"{identifier} is made of the wheel of {name}\n" if product else ""
-    text = f"{made}{cell_lookup.explain_cell(facts, name, machine.arch, release)}\n{wheel or why}"
+    text = f"{made}{name} is possible: {cell.release}\n{wheel or why}"
     data = {"identifier": identifier, "release": str(cell.release), "published": wheel and wheel.as_data(), "why": why}
     return CommandOutput(text, data)
 

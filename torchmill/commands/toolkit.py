@@ -17,12 +17,12 @@ from torchmill.core.errors import ConfigError, require_choice
 from torchmill.core.paths import Layout
 from torchmill.fetch.toolkit import provision
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
-from torchmill.fetch.toolkit.request import LIBRARIES, MAGMA, AskProvider, ToolkitRequest, version_key
+from torchmill.fetch.toolkit.request import LIBRARIES, AskProvider, ToolkitRequest, version_key
 from torchmill.host import cuda_toolkits
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, lacking_toolkit_parts
 from torchmill.host.native import native_arch
 from torchmill.host.programs import make_runner
-from torchmill.host.provisioned import COMPILER, ProvisionedFolder, list_provisioned
+from torchmill.host.provisioned import COMPILER, MAGMA, ProvisionedFolder, list_provisioned
 from torchmill.host.provisioned import TOOLKIT as TOOLKIT_KIND
 
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)(?:-cu(?P<major>\d+))?(?:=(?P<version>\d+(?:\.\d+)*))?")
@@ -66,6 +66,7 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
     requests = []
     if options.cuda and not major_only:
         requests.append(_toolkit_request("--cuda", options.cuda, facts, arch))
+        options = replace(options, cuda=requests[0].version)  # of "cu118"
     requests += [_library_request(text, options, facts, arch) for text in options.libraries]
     if options.arch_list and not any(one.kind == MAGMA for one in requests):
         raise _refuse("--arch-list is what MAGMA's code must be for: give --library magma, too")
@@ -173,7 +174,8 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
             return describe_installed([install_from_providers(one, context) for one in requests])
         if complete:
             installed = tuple(cuda_toolkits.toolkits_with_compiler(*machine))
-            return complete_toolkit(provision.base_toolkit(complete, installed), arch, context)
+            version = find_toolkit(facts, "--complete", complete).version
+            return complete_toolkit(provision.base_toolkit(version, installed), arch, context)
     toolkits = {
         one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
         for one in cuda_toolkits.complete_toolkits(*machine)

@@ -40,8 +40,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
         for package in facts.packages.values()
         for build in matrix.all_builds(facts, package)
     }
-    if identifier.endswith(f"-{native}"):  # said in full, as on another machine
-        identifier = identifier.removesuffix(f"-{native}")
+    identifier = identifier.removesuffix(f"-{native}")  # said in full, as on another machine
     if identifier not in known:
         require_machine(facts, native)
         hint = did_you_mean(usual_spelling(identifier), known, 3)
@@ -93,14 +92,11 @@ def _cells(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cel
 
 
 def explain_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> str:
-    """Say whether a cell can be built, every reason why not, and what can be built instead.
+    """Say why a cell is impossible with every release that it could be of, and what can be built instead.
 
     Raises UnknownReleaseError for a name that is no cell.
     """
     cells = list(_cells(facts, find_build(facts, identifier, native, selected), selected))
-    good = next((one for one in cells if one.possible), None)
-    if good:
-        return f"{identifier} is possible: {good.release}"
     nearest = min(cells, key=lambda one: len(one.reasons))
     tag = selecting_tag(facts, nearest.release)
     which = "" if len(cells) == 1 else f" with every release; with {tag}"

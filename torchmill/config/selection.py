@@ -64,8 +64,8 @@ def newest_release_alone(sessions: Iterable[MatrixSession]) -> list[MatrixSessio
     from packaging.version import Version
 
     listed = [one for one in sessions if not one.dependent]
-    newest = max((one.tag for one in listed), key=Version, default="")
-    return [one for one in listed if one.tag == newest]
+    newest = max(listed, key=lambda one: Version(one.title.rpartition(" ")[2]), default=None)
+    return [one for one in listed if newest and one.tag == newest.tag]
 
 
 def _sessions(root: Path, arch: str, tag: str | None) -> str:

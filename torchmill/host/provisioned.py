@@ -11,7 +11,7 @@ from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.files import find_paths, parse_json
 from torchmill.core.urls import hide_password
 
-MAGMA_NAME = "magma"
+MAGMA: Final = "magma"
 _KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
 FOLDER = "toolkits"  # in the user's cache
 RECORD = "torchmill-toolkit.json"

@@ -9,7 +9,7 @@ from torchmill.config.arch_list import listed_capabilities, unserved_capabilitie
 from torchmill.config.matrix import CellConstraints, axis_conditions, make_case, rule_matches
 from torchmill.config.model import Facts, Host, Plan
 from torchmill.config.toml_reader import is_version
-from torchmill.host.provisioned import MAGMA_NAME, ProvisionedMagma, provisioned_magma
+from torchmill.host.provisioned import MAGMA, ProvisionedMagma, provisioned_magma
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _COMPILED_ALONG = frozenset({"nccl"})
@@ -47,7 +47,7 @@ def choose_libraries(
     """
     found = {}
     for name in libraries_in_rules(constraints, "kept"):
-        if name == MAGMA_NAME:  # what fits follows from its code for GPUs: see choose_magma
+        if name == MAGMA:  # what fits follows from its code for GPUs: see choose_magma
             continue
         if is_user_configured(name, settings) or _has_usable(constraints, host, name):
             continue
@@ -208,10 +208,10 @@ def choose_magma(
     or one that the machine has, leave it out, as for other libraries.
     """
     cuda = constraints.cell.build.cuda
-    asked = MAGMA_NAME in libraries_in_rules(constraints, "kept") and not is_user_configured(MAGMA_NAME, settings)
-    if cuda is None or not asked or visible_version(host, MAGMA_NAME, cuda) is not None:
+    asked = MAGMA in libraries_in_rules(constraints, "kept") and not is_user_configured(MAGMA, settings)
+    if cuda is None or not asked or visible_version(host, MAGMA, cuda) is not None:
         return None
-    return best_magma(constraints.facts, host.kept, cuda, listed, official_version(constraints, MAGMA_NAME))
+    return best_magma(constraints.facts, host.kept, cuda, listed, official_version(constraints, MAGMA))
 
 
 def best_magma(

@@ -193,7 +193,7 @@ def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider
     taken = cuda_libraries.choose_libraries(constraints, host, options.settings, listed or "")
     names = {name: cuda_libraries.library_key(name, version, str(cuda)) for name, version in taken.items()}
     if (own := cuda_libraries.choose_magma(constraints, host, options.settings, listed or "")) is not None:
-        taken[provisioned.MAGMA_NAME], names[provisioned.MAGMA_NAME] = own.version, own.name
+        taken[provisioned.MAGMA], names[provisioned.MAGMA] = own.version, own.name
     known = replace(
         make_case(facts, compiled.build, cell.release, provider, compiler),
         kept=frozenset(taken),

@@ -11,7 +11,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from torchmill.config.arch_list import format_arch_list, gpu_capability, shortest_arch_list
+from torchmill.config.arch_list import find_toolkit, format_arch_list, gpu_capability, shortest_arch_list
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan, Release
@@ -358,10 +358,11 @@ def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_
 
     Nothing where a list was asked for, the toolkit or the driver does not serve them, or it is no shorter.
     """
-    toolkit = facts.toolkit(options.toolkit or cell.build.cuda)
+    toolkit = find_toolkit(facts, "--toolkit", options.toolkit) if options.toolkit else facts.toolkit(cell.build.cuda)
+    listed_already = options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings
     gpus = [gpu_capability(facts, gpu) for gpu in published.known_host(facts, host, cell.build.arch).gpus]
     able = [gpu for gpu in gpus if gpu and toolkit and gpu.name in toolkit.capabilities]
-    if toolkit is None or options.arch_list or not able or able != gpus or not published.is_driven(toolkit, host):
+    if toolkit is None or listed_already or not able or able != gpus or not published.is_driven(toolkit, host):
         return []
     listed = format_arch_list(shortest_arch_list(facts, able))
     plans = [compute_plan(facts, cell, host, replace(options, arch_list=one)) for one in (listed, None)]

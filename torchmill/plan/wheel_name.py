@@ -8,14 +8,15 @@ from packaging.version import Version
 
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Build, Facts, Host, Package, Processor, Release
-from torchmill.core.errors import ConfigError, require_choice
+from torchmill.core.errors import ConfigError
 
 LABELS = ("official", "git", "none")
 AUTO_PLATFORM = "auto"  # the platform that the symbols of what was compiled need
 _NUMBER = r"(0|[1-9]\d{0,2})"
 PLATFORM_PATTERN = re.compile(
     rf"auto|(linux|manylinux(?P<year>1|2010|2014)(?!\d)|(?P<libc>many|musl)linux_(?P<version>{_NUMBER}_{_NUMBER}))"
-    r"(_(?P<arch>[a-z]\w*))?"
+    r"(_(?P<arch>[a-z]\w*))?",
+    re.ASCII,
 )
 _MACOS_TARGET = re.compile(r"10\.\d+|(1[1-9]|[2-9]\d)\.0")  # which tags name: from macOS 11 on no minor version
 _YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}  # the glibc of each: PEP 600
@@ -25,9 +26,9 @@ PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
 def local_label(build: Build, system: str, label: str, commit: str | None, processor: Processor | None = None) -> str:
     """Return "+cpu", "+git49444c3", "+cpu.x86.64.v3" or "": the local part of a version (PEP 440).
 
-    Raises ConfigError for an unknown label, and for `git` where the commit is not known.
+    Raises ConfigError for `git` where the commit is not known.
     """
-    if require_choice("label", label, LABELS, "unknown-label") == "git":
+    if label == "git":
         if commit is None:
             raise ConfigError(
                 "label 'git' needs the commit, not known: fetch the source, or give --torch", code="unknown-commit"

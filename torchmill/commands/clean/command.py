@@ -24,8 +24,6 @@ from torchmill.host.disk_usage import DiskBytes, add_up, measure_paths
 _THREADS = 8  # a disk answers several at a time
 _NAME_CHARACTERS = 60  # of a name that a table shows
 _SHOWN_ITEMS = 8  # of a kind, the largest; the others are counted
-
-
 KIND_NAMES = tuple(kind.name for kind in KINDS if kind.removed != "never")
 _PROCESSES_SECONDS = 1.0  # for which a list of the processes is fresh
 

@@ -20,9 +20,9 @@ from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.source import apt
 from torchmill.fetch.source.apt import KEYRINGS, Apt, AptArchive, BinaryPackage, DebianSuite
-from torchmill.fetch.toolkit.request import MAGMA, ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
+from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import Place, complete_toolkit, downloads_folder, place_files, placer, try_compiler
-from torchmill.host.provisioned import COMPILER, TOOLKIT
+from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 
 DEBIAN = "debian"
 _ETC = Path("/etc/apt")

@@ -14,7 +14,6 @@ from torchmill.core.files import link_file, nearest_existing, parse_json, real_p
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.request import (
-    MAGMA,
     AskProvider,
     ProviderOffer,
     ProviderRefusal,
@@ -28,7 +27,7 @@ from torchmill.fetch.toolkit.store import PACKAGES, TARGETS, downloads_folder, m
 from torchmill.host import libraries, provisioned
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system, lacking_toolkit_parts
 from torchmill.host.programs import RunProgram, parse_tool_version
-from torchmill.host.provisioned import COMPILER, TOOLKIT, ProvisionedFolder, ProvisionRecord
+from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT, ProvisionedFolder, ProvisionRecord
 
 _OTHER = "use another provider (`--from`)"
 _FOLDERS = ("bin", "nvvm", "include", "lib64", "lib")

@@ -4,16 +4,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.console import ProgressDisplay
-from torchmill.host.provisioned import COMPILER, TOOLKIT
+from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 
-MAGMA: Final = "magma"
 LIBRARIES = ("cudnn", "nccl", "cusparselt", "nvshmem", MAGMA)
 # Which of some capabilities, "7.0;8.6", some code does not serve: `unserved_capabilities` with the facts.
 Unserved = Callable[[str, str], Sequence[str]]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import listed_capabilities, unserved_capabilities, without_cudnn
+from torchmill.config.arch_list import listed_capabilities, parse_targets, unserved_capabilities, without_cudnn
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Facts, Host, Toolkit
 from torchmill.core.files import read_table_beside
@@ -67,7 +67,7 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
 
 def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
     """Yield a finding where later toolkits make no code for something in the list any more."""
-    names = [one.removesuffix("+PTX") for one in context.plan.arch_list.split(";")]
+    names = [one.name for one in parse_targets(context.facts, context.plan.arch_list)]
     if warned := [one for one in names if one in toolkit.deprecated]:
         because = f"CUDA {toolkit.version} warns about {', '.join(warned)}, which a later toolkit drops"
         needed = f"what CUDA {toolkit.version} makes code for"
@@ -189,7 +189,10 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
         for one in provisioned.provisioned_magma(context.host.kept, str(context.plan.toolkit))
         if (missed := unserved_capabilities(context.facts, one.code, context.plan.arch_list))
     ]
-    return Finding("MAGMA", found, needed, verdict, finding.magma_command(context, theirs) or "", "; ".join(why))
+    rules = (one for one in context.package.rules if "magma" in (one.when.lacking or ()))
+    by_rule = any(one.reason in context.plan.reasons for one in rules)
+    cure = "" if off and not by_rule else finding.magma_command(context, theirs) or ""
+    return Finding("MAGMA", found, needed, verdict, cure, "; ".join(why))
 
 
 def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:

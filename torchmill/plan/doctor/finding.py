@@ -15,9 +15,9 @@ from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.facts_reader import PROVIDERS
 from torchmill.config.matrix import Cell, CellConstraints, Constraint
 from torchmill.config.model import Build, Compiler, Facts, Host, Package, Plan, Source, Toolkit
-from torchmill.fetch.toolkit.request import MAGMA, ProviderRefusal, ToolkitRequest, candidate_sources, parts_supply
+from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest, candidate_sources, parts_supply
 from torchmill.host.cuda_toolkits import is_spread_in_system
-from torchmill.host.provisioned import COMPILER, TOOLKIT
+from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 from torchmill.plan import cuda_libraries, system_packages
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 
@@ -206,7 +206,7 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
             left.append(one)
         for before, words in [part for part in parts if part] if vital or one.verdict == "warning" else ():
             if words[0] != "nox":
-                commands.setdefault(shlex.join(words), one)
+                commands.setdefault(shlex.join([*(f"{name}={value}" for name, value in before.items()), *words]), one)
             elif vital:
                 variables |= before
                 options[tuple(words[words.index("--") + 1 :] if "--" in words else ())] = None
@@ -227,8 +227,9 @@ def _read(part: str) -> tuple[dict[str, str], list[str]] | None:
         variables[found[1]] = found[2]
         words.pop(0)
     named = words[:1] == ["nox"] or (words[:1] == ["invoke"] and words[1:2] != [] and words[1] in _TASKS)
-    whole = not re.search(r"[…;`]|=FOLDER", part) and (named or bool(words and words[0] in _PROGRAMS))
-    return (variables, words) if whole else None
+    runs = named or bool(words and words[0] in _PROGRAMS)
+    sentence = re.search(r"[…`]|=FOLDER", part) or any(word.endswith(";") for word in words)
+    return (variables, words) if runs and not sentence else None
 
 
 def _rank(command: str) -> int:

@@ -64,7 +64,7 @@ def driver_mismatch(host: Host) -> Iterator[Finding]:
     if library and kernel and library != kernel:
         found = f"library {library}, kernel {kernel}"
         because = "programs stop with Error 804 or 803 until both halves of the driver are of one version"
-        yield Finding("driver's halves", found, "one version", "warning", "sudo reboot", because)
+        yield Finding("driver's halves", found, "one version", "warning", "restart the machine: `sudo reboot`", because)
 
 
 def forward_compatibility(host: Host) -> Iterator[Finding]:
