@@ -61,3 +61,16 @@ def test_what_a_run_leaves_behind_on_purpose_stays_and_nobody_watches() -> None:
 def test_the_mark_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(reaper.VARIABLE, "1-2")
     assert reaper.without_mark(os.environ).items() == os.environ.items() - {(reaper.VARIABLE, "1-2")}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such shell")
+def test_a_run_that_ends_its_children_is_watched_on() -> None:
+    ended = RUN.replace("print(child", "reaper.process.end_children()\nprint(child")
+    run = subprocess.Popen([sys.executable, "-c", ended, "wait"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    with run.stdout:
+        child = int(run.stdout.readline())
+    assert not psutil.pid_exists(child)
+    assert watchers(f"{run.pid}-")
+    run.kill()
+    run.wait()

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import Forge, Link, git, layout, package, release
 from torchmill.core.paths import Layout
+from torchmill.fetch.source import local
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.source_dir import SourceRequest, check_source, load_source
 
@@ -140,6 +142,16 @@ class TestACheckout:
         assert not source.verified
         assert "with local changes" in source.origin
         assert (source.path / path).read_text() == "mine\n"
+
+    def test_of_a_submodule_that_was_built_is_copied_without_that(self, checkout: Path, place: Layout) -> None:
+        (checkout / ".git/modules/near/info").mkdir(exist_ok=True)
+        (checkout / ".git/modules/near/info/exclude").write_text("*.o\nbuild/\n")
+        (checkout / "near/near.o").touch()
+        (checkout / "near/build").mkdir()
+        (checkout / "near/build/old.so").touch()
+        source = fetch_source(asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress())
+        assert source.verified
+        assert [path.name for path in (source.path / "near").iterdir()] == ["near.h"]
 
     def test_with_an_empty_submodule_is_refused(self, checkout: Path, place: Layout) -> None:
         git(checkout, "submodule", "deinit", "-q", "-f", "near")
@@ -343,6 +355,17 @@ class TestADownload:
         assert "secret" not in (source.path.parent / "source.json").read_text(encoding="utf-8")
         server.content = b""
         assert fetch_source(asked(address), place, SilentProgress()) == source, "it is known to be the same"
+
+    def test_is_not_that_of_another_address(
+        self, url: Callable[[str], str], server: Server, place: Layout, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patched, refused("interrupted"):
+            patched.setattr(local, "unpack_archive", Mock(side_effect=KeyboardInterrupt))
+            fetch_source(asked(url("one/t.tar.gz")), place, SilentProgress())
+        (folder / "setup.py").write_text("other\n")
+        server.content = pack(folder, "t.tar.gz").read_bytes()
+        source = fetch_source(asked(url("two/t.tar.gz")), place, SilentProgress())
+        assert (source.path / "setup.py").read_text() == "other\n"
 
     def test_of_nothing(self, url: Callable[[str], str], place: Layout) -> None:
         with refused("download-refused"):

@@ -194,6 +194,13 @@ def test_stand_ins_are_made_anew(compiled: Path, tmp_path: Path) -> None:
     assert str(tmp_path / "path/gcc-12") in (folder / "gcc-12").read_text()
 
 
+def test_compilers_are_found_by_their_whole_path_alone(compiled: Path, tmp_path: Path) -> None:
+    mine = compiler(tmp_path / "opt/clang", "echo mine")
+    environ = {"PATH": str(tmp_path / "empty"), "CC": str(mine)}
+    changed = compiler_gate.make_stand_ins(tmp_path / "tree/bin", compiled, None, environ)
+    assert changed["CC"] == str(tmp_path / "tree/bin/CC/clang")
+
+
 def test_compilers_by_their_whole_path_get_stand_ins_of_their_own(compiled: Path, tmp_path: Path) -> None:
     mine = compiler(tmp_path / "opt/clang", "echo mine")
     compiler(tmp_path / "path/clang", "echo theirs")

@@ -140,6 +140,14 @@ def test_a_share_for_another_folder_of_parts_is_compiled_again(tmp_path: Path, m
         assert json.loads((tmp_path / parts / "shards/1-of-2.json").read_text())["made"] == 1
 
 
+def test_a_share_that_lacks_an_object_is_no_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "build.ninja").write_text("rule cc\n command = true\nbuild a.o: cc\n")
+    order = {"number": 1, "count": 1, "costs": [], "session": "wheel-3.10-cpu", "tree": "a digest"}
+    (tmp_path / "order.json").write_text(json.dumps(order | {"parts": str(tmp_path / "parts")}))
+    monkeypatch.setenv(shards.ORDER_VARIABLE, str(tmp_path / "order.json"))
+    assert shards.main(shutil.which("ninja") or "ninja", ["-C", str(tmp_path)]) == 1
+
+
 def test_what_one_module_adds_to_a_share_counts_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Setuptools has ninja make one module after the other, each by a file of its own in the same folder."""
     costs = [("long.cu", 90.0), ("also.cu", 60.0), ("*", 1.0)]

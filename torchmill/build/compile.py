@@ -14,6 +14,7 @@ from torchmill.build import share
 from torchmill.build.context import BuildContext, build_environment, fill_placeholders, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
 from torchmill.config.matrix import python_key
+from torchmill.core import reaper
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
 from torchmill.core.files import blame_disk, read_text
 from torchmill.core.ninja import parse_edge
@@ -83,8 +84,8 @@ def compiler_environment(
 
     What goes past the gate is noted, and what the compiler cache has to do without.
     """
-    if guard.gate is None:
-        return build_environment(context, cache.variables)
+    if guard.gate is None:  # nor does the guard see to their end
+        return build_environment(context, cache.variables) | reaper.mark_of_run()
     own_server = sccache.server_variables(guard.folder) if cache.tool == "sccache" else {}
     found = build_environment(context, {**cache.variables, **own_server, **guard.environment})
     if own_server:

@@ -18,7 +18,7 @@ from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Pla
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import read_text, report_unwritable
+from torchmill.core.files import delete_paths, read_text, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
@@ -359,10 +359,7 @@ def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[st
 def copy_source(tree: BuildTree, source: Source) -> None:
     """Make a fresh copy of the source; what was noted of the tree before goes."""
     notes = (tree.key_file, tree.interpreter_file, tree.external_inputs_file, tree.patched_file)
-    for note in notes:
-        note.unlink(missing_ok=True)
-    if tree.source.exists():
-        shutil.rmtree(tree.source)
+    delete_paths((*notes, tree.source))
     with report_unwritable(tree.folder):
         shutil.copytree(source.path, tree.source, symlinks=True, copy_function=copy_or_link)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext, BuildTree, build_environment, copy_source, fill_placeholders
+from torchmill.core import reaper
 from torchmill.core.errors import BuildError
 from torchmill.core.files import delete_paths, load_object, write_atomically
 from torchmill.core.process import CommandError, capture
@@ -96,7 +97,7 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
 
 def _run_preparations(context: BuildContext) -> None:
     """Run the commands that a fresh tree needs, patches first."""
-    variables, plan = build_environment(context, {}), context.plan
+    variables, plan = build_environment(context, {}) | reaper.mark_of_run(), context.plan
     given = {f"${{patches}}/{name}": path for name, path in plan.given.items()}
     for step in plan.prepare:
         argv = [given.get(word) or fill_placeholders(word, context.placeholders) for word in step.argv]
@@ -209,8 +210,7 @@ def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
     own = tuple(f"{folder}/" for folder in former.folders)
     stale = _readers(recorded or (), lambda file: file.startswith(own) or file.endswith(PYTHON_HEADERS))
     _forget(tree, stale)
-    for path in _files(tree.source, lambda name: _SOABI.search(name) is not None):
-        path.unlink()
+    delete_paths(_files(tree.source, lambda name: _SOABI.search(name) is not None))
     claim_tree(tree, user, venv)
     return len(stale)
 
@@ -240,8 +240,7 @@ def _readers(recorded: RecordedInputs, matches: Callable[[str], bool]) -> list[s
 
 def _forget(tree: BuildTree, objects: Collection[str]) -> None:
     """Delete objects, what was made of them, and CMake's cache."""
-    for one in objects:
-        Path(one).unlink()
+    delete_paths(map(Path, objects))
     _delete_made(tree, _MADE_FOR_ONE)
     (tree.build / "CMakeCache.txt").unlink(missing_ok=True)
     # Whatever the clock says, ninja shall take it for older than what CMake remembers next.

@@ -149,8 +149,7 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     inner.parent.mkdir(exist_ok=True)
     inner.write_bytes(sbom.compose_inner_sbom(contents, (staged.dist_info / "METADATA").read_bytes(), digests))
     members = context.layout.cache / "members"
-    for old in context.outputs.packed.glob("*.whl"):  # with another platform tag, where that is computed
-        old.unlink()
+    files.delete_paths(context.outputs.packed.glob("*.whl"))  # with another platform tag, where that is computed
     place = context.outputs.packed / name
     packed = wheel_writer.pack_wheel(staged.root, place, unstaged=staged.unstaged, cache_folder=members)
     files.trim_folder(members, MEMBER_CACHE_BYTES)

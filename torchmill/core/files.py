@@ -222,7 +222,7 @@ def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
 
     Raises BusyError that names the first which somebody else holds, PermissionError for one of another user.
     """
-    from filelock import FileLock, Timeout
+    from filelock import FileLock
 
     with contextlib.ExitStack() as stack:
         for lock in (one for one in dict.fromkeys(locks) if one.parent.is_dir()):
@@ -230,9 +230,9 @@ def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
                 stack.enter_context(FileLock(lock, timeout=DELETE_GRACE_SECONDS))
             except PermissionError:
                 raise
-            except (Timeout, OSError) as error:
+            except OSError as error:
                 # where a full disk takes no lock, nobody has one, and here room is wanted
-                if getattr(error, "errno", None) not in _DISK_FULL or lock.exists():
+                if error.errno not in _DISK_FULL or lock.exists():
                     raise BusyError(str(lock), code="locked") from None
         yield
 

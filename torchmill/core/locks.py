@@ -4,7 +4,6 @@ A folder's lock is never removed, whatever else is: all who open it must mean th
 """
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +12,6 @@ from torchmill.core.errors import BusyError, HostError, InterruptedBuildError
 
 LOCK_FILE = "lock"
 HOLDER_FILE = "holder"  # says who took the folder last; its time says when
-POLL_SECONDS = 0.2  # seconds between two tries of who waits
 SHORT_WAIT_SECONDS = 1.0  # seconds within which who only looks at a folder has let go of it
 
 
@@ -44,8 +42,7 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
         if lock is None:
             note(f"waiting for {read_holder(folder)}, which builds in the tree that this one shares ({folder})")
         while lock is None:
-            time.sleep(POLL_SECONDS)
-            lock = _try_lock(folder)
+            lock = _try_lock(folder, -1.0)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
             f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again", code="interrupted"
@@ -74,7 +71,7 @@ def last_taken(folder: Path) -> float:
 def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
     """Take the folder's lock, and return what lets go of it; None where another run holds it for so many seconds.
 
-    Raises HostError where nothing can be locked: another user's folder, a full disk.
+    Below 0 they are any number. Raises HostError where nothing can be locked: another user's folder, a full disk.
     """
     from filelock import FileLock, Timeout  # loaded by who locks: not every command does
 
@@ -86,6 +83,7 @@ def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[obj
     except OSError as error:
         raise HostError(
             f"{folder} cannot be locked ({error.strerror or error}): see whose it is, and how much room its "
-            "disk has (`invoke status`), or let TORCHMILL_HOME name another folder",
+            "disk has (`invoke status`), or let TORCHMILL_HOME (of the cache XDG_CACHE_HOME, of nox's environments "
+            "NOX_ENVDIR) name another folder",
             code="not-lockable",
         ) from error

@@ -28,6 +28,7 @@ END_TIMEOUT_SECONDS = 5.0  # seconds that a process gets to put its files away
 ORPHAN_POLL_SECONDS = 0.1  # seconds between two looks
 LOAD_TIMEOUT_SECONDS = 1.0  # for a program that was just started to be loaded
 LOAD_POLL_SECONDS = 0.005
+WATCHERS: set[int] = set()  # processes of this run that see to their own end: reaper
 END_ROUNDS = 5  # what is ended may have started more a moment before
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that makes or unpacks something
 ANSWER_TIMEOUT_SECONDS = 300.0  # for one that tells something: nvidia-smi hangs where a GPU has failed
@@ -62,10 +63,10 @@ def end_by_variable(name: str, value: str) -> None:
 
 
 def end_children() -> None:
-    """End all processes that this one has started."""
+    """End all processes that this one has started, without the watchers."""
     import psutil
 
-    end_processes(psutil.Process().children(recursive=True))
+    end_processes([one for one in psutil.Process().children(recursive=True) if one.pid not in WATCHERS])
 
 
 def wait_until_ended(processes: Sequence[psutil.Process], patience: float) -> list[psutil.Process]:
@@ -154,7 +155,8 @@ class CommandError(TorchmillError):
         self.output = "\n".join(lines)
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
         crash = _PYTHON_CRASH.search(output)
-        super().__init__(hide_password(f"`{_shown(argv)}` {_ended(returncode)}: {crash[1] if crash else last}"))
+        told = hide_password(f"`{_shown(argv)}` {_ended(returncode)}: {crash[1] if crash else last}")
+        super().__init__(told, code="command-failed")
 
 
 def capture(
@@ -223,7 +225,8 @@ def stream(
         except KeyboardInterrupt:
             log.write(_stop(process, reads=not waits_for, kills_others=kills_others))
             raise InterruptedBuildError(
-                f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there"
+                f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there",
+                code="interrupted",
             ) from None
         except BaseException:
             _stop(process, reads=not waits_for)  # nothing goes on compiling behind an error of ours
@@ -321,12 +324,15 @@ def _start(
         return subprocess.Popen(list(argv), cwd=cwd, env=env, **(how if in_terminal else how | apart))
     except FileNotFoundError:
         if cwd is not None and not cwd.is_dir():
-            raise HostError(f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again") from None
-        raise HostError(f"`{argv[0]}` is not on PATH: install it (`invoke deps` names the package)") from None
+            told = f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again"
+            raise HostError(told, code="no-working-folder") from None
+        told = f"`{argv[0]}` is not on PATH: install it (`invoke deps` names the package)"
+        raise HostError(told, code="program-missing") from None
     except OSError as error:  # not executable, made for another machine, or more than may run
         short = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
         cure = "free some memory, or raise the limits (`ulimit -a`)" if short else "reinstall it for this machine"
-        raise HostError(f"`{argv[0]}` cannot be run here ({error.strerror}): {cure}") from None
+        told = f"`{argv[0]}` cannot be run here ({error.strerror}): {cure}"
+        raise HostError(told, code="program-not-runnable") from None
 
 
 @contextlib.contextmanager

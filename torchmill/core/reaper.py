@@ -80,6 +80,7 @@ def _start_watch(
         )
     finally:
         os.close(reading)
+    process.WATCHERS.add(watch.pid)
     return watch, writing
 
 
@@ -88,6 +89,11 @@ def _dismiss(run: int, pipe: int) -> None:
     if os.getpid() == run:
         with contextlib.suppress(OSError):
             os.write(pipe, b"done\n")
+
+
+def mark_of_run() -> dict[str, str]:
+    """Return the variable by which what this run starts is ended where the run is killed; nothing if nobody watches."""
+    return {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
 
 
 def without_mark(environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,12 +8,12 @@ Bytes = int
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", 1):  # a lone letter is binary, as for docker, systemd and Slurm
     _UNITS |= {f"{_letter}b": 1000**_power, f"{_letter}ib": 1024**_power, _letter: 1024**_power}
-_QUANTITY = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
+_QUANTITY = re.compile(r"\s*(?P<number>\d{1,20}(?:\.\d+)?)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
 _STEP = 1024
 
 _MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
 _SECONDS = {"s": 1, "m": _MINUTE, "min": _MINUTE, "h": _HOUR, "d": _DAY, "w": _WEEK}
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)(?=\s|\d|$)\s*", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(\d{1,20}(?:\.\d+)?)\s*(s|m|min|h|d|w)(?=\s|\d|$)\s*", re.IGNORECASE)
 _NAMES = ((_WEEK, "week"), (_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (1, "second"))
 
 
@@ -33,7 +33,7 @@ def format_bytes(count: float) -> str:
     """Return `count` bytes in the largest binary unit of which there is one: "2.2 GiB"."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < _STEP:
+        if round(abs(size), 1) < _STEP:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= _STEP
     return f"{size:.1f} TiB"

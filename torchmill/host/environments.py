@@ -27,7 +27,6 @@ STAMP_NAME = "torchmill"  # the file in an environment that says what was instal
 ASTRAY = "PYTHON.*|PIP_(DRY_RUN|TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|PRE|REQUIREMENT|EDITABLE|REQUIRE_VIRTUALENV)"
 
 _SITES = ("lib/python*/site-packages", "Lib/site-packages")
-_PACKAGES = tuple(f"{site}/*.dist-info" for site in _SITES)
 _LENT = "torchmill.pth"  # leads to packages that lie elsewhere
 _PIP = """\
 #!/bin/sh
@@ -203,7 +202,7 @@ def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
     """Return what is installed in an environment that `provide_environment` filled for this; None where it did not."""
     if _read_stamp(venv)[:1] != [wanted]:
         return None
-    return sorted(path.name for pattern in _PACKAGES for path in venv.glob(pattern))
+    return sorted(path.name for site in _SITES for path in venv.glob(f"{site}/*.dist-info"))
 
 
 def is_as_filled(venv: Path, wanted: str) -> bool:

@@ -155,7 +155,7 @@ def memory_limits(root: Path = Path("/")) -> list[Reader[LimitReading]]:
             within = _number(_text(top / "memory.limit_in_bytes"))
             hidden = _table(_text(stat)).get(_HIDDEN_ROW)
             if within is not None and hidden is not None and hidden < within:
-                found.append(partial(_memory_limit, stat, folders[-1] / "memory.usage_in_bytes", stat, _CACHE_V1))
+                found.append(partial(_memory_limit, stat, top / "memory.usage_in_bytes", stat, _CACHE_V1))
     return found
 
 

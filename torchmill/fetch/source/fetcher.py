@@ -100,8 +100,8 @@ def _fetch(
     if request.origin is None:
         from torchmill.fetch.source import git_clone
 
-        same = current is not None and current.asked.get("ref") == request.ref
-        return git_clone.fetch_git(request, slot, current.source if current and same else None, progress)
+        kept = current.source if current and current.asked.get("ref") == request.ref else None
+        return git_clone.fetch_git(request, slot, kept, progress)
     if request.origin == DEBIAN:
         from torchmill.fetch.source import apt
 

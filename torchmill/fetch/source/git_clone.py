@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -288,8 +288,9 @@ def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: Pr
     found = list(_register_submodules(top, ""))
     bar = progress.task("submodules", len(found))
     pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="submodule")
+    running: dict[Future[tuple[Submodule, ...]], Submodule] = {}
     try:
-        running = {pool.submit(_bring_submodule, one, transport): one for one in found}
+        running |= {pool.submit(_bring_submodule, one, transport): one for one in found}
         done = 0
         while running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:

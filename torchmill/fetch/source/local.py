@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -106,7 +106,8 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
     if path is None:
         refused = "check the address given to --from"
         otherwise, sha256 = request.ways_out(), request.sha256.lower() or None
-        path = download_file(origin, slot.downloaded, bar, otherwise=otherwise, refused=refused, said=(sha256, None))
+        folder = slot.downloaded / digest_data(origin)[:8]  # what was left of another address is another file
+        path = download_file(origin, folder, bar, otherwise=otherwise, refused=refused, said=(sha256, None))
     else:
         name = str(path)
     if path.is_file():
@@ -169,15 +170,27 @@ def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set
     if git_folder(folder) is None:
         return None, False, {}, set()
     try:
-        status = run_git(folder, "status", "--porcelain", "-z", "--ignored", "--ignore-submodules=none")
-        listing = run_git(folder, "submodule", "status", "--recursive")
+        entries = _status(folder)
+        submodules = dict(_checked_out_submodules(folder))
+        seen = {folder: entries} | {folder / path: _status(folder / path) for path in submodules}
     except CommandError as error:
         raise SourceError(
             f"git cannot read {folder} ({complaint_gist(error.output)}): repair it, or give another folder",
             code="unreadable-repository",
         ) from None
-    submodules = {}
-    for line in listing.splitlines():
+    ignored = {top / one[3:].rstrip("/") for top, found in seen.items() for one in found if one.startswith("!!")}
+    return read_head(folder), any(not one.startswith("!!") for one in entries), submodules, ignored
+
+
+def _status(folder: Path) -> list[str]:
+    """Return what git says of files that it does not have as they are, and of ignored ones: "!! build/"."""
+    said = run_git(folder, "status", "--porcelain", "-z", "--ignored", "--ignore-submodules=none")
+    return [entry for entry in said.split("\0") if entry]
+
+
+def _checked_out_submodules(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield path and commit of each submodule. Raises SourceError for one that is not there, CommandError."""
+    for line in run_git(folder, "submodule", "status", "--recursive").splitlines():
         commit, path = line[1:].split(" ", 1)
         if line.startswith("-"):
             raise SourceError(
@@ -185,10 +198,7 @@ def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set
                 f"run `git -C {folder} submodule update --init --recursive`",
                 code="submodule-missing",
             )
-        submodules[path.rpartition(" (")[0] or path] = commit
-    entries = [entry for entry in status.split("\0") if entry]
-    ignored = {folder / entry[3:].rstrip("/") for entry in entries if entry.startswith("!!")}
-    return read_head(folder), len(ignored) < len(entries), submodules, ignored
+        yield path.rpartition(" (")[0] or path, commit
 
 
 def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDisplay) -> Source:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchmill.config.model import Facts, Package, Release, Source
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import hash_file, parse_json, write_atomically
+from torchmill.core.files import delete_paths, hash_file, parse_json, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache, stat_folder
@@ -120,9 +120,7 @@ class SourceDir:
 
     def discard(self) -> None:
         """Remove the tree, and what unfinished fetches left."""
-        for folder in (self.folder, self.partial, self.unpacked, self.downloaded):
-            if folder.exists():
-                shutil.rmtree(folder)
+        delete_paths((self.folder, self.partial, self.unpacked, self.downloaded))
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:

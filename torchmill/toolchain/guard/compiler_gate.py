@@ -85,6 +85,7 @@ def make_stand_ins(folder: Path, gate: Path, ccache: str | None, environ: Mappin
     """
     first = ccache or str(gate)
     path = environ.get("PATH", "")
+    folder.mkdir(parents=True, exist_ok=True)
     on_path = dict(_compilers(path, folder))
     for name, real in on_path.items():
         _stand_in(folder / name, first, real)

@@ -349,7 +349,7 @@ class UnitScheduler:
             case Admit(number):
                 ticket = self._waiting.pop(number)
                 now = self._clock()
-                self._running[number] = replace(ticket, since=now, used=0, paused=False)
+                self._running[number] = replace(ticket, since=now)
                 tracked.start(now)
                 if ticket.alone:
                     self._event("alone", ticket)
