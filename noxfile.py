@@ -107,7 +107,8 @@ def own_environment(session: nox.Session, python: str) -> Path:
     if location is None or session.python != python:
         raise HostError(
             f"{session.name} needs an environment of its own, with Python {python}: leave out --no-venv, "
-            "--force-python and --extra-python"
+            "--force-python and --extra-python",
+            code="no-own-environment",
         )
     return Path(location)
 

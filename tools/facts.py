@@ -33,7 +33,7 @@ def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
     """
     said = []
     if orders.write and not orders.new:
-        raise ConfigError("--write writes what --new drafts: give both")
+        raise ConfigError("--write writes what --new drafts: give both", code="contradictory-options")
     if orders.reference:
         said.append(write_pages(orders.reference, facts))
     if orders.new:
@@ -93,7 +93,8 @@ def check_against_index(facts: Facts, versions: Collection[str], layout: Layout)
     if report.unexplained:
         raise ConfigError(
             f"build_configs and the index differ:\n{text}\nCorrect the release file, or say in its table "
-            "'explained' why the index is odd"
+            "'explained' why the index is odd",
+            code="facts-differ",
         )
     return text
 

@@ -1,5 +1,6 @@
 """The documentation: links and commands in it exist; pages are short and can be found."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,3 +83,23 @@ def test_pages_name_tasks_and_options_that_exist() -> None:
             wrong += [f"{page.name}: invoke {task}"] if task not in options else []
             wrong += [f"{page.name}: invoke {task} --{name}" for name in named - options.get(task, named)]
     assert wrong == []
+
+
+def test_every_error_code_is_in_the_reference_and_no_other() -> None:
+    rows = "".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("error-codes*.md"))
+    told = {
+        code for cell in re.findall(r"^\| (`.*?) \|", rows, re.MULTILINE) for code in re.findall(r"`([^`]+)`", cell)
+    }
+    files = [
+        *(ROOT / "torchmill").rglob("*.py"),
+        *(ROOT / "tools").rglob("*.py"),
+        ROOT / "noxfile.py",
+        ROOT / "tasks.py",
+    ]
+    texts = [file.read_text("utf-8") for file in files]
+    calls = (node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    values = (keyword.value for call in calls for keyword in call.keywords if keyword.arg == "code")
+    raised = {one.value for one in values if isinstance(one, ast.Constant)}
+    assert len(raised) > 200
+    assert raised - told == set()
+    assert {code for code in told - {"invalid-OPTION"} if not any(f'"{code}"' in text for text in texts)} == set()

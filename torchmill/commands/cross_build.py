@@ -199,7 +199,8 @@ def _run(made: PreparedRun) -> None:
         if machine != made.container.arch:
             raise HostError(
                 f"{made.goal.identifier}: {made.container.image} is an image for {machine or 'another machine'}, "
-                f"not for {made.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME"
+                f"not for {made.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME",
+                code="image-of-another-arch",
             )
 
     try:
@@ -207,14 +208,16 @@ def _run(made: PreparedRun) -> None:
     except InterruptedBuildError:
         raise InterruptedBuildError(
             f"interrupted: {made.goal.identifier} was stopped, and its container with it; run the same "
-            "command again to go on from there"
+            "command again to go on from there",
+            code="container-stopped",
         ) from None
     except CommandError as error:
         if error.argv == made.steps.main and error.returncode == _FAILED:
             raise BuildError(
                 f"{made.goal.identifier} failed in its container, as said above; run the same command again to go on "
                 f"from there, or where {made.container.image} lacks something, make one that has it: `invoke image "
-                f"--kind builder --tag {made.goal.tag} --arch {made.goal.arch} --build`"
+                f"--kind builder --tag {made.goal.tag} --arch {made.goal.arch} --build`",
+                code="container-build-failed",
             ) from None
         if error.argv == made.steps.main and error.returncode == UnfinishedBuildError.exit_code:
             raise UnfinishedBuildError(f"{made.goal.identifier}: the time of --until is up", code="time-up") from None

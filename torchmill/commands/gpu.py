@@ -54,7 +54,7 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     )
     machine = measure_host(layout.root)
     if reason := gpu_driver.why_no_gpu(machine):
-        raise GpuError(reason)
+        raise GpuError(reason, code="no-gpu")
     here = [found.name for gpu in machine.gpus if (found := gpu_capability(facts, gpu))]
     useless = [f"\n  {wheel.path.name}: {why}" for wheel in wheels if (why := why_useless(facts, wheel, here))]
     if useless:
@@ -63,10 +63,12 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     names = ", ".join(wheel.path.name for wheel in wheels)
     if not checks["device"].ok and checks["import"].ok:
         toolkit = next((wheel.manifest["toolkit"] for wheel in wheels if wheel.manifest.get("toolkit")), None)
-        raise GpuError(f"{names}: {gpu_driver.explain_no_gpu(facts, machine, toolkit, checks['device'].detail)}")
+        why = gpu_driver.explain_no_gpu(facts, machine, toolkit, checks["device"].detail)
+        raise GpuError(f"{names}: {why}", code="gpu-not-usable")
     wrong = [f"\n  {name}: {check.detail}" for name, check in checks.items() if not check.ok]
     if wrong:
-        raise VerifyError(f"{names}: {len(wrong)} of {len(checks)} checks failed on the GPU:{''.join(wrong)}")
+        told = f"{names}: {len(wrong)} of {len(checks)} checks failed on the GPU:{''.join(wrong)}"
+        raise VerifyError(told, code="gpu-check-failed")
     return format_table(["check", "on the GPU"], ([name, check.detail or "ok"] for name, check in checks.items()))
 
 

@@ -17,7 +17,7 @@ class TorchmillError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str = "", *, code: str = "") -> None:
+    def __init__(self, message: str = "", *, code: str) -> None:
         super().__init__(message)
         self.code = code
 

@@ -42,10 +42,11 @@ class Layout:
         """
         home = os.environ.get("TORCHMILL_HOME")
         if home and os.path.isfile(home):  # noqa: PTH113 - which raises for what may not be looked at
-            raise ConfigError(f"TORCHMILL_HOME is {home}, which is a file: name a folder, or unset it")
+            told = f"TORCHMILL_HOME is {home}, which is a file: name a folder, or unset it"
+            raise ConfigError(told, code="invalid-home")
         guest = os.environ.get(GUEST, "")
         if not re.fullmatch(r"\w*", guest):
-            raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it")
+            raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it", code="invalid-guest")
         if (own := os.path.expanduser("~")) == "~":  # noqa: PTH111 - in a container that runs as a mere number
             why = "HOME is not set, and the system knows no user of this number"
             raise ConfigError(f"{why}: `export HOME=FOLDER`, one that may be written", code="no-home")
