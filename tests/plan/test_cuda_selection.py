@@ -446,6 +446,8 @@ def test_cufile_is_switched_off_where_the_toolkit_has_none(
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="8.0", settings=said))
     assert made.set.get("USE_CUFILE") == switch
     assert any("torch.cuda.gds" in one.cost for one in made.lacks) == (switch == "0")
+    bare = build_plan.compute_plan(shipped, cell, replace(there, toolkits={}), Options(arch_list="8.0"))
+    assert "USE_CUFILE" not in bare.set  # a toolkit that is brought has its own
 
 
 PROVISIONED = {"cudnn-8.5.0.96-cu11": "/k/cudnn", "nccl-2.14.3-cu11": "/k/nccl", "gcc-11": "/k/gcc"}

@@ -234,6 +234,7 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "CostRange": lambda table, key: _range(table, key, TomlTable.number),
     "ByteRange": lambda table, key: _range(table, key, TomlTable.size),
     "Mapping[str, str]": TomlTable.mapping,
+    "Mapping[str, float]": lambda table, key: table.map(key, TomlTable.number),
     "Mapping[str, int]": lambda table, key: table.map(key, lambda inner, name: inner.count(name) or 0),
     "Mapping[str, Bytes]": lambda table, key: table.map(key, TomlTable.size),
     "Mapping[str, SpecifierSet]": lambda table, key: table.map(key, TomlTable.bounds),

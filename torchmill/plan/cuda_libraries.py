@@ -85,6 +85,7 @@ def lacking_libraries(constraints: CellConstraints, host: Host, settings: Mappin
         name
         for name in libraries_in_rules(constraints, "lacking")
         if not is_user_configured(name, settings) and visible_version(host, name, constraints.cell.build.cuda) is None
+        if name != "cufile" or constraints.cell.build.cuda in host.toolkits  # one that is brought has its own
     )
 
 
