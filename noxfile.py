@@ -58,7 +58,7 @@ invoke fetch --tag v1.13.1      fetch a release and select it
                                 ({selected})
 invoke doctor wheel-3.10-cpu    what this machine lacks; --fix brings it
 nox -s wheel-3.10-cpu           build that wheel
-nox -l                          all wheels that can be built here
+nox -l                          wheels of what is fetched, or of torch
 invoke --list                   all tasks\
 """
 
@@ -140,6 +140,11 @@ def install(session: nox.Session, *requirements: str) -> None:
         raise
 
 
+def asks_for_help() -> bool:
+    """Tell whether the options of a session ask for no more than what there is."""
+    return bool({"-h", "--help"} & {*sys.argv[sys.argv.index("--") :]}) if "--" in sys.argv else False
+
+
 def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = VirtualEnv.create) -> bool:
     """Create an environment as Nox does, if there is something to build in it.
 
@@ -149,7 +154,7 @@ def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = 
     if "\ufffd" in read_text(settings := place / "pyvenv.cfg"):
         settings.unlink()  # no text: Nox would fail to read it, and makes an environment without it anew
     try:
-        for name in () if place.exists() else nox.registry.get():
+        for name in () if place.exists() or asks_for_help() else nox.registry.get():
             if nox_environment_name(name) == place.name:  # Nox hashes the name of a long path: the session tells then
                 from torchmill.build.context import require_source
 

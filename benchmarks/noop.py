@@ -133,10 +133,10 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender of each wheel."""
     for wheel, of_wheel in results.grouped(rows, lambda row: row["wheel"]).items():
         found = results.grouped((row for row in of_wheel if row["good"]), lambda row: row["contender"])
-        slowest = statistics.median(row["seconds"] for row in found.get(BUILD, of_wheel))
+        slow = [row["seconds"] for row in found.get(BUILD, [])]
         for contender, runs in found.items():
             seconds, cpu = [row["seconds"] for row in runs], [row["cpu"] for row in runs]
-            share = f"{statistics.median(seconds) / slowest:.1%}"
+            share = f"{statistics.median(seconds) / statistics.median(slow):.1%}" if slow else "-"
             yield wheel, contender, len(runs), results.spread(seconds), results.spread(cpu), share
 
 

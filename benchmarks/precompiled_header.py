@@ -125,7 +125,10 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     for source, found in results.grouped(good, lambda row: row["source"]).items():
         cells = [[row["cpu"] for row in found if row["header"] == head] for head in heads]
         yield source, *(results.spread(values, 1) for values in cells)
-    whole = [row for row in good if row["source"] != "the header itself"]
+    files = results.grouped(
+        (row for row in good if row["source"] != "the header itself"), results.fields("source", "round")
+    )
+    whole = [row for found in files.values() if {row["header"] for row in found} == {*heads} for row in found]
     sums = {head: sum(row["cpu"] for row in whole if row["header"] == head) for head in heads}
     yield (
         "all of them, / without",
@@ -141,7 +144,7 @@ def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table, and in what objects differ."""
     yield results.table(("CPU seconds", *_headers(rows)), lines(rows))
     for row in rows:
-        if row["good"] and row.get("round") == 0 and "differs" in row:
+        if row["good"] and row.get("round") in {0, (row.get("run"), 0)} and "differs" in row:
             yield f"{row['source']}, {row['header']}: {row['differs'] or 'the same bytes'}"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 Row = Mapping[str, Any]
+_RUN = time.time_ns()  # several runs may be appended to one file, and each counts its rounds from 0
 
 
 def machine() -> str:
@@ -66,7 +67,7 @@ def choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str]) -
 
 def keep(file: Path | None, row: Row) -> Row:
     """Append a run to the file, if any, and say it on stderr; return it."""
-    whole = {**row, "machine": machine(), "date": dt.datetime.now(dt.UTC).date().isoformat()}
+    whole = {**row, "run": _RUN, "machine": machine(), "date": dt.datetime.now(dt.UTC).date().isoformat()}
     if file is not None:
         with file.open("a", encoding="utf-8") as opened:
             opened.write(json.dumps(whole) + "\n")
@@ -78,8 +79,9 @@ def keep(file: Path | None, row: Row) -> Row:
 
 
 def read(file: Path) -> Sequence[Row]:
-    """Return the runs in a file."""
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    """Return the runs in a file; a round is named with the run of the script that it is of."""
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [row | {"round": (row["run"], row["round"])} if {"run", "round"} <= row.keys() else row for row in rows]
 
 
 def fields(*names: str) -> Callable[[Row], tuple[Any, ...]]:

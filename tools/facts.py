@@ -1,5 +1,6 @@
 """What `invoke facts` does: summarize build_configs/, compare it with an index, draft releases."""
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from torchmill.config import matrix
 from torchmill.config.model import Facts
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
-from torchmill.core.paths import Layout
+from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.fetch import package_index
 
 
@@ -38,8 +39,11 @@ def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
         said.append(write_pages(orders.reference, facts))
     if orders.new:
         found = draft_releases(facts, layout)
+        own = os.environ.get("TORCHMILL_OWN_CONFIGS")  # of an installed suite, a project's own folder
+        releases = Path(own or facts.patches.parent) / "releases"
         for version, text in found.items() if orders.write else ():
-            (facts.patches.parent / "releases" / f"{version}.toml").write_text(text, encoding="utf-8")
+            releases.mkdir(parents=True, exist_ok=True)
+            (releases / f"{version}.toml").write_text(text, encoding="utf-8")
         said.extend(found.values() or ["every release on the index has its file"])
     if orders.check or orders.releases:
         said.append(check_against_index(facts, orders.releases, layout))
@@ -121,7 +125,7 @@ def look_after_facts(  # noqa: PLR0917 - every one is an option
     table: bool = False,
 ) -> str:
     """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages."""
-    reference = layout.root / "docs" / "reference" if table else None
+    reference = CHECKOUT / "docs" / "reference" if table else None
     return run_facts(FactsOptions(check, tuple(release or ()), new, write, reference), facts, layout)
 
 

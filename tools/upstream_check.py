@@ -262,7 +262,8 @@ def _tags(wheels: Sequence[RemoteWheel]) -> Found:
     """Name wheels that no interpreter installs, and wheels that replace others."""
     for wheel in without_python2(wheels):
         number = (wheel.python or "").rstrip("t").replace(".", "")
-        usual = {f"cp{number}", f"cp{number}t", "none"} | ({f"cp{number}m"} if number < "38" else set())
+        old = wheel.python is not None and python_key(wheel.python) < python_key("3.8")  # PEP 3149's "m" ended with it
+        usual = {f"cp{number}", f"cp{number}t", "none"} | ({f"cp{number}m"} if old else set())
         if wheel.python and wheel.abi not in usual:
             name = f"tag {wheel.interpreter}-{wheel.abi}-{wheel.platform}"
             yield name, f"{wheel.name} has an ABI that no interpreter has"

@@ -140,7 +140,7 @@ def _fetched(place: Path, content: bytes) -> None:
     folder = layout(place).source("torch") / "v1.13.1"
     (folder / "tree").mkdir(parents=True)
     (folder / "source.json").write_bytes(content)
-    load_source(layout(place), "torch")
+    load_source(layout(place), "torch", "v1.13.1")
 
 
 def _options(text: str) -> object:

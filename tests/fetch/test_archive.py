@@ -84,7 +84,7 @@ class TestAFolder:
         assert (source.path / "link").readlink() == Path("tools/run")
         assert os.access(source.path / "tools/run", os.X_OK)
         check_source(source)
-        assert load_source(place, "torch") == source
+        assert load_source(place, "torch", "v1") == source
 
     def test_is_copied_without_pipes_and_sockets(self, folder: Path, place: Layout) -> None:
         """As programs that work in a folder leave them there: to copy one is to wait for ever, or an error."""
@@ -104,7 +104,7 @@ class TestAFolder:
         (tmp_path / "docs").mkdir()
         with refused("no-python-project"):
             fetch_source(asked(tmp_path / "docs"), place, SilentProgress())
-        assert load_source(place, "torch") is None
+        assert load_source(place, "torch", "v1") is None
 
     def test_that_is_not_there(self, tmp_path: Path, place: Layout) -> None:
         with refused("no-such-origin"):
@@ -133,7 +133,7 @@ class TestACheckout:
     def test_at_another_commit_is_refused(self, checkout: Path, place: Layout) -> None:
         with refused("wrong-commit"):
             fetch_source(asked(checkout, COMMIT), place, SilentProgress())
-        assert load_source(place, "torch") is None
+        assert load_source(place, "torch", "v1") is None
 
     @pytest.mark.parametrize("path", ["setup.py", "near/near.h", "new"])
     def test_with_local_changes_is_not_verified(self, checkout: Path, place: Layout, path: str) -> None:
@@ -184,7 +184,7 @@ class TestAnArchive:
         archive.write_bytes(archive.read_bytes()[:-40])
         with refused("damaged-archive"):
             fetch_source(asked(archive), place, SilentProgress())
-        assert load_source(place, "torch") is None
+        assert load_source(place, "torch", "v1") is None
 
     def test_of_an_unknown_kind_is_refused(self, tmp_path: Path, place: Layout) -> None:
         (tmp_path / "t.rar").touch()
@@ -242,7 +242,7 @@ class TestAHostileArchive:
         with refused("hostile-archive"):
             fetch_source(asked(self.archive(tmp_path, *members)), place, SilentProgress())
         assert not list(tmp_path.rglob("outside"))
-        assert load_source(place, "torch") is None
+        assert load_source(place, "torch", "v1") is None
 
     def test_keeps_neither_owner_nor_special_bits_nor_devices(self, tmp_path: Path, place: Layout) -> None:
         archive = self.archive(
@@ -332,7 +332,7 @@ class TestADownload:
         server.breaks = 1
         with refused("connection-broken"):
             fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
-        assert load_source(place, "torch") is None
+        assert load_source(place, "torch", "v1") is None
         fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
         assert server.ranges == [None, f"bytes={len(server.content) // 2}-"]
 

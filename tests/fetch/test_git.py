@@ -135,7 +135,7 @@ def once_fetched(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> Layo
 def source(once_fetched: Layout, place: Layout) -> Source:
     """Return v1 as it was fetched, to do anything with."""
     shutil.copytree(once_fetched.root, place.root, symlinks=True)
-    found = load_source(place, "torch")
+    found = load_source(place, "torch", "v1")
     assert found is not None
     return found
 
@@ -183,7 +183,7 @@ class TestAFreshFetch:
         }
         assert (source.path / "third_party/middle/deps/deep/deep.h").read_text() == "1\n"
         assert git(source.path, "status", "--porcelain", "--ignored") == ""
-        assert load_source(place, "torch") == load_source(place, "torch", "v1") == source
+        assert load_source(place, "torch", "v1") == source
 
     def test_brings_no_history(self, source: Source) -> None:
         for tree in ("", *source.submodules):
@@ -235,7 +235,7 @@ class TestASecondFetch:
         assert any(path.is_file() for path in shared)
         check_source(source)
         check_source(second)
-        assert load_source(place, "torch") == second
+        assert load_source(place, "torch", "v2") == second
 
     def test_sends_only_what_is_new(
         self, over_ssh: Forge, place: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -320,7 +320,7 @@ class TestAMirror:
         with refused("wrong-commit"):
             fetch_source(wanted, place, SilentProgress())
         assert visible(place) == []
-        assert load_source(place, "torch") is None
+        assert load_source(place, "torch", "v1") is None
 
     @pytest.mark.parametrize("mirror", ["ext::sh -c touch% x", "http://mirror.example", "--upload-pack=x://y"])
     def test_with_a_protocol_that_is_not_trusted(self, remote: Forge, place: Layout, mirror: str) -> None:
@@ -524,7 +524,7 @@ class TestAStoppedFetch:
     def test_shows_nothing_and_is_gone_on_with(self, over_ssh: Forge, killed: Path) -> None:
         place = layout(killed)
         assert visible(place) == []
-        assert load_source(place, "torch") is None
+        assert load_source(place, "torch", "v1") is None
         (killed / "log").unlink()
         partial = place.source("torch") / ".partial-v1/tree"
         (partial / ".git/shallow.lock").touch()

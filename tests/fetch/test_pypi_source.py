@@ -71,7 +71,7 @@ def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place:
     assert (found.path / "PKG-INFO").read_text() == "2.1.0"
     assert (found.provider, found.commit, found.verified) == ("pypi", None, False)
     assert found.origin == f"PyPI's torch-2.1.0.tar.gz (sha256 {digest}, as recorded)"
-    assert load_source(place, "torch") == found
+    assert load_source(place, "torch", "v2.1") == found
     source_dir.check_source(found)
     assert downloads(index) == 1
     assert fetcher.fetch_source(asked(), place, SilentProgress()) == found
@@ -140,7 +140,7 @@ def test_what_is_wrong_is_said_and_nothing_is_left(
     broken(index)
     with refused(code):
         fetcher.fetch_source(request_, place, SilentProgress())
-    assert load_source(place, "torch") is None
+    assert load_source(place, "torch", "v2.1") is None
     left = [path for path in place.source("torch").rglob("*") if path.is_file() and path.name != "lock"]
     assert [path.name for path in left if path.suffix != ".gz"] == []
 

@@ -5,6 +5,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from filelock import FileLock
+
 SUITE = Path(__file__).parent
 
 
@@ -14,22 +16,29 @@ def start(home: Path) -> None:
     os.environ.setdefault("TORCHMILL_HOME", str(home))
     os.environ.setdefault("NOX_ENVDIR", str(home / ".nox"))
     own = home / "build_configs"
+    os.environ.setdefault("TORCHMILL_OWN_CONFIGS", str(own))
     if "TORCHMILL_CONFIGS" not in os.environ and any(path.suffix != ".md" for path in own.rglob("*.*")):
         os.environ["TORCHMILL_CONFIGS"] = str(_merge_facts(own, home / ".torchmill" / "build_configs"))
 
 
 def _merge_facts(own: Path, merged: Path) -> Path:
     """Return a folder with the shipped facts and a project's own: a file of its own stands for the shipped one."""
-    files = {path.relative_to(top): path for top in (SUITE / "build_configs", own) for path in top.rglob("*.*")}
-    there = {path.relative_to(merged): path.stat() for path in merged.rglob("*.*")}
-    wanted = {name: path.stat() for name, path in files.items() if path.is_file()}
-    if {name: (one.st_size, one.st_mtime_ns) for name, one in there.items()} != {
-        name: (one.st_size, one.st_mtime_ns) for name, one in wanted.items()
-    }:
-        fresh = merged.with_name(f"build_configs.{os.getpid()}")
-        for name in wanted:
-            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(files[name], fresh / name)
-        shutil.rmtree(merged, ignore_errors=True)
-        fresh.replace(merged)
+    files = {name: path for top in (SUITE / "build_configs", own) for name, path in _files(top).items()}
+    merged.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(merged.with_name("build_configs.lock")):  # several commands may begin at a time
+        if _looks(_files(merged)) != _looks(files):
+            shutil.rmtree(merged, ignore_errors=True)
+            for name, path in files.items():
+                (merged / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, merged / name)
     return merged
+
+
+def _files(top: Path) -> dict[Path, Path]:
+    """Return the files below a folder by their place in it."""
+    return {path.relative_to(top): path for path in top.rglob("*.*") if path.is_file()}
+
+
+def _looks(files: dict[Path, Path]) -> dict[Path, tuple[int, int]]:
+    """Return size (bytes) and time (nanoseconds) of each file."""
+    return {name: (path.stat().st_size, path.stat().st_mtime_ns) for name, path in files.items()}

@@ -272,6 +272,9 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
     stem = found.layout.logs / f"{found.cell.release.tag}-check-{found.plan.identifier}"
     found.layout.logs.mkdir(parents=True, exist_ok=True)
     outcomes = _outcomes(found, ours, tests, source.path, Path(f"{stem}-ours.log"))
+    if not any(one.result == PASSED for one in outcomes.values()):
+        told = f"none of upstream's tests passed on {ours.title}: see {stem}-ours.log"
+        raise VerifyError(told, code="upstream-tests-fail")
     named = [hash_file(Path(one)) for one in theirs.packages if Path(one).is_file()]
     parts = [
         named,
@@ -289,7 +292,8 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         try:
             published = _outcomes(found, theirs, tests, source.path, Path(f"{stem}-published.log"))
             told = ""
-            write_atomically(record, json.dumps({"at": _now(), "outcomes": published}))
+            if any(one.result == PASSED for one in published.values()):  # else it was no run
+                write_atomically(record, json.dumps({"at": _now(), "outcomes": published}))
         except VerifyError as error:
             told = f"{theirs.title} cannot be had ({error}): what fails is held against ours"
     said = {

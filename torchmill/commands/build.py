@@ -18,7 +18,7 @@ from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.deliver import products
-from torchmill.fetch.source.source_dir import source_requests
+from torchmill.fetch.source.source_dir import DEBIAN, PYPI, source_requests
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
@@ -156,7 +156,9 @@ class Dialogue(NamedTuple):
     def _wanted_all_the_same(self, newest: str) -> bool:
         """Tell whether the wheels are wanted although official ones would do."""
         listed = self.options.arch_list
-        usual = asks_for_usual_wheel(replace(self.options, arch_list=None))
+        usual_words = {f"--from={DEBIAN}", f"--from={PYPI}"}
+        own = any(one not in usual_words and not one.startswith("--mirror=") for one in self.source)
+        usual = not own and asks_for_usual_wheel(replace(self.options, arch_list=None))
         found = [published.find_published(self.facts, one, self.host, listed) if usual else None for one in self.cells]
         for line in dict.fromkeys([*(str(one) for one in found if one), newest]):
             print_now(fit_screen(line), end="\n" if line else "")
@@ -196,14 +198,15 @@ class Dialogue(NamedTuple):
 
     def results(self) -> Iterator[str]:
         """Yield where the wheels are, and what to do with them."""
-        wheels = []
+        files: dict[str, list[str]] = {}
         for cell in self.cells:
             words, contained = format_options(self._own(cell)), cell.build.arch != self.native
             found = products.require_verified(self.layout.root, self.facts, cell, words, contained=contained)
-            wheels.append(found.wheel)
+            files.setdefault(cell.build.python, []).append(os.path.relpath(found.wheel))
             yield f"{found.wheel}"
-        yield f"install:  pip install {shlex.join(os.path.relpath(wheel) for wheel in wheels)}"
-        yield f"picture:  invoke report {shlex.quote(os.path.relpath(wheels[-1]))}"
+        for python, wheels in files.items():
+            yield f"install:  python{python} -m pip install {shlex.join(wheels)}"
+        yield f"picture:  invoke report {shlex.quote(wheels[-1])}"
         yield "projects: invoke snippet --tool uv"
 
 

@@ -14,7 +14,7 @@ from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, PYPI, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError, require_choice, require_count
 from torchmill.core.files import read_table_beside, write_script
-from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
+from torchmill.core.paths import CHECKOUT, Layout, facts_folder, nox_environment_name, nox_environments_folder
 from torchmill.core.process import CommandError, capture
 from torchmill.host.native import native_arch
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
@@ -52,12 +52,14 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     folder = layout.cluster / f"{found.release.tag}-{cell}" / engine
     checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
     paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}
+    paths |= {"configs": facts_folder(CHECKOUT), "environments": nox_environments_folder()}
     words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
     words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": cell_lookup.fetch_command(facts, found)}
     words |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "name": f"torchmill-{nox_environment_name(cell)}"}
     words |= {"log": str(folder).replace("%", "%%"), "shards": str(int(shards)), "jobs": str(options.jobs)}
     words |= {"mib": str((options.memory or 0) >> 20), "sbatch": shlex.join(shlex.split(sbatch)), "prologue": prologue}
     words |= {"options": (said := shlex.join(format_options(options))), "json_options": json.dumps(said)[1:-1]}
+    words |= {"args_options": said.replace("$", "$$")}  # Kubernetes makes one of two
     for template in (Path(__file__).parent / "engines" / engine).iterdir():
         write_script(folder / template.name, template, words)
     command = ["bash", str(folder / "submit.sh")]

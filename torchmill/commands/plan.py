@@ -8,7 +8,7 @@ from typing import Any
 from torchmill.build.context import describe_unread, has_finished_tree
 from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
-from torchmill.config.cell_lookup import uncontained_arch
+from torchmill.config.cell_lookup import selecting_tag, uncontained_arch
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan
 from torchmill.core.errors import ConfigError
@@ -49,7 +49,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     runs = () if host else estimate.read_own_runs(facts, layout.dist)
     plan = compute_plan(facts, cell, machine, options, fetched)
     if release is None:
-        newest = f"no release is selected: {plan.release.tag} is the newest that supports it"
+        newest = f"no release is selected: {selecting_tag(facts, cell.release)} is the newest that supports it"
         print(newest, file=sys.stderr)  # noqa: T201 - beside what is printed
     if not host and (unread := describe_unread(plan)):
         print(unread, file=sys.stderr)  # noqa: T201 - beside what is printed
@@ -77,7 +77,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if not all_:
         further = not host and has_finished_tree(layout, facts, cell, native)
         costs = estimate.cost_rows(facts, plan, runs, further=further)
-        return "\n".join([render.plan_summary(plan, machine, costs, format_options(options)), *more])
+        selected = selecting_tag(facts, cell.release)
+        return "\n".join([render.plan_summary(plan, machine, costs, selected, format_options(options)), *more])
     cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs)
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])
 

@@ -77,11 +77,9 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
         and tag in {"", str(wheel.manifest.get("tag", ""))}  # only the manifest knows it
     ]
     if not wheels:
-        raise DeliveryError(
-            f"{dist} has no wheel of that --name, --variant and --tag: `invoke verify` lists what it has, "
-            "`nox -l` what can be built",
-            code="no-such-wheel",
-        )
+        of_these = " of that --name, --variant and --tag" if names or variant or tag else ""
+        told = f"{dist} has no wheel{of_these}: `invoke verify` lists what it has, `nox -l` what can be built"
+        raise DeliveryError(told, code="no-such-wheel")
     verdicts = [agreement.examine_wheel(wheel.path, found=wheel) for wheel in wheels]
     if wrong := [str(one) for one in verdicts if one.problems]:
         head = "nothing is published, because not every wheel is what it claims to be:"

@@ -282,3 +282,4 @@ class ToolkitPart:
     cuda: SpecifierSet | None  # the toolkits that have it so; None: all
     source: str
     without: str = ""  # what a build goes without that lacks it, as a clause; "": it stops
+    vital: SpecifierSet | None = None  # the releases of torch whose build stops all the same

@@ -41,8 +41,9 @@ class Layout:
         Raises ConfigError where that is a file, TORCHMILL_GUEST is no name of an arch, or the user has no home.
         """
         home = os.environ.get("TORCHMILL_HOME")
-        if home and os.path.isfile(home):  # noqa: PTH113 - which raises for what may not be looked at
-            told = f"TORCHMILL_HOME is {home}, which is a file: name a folder, or unset it"
+        if home and (not os.path.isabs(home) or os.path.isfile(home)):  # noqa: PTH113, PTH117 - they raise nothing
+            wrong = "a file" if os.path.isabs(home) else "not the whole path of a folder"  # noqa: PTH117
+            told = f"TORCHMILL_HOME is {home}, which is {wrong}: name a folder by its whole path, or unset it"
             raise ConfigError(told, code="invalid-home")
         guest = os.environ.get(GUEST, "")
         if not re.fullmatch(r"\w*", guest):

@@ -129,10 +129,12 @@ def _probe(version: str, executable: Path) -> Path | str:
 
 def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
     """Return where the interpreter and its header really are, or what is wrong with it."""
+    environ = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     try:
-        implementation, actual, include, real = json.loads(capture([str(executable), "-I", "-c", _PROBE]))
+        implementation, actual, include, real = json.loads(capture([str(executable), "-I", "-c", _PROBE], env=environ))
     except CommandError as error:
-        return f"{executable} ends with exit code {error.returncode}"
+        without = "" if environ == os.environ else " without LD_LIBRARY_PATH, as a wheel is tried"
+        return f"{executable} ends with exit code {error.returncode}{without}"
     except (HostError, ValueError):
         return f"{executable} does not run"
     if implementation != "cpython" or actual != version:

@@ -77,11 +77,11 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     rules = [one for one in package.rules if rule_matches(one.when, using.case)]
     commit = source.commit if source else release.commit
     processor = _asked_processor(facts, build, options)
-    if processor:
-        rules.append(_processor_rule(processor))
+    rules += [_processor_rule(processor)] if processor else []
     version = wheel_name.wheel_version(facts, cell, options.label, commit, processor)
     torch = base_version(facts, cell, options)
-    usual = asks_for_usual_wheel(options) and (source is None or source.provider != "path")
+    own = source and (source.provider == "path" or source.commit not in {None, release.commit or source.commit})
+    usual = asks_for_usual_wheel(options) and not own
     options = replace(options, arch_list=using.arch_list)
     need = int(largest_compile(facts, build, release.version).high)
     parallel = count_jobs(host.cores, usable_memory(host, options), need, options.jobs).count

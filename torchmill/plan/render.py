@@ -40,9 +40,9 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], said: Sequence[str]) -> str:
-    """Return what matters most of a plan, and what its build costs, in a few lines; `said` are its build's options."""
-    cell = shlex.join([plan.identifier, f"--tag={plan.release.tag}", *said])  # for a command to be of this very plan
+def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], tag: str, said: Sequence[str]) -> str:
+    """Return what matters most of a plan, and its cost, in a few lines; `tag` selects it, `said` are its options."""
+    cell = shlex.join([plan.identifier, f"--tag={tag}", *said])  # for a command to be of this very plan
     python = plan.build.python
     own = {f"Python {python}": host.interpreters.get(python), "a C++ compiler": host.compiler} if host.complete else {}
     missing = ", ".join(what for what, place in {**own, **_cuda_places(plan, host)}.items() if not place)

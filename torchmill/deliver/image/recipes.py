@@ -146,7 +146,9 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         "Dockerfile": fill_template(HERE / "devcontainer.Dockerfile.jinja", **values),
         "devcontainer.json": fill_template(HERE / "devcontainer.json.jinja", request=request),
     }
-    run = "open the checkout in an editor that knows dev containers, or `devcontainer up --workspace-folder .`"
+    place = f".devcontainer/{request.name.removeprefix('devcontainer-')}/devcontainer.json"
+    command = f"devcontainer up --workspace-folder . --config {place}"
+    run = f"open the checkout in an editor that knows dev containers, or `{command}`"
     return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, digest_notes(base), run=run)
 
 

@@ -96,12 +96,12 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
             f"{release} is not built for {arch}, only for {', '.join(release.arches)}", code="impossible-build"
         )
     capabilities = {one.capability.name for name in said.gpus for one in find_gpus(facts, name)}
-    pythons, toolkit = _pythons(kind, release, said.pythons), _toolkit(facts, release, arch, said.toolkit)
+    pythons, toolkit = _pythons(facts, kind, release, said.pythons), _toolkit(facts, release, arch, said.toolkit)
     own, slim = purpose if kind == "builder" else "", ";".join(sorted(capabilities, key=capability_key))
     return ImageRequest(kind, release, arch, pythons, *toolkit, own, said.base, said.index, slim)
 
 
-def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
+def _pythons(facts: Facts, kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
     """Return the Pythons, oldest first: those that were said, else all for a builder, else the newest of its wheels."""
     for python in said:
         if python not in release.pythons:
@@ -117,7 +117,9 @@ def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...
         )
     published = {python for pythons in release.wheels.values() for python in pythons} or {*release.pythons}
     plain = [python for python in release.pythons if not python.endswith("t") and python in published]
-    return tuple(said[:1]) or (max(plain, key=python_key),)
+    based = {base.pythons[:1] for base in facts.images.bases if base.role == "python"}
+    best = max(plain, key=lambda one: ((one,) in based, python_key(one)))
+    return tuple(said[:1]) or (best,)
 
 
 def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> tuple[str, str | None]:

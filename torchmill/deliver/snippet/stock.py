@@ -66,17 +66,12 @@ def platform_marker(arch: Arch) -> str:
     return f"{_system(arch.system)} and {machine}"
 
 
-def join_markers(first: str, second: str) -> str:
-    """Return the marker that is true where both are; "" is true everywhere."""
-    return " and ".join(_grouped(one, " or ") for one in (first, second) if one)
-
-
 def _system(system: str) -> str:
     return f"sys_platform == '{_SYS_PLATFORM.get(system, system)}'"
 
 
-def _grouped(marker: str, word: str = " and ") -> str:
-    return f"({marker})" if word in marker else marker
+def _grouped(marker: str) -> str:
+    return f"({marker})" if " and " in marker else marker
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,8 @@ def _addresses(decision: SnippetDecision, pin: PlatformPin) -> Iterator[str]:
     for offer in pin.offers:
         numbers = {python.rstrip("t") for python in pin.pythons if python in offer.pythons and len(pin.offers) > 1}
         pythons = " or ".join(f"python_version == '{number}'" for number in sorted(numbers, key=python_key))
-        yield _with(f"{pin.package} @ {wheel_address(offer)}", stock.join_markers(here, pythons))
+        both = " and ".join(f"({one})" if " or " in one else one for one in (here, pythons) if one)
+        yield _with(f"{pin.package} @ {wheel_address(offer)}", both)
 
 
 def wheel_address(offer: WheelOffer) -> str:

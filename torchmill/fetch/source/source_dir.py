@@ -358,14 +358,9 @@ def require_python_project(tree: Path, origin: str) -> None:
         )
 
 
-def load_source(layout: Layout, package: str, tag: str | None = None) -> Source | None:
-    """Return the package's fetched source of `tag`, or the one fetched last; None if there is none.
-
-    Raises SourceError for a record that cannot be read.
-    """
-    home = layout.source(package)
-    folder = home / tag if tag else next(iter(list_fetched(home)), None)
-    record = read_record(folder) if folder else None
+def load_source(layout: Layout, package: str, tag: str) -> Source | None:
+    """Return a package's fetched source, None if there is none. Raises SourceError for a record that cannot be read."""
+    record = read_record(layout.source(package) / tag)
     return record.source if record else None
 
 

@@ -219,10 +219,13 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
         return
     cure = finding.completion_command(context, cuda, lacks)
     found = f"no {format_part_names(lacks)} in {host.toolkits[cuda]}"
-    because = "; ".join(part.without for part in lacks) if all(part.without for part in lacks) else ""
-    yield Finding("parts of CUDA", found, NEEDED_PARTS, "warning" if because else "failure", cure, because)
+    version = context.cell.release.torch_version
+    vital = any(not part.without or (part.vital and part.vital.contains(version)) for part in lacks)
+    because = "; ".join(part.without for part in lacks if part.without)
+    yield Finding("parts of CUDA", found, NEEDED_PARTS, "failure" if vital else "warning", cure, because)
 
 
 def lacking_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:
     """Return the parts that a host's toolkit of some version is known to lack."""
-    return [part for part in facts.toolkit_parts if part.name in host.lacking.get(version, "").split(", ")]
+    lacks = host.lacking.get(version, "").split(", ") if version in host.toolkits else ()
+    return [part for part in facts.toolkit_parts if part.name in lacks]

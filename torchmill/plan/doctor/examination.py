@@ -157,7 +157,7 @@ def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
     known = toolkit.gcc if host.system == "linux" else None
     needed = f"gcc {format_bounds(known)}" if known else "a host compiler: not known which"
     if fitting:
-        best = max(fitting, key=lambda one: Version(one.version))
+        best = max(fitting, key=lambda one: (one.family == "gcc", Version(one.version)))
         return Finding(subject, f"{found}, with {best}", needed, "ok")
     if not known or host.compiler is None:
         return Finding(subject, found, needed, "unknown")

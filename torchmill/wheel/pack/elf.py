@@ -15,7 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from torchmill.core.errors import BuildError
-from torchmill.core.files import real_path
+from torchmill.core.files import read_table_beside, real_path
 
 ELF_MAGIC = b"\x7fELF"
 EXECUTABLE, SHARED = 2, 3  # e_type
@@ -30,16 +30,7 @@ VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next
 WEAK = 2  # symbol binding
 AR_MAGIC = b"!<arch>\n"
 _AR_HEADER_BYTES, _AR_SIZE_FIELD, _AR_HEADER_END = 60, slice(48, 58), b"`\n"
-ARCHES = {  # e_machine -> arch of platform tags
-    3: "i686",
-    21: "ppc64le",
-    22: "s390x",
-    40: "armv7l",
-    62: "x86_64",
-    183: "aarch64",
-    243: "riscv64",
-    258: "loongarch64",
-}
+ARCHES: dict[str, str] = read_table_beside(__file__, "machines.toml")  # arch of platform tags by e_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +283,7 @@ def read_elf(path: Path) -> ElfInfo | None:
         # the loader ignores DT_RPATH where there is a DT_RUNPATH
         rpath = (*strings[RUNPATH], *strings[RPATH], "")[0]
         return ElfInfo(
-            machine=ARCHES.get(machine, f"machine {machine}"),
+            machine=ARCHES.get(str(machine), f"machine {machine}"),
             needed=tuple(strings[NEEDED]),
             soname=next(iter(strings[SONAME]), None),
             rpath=tuple(entry for entry in rpath.split(":") if entry),

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Written by `invoke cluster`: makes both jobs, and lets the wheel's begin when all shares have ended, well or not.
 set -eu
-jobs=${0%/*}/jobs.yaml
+jobs=$(dirname "$0")/jobs.yaml
 kubectl delete --ignore-not-found --filename "$jobs"
 kubectl create --filename "$jobs"
 while

@@ -6,6 +6,6 @@
 set -e
 @prologue@
 set -u
-export TORCHMILL_TAG=@tag@ TORCHMILL_HOME=@home@
+export TORCHMILL_TAG=@tag@ TORCHMILL_HOME=@home@ TORCHMILL_CONFIGS=@configs@ NOX_ENVDIR=@environments@
 cd @checkout@
 exec @nox@ -s @cell@ -- --parts @folder@/parts @options@

@@ -6,7 +6,7 @@
 set -e
 @prologue@
 set -u
-export TORCHMILL_TAG=@tag@
+export TORCHMILL_TAG=@tag@ TORCHMILL_CONFIGS=@configs@
 export TORCHMILL_HOME=${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/torchmill-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID
 export NOX_ENVDIR=$TORCHMILL_HOME/environments
 mkdir -p "$TORCHMILL_HOME/.torchmill"
