@@ -123,6 +123,11 @@ def test_a_plan_for_another_system_takes_nothing_from_the_compilers_here(tmp_pat
         )
 
 
+def test_a_plan_of_another_package_names_the_tag_that_selects_it(tmp_path: Path) -> None:
+    done = run("invoke", "plan", "vision-3.10-cpu", "--tag=v1.13.1", home=tmp_path)
+    assert "`invoke plan vision-3.10-cpu --tag=v1.13.1 --all`" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

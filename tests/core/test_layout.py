@@ -18,6 +18,13 @@ def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         Layout.of_checkout(tmp_path)
 
 
+def test_a_home_by_a_relative_path_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nox takes it from the checkout, invoke from where it is called: they would mean two folders."""
+    monkeypatch.setenv("TORCHMILL_HOME", "elsewhere")
+    with pytest.raises(ConfigError, match="is elsewhere, which is not the whole path of a folder"):
+        Layout.of_checkout(tmp_path)
+
+
 def test_a_user_without_a_home_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as in a container that runs as a mere number

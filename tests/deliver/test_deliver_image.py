@@ -19,7 +19,7 @@ from tests.support.commands import ROOT, run
 from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
 from torchmill.commands import image, slim
-from torchmill.config import facts_reader
+from torchmill.config import facts_reader, matrix
 from torchmill.config.facts_model import Archive, BaseImage
 from torchmill.config.matrix import ReleaseTerms, find_release
 from torchmill.config.model import Release
@@ -433,6 +433,14 @@ def test_a_builder_has_all_pythons_of_its_release_and_a_runtime_one() -> None:
         "3.9",
         "3.10",
     )
+
+
+def test_the_newest_python_that_has_an_image_is_taken() -> None:
+    newest = matrix.newest_release(OURS)
+    assert newest.pythons[-1].rstrip("t") == "3.15"
+    found = request.make_image_request(OURS, ImageOptions("devcontainer"), newest, "x86_64")
+    made = recipes.devcontainer_recipe(OURS, found)
+    assert f"--config .devcontainer/{found.name.removeprefix('devcontainer-')}/devcontainer.json" in made.run
 
 
 def test_a_mac_runs_linux_of_its_own_processor() -> None:

@@ -127,6 +127,16 @@ def test_a_version_without_headers_anywhere_is_told_by_running_it(tmp_path: Path
     assert below(found, tmp_path) == {"3.22": str(bare.relative_to(tmp_path))}
 
 
+def test_one_that_needs_a_library_path_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment in which a wheel is tried has none."""
+    answer = json.dumps(["cpython", "3.22", str(tmp_path), str(tmp_path / "bin/python3.22")])
+    needy = script(tmp_path / "bin/python3.22", f"[ -n \"$LD_LIBRARY_PATH\" ] && echo '{answer}'")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
+    with refused("no-interpreter") as caught:
+        interpreters.resolve_interpreter("3.22", environ(tmp_path / "bin"), tmp_path)
+    assert f"{needy} ends with exit code 1 without LD_LIBRARY_PATH, as a wheel is tried" in str(caught.value)
+
+
 def test_listing_runs_nothing(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     script(tmp_path / "bin/python3.22", f"touch {ran}")

@@ -286,6 +286,26 @@ def test_what_a_build_can_go_without_is_a_warning(known: Facts) -> None:
     assert (finding.verdict, finding.because) == ("warning", "the profiler sees no GPU")
 
 
+def test_what_stops_newer_releases_alone_is_a_failure_for_those(shipped: Facts) -> None:
+    nvml = next(one for one in shipped.toolkit_parts if one.name == "nvml")
+    assert nvml.vital is not None
+    assert (nvml.vital.contains("2.0.1"), nvml.vital.contains("2.1.0")) == (False, True)
+    for tag, verdict in (("v1.13.1", "warning"), ("v2.1.0", "failure")):
+        cell = cell_lookup.find_cell(
+            shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0")
+        )
+        cell = replace(cell, release=matrix.find_release(shipped, "torch", tag))
+        host = replace(LINUX_WITH_TOOLKIT, lacking={"11.8": "nvml"})
+        computed = build_plan.compute_plan(shipped, cell, host, Options())
+        [found] = cuda.check_toolkit_parts(CheckContext(shipped, cell, host, computed))
+        assert (found.verdict, found.found) == (verdict, f"no NVML in {HOME}")
+
+
+def test_what_a_toolkit_lacks_that_is_not_there_is_nothing(known: Facts) -> None:
+    host = replace(LINUX_WITH_TOOLKIT, lacking={"12.1": "nvml"})
+    assert not cuda.lacking_parts(replace(known, toolkit_parts=(CUBLAS,)), host, "12.1")
+
+
 def test_a_machine_is_told_what_its_toolkits_lack(known: Facts) -> None:
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL))
     host = replace(LINUX_WITH_TOOLKIT, lacking={"11.8": "cccl"})
