@@ -4,6 +4,7 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -78,6 +79,11 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
         metadata = archive.read("tinyvision-0.1.0+cpu.dist-info/METADATA").decode()
         assert "Requires-Dist: tinytorch==1.0.0+cpu" in metadata
         assert not [name for name in archive.namelist() if "libtiny" in name], "the base brings it"
+
+
+def test_every_field_of_a_manifest_is_in_the_reference(shared: Sample) -> None:
+    told = set(re.findall(r"`(\w+)`", (ROOT / "docs/reference/manifest.md").read_text(encoding="utf-8")))
+    assert [field for name in shared.wheels() for field in shared.manifest(name) if field not in told] == []
 
 
 def test_what_depends_on_no_python_is_compiled_once(shared: Sample) -> None:
