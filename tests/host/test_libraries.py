@@ -19,6 +19,14 @@ def test_each_toolkit_has_its_own_cudnn(tmp_path: Path) -> None:
     assert found == {"cudnn": "7.6.5", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0"}
 
 
+def test_condas_toolkits_have_their_headers_by_target(tmp_path: Path) -> None:
+    header = tmp_path / "cuda/targets/x86_64-linux/include/cufile.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    toolkits = {"12.8": str(tmp_path / "cuda"), "12.6": str(tmp_path / "other")}
+    assert libraries.find_libraries({}, tmp_path / "root", toolkits) == {"cufile@12.8": ""}
+
+
 def test_what_only_a_variable_leads_to_stands_under_its_folder(tmp_path: Path) -> None:
     file(tmp_path / "mine/include/cudnn_version.h", CUDNN.format(8, 9, 7))
     file(tmp_path / "usr/include/cudnn_version.h", CUDNN.format(8, 6, 0))

@@ -21,7 +21,8 @@ def find_libraries(environ: Mapping[str, str], root: Path, toolkits: Mapping[str
     usual = list(_folders(environ, root))
     places = {name: (name, usual) for name in _HEADERS}
     for cuda, home in toolkits.items():
-        places |= {f"{name}@{cuda}": (name, [Path(home, "include")]) for name in _OF_TOOLKITS}
+        inner = [Path(home, "include"), *find_paths(Path(home), "targets/*/include")]  # the latter of conda's
+        places |= {f"{name}@{cuda}": (name, inner) for name in _OF_TOOLKITS}
     for name, header in _HEADERS.items():
         for folder in filter(None, map(environ.get, header.get("roots", ()))):
             places[f"{name}@{folder}"] = (name, [Path(folder, "include")])
