@@ -79,9 +79,13 @@ def keep(file: Path | None, row: Row) -> Row:
 
 
 def read(file: Path) -> Sequence[Row]:
-    """Return the runs in a file; a round is named with the run of the script that it is of."""
+    """Return the runs in a file; rounds are counted on from one run of the script to the next."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [row | {"round": (row["run"], row["round"])} if {"run", "round"} <= row.keys() else row for row in rows]
+    rounds: dict[tuple[Any, Any], int] = {}
+    for row in rows:
+        if "run" in row and "round" in row:
+            row["round"] = rounds.setdefault((row["run"], row["round"]), len(rounds))
+    return rows
 
 
 def fields(*names: str) -> Callable[[Row], tuple[Any, ...]]:

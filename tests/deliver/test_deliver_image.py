@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -439,8 +440,14 @@ def test_the_newest_python_that_has_an_image_is_taken() -> None:
     newest = matrix.newest_release(OURS)
     assert newest.pythons[-1].rstrip("t") == "3.15"
     found = request.make_image_request(OURS, ImageOptions("devcontainer"), newest, "x86_64")
-    made = recipes.devcontainer_recipe(OURS, found)
-    assert f"--config .devcontainer/{found.name.removeprefix('devcontainer-')}/devcontainer.json" in made.run
+    recipes.devcontainer_recipe(OURS, found)
+
+
+def test_a_dev_container_is_used_from_where_it_was_written(tmp_path: Path) -> None:
+    for option, folder in ((), tmp_path / ".devcontainer"), ((f"--into={tmp_path / 'a b'}",), tmp_path / "a b"):
+        done = run("invoke", "image", "--kind=devcontainer", "--tag=v1.13.1", *option, home=tmp_path)
+        [made] = folder.rglob("devcontainer.json")
+        assert f"--config {shlex.quote(str(made.parent))}/devcontainer.json`" in done.stdout
 
 
 def test_a_mac_runs_linux_of_its_own_processor() -> None:

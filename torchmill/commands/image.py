@@ -71,7 +71,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
             job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, container_arch(native_arch()))
             size = image.build_image(job, layout.logs / f"image-{wanted.name}.log", os.environ, _say, facts.causes)
             lines.append(f"{wanted.tag}: built by {with_engine.name}, {size}")
-    return "\n".join((*lines, *_how_to_run(wanted, recipe, with_engine)))
+    return "\n".join((*lines, *_how_to_run(wanted, recipe, with_engine, place)))
 
 
 def recipe_of(
@@ -101,9 +101,9 @@ def recipe_of(
     return replace(recipe, notes=recipe.notes + notes), brought
 
 
-def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None) -> Iterator[str]:
+def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None, place: Path) -> Iterator[str]:
     if wanted.kind == "devcontainer":
-        yield f"use it: {recipe.run}"
+        yield f"use it: {recipe.run.format(place=shlex.quote(str(place)))}"
         return
     name = engine.name if engine else "docker"
     # buildah keeps its images where podman does, and runs none itself

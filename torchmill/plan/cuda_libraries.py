@@ -81,11 +81,12 @@ def lacking_libraries(constraints: CellConstraints, host: Host, settings: Mappin
     """Return the libraries that rules ask about and that are known not to be where a build would look."""
     if not host.complete:
         return frozenset()
+    parts = {one.name for one in constraints.facts.toolkit_parts}  # a toolkit that is brought has its own
     return frozenset(
         name
         for name in libraries_in_rules(constraints, "lacking")
         if not is_user_configured(name, settings) and visible_version(host, name, constraints.cell.build.cuda) is None
-        if name != "cufile" or constraints.cell.build.cuda in host.toolkits  # one that is brought has its own
+        if name not in parts or constraints.cell.build.cuda in host.toolkits
     )
 
 

@@ -155,7 +155,7 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
         compilers = programs.chosen_compilers(site.environ)
         text = "".join(sorted(f"{programs.digest_compiler(one, site.digest)}\n" for one in compilers))
         file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
-        if files.read_text(file) != text:
+        if not file.is_file() or files.read_text(file) != text:
             files.write_atomically(file, text)
         variables["CCACHE_EXTRAFILES"] = str(file)
     with contextlib.suppress(OSError):

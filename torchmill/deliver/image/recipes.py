@@ -146,8 +146,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         "Dockerfile": fill_template(HERE / "devcontainer.Dockerfile.jinja", **values),
         "devcontainer.json": fill_template(HERE / "devcontainer.json.jinja", request=request),
     }
-    place = f".devcontainer/{request.name.removeprefix('devcontainer-')}/devcontainer.json"
-    command = f"devcontainer up --workspace-folder . --config {place}"
+    command = "devcontainer up --workspace-folder . --config {place}/devcontainer.json"
     run = f"open the checkout in an editor that knows dev containers, or `{command}`"
     return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, digest_notes(base), run=run)
 
