@@ -23,22 +23,18 @@ def start(home: Path) -> None:
 
 def _merge_facts(own: Path, merged: Path) -> Path:
     """Return a folder with the shipped facts and a project's own: a file of its own stands for the shipped one."""
-    files = {name: path for top in (SUITE / "build_configs", own) for name, path in _files(top).items()}
+    files = _files(SUITE / "build_configs") | _files(own)
     merged.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(merged.with_name("build_configs.lock")):  # several commands may begin at a time
-        if _looks(_files(merged)) != _looks(files):
+        if {name: one[1:] for name, one in _files(merged).items()} != {name: one[1:] for name, one in files.items()}:
             shutil.rmtree(merged, ignore_errors=True)
-            for name, path in files.items():
+            for name, (path, *_) in files.items():
                 (merged / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, merged / name)
     return merged
 
 
-def _files(top: Path) -> dict[Path, Path]:
-    """Return the files below a folder by their place in it."""
-    return {path.relative_to(top): path for path in top.rglob("*.*") if path.is_file()}
-
-
-def _looks(files: dict[Path, Path]) -> dict[Path, tuple[int, int]]:
-    """Return size (bytes) and time (nanoseconds) of each file."""
-    return {name: (path.stat().st_size, path.stat().st_mtime_ns) for name, path in files.items()}
+def _files(top: Path) -> dict[Path, tuple[Path, int, int]]:
+    """Return the files below a folder by their place in it: path, size (bytes) and time (nanoseconds)."""
+    found = {path: path.stat() for path in top.rglob("*.*") if path.is_file()}
+    return {path.relative_to(top): (path, one.st_size, one.st_mtime_ns) for path, one in found.items()}

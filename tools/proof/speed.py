@@ -120,8 +120,14 @@ def measure_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
             ) from None
     # one thread is busy for just as long as it computes, whatever else runs on the machine
     ratios = {threads: compare_rounds(rounds, CPU if threads == 1 else WALL) for threads, rounds in runs.items()}
-    sides = runs[1][0].items()
-    lacking = {f"{case}, {side}": why for side, found in sides for case, why in found.items() if isinstance(why, str)}
+    errors = {
+        side: {one: why for one, why in times.items() if isinstance(why, str)} for side, times in runs[1][0].items()
+    }
+    lacking = {
+        one if all(one in each for each in errors.values()) else f"{one}, {side} alone": why
+        for side, those in errors.items()
+        for one, why in those.items()
+    }
     said = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "ours": ours.title,
@@ -175,9 +181,7 @@ def _run(python: Path, trial: Path, threads: int) -> Times:
 
 
 def describe(
-    ratios: Mapping[int, Mapping[str, SpeedRatio]],
-    lacking: Mapping[str, str],
-    by_cpu: Mapping[int, float],
+    ratios: Mapping[int, Mapping[str, SpeedRatio]], lacking: Mapping[str, str], by_cpu: Mapping[int, float]
 ) -> Iterator[str]:
     """Yield the table, the geometric means and the verdict."""
     cases = list(dict.fromkeys(case for found in ratios.values() for case in found))
@@ -189,7 +193,7 @@ def describe(
         slower = [f"{case} {one}" for case, one in found.items() if one.median < SLOWER]
         yield f"slower, {_threads(number)}: {'; '.join(slower) or 'none'}"
     if lacking:
-        yield f"does not run: {'; '.join(f'{case} ({why})' for case, why in lacking.items())}"
+        yield f"does not run in this release: {'; '.join(f'{case} ({why})' for case, why in lacking.items())}"
 
 
 def _threads(number: int) -> str:

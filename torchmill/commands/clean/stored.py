@@ -29,7 +29,8 @@ TOOLS = ("gates", "stand-ins", "compilers", "programs", EMPTY_ENVIRONMENTS)  # f
 HISTORY = "units.sqlite"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PROOFS_CACHE)
 CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, provisioned.FOLDER})
-_STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster", "channel", "build_configs")
+_CONFIGS = ("build_configs", "build_configs.lock")  # of an installed suite
+_STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster", "channel", *_CONFIGS)
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
 
 
