@@ -17,13 +17,14 @@ from tests.support.refusals import refused
 from tests.support.stand_in_engine import AARCH64
 from torchmill.build.containers import engine
 from torchmill.build.containers.engine import (
+    CROSS_LABEL,
     Container,
     Engine,
     EngineHost,
     Mount,
     container_commands,
+    describe_image,
     find_engine_host,
-    has_image,
     run_container,
 )
 from torchmill.core.errors import HostError
@@ -435,6 +436,7 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     for verb in (
         ("from", "--name", "making", "scratch"),
         ("copy", "making", str(folder / "sh"), str(folder / "uname"), "/bin/"),
+        ("config", "--label", f"{CROSS_LABEL}=amd9", "making"),
         ("commit", "--quiet", "making", "seen"),
     ):
         order = subprocess.run(engine.command(*verb), capture_output=True, text=True, check=False)
@@ -464,8 +466,10 @@ def test_a_real_engine_does_what_it_is_told(
     )
     here = find_engine_host(buildah, os.environ, "linux")
     assert here.arch == container.arch
-    assert has_image(buildah, "seen", os.environ)
-    assert not has_image(buildah, "unseen", os.environ)
+    described = describe_image(buildah, "seen", os.environ)
+    assert described is not None
+    assert f'"{CROSS_LABEL}":"amd9"' in described, "which the fixture's Dockerfile gives it"
+    assert describe_image(buildah, "unseen", os.environ) is None
     out, seen, ended = io.StringIO(), list[str](), None
     environ = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}
     try:

@@ -206,6 +206,9 @@ def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(shipped: Facts, 
     assert found.argv[-3:] == ("vision-3.10-cpu", "--", f"--torch=/given/{wheel.name}")
     assert {Mount("/srv/facts", "/configs"), Mount(str(wheel), f"/given/{wheel.name}")} <= set(found.mounts)
     assert found.variables["TORCHMILL_CONFIGS"] == "/configs"
+    assert "COMPILER_PATH" not in found.variables
+    crossed = cross.plan_container(replace(asked, crossed=True), place(), LINUX)
+    assert crossed.variables["COMPILER_PATH"] == "/opt/cross-compilers/bin"
     assert "TORCHMILL_CONFIGS" not in cross.plan_container(order(shipped), place(), LINUX).variables
 
 

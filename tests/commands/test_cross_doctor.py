@@ -23,7 +23,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding, find_cures
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
 HERE = EngineHost("x86_64", rootless=False, remote=False)
-READY = ContainerFacts(BUILDAH, "", HERE, "debian-arm64", has_image=True, handlers={"qemu-aarch64": AARCH64})
+READY = ContainerFacts(BUILDAH, "", HERE, "debian-arm64", "{}", handlers={"qemu-aarch64": AARCH64})
 
 
 def question(facts: Facts) -> CheckContext:
@@ -52,7 +52,8 @@ def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
     assert emulated.found == "emulated by qemu-aarch64"
     assert "12 to 15 times as long" in emulated.because
     assert "expect about" in emulated.because
-    assert emulated.cure.startswith("faster: a machine that is aarch64, or GitHub's runner")
+    assert emulated.cure.startswith("faster: an image with cross compilers")
+    assert emulated.cure.partition("), ")[2].startswith("a machine that is aarch64, or GitHub's runner")
     assert said["source"].cure == "invoke fetch --tag v1.13.1"
 
 
@@ -69,7 +70,7 @@ MISSING = {
         {"programs for aarch64": "register QEMU with it, by `docker run"},
     ),
     "image": (
-        replace(READY, image="mine", has_image=False),
+        replace(READY, image="mine", described=None),
         {"image": "invoke image --kind builder --tag v1.13.1 --arch aarch64 --build"},
     ),
     "files": (
@@ -109,7 +110,7 @@ def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
 def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:
     asked = question(shipped)
     fetched = Source("torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False)
-    lacking = replace(READY, image="mine", has_image=False)
+    lacking = replace(READY, image="mine", described=None)
     said = {one.subject: one for one in cross_build.container_findings(replace(asked, source=fetched), lacking)}
     assert said["image"].cure.endswith(" --arch aarch64 --purpose debian --build")
     first = next(cross_build.builder_images(replace(asked, source=fetched)))
@@ -123,16 +124,29 @@ def test_where_the_engine_runs_on_such_a_machine_nothing_is_emulated(shipped: Fa
 
 def test_what_emulation_costs_is_estimated_where_it_was_measured(shipped: Facts) -> None:
     asked = question(shipped)
-    first, expected, faster = cross_build.describe_pace(shipped, asked.plan, emulated=True)
+    first, expected, faster = cross_build.describe_pace(shipped, asked.plan, emulated=True, crossed=False)
     assert first.endswith("compilers take 12 to 15 times as long as natively")
     assert re.fullmatch(r"expect about \S+ h \(\S+ h to \S+ h\) with an empty compiler cache", expected)
-    assert faster.startswith("faster: a machine that is aarch64, or GitHub's runner ubuntu-24.04-arm")
+    assert "a machine that is aarch64, or GitHub's runner ubuntu-24.04-arm" in faster
     arch = replace(shipped.arches["aarch64"], emulated=None)
     unmeasured = replace(shipped, arches={**shipped.arches, "aarch64": arch})
-    first, faster = cross_build.describe_pace(unmeasured, asked.plan, emulated=True)
+    first, faster = cross_build.describe_pace(unmeasured, asked.plan, emulated=True, crossed=False)
     assert first.endswith("compilers take many times as long as natively")
-    (native,) = cross_build.describe_pace(shipped, asked.plan, emulated=False)
+    (native,) = cross_build.describe_pace(shipped, asked.plan, emulated=False, crossed=False)
     assert native == "the container's machine is aarch64 itself: nothing is emulated"
+
+
+def test_cross_compilers_of_an_image_count_where_they_run(shipped: Facts) -> None:
+    described = '[{"Config":{"Labels":{"torchmill.cross-compilers":"x86_64"}}}]'
+    crossed = replace(READY, described=described)
+    assert crossed.crossed
+    assert not replace(crossed, engine_host=replace(HERE, arch="aarch64")).crossed
+    assert not replace(crossed, engine_host=None).crossed
+    assert not READY.crossed
+    said = found(shipped, crossed)["programs for aarch64"]
+    assert "12 to 15 times" not in said.because
+    assert "programs for aarch64 are emulated here, but not the image's compilers: they take 1." in said.because
+    assert said.cure.startswith("faster: a machine that is aarch64")
 
 
 def test_the_real_doctor_answers(tmp_path: Path) -> None:

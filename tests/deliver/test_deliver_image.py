@@ -56,6 +56,7 @@ GOLDENS = {
     "r4-builder-cu90": ImageOptions("builder", ("3.5",), "9.0"),
     "builder-own-base": ImageOptions("builder", ("3.11",), base="localhost/mine:1"),
     "builder-debian": ImageOptions("builder", ("3.11",), purpose="debian", base="localhost/mine:1"),
+    "builder-emulated": ImageOptions("builder", ("3.11",), arch="aarch64"),
     "runtime-index": ImageOptions("runtime", ("3.10",), index=INDEX),
     "devcontainer": ImageOptions("devcontainer", ("3.10",), arch="aarch64"),
 }

@@ -42,21 +42,26 @@ RUNNERS = {"aarch64": "ubuntu-24.04-arm", "x86_64": "ubuntu-24.04"}
 _FAILED = 1  # nox's exit code for a session that failed
 
 
-def describe_pace(facts: Facts, plan: Plan, *, emulated: bool) -> list[str]:
+def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) -> list[str]:
     """Return sentences on how long a build takes in a container, and where it is faster."""
     arch = facts.arches[plan.build.arch]
     if not emulated:
         return [f"the container's machine is {arch.name} itself: nothing is emulated"]
-    factor, cost = arch.emulated, estimate.estimate_build(facts, plan)
+    factor, cost = arch.crossed if crossed else arch.emulated, estimate.estimate_build(facts, plan)
     times = f"{factor.low:g} to {factor.high:g} times as long" if factor else "many times as long"
-    lines = [f"every program for {arch.name} is emulated here: compilers take {times} as natively"]
+    if crossed:
+        what = f"programs for {arch.name} are emulated here, but not the image's compilers: they take"
+    else:
+        what = f"every program for {arch.name} is emulated here: compilers take"
+    lines = [f"{what} {times} as natively"]
     if factor and cost:
         likely = format_estimate(cost.wall.likely * factor.middle)
         low, high = cost.wall.low * factor.low, cost.wall.high * factor.high
         span = f"({format_estimate(low)} to {format_estimate(high)})"
         lines.append(f"expect about {likely} {span} with an empty compiler cache")
+    image = "" if crossed else "an image with cross compilers (of Debian or Ubuntu, by `invoke image`), "
     lines.append(
-        f"faster: a machine that is {arch.name}, or GitHub's runner {RUNNERS[arch.name]} (wheels.yml, see "
+        f"faster: {image}a machine that is {arch.name}, or GitHub's runner {RUNNERS[arch.name]} (wheels.yml, see "
         "docs/how-to/build-for-other-machines.md)"
     )
     return lines
@@ -70,8 +75,14 @@ class ContainerFacts:
     refusal: str  # why there is no engine, with the fix
     engine_host: EngineHost | None = None
     image: str = ""
-    has_image: bool = False
+    described: str | None = None  # what the engine says of the image; None: it has none
     handlers: Mapping[str, str] | None = None  # of binfmt_misc; None if another kernel decides
+
+    @property
+    def crossed(self) -> bool:
+        """Tell whether the image has cross compilers that run on the engine's machine."""
+        label = f'"{engines.CROSS_LABEL}":"{self.engine_host.arch}"' if self.engine_host else ""
+        return bool(label) and label in (self.described or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,8 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
     plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
     question = CheckContext(facts, goal.cell, machine, plan, fetched)
     seen = look_for_image(engine, engine_host, question, goal.image)
-    goal = replace(goal, tag=cell_lookup.selecting_tag(facts, goal.cell.release), image=seen.image)
+    tag, emulated = cell_lookup.selecting_tag(facts, goal.cell.release), engine_host.arch != goal.arch
+    goal = replace(goal, tag=tag, image=seen.image, crossed=emulated and seen.crossed)
     place = _place(root)
     container = cross.plan_container(goal, place, engine_host)
     where = f"{engine.name} {engine.version}, image {seen.image}"
@@ -136,7 +148,7 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
         engines.container_commands(engine, engine_host, container),
         cross.required_folders(goal, place),
         {**os.environ, **place.passed.variables},
-        (first, tagged, *describe_pace(facts, plan, emulated=engine_host.arch != goal.arch)),
+        (first, tagged, *describe_pace(facts, plan, emulated=emulated, crossed=goal.crossed)),
         tuple(f"{one.because}: {one.cure}" for one in findings if one.verdict == "failure"),
     )
 
@@ -147,10 +159,11 @@ def look_for_image(engine: Engine, engine_host: EngineHost, question: CheckConte
     Where no image is there, it names the one that the cure makes.
     """
     names = [image] if image else list(builder_images(question))
-    there = next((name for name in names if engines.has_image(engine, name, os.environ)), None)
+    images = ((name, engines.describe_image(engine, name, os.environ)) for name in names)
+    there, described = next((one for one in images if one[1] is not None), (None, None))
     made = DEBIAN if question.source and question.source.provider == DEBIAN else "development"
     lacking = next((name for name in names if name.endswith(made)), names[0])
-    return ContainerFacts(engine, "", engine_host, there or lacking, there is not None, _handlers())
+    return ContainerFacts(engine, "", engine_host, there or lacking, described, _handlers())
 
 
 def _handlers() -> dict[str, str] | None:
@@ -306,14 +319,14 @@ def _emulation(question: CheckContext, seen: ContainerFacts) -> Finding:
         because, _, fix = why.partition(": ")
         return Finding(subject, "not run", needed, "failure", fix, because)
     handler = engines.find_handler(arch, seen.handlers) if seen.handlers else None
-    *pace, faster = describe_pace(question.facts, question.plan, emulated=True)
+    *pace, faster = describe_pace(question.facts, question.plan, emulated=True, crossed=seen.crossed)
     emulator = f"emulated by {handler.name}" if handler else "emulated"
     return Finding(subject, emulator, needed, "warning", faster, "; ".join(pace))
 
 
 def _image(question: CheckContext, seen: ContainerFacts) -> Finding:
     subject, needed = "image", f"a builder for {question.build.arch}"
-    if seen.has_image:
+    if seen.described is not None:
         return Finding(subject, seen.image, needed, "ok")
     build, source = question.build, question.source
     more = f" --toolkit {build.cuda}" if build.cuda else ""

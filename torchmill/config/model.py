@@ -147,6 +147,7 @@ class Arch:
     machines: tuple[str, ...]  # what platform.machine() says there
     platform_tag: PlatformTemplate  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
     emulated: CostRange | None = None  # by which factor compilers take longer on a machine that plays it
+    crossed: CostRange | None = None  # the same where cross compilers run on that machine itself
     oldest_glibc: str | None = None  # "2.17": that a tag of wheels can name there; None: no tag names one
     cpu_option: str = ""  # by which gcc and clang are told a processor: "-march"; "": they are not
     cpu_wants: Mapping[str, tuple[str, ...]] = no_entries()  # a processor -> a flag it wants, as compilers spell it

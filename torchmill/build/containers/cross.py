@@ -24,6 +24,7 @@ _PASSED = read_table_beside(__file__, "passed.toml")
 SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = "/suite", "/torchmill", "/configs", "/given", "/cache", "/parts"
 SCRIPT = f"{SUITE}/torchmill/build/containers/inside.sh"
 IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
+CROSS_COMPILERS = "/opt/cross-compilers/bin"  # in an image with CROSS_LABEL: what gcc starts, see cross-compilers.sh
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class CrossBuild:
     own: tuple[str, ...] = ()  # what stands after -- for that which is made of the wheel
     tag: str = ""  # selects its release
     image: str = ""
+    crossed: bool = False  # compilers run on the engine's machine itself, as the image has them for it
     options: Options = field(default_factory=Options)
 
     @property
@@ -174,6 +176,7 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
         "NOX_ENVDIR": f"{state}/environments",
         "PYTHONPYCACHEPREFIX": f"{state}/bytecode",
         **({"TORCHMILL_CONFIGS": CONFIGS} if place.configs is not None else {}),
+        **({"COMPILER_PATH": CROSS_COMPILERS} if build.crossed else {}),
     }
     # The suite's own requirements are installed once.
     environment = f"{state}/suite-{hashlib.sha256(place.requirements.encode()).hexdigest()[:8]}"

@@ -26,6 +26,7 @@ INSTALL = (
 # Where the kernel has no overlay for it (in a container without privileges), whole copies still work.
 COPIES = ("--storage-driver", "vfs")
 PLATFORMS = {arch: f"linux/{name}" for arch, name in _NAMES.items()}
+CROSS_LABEL = "torchmill.cross-compilers"  # of an image: the arch on which its cross compilers run
 MARK = "INSIDE_TORCHMILL"  # the variable by which what runs in a container is known; builds keep it
 
 
@@ -322,11 +323,10 @@ def _filled(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def has_image(engine: Engine, image: str, environ: Mapping[str, str]) -> bool:
-    """Tell whether an engine has an image."""
+def describe_image(engine: Engine, image: str, environ: Mapping[str, str]) -> str | None:
+    """Return what an engine says of an image, JSON without spaces; None where it has none of that name."""
     question = ("inspect", "--type", "image") if engine.name == "buildah" else ("image", "inspect")
     try:
-        process.capture(engine.command(*question, image), env=environ)
+        return "".join(process.capture(engine.command(*question, image), env=environ).split())
     except CommandError:
-        return False
-    return True
+        return None

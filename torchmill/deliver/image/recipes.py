@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from torchmill.build.containers import image
+from torchmill.build.containers import engine, image
 from torchmill.config.facts_model import Archive, BaseImage
 from torchmill.config.matrix import Cell, CellConstraints, is_within, paired_release
 from torchmill.config.model import Build, Facts, Release
@@ -30,6 +30,7 @@ FAILURE = "'Bus error' or 'unable to allocate shared memory'"
 WHY = "DataLoader workers hand batches over in shared memory, and an engine gives 64 MB of it"
 RUNTIME_RUN = "{engine} run --rm --interactive --tty " + ADVICE + " {image} python"
 ENTRY = HERE / "run-torch.sh"  # gives ADVICE where it starts with less
+CROSS_COMPILERS = HERE / "cross-compilers.sh"  # of Debian and Ubuntu, which have them of every gcc
 VISION = "vision"  # the session of the package that stands beside torch
 
 
@@ -55,6 +56,7 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     left = [] if expected else missing
     cuda = f"/usr/local/cuda-{request.toolkit}"
     nvcc = [f"{cuda}/bin/nvcc"] if request.toolkit else []  # tells that a base has the toolkit
+    crossed = request.emulated_on if base.manager == "apt" else ""
     text = fill_template(
         HERE / "builder.Dockerfile.jinja",
         request=request,
@@ -71,13 +73,16 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         left=left,
         uv=images.uv,
         cuda=cuda,
+        crossed=crossed,
+        label=engine.CROSS_LABEL,
         home=HOME,
     )
     notes = digest_notes(toolkit, base)
     if unpacked and "cudnn" not in {one.kind for one in unpacked}:
         notes += (f"without cuDNN: no archive of one for CUDA {request.toolkit} is known that {request.release} takes",)
     notes += (f"Python {', '.join(left)} is left out: it is not available",) if left else ()
-    return ImageRecipe({"Dockerfile": text}, {"suite": "suite"}, notes, run=RUN)
+    texts = {"Dockerfile": text} | ({CROSS_COMPILERS.name: CROSS_COMPILERS.read_text("utf-8")} if crossed else {})
+    return ImageRecipe(texts, {"suite": "suite"}, notes, run=RUN)
 
 
 def _toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...]:

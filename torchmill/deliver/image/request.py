@@ -44,6 +44,7 @@ class ImageRequest:
     base: str = ""  # "": the facts choose
     index: str = ""  # "": the wheels of dist/
     arch_list: str = ""  # the capabilities that its wheels are slimmed for, "8.6;9.0"; "": all that they have
+    emulated_on: str = ""  # the arch of the machine that emulates a builder's; "": none does
 
     @property
     def name(self) -> str:
@@ -97,8 +98,9 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         )
     capabilities = {one.capability.name for name in said.gpus for one in find_gpus(facts, name)}
     pythons, toolkit = _pythons(facts, kind, release, said.pythons), _toolkit(facts, release, arch, said.toolkit)
-    own, slim = purpose if kind == "builder" else "", ";".join(sorted(capabilities, key=capability_key))
-    return ImageRequest(kind, release, arch, pythons, *toolkit, own, said.base, said.index, slim)
+    slim, here = ";".join(sorted(capabilities, key=capability_key)), container_arch(native)
+    own, emulated_on = (purpose, here if here != arch else "") if kind == "builder" else ("", "")
+    return ImageRequest(kind, release, arch, pythons, *toolkit, own, said.base, said.index, slim, emulated_on)
 
 
 def _pythons(facts: Facts, kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
