@@ -13,7 +13,7 @@ from tests.support.refusals import refused
 from torchmill.build import context, machine_inputs
 from torchmill.build.pipeline import preflight
 from torchmill.build.steps import compose_manifest
-from torchmill.build.up_to_date import StageRecord
+from torchmill.build.up_to_date import StageLog, StageRecord
 from torchmill.config.model import Compiler, Facts, OfferedWheels, OfficialPart, Options, When
 from torchmill.wheel import dist_files
 
@@ -250,7 +250,9 @@ def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifes
     noted: list[str] = []
     preflight(made, noted.append)
     assert any(line.startswith("a fast loop") and "it is slow" in line and "set USE_LOOP" in line for line in noted)
-    manifest = compose_manifest(made, {"pack": StageRecord({}, "0" * 64)}, {}, "base.whl")
+    stages = StageLog(made, {})
+    stages.valid = {"pack": StageRecord({}, "0" * 64)}
+    manifest = compose_manifest(made, stages, "base.whl")
     assert manifest["lacks"] == ["a fast loop (it is slow): set USE_LOOP"]
 
 

@@ -133,7 +133,7 @@ def test_rattler_builds_own_test_of_the_package_passes(
     theirs = tmp_path / "stand-ins"
     stand_ins.python(theirs, SUBDIR, tmp_path / "python")
     stand_ins.index(theirs)
-    there = rattler_build.Package.from_file(package.packages_folder(made) / SUBDIR / TORCH)
+    there = rattler_build.Package.from_file(made.conda / SUBDIR / TORCH)
     assert [test.imports for test in there.tests] == [["tinytorch"]]
     results = there.run_tests(channel=[theirs.as_uri()])
     assert [result.success for result in results] == [True]
@@ -144,7 +144,7 @@ def test_the_same_wheel_makes_the_same_bytes(
 ) -> None:
     again = package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[0]), LIBTORCH).file
     assert again.name == TORCH
-    assert again.read_bytes() == (package.packages_folder(made) / SUBDIR / TORCH).read_bytes()
+    assert again.read_bytes() == (made.conda / SUBDIR / TORCH).read_bytes()
     assert not list((tmp_path / "dist/conda").glob(".*"))
     assert not list((tmp_path / ".torchmill").glob("conda-*"))
 
@@ -210,7 +210,7 @@ def test_a_package_that_is_gone_is_made_again_with_its_wheels(
 
 
 def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
-    file = package.packages_folder(made) / SUBDIR / TORCH
+    file = made.conda / SUBDIR / TORCH
     folder = tmp_path / "package"
     extract(file, folder)
     exports = rattler.package.RunExportsJson.from_package_directory(folder)
@@ -284,7 +284,7 @@ def test_licences_of_the_same_name_are_all_in_it(made: Layout, tmp_path: Path) -
     whole = tmp_path / "whole.conda"
     stamp = datetime(2020, 1, 1, tzinfo=UTC)
     told = {f"info/licenses/{name}": text for name, text in found.items()}
-    package.add_info_files(package.packages_folder(made) / SUBDIR / TORCH, whole, told, stamp)
+    package.add_info_files(made.conda / SUBDIR / TORCH, whole, told, stamp)
     extract(whole, tmp_path / "package")
     assert (tmp_path / "package/info/licenses/fmt/LICENSE").read_bytes() == b"of fmt"
     assert (tmp_path / "package/info/tests/tests.yaml").exists()
@@ -297,7 +297,7 @@ CALLS = re.findall(r"`(upload_package_to_\w+\(.*\))`", (ROOT / "docs/how-to/make
 def test_packages_are_uploaded_as_the_guide_says(made: Layout, call: str) -> None:
     """In a process of its own: the library lets nothing else run meanwhile."""
     assert len(CALLS) == 3
-    file = next(package.packages_folder(made).glob("*/tinytorch-*.conda"))
+    file = next(made.conda.glob("*/tinytorch-*.conda"))
     with publishing_servers.conda_services() as (url, received):
         for token, code in (("wrong", 1), (publishing_servers.TOKEN, 0)):
             program = f"import sys; from rattler_build import *; files, token = sys.argv[1:2], {token!r}; "

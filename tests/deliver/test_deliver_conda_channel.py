@@ -14,7 +14,7 @@ from tests.support.refusals import refused
 from torchmill.config import facts_reader
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
-from torchmill.deliver.conda import channel, package
+from torchmill.deliver.conda import channel
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 pytest.importorskip("rattler_build", reason="needs py-rattler-build")
@@ -41,7 +41,7 @@ def packed(layout: Layout, name: str, text: str = "one", subdir: str = SUBDIR, b
     shutil.rmtree(files, ignore_errors=True)
     (files / "share").mkdir(parents=True)
     (files / "share" / f"{name}.txt").write_text(text)
-    return Path(stand_ins.package(package.packages_folder(layout), subdir, name, "1.0", files, build=build))
+    return Path(stand_ins.package(layout.conda, subdir, name, "1.0", files, build=build))
 
 
 def listed(out: Path, subdir: str = SUBDIR) -> list[str]:
@@ -77,7 +77,7 @@ def test_it_is_brought_up_to_date(sample: Facts, layout: Layout, tmp_path: Path)
     assert (out / SUBDIR / "tinytorch-1.0-0.conda").stat().st_mtime_ns == before.st_mtime_ns
     assert listed(out) == ["tinytorch-1.0-0.conda", "tinyvision-1.0-0.conda"]
     assert "2 packages, 0 of them new" in channel.write_channel(sample, layout, out)
-    shutil.rmtree(package.packages_folder(layout))
+    shutil.rmtree(layout.conda)
     packed(layout, "tinyaudio")
     assert "3 packages, 1 of them new" in channel.write_channel(sample, layout, out)  # what is no longer in dist/ stays
     (out / SUBDIR / "tinyvision-1.0-0.conda").unlink()

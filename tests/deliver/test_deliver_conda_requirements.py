@@ -160,11 +160,6 @@ def test_what_a_label_says_beside_the_variant_is_told(shipped: Facts) -> None:
     assert requirements.build_string(shipped, "3.10", "cpu", "cpu", cudnn=None, number=2) == "py3.10_cpu_2"
 
 
-def test_a_variant_that_is_no_toolkit_is_refused(shipped: Facts) -> None:
-    with refused("no-conda-variant"):
-        string(shipped, "3.10", "rocm5.2", "rocm5.2")
-
-
 @pytest.mark.parametrize(
     ("arch", "subdir"), [("x86_64", "linux-64"), ("aarch64", "linux-aarch64"), ("arm64", "osx-arm64")]
 )

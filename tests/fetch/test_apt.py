@@ -21,7 +21,8 @@ Package: virtual
 
 
 def test_what_apt_shows() -> None:
-    assert parse_show(SHOWN) == [
+    shown = list(parse_show(SHOWN))
+    assert shown == [
         BinaryPackage(
             "libcudart11.0",
             "1:11.8.89~11.8.0-5~deb12u1",
@@ -33,7 +34,7 @@ def test_what_apt_shows() -> None:
             "abc",
         )
     ]
-    assert parse_show(SHOWN)[0].upstream == "11.8.89~11.8.0"
+    assert shown[0].upstream == "11.8.89~11.8.0"
 
 
 def package(name: str, source: str, *depends: str) -> BinaryPackage:

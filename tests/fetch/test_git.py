@@ -716,31 +716,31 @@ def test_a_full_disk(tmp_path: Path, place: Layout) -> None:
 @pytest.mark.parametrize(
     ("output", "cause"),
     [
-        ("fatal: write error: No space left on device\nfatal: the remote end hung up", GitFailure.FULL),
-        ("fatal: unable to access 'https://h/': Could not resolve host: h", GitFailure.UNREACHABLE),
-        ("fatal: unable to access 'https://h/': CONNECT tunnel failed, response 403", GitFailure.UNREACHABLE),
+        ("fatal: write error: No space left on device\nfatal: the remote end hung up", "full"),
+        ("fatal: unable to access 'https://h/': Could not resolve host: h", "unreachable"),
+        ("fatal: unable to access 'https://h/': CONNECT tunnel failed, response 403", "unreachable"),
         (
             "fatal: unable to access 'https://h/': The requested URL returned error: 503",
-            GitFailure.UNREACHABLE,
+            "unreachable",
         ),
-        ("remote: Repository not found.\nfatal: repository 'https://h/' not found", GitFailure.MISSING),
-        ("fatal: could not read Username for 'https://h': terminal prompts disabled", GitFailure.MISSING),
-        ("error: Server does not allow request for unadvertised object 1234", GitFailure.REFUSED),
-        ("fatal: remote error: upload-pack: not our ref 1234", GitFailure.REFUSED),
-        ("fatal: detected dubious ownership in repository at '/a'", GitFailure.FOREIGN),
-        ("fatal: unsafe repository ('/a' is owned by someone else)", GitFailure.FOREIGN),
-        ("fatal: bad object 1234", GitFailure.DAMAGED),
-        ("error: unable to read 49444c3e546bf240bed24a101e747422d1f8a0ee", GitFailure.DAMAGED),
-        ("error: object 1234: hasDotgit: contains '.git'\nfatal: fsck error in packed object", GitFailure.DAMAGED),
-        ("fatal: write error: Broken pipe", GitFailure.UNREACHABLE),
-        ("fatal: expected flush after ref listing", GitFailure.UNREACHABLE),
-        ("fatal: Could not read from remote repository.", GitFailure.UNREACHABLE),
-        ("git@h: Permission denied.\nfatal: Could not read from remote repository.", GitFailure.MISSING),
-        ("fatal: something new", GitFailure.OTHER),
+        ("remote: Repository not found.\nfatal: repository 'https://h/' not found", "missing"),
+        ("fatal: could not read Username for 'https://h': terminal prompts disabled", "missing"),
+        ("error: Server does not allow request for unadvertised object 1234", "refused"),
+        ("fatal: remote error: upload-pack: not our ref 1234", "refused"),
+        ("fatal: detected dubious ownership in repository at '/a'", "foreign"),
+        ("fatal: unsafe repository ('/a' is owned by someone else)", "foreign"),
+        ("fatal: bad object 1234", "damaged"),
+        ("error: unable to read 49444c3e546bf240bed24a101e747422d1f8a0ee", "damaged"),
+        ("error: object 1234: hasDotgit: contains '.git'\nfatal: fsck error in packed object", "damaged"),
+        ("fatal: write error: Broken pipe", "unreachable"),
+        ("fatal: expected flush after ref listing", "unreachable"),
+        ("fatal: Could not read from remote repository.", "unreachable"),
+        ("git@h: Permission denied.\nfatal: Could not read from remote repository.", "missing"),
+        ("fatal: something new", "other"),
     ],
 )
 def test_why_git_failed(output: str, cause: GitFailure) -> None:
-    assert diagnose_git(output) is cause
+    assert diagnose_git(output) == cause
 
 
 def test_the_gist_of_gits_output() -> None:

@@ -320,14 +320,17 @@ def test_machines_share_a_cache_over_webdav(real: Host, tmp_path: Path, kept: Pa
     assert second == CacheHits(first.tool, 1, 0, 1, 0, f"http://{address}")
 
 
-def test_sccache_is_off_while_its_shared_cache_does_not_answer(real: Host, tmp_path: Path, kept: Path) -> None:
+def test_sccache_is_off_while_its_shared_cache_does_not_answer(
+    real: Host, tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sccache itself would wait a minute for it, at every file."""
+    monkeypatch.setattr(sccache, "WATCH_INTERVAL_SECONDS", 0.05)
     noted: list[str] = []
     port = cache_servers.free_port()
     shared = remote_cache.parse_remote(f"redis://127.0.0.1:{port}")
     with serving(tmp_path, real, kept, noted) as (_, environ):
         marker = Path(environ[GATE], sccache.DISABLED_FILE)
-        with sccache.watch_shared_cache(shared, {}, marker.parent, noted.append, every=0.05):
+        with sccache.watch_shared_cache(shared, {}, marker.parent, noted.append):
             until(marker.exists)
             assert built(tmp_path / "one", environ)
             with socket.create_server(("127.0.0.1", port)):

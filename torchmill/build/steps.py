@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     start = time.monotonic()
     parts = stage_inputs(context, "pack", stages.valid)
     staged, repaired, name = _stage(context, raw)
-    contents = compose_manifest(context, stages.valid, stages.earlier_manifest, name)
+    contents = compose_manifest(context, stages, name)
     contents |= _add_licences(context, staged, repaired.bundled, contents.get("static", []))
     metadata.normalize_metadata(staged, context.plan.release.pythons)
     digests = {one["path"]: files.hash_file(staged.root / one["path"]) for one in contents["bundled"]}
@@ -248,7 +248,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     imported = (imported_wheel(context, context.facts.packages[name]) for name in context.package.imports)
     extra += filter(None, imported)
     with context.log.open("a", encoding="utf-8") as log:
-        report = verification.verify_wheel(
+        checks, sizes = verification.verify_wheel(
             packed,
             context.plan,
             context.package,
@@ -262,8 +262,8 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     differences = static_checks.sibling_differences(packed, static_checks.sibling_wheels(published))
     said: dict[str, Any] = {
         "unlike": differences,
-        "checks": {name: asdict(check) for name, check in report.checks.items()},
-        "device_code": dict(report.device_code),
+        "checks": {name: asdict(check) for name, check in checks.items()},
+        "device_code": dict(sizes),
         "seconds": {"verify": round(time.monotonic() - start, 1)},
     }
     if context.tree.source.exists():  # what a build takes of the disk, where it is all there
@@ -271,7 +271,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     stages.record("verify", StageRecord(parts, stages.valid["pack"].made, {}, said))
     for sentence in differences:
         note(sentence)
-    if code := device_code.format_device_code(report.device_code):
+    if code := device_code.format_device_code(sizes):
         note(f"code for GPUs: {code}")
     return packed
 
@@ -279,20 +279,18 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
 def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path:
     """Put the verified wheel into dist/, with its manifest, its build statement and its SBOM; return its file."""
     wheel = context.layout.dist / packed.name
-    manifest = compose_manifest(context, stages.valid, stages.earlier_manifest, wheel.name)
+    manifest = compose_manifest(context, stages, wheel.name)
     dist_files.publish_wheel(packed, wheel, manifest, context.wheel, dist_files.compose_documents(manifest, packed))
     return wheel
 
 
-def compose_manifest(
-    context: BuildContext, records: Mapping[str, StageRecord], before: Mapping[str, Any], wheel: str
-) -> dict[str, Any]:
+def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dict[str, Any]:
     """Return the manifest of the file `wheel`, whose stages are done, or all that it will say of what is packed.
 
-    A record that comes from the manifest `before` has no `said` of its own: that manifest holds it.
+    A record that comes from an earlier manifest has no `said` of its own: that manifest holds it.
     """
-    plan, source = context.plan, context.source
-    manifest = {} if all(record.said for record in records.values()) else dict(before)
+    plan, source, records = context.plan, context.source, stages.valid
+    manifest = {} if all(record.said for record in records.values()) else dict(stages.earlier_manifest)
     seconds = dict(manifest.get("seconds", {}))
     for record in records.values():
         seconds |= record.said.get("seconds", {})

@@ -150,7 +150,7 @@ def fetch_command(facts: Facts, cell: Cell) -> str:
 
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
     """Return what a release can build that differs in one axis, or else in both: the nearest of each."""
-    build = cell.build
+    build, cuda = cell.build, Version(cell.build.cuda or "0")
     same = [one.build for one in matrix.possible_cells(facts, cell.release, build.arch)]
     pythons = [one for one in same if one.variant == build.variant]
     variants = [one for one in same if one.python == build.python]
@@ -158,12 +158,8 @@ def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
         pythons = [one for one in same if one.variant == CPU]
     return [
         *_nearest(pythons, sum(matrix.python_key(one.python) < matrix.python_key(build.python) for one in pythons)),
-        *_nearest(variants, sum(_toolkit(one) < _toolkit(build) for one in variants)),
+        *_nearest(variants, sum(Version(one.cuda or "0") < cuda for one in variants)),
     ]
-
-
-def _toolkit(build: Build) -> Version:
-    return Version(build.cuda or "0")
 
 
 def _nearest(builds: Sequence[Build], place: int) -> Sequence[Build]:

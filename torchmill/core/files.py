@@ -287,8 +287,8 @@ def delete_paths(paths: Iterable[Path]) -> None:
                 shutil.rmtree(path)
 
 
-def trim_folder(folder: Path, limit: int) -> int:
-    """Delete the files that were used least recently until a folder holds `limit` bytes; return what went.
+def trim_folder(folder: Path, limit: int) -> None:
+    """Delete the files that were used least recently until a folder holds `limit` bytes.
 
     A file counts as used when it was last written or its time was set anew. Hidden files of today, which
     somebody is writing, stay.
@@ -302,14 +302,12 @@ def trim_folder(folder: Path, limit: int) -> int:
             if path.is_file() and not written:
                 found.append((seen.st_mtime_ns, seen.st_size, path))
     excess = sum(size for _, size, _ in found) - limit
-    gone = 0
     for _, size, path in sorted(found):
-        if gone >= excess:
+        if excess <= 0:
             break
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-            gone += size
-    return gone
+            excess -= size
 
 
 @contextlib.contextmanager

@@ -59,6 +59,7 @@ class Layout:
     facts_cache, sessions_cache, stat_cache = (_Below("cache", name) for name in CACHE_FILES)
     # in the checkout
     dist = _Below("root", "dist")  # verified wheels
+    conda = _Below("dist", "conda")  # packages made of them, in a folder for each kind of machine
     index = _Below("root", "index")  # what `invoke index` writes, unless it is told another folder
     channel = _Below("root", "channel")  # the same of `invoke index --conda`
     sources = _Below("root", ".torchmill/sources")  # the fetched sources of all packages

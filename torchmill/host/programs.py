@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from torchmill.config.model import Compiler
-from torchmill.core.errors import ConfigError
+from torchmill.core.errors import parse_option
 from torchmill.core.files import find_paths, is_file, real_path
 from torchmill.core.process import program_output
 from torchmill.core.stat_cache import StatCache
@@ -35,8 +35,8 @@ _LISTING: Mapping[str, tuple[str, ...]] = {
 _CONDA = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+")
 _NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
 _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
-CPP = ("CXX",), ("c++", "cl")  # variables that name the compiler of C++, and its usual names
-C = ("CC",), ("cc", "cl")
+CPP = "CXX", ("c++", "cl")  # the variable that names the compiler of C++, and its usual names
+C = "CC", ("cc", "cl")
 Digest = Callable[[Path], str | None]  # of a file's content; None where it cannot be read
 _BEHIND = ("cc1", "cc1plus", "clang")
 _LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")
@@ -139,22 +139,15 @@ def is_translated(run: RunProgram) -> bool:
 
 def command_words(environ: Mapping[str, str], name: str) -> list[str]:
     """Return the words of the command that a variable names. Raises ConfigError for a quote that is left open."""
-    try:
-        return shlex.split(environ.get(name) or "")
-    except ValueError as error:
-        raise ConfigError(
-            f"{name} is `{environ[name]}`, which no shell reads ({error}): set it to a command such as `g++-12`",
-            code="invalid-command",
-        ) from None
+    said = environ.get(name) or ""
+    return parse_option(f"{name}={said} is no command such as `g++-12`", said, shlex.split, "invalid-command")
 
 
-def compiler_command(environ: Mapping[str, str], of: tuple[Sequence[str], Sequence[str]] = CPP) -> list[str] | None:
+def compiler_command(environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CPP) -> list[str] | None:
     """Return the command of the compiler that a build would use; None where that is not installed."""
-    path, (variables, usual) = environ.get("PATH"), of
-    for name in variables:
-        words = command_words(environ, name)
-        if words:  # a build fails on a wrong one, so we do not look past it
-            return words if shutil.which(words[0], path=path) else None
+    path, (variable, usual) = environ.get("PATH"), of
+    if words := command_words(environ, variable):  # a build fails on a wrong one, so we do not look past it
+        return words if shutil.which(words[0], path=path) else None
     return next(([name] for name in usual if shutil.which(name, path=path)), None)
 
 

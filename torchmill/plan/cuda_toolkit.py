@@ -154,16 +154,12 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
     completed = host.completed.get(version, "").partition(COMPLETED)[0]
     for name in TOOLKIT_VARIABLES:
         folder = environ.get(name)
-        if folder and not any(_is_same_folder(home, folder) for home in (used, completed) if home):
-            there = next((each for each, home in host.toolkits.items() if _is_same_folder(home, folder)), None)
+        if folder and real_path(folder) not in {real_path(home) for home in (used, completed) if home}:
+            there = next((each for each, home in host.toolkits.items() if real_path(home) == real_path(folder)), None)
             found = f"CUDA {there}" if there else "no toolkit that can be used"
             takes = f"takes from {used}" if used else "finds nowhere"
             return f"{name}={folder} holds {found}; the build needs CUDA {version}, which it {takes}"
     return None
-
-
-def _is_same_folder(home: str, folder: str) -> bool:
-    return real_path(home) == real_path(folder)
 
 
 @dataclass(frozen=True, slots=True)

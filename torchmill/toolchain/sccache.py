@@ -218,16 +218,11 @@ def _sum(stats: Mapping[str, Any], name: str) -> int:
 
 @contextlib.contextmanager
 def watch_shared_cache(
-    shared: RemoteCache | None,
-    environ: Mapping[str, str],
-    folder: Path,
-    note: Callable[[str], None],
-    every: float = WATCH_INTERVAL_SECONDS,
+    shared: RemoteCache | None, environ: Mapping[str, str], folder: Path, note: Callable[[str], None]
 ) -> Iterator[None]:
     """Switch sccache off for as long as its shared cache does not answer; the first time is noted.
 
-    Its launcher looks for a file in `folder`, where gates reach the guard. `environ` is the build's,
-    `every` is in seconds.
+    Its launcher looks for a file in `folder`, where gates reach the guard. `environ` is the build's.
     """
     if shared is None or shared.endpoint is None:
         yield
@@ -236,7 +231,7 @@ def watch_shared_cache(
 
     def look() -> None:
         noted = False
-        while not ended.wait(every):
+        while not ended.wait(WATCH_INTERVAL_SECONDS):
             why = remote_cache.why_unreachable(shared, environ)
             with contextlib.suppress(OSError):
                 if why is None:

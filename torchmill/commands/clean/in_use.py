@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from torchmill.core.errors import BusyError
-from torchmill.core.files import hold_locks
+from torchmill.core.files import hold_locks, real_path
 from torchmill.core.locks import HOLDER_FILE, read_holder
 
 _NOX = re.compile(r"nox(\.exe)?")
@@ -50,11 +50,7 @@ class RunningProcess:
         # nox works in the folder of its noxfile
         home = self.environ.get("TORCHMILL_HOME") or self.cwd
         caches = self.environ.get("XDG_CACHE_HOME") or f"{self.environ.get('HOME')}/.cache"
-        return not self.cwd or _same(home, folder) or _same(os.path.join(caches, folder.name), folder)  # noqa: PTH118
-
-
-def _same(path: str, folder: Path) -> bool:
-    return os.path.realpath(path) == os.path.realpath(folder)
+        return not self.cwd or real_path(folder) in {real_path(home), real_path(f"{caches}/{folder.name}")}
 
 
 @dataclass(frozen=True, slots=True)

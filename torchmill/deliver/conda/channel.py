@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.config.model import Facts
@@ -12,20 +11,11 @@ from torchmill.core import files, locks
 from torchmill.core.errors import DeliveryError, require_package
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.deliver.conda import package, requirements
+from torchmill.deliver.conda import requirements
 from torchmill.deliver.conda.package import NOARCH
 
-MARKER = "torchmill-channel.json"  # tells what we put there: sha256 by path
+MARKER = "torchmill-channel.json"  # tells what we put there: sha256 by path, "linux-64/pytorch-1.13.1-….conda"
 SUFFIXES = (".conda", ".tar.bz2")
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelEntry:
-    """A package and where it lies in the channel."""
-
-    path: Path
-    name: str  # "linux-64/pytorch-1.13.1-py3.10_cpu_0.conda"
-    sha256: str
 
 
 def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
@@ -37,34 +27,34 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     """
     with require_package("indexing a channel", "py-rattler", "conda-tools-missing"):
         import rattler  # noqa: F401 - before anything is written
-    stat_cache = StatCache(layout.stat_cache)
+    stat_cache, folder = StatCache(layout.stat_cache), layout.conda
     with files.report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):
-        entries = tuple(_entries(facts, package.packages_folder(layout), stat_cache))
+        made = _made(facts, folder, stat_cache)
         there = _ours(out)
-        _refuse_others(entries, there, out, stat_cache)
-        fresh = [one for one in entries if one.name not in there]
-        _publish(out, fresh, there)
+        _refuse_others(made, folder, there, out, stat_cache)
+        fresh = {name: digest for name, digest in made.items() if name not in there}
+        _publish(out, folder, fresh, there)
         stat_cache.save()
-    names = sorted({one.path.name.rsplit("-", 2)[0] for one in entries if one.path.parent.name != NOARCH})
-    total = len({*there, *(one.name for one in entries)})
+    names = sorted({Path(one).name.rsplit("-", 2)[0] for one in made if not one.startswith(f"{NOARCH}/")})
+    total = len({*there, *made})
     return (
         f"{out}: a channel of {total} package{'s' * (total != 1)}, {len(fresh)} of them new\n"
         f"conda install -c {out.resolve().as_uri()} -c conda-forge {' '.join(names)}"
     )
 
 
-def _entries(facts: Facts, folder: Path, stat_cache: StatCache) -> Iterator[ChannelEntry]:
-    """Yield the packages in dist/conda/, each checked against its own name and folder."""
-    found = [folder / one for one in sorted(_packages(folder)) if not one.startswith(".")]
+def _made(facts: Facts, folder: Path, stat_cache: StatCache) -> dict[str, str]:
+    """Return the packages in dist/conda/, each checked against its own name and folder: sha256 by path."""
+    found = [one for one in sorted(_packages(folder)) if not one.startswith(".")]
     if not found:
         raise DeliveryError(
             f"{folder} holds no conda packages: make one (`nox -s conda-3.10-cpu`), `nox -l` lists them",
             code="no-conda-packages",
         )
     subdirs = {*requirements.conda_facts(facts).subdirs.values(), NOARCH}
-    for path in found:
-        _examine(path, subdirs)
-        yield ChannelEntry(path, f"{path.parent.name}/{path.name}", stat_cache.digest(path) or "")
+    for one in found:
+        _examine(folder / one, subdirs)
+    return {one: stat_cache.digest(folder / one) or "" for one in found}
 
 
 def _examine(path: Path, subdirs: set[str]) -> None:
@@ -107,7 +97,9 @@ def _ours(out: Path) -> dict[str, str]:
     return {name: str(digest) for name, digest in listed.items() if name in there}
 
 
-def _refuse_others(entries: tuple[ChannelEntry, ...], there: Mapping[str, str], out: Path, cache: StatCache) -> None:
+def _refuse_others(
+    made: Mapping[str, str], folder: Path, there: Mapping[str, str], out: Path, cache: StatCache
+) -> None:
     """Refuse to replace a package by another of the same name, and packages that came from elsewhere."""
     if strangers := sorted(name for name in _packages(out) if name not in there):
         raise DeliveryError(
@@ -119,13 +111,12 @@ def _refuse_others(entries: tuple[ChannelEntry, ...], there: Mapping[str, str], 
             f"{out / changed[0]} has changed since it was written: remove it, and write the channel again",
             code="channel-changed",
         )
-    for one in entries:
-        if there.get(one.name, one.sha256) != one.sha256:
-            raise DeliveryError(
-                f"{out / one.name} exists and differs from {one.path}; whoever has installed it would not get the "
-                "new one: remove it from the channel, or write another channel",
-                code="package-exists",
-            )
+    if others := [name for name, digest in made.items() if there.get(name, digest) != digest]:
+        raise DeliveryError(
+            f"{out / others[0]} exists and differs from {folder / others[0]}; whoever has installed it would not get "
+            "the new one: remove it from the channel, or write another channel",
+            code="package-exists",
+        )
 
 
 def _packages(out: Path) -> Iterator[str]:
@@ -134,7 +125,7 @@ def _packages(out: Path) -> Iterator[str]:
             yield f"{path.parent.name}/{path.name}"
 
 
-def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> None:
+def _publish(out: Path, folder: Path, fresh: Mapping[str, str], there: Mapping[str, str]) -> None:
     """Index all packages in a folder of the channel's, and bring over what is new, the indexes last."""
     from rattler.index import index_fs
 
@@ -147,11 +138,11 @@ def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> 
         for index in out.glob("*/repodata.json"):  # no link: it is written to
             (stage / index.parent.name).mkdir(exist_ok=True)
             shutil.copyfile(index, stage / index.parent.name / index.name)
-        for one in fresh:  # no link either: who writes to dist/ leaves the channel alone
-            (stage / one.name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(one.path, stage / one.name)
+        for name in fresh:  # no link either: who writes to dist/ leaves the channel alone
+            (stage / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(folder / name, stage / name)
         asyncio.run(index_fs(stage, write_zst=True, write_shards=True))
-        listed = dict(sorted({**there, **{one.name: one.sha256 for one in fresh}}.items()))
+        listed = dict(sorted({**there, **fresh}.items()))
         # first: who is stopped goes on later
         files.write_atomically(out / MARKER, json.dumps(listed, indent=1) + "\n")
         # packages first, then shards, then the files that name them

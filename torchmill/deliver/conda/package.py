@@ -23,7 +23,6 @@ from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import Facts, Plan
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, require_package
 from torchmill.core.files import fresh_path, hash_file, report_unwritable, write_atomically
-from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.core.units import first_problems
 from torchmill.deliver import libtorch, products
@@ -155,11 +154,6 @@ def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> byte
     return zstd.compress(buffer.getvalue(), INFO_LEVEL)
 
 
-def packages_folder(layout: Layout) -> Path:
-    """Return where packages lie, in a folder for each kind of machine."""
-    return layout.dist / "conda"
-
-
 def make_conda_package(found: VerifiedWheel, options: ProductOptions) -> Product:
     """Make the packages of a verified wheel in dist/conda/, unless they are there and would be the same.
 
@@ -171,7 +165,7 @@ def make_conda_package(found: VerifiedWheel, options: ProductOptions) -> Product
     if options.libtorch and found.facts.packages[found.cell.build.package].after:
         problem = f"{products.LIBTORCH_OPTION}: {found.cell.build.package} has no libraries for C++: leave it out"
         raise ConfigError(problem, code="no-libtorch")
-    wheel, folder = wheel_file.read_wheel(found.wheel), packages_folder(layout)
+    wheel, folder = wheel_file.read_wheel(found.wheel), layout.conda
     planned = compose_recipes(found, wheel, (), options)
     parts = {folder / one.subdir / one.file: _parts(found, one, stat_cache) for one in planned}
     kept = all(products.find_unchanged([place], made_of, stat_cache) for place, made_of in parts.items())
@@ -206,7 +200,7 @@ def _make_packages(found: VerifiedWheel, wheel: Distribution, options: ProductOp
         if found.facts.arches[build.arch].system == "linux":
             apply_run_paths(staged, prefix / "lib")
         register_with_conda(staged, prefix)
-        licenses, folder = dict(license_texts(staged)), packages_folder(layout)
+        licenses, folder = dict(license_texts(staged)), layout.conda
         write_package(described[0], prefix, licenses, folder)
         for one in described[1:]:
             (own := prefix / one.name).mkdir()

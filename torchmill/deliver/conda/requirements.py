@@ -57,27 +57,18 @@ def conda_package_name(conda: CondaFacts, project: str) -> str:
 
 
 def conda_variant(facts: Facts, variant: str) -> str:
-    """Return what build strings call a variant: "cpu", "cu118" -> "cuda11.8", "cu110" -> "cuda11.0.221".
-
-    Raises DeliveryError for a variant that names no toolkit.
-    """
+    """Return what build strings call a variant: "cpu", "cu118" -> "cuda11.8", "cu110" -> "cuda11.0.221"."""
     if variant == CPU:
         return CPU
-    for toolkit in facts.toolkits:
-        if toolkit.variant == variant:
-            return f"cuda{conda_facts(facts).cuda.get(toolkit.version, toolkit.version)}"
-    raise DeliveryError(
-        f"variant '{variant}' is neither {CPU} nor a CUDA toolkit of toolkits.toml, so it has no conda name",
-        code="no-conda-variant",
-    )
+    version = next(one.version for one in facts.toolkits if one.variant == variant)
+    return f"cuda{conda_facts(facts).cuda.get(version, version)}"
 
 
 def build_string(facts: Facts, python: str, variant: str, label: str | None, *, cudnn: str | None, number: int) -> str:
     """Return the build string, "py3.8_cuda11.0.221_cudnn8.0.5_0": a package's variant, in its name.
 
     `label` is the wheel's local label; what it says beside the variant follows, too. `cudnn` is the version
-    of the library that it is compiled with, None where it is not or that is not known. Raises DeliveryError
-    for a variant that names no toolkit.
+    of the library that it is compiled with, None where it is not or that is not known.
     """
     words = [f"py{python}", conda_variant(facts, variant)]
     if cudnn:

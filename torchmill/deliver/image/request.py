@@ -1,6 +1,6 @@
 """What image is wanted: what a user said, checked against the facts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from torchmill.config.arch_list import capability_key, find_gpus
@@ -92,10 +92,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         )
     linux = tuple(name for name, one in facts.arches.items() if one.system == "linux")
     arch = require_choice("--arch", said.arch or container_arch(native), linux, "unknown-choice")
-    if arch not in release.arches:
-        raise ImpossibleBuildError(
-            f"{release} is not built for {arch}, only for {', '.join(release.arches)}", code="impossible-build"
-        )
+    _require_built(release, "", arch, release.arches)
     capabilities = {one.capability.name for name in said.gpus for one in find_gpus(facts, name)}
     pythons, toolkit = _pythons(facts, kind, release, said.pythons), _toolkit(facts, release, arch, said.toolkit)
     slim, here = ";".join(sorted(capabilities, key=capability_key)), container_arch(native)
@@ -103,14 +100,16 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     return ImageRequest(kind, release, arch, pythons, *toolkit, own, said.base, said.index, slim, emulated_on)
 
 
+def _require_built(release: Release, title: str, word: str, there: Collection[str]) -> None:
+    if word not in there:
+        built = f"{release} is not built for {title}{word}, only for {', '.join(there) or 'none'}"
+        raise ImpossibleBuildError(built, code="impossible-build")
+
+
 def _pythons(facts: Facts, kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
     """Return the Pythons, oldest first: those that were said, else all for a builder, else the newest of its wheels."""
     for python in said:
-        if python not in release.pythons:
-            raise ImpossibleBuildError(
-                f"{release} is not built for Python {python}, only for {', '.join(release.pythons)}",
-                code="impossible-build",
-            )
+        _require_built(release, "Python ", python, release.pythons)
     if kind == "builder":
         return tuple(sorted(set(said) or release.pythons, key=python_key))
     if len(set(said)) > 1:
@@ -131,9 +130,5 @@ def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> tuple[s
     require_choice("--toolkit", version, [one.version for one in facts.toolkits], "unknown-choice")
     _, toolkits = ReleaseTerms.for_release(facts, release).axes(arch)
     variants = {one.version: one.variant for one in toolkits}
-    if version not in variants:
-        raise ImpossibleBuildError(
-            f"{release} is not built with CUDA {version} on {arch}; there is {', '.join(variants) or 'none'}",
-            code="impossible-build",
-        )
+    _require_built(release, f"{arch} with CUDA ", version, variants)
     return variants[version], version

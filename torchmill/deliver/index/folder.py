@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ from torchmill.deliver.index.pages import METADATA, IndexEntry
 from torchmill.wheel import dist_files, wheel_file
 
 FOLDER = ".torchmill"  # in the index; it also holds the lock, and what is just being written
-STATE_FILE = "index.json"
+STATE_FILE = f"{FOLDER}/index.json"
 FORMAT = 1
 LINK, COPY, STAY = "link", "copy", "stay"  # how wheels get into the index
 FRESH = "fresh"  # what is being written, beside the state: what a killed run leaves lies nowhere else
@@ -60,17 +59,12 @@ class IndexState:
         return json.dumps(data, indent=0, sort_keys=True) + "\n"
 
 
-def state_file(out: Path) -> Path:
-    """Return where the state of an index lies."""
-    return out / FOLDER / STATE_FILE
-
-
 def load_state(out: Path) -> IndexState | None:
     """Return the state of an index; None where the folder is none of ours.
 
     Raises DeliveryError where it cannot be read.
     """
-    kept = state_file(out)
+    kept = out / STATE_FILE
     for path in (kept.parent, kept, kept.with_name(locks.LOCK_FILE)):
         if path.is_symlink() or (path.exists() and path.is_dir() != (path == kept.parent)):
             raise DeliveryError(
@@ -97,7 +91,7 @@ def load_state(out: Path) -> IndexState | None:
 
 def save_state(out: Path, state: IndexState) -> None:
     """Write the state, unless it is kept so already. Raises OSError."""
-    kept, text = state_file(out), state.as_text()
+    kept, text = out / STATE_FILE, state.as_text()
     if not kept.exists() or kept.read_text(encoding="utf-8") != text:
         files.write_atomically(kept, text)
 
@@ -124,7 +118,7 @@ class ScannedWheel:
     @property
     def remembered(self) -> RememberedWheel:
         """Return what is remembered: nothing of how it looks, where it changed just now."""
-        settled = int(self.look.split()[1]) < (time.time() - stat_cache.SETTLED_SECONDS) * 1e9
+        settled = stat_cache.FileStat(self.look, since=int(self.look.split()[1])).settled
         return RememberedWheel(self.look if settled else "", self.entry)
 
 

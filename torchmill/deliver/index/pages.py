@@ -126,14 +126,13 @@ class PageLink:
 
 def _project_json(name: str, links: Sequence[PageLink]) -> str:
     versions = sorted({link.entry.version for link in links})
-    return _json(
-        {
-            "meta": {"api-version": API},
-            "name": name,
-            "versions": [str(version) for version in versions],
-            "files": [_file(link) for link in links],
-        }
-    )
+    data = {
+        "meta": {"api-version": API},
+        "name": name,
+        "versions": [str(version) for version in versions],
+        "files": [_file(link) for link in links],
+    }
+    return json.dumps(data, indent=1) + "\n"
 
 
 def _html(title: str, **lists: Sequence[object]) -> str:
@@ -161,10 +160,6 @@ def _file(link: PageLink) -> dict[str, Any]:
     # The standard leaves names that begin so to each index. `provenance` is for attestations by a Trusted Publisher.
     beside = {f"_{LINKED[end]}": {"url": link.url + end, "sha256": sha256} for end, sha256 in link.documents.items()}
     return fields | beside
-
-
-def _json(data: Any) -> str:
-    return json.dumps(data, indent=1) + "\n"
 
 
 def parse_yanked_version(option: str, text: str) -> str:
@@ -266,7 +261,7 @@ def compute_pages(
         below = () if variant else variants
         lists[posixpath.join(variant, HTML)] = _html("Simple index", projects=names, variants=below)
         listed = {"meta": {"api-version": API}, "projects": [{"name": name} for name in names]}
-        lists[posixpath.join(variant, JSON)] = _json(listed)
+        lists[posixpath.join(variant, JSON)] = json.dumps(listed, indent=1) + "\n"
         lists[posixpath.join(variant, FLAT)] = _html("Wheels", links=links(inside, variant))
     return projects | lists
 

@@ -16,7 +16,7 @@ import requests
 
 import torchmill
 from torchmill.core import urls
-from torchmill.core.errors import ConfigError, DeliveryError, NetworkError, SourceError, require_package
+from torchmill.core.errors import ConfigError, DeliveryError, NetworkError, SourceError, require_choice, require_package
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
@@ -199,12 +199,9 @@ def _section(section: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
         raise ConfigError(
             f"{file} cannot be read: see https://packaging.python.org/specifications/pypirc", code="pypirc-invalid"
         ) from None
+    known = [one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL]
+    require_choice(f"repository of {file}", section, known, "unknown-repository")
     found = read.get(section, "repository", fallback=_USUAL.get(section, ""))
-    if not found:
-        known = ", ".join([one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL])
-        raise ConfigError(
-            f"--to pypirc:{section}: {file} has no such repository: choose from {known}", code="unknown-repository"
-        )
     urls.validate_url(f"{file}, {section}:", found, ("https", "http"), "https://index.example/")
     user, password = (read.get(section, name, fallback="") for name in ("username", "password"))
     return found, user, password

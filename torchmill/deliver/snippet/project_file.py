@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from tomlkit.exceptions import TOMLKitError
 
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import report_unwritable, write_atomically
+from torchmill.wheel.pack.metadata import project_of
 
 # By tool, in its table: where packages come from, and the places.
 _TABLES = {"uv": ("sources", "index"), "poetry": ("dependencies", "source"), "pdm": ("", "source")}
@@ -99,7 +100,7 @@ def _other_pins(project: Any, edited: set[str], packages: set[str]) -> Iterator[
     extras = project["project"].get("optional-dependencies", {})
     for name, lines in {**project.get("dependency-groups", {}), **extras}.items():
         for line in lines if name not in edited else ():
-            if _name_of(line) in packages:
+            if project_of(line) in packages:
                 yield f"{line} of {name} stays: correct it where it contradicts the rest"
 
 
@@ -131,13 +132,7 @@ def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _packages(table: Mapping[str, Any]) -> set[str]:
     """Return the packages that a snippet pins: all but NumPy, which it bounds."""
-    return {_name_of(line) for lines in _lists(table).values() for line in lines} - {"numpy"}
-
-
-def _name_of(requirement: object) -> str:
-    with contextlib.suppress(InvalidRequirement):  # the tool will say so
-        return canonicalize_name(Requirement(str(requirement)).name)
-    return ""
+    return {project_of(line) for lines in _lists(table).values() for line in lines} - {"numpy"}
 
 
 def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> Iterator[str]:
@@ -147,11 +142,11 @@ def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> It
         where = table.setdefault("optional-dependencies", tomlkit.table()) if name else table
         there = where.setdefault(name or "dependencies", tomlkit.array())
         for package in sorted(packages):
-            yield from _replace_lines(there, package, [str(line) for line in lines if _name_of(line) == package])
+            yield from _replace_lines(there, package, [str(line) for line in lines if project_of(line) == package])
         if "\n" not in there.as_string():
             there.multiline(multiline=len(there) > 1)
-        for bound in (Requirement(line) for line in lines if _name_of(line) == "numpy"):
-            named = [number for number, one in enumerate(there) if _name_of(one) == "numpy"]
+        for bound in (Requirement(line) for line in lines if project_of(line) == "numpy"):
+            named = [number for number, one in enumerate(there) if project_of(one) == "numpy"]
             if not named:
                 there.append(str(bound))
             for said, number in ((Requirement(there[number]), number) for number in named):
@@ -163,7 +158,7 @@ def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> It
 
 def _replace_lines(there: Any, package: str, ours: list[str]) -> Iterator[str]:
     """Put the lines of one package in the place of those in a list, whose comments stay."""
-    found = [number for number, one in enumerate(there) if _name_of(one) == package]
+    found = [number for number, one in enumerate(there) if project_of(one) == package]
     for number, line in zip(found, ours, strict=False):
         if there[number] != line:
             yield f"{there[number]} gave way"

@@ -56,7 +56,7 @@ def platforms_marker(some: Collection[Arch], every: Collection[Arch]) -> str:
         mine = [arch for arch in some if arch.system == system]
         whole = len(mine) == sum(arch.system == system for arch in every)
         markers += [_system(system)] if whole else [platform_marker(arch) for arch in mine]
-    return markers[0] if len(markers) == 1 else " or ".join(_grouped(one) for one in markers)
+    return markers[0] if len(markers) == 1 else " or ".join(f"({one})" if " and " in one else one for one in markers)
 
 
 def platform_marker(arch: Arch) -> str:
@@ -68,10 +68,6 @@ def platform_marker(arch: Arch) -> str:
 
 def _system(system: str) -> str:
     return f"sys_platform == '{_SYS_PLATFORM.get(system, system)}'"
-
-
-def _grouped(marker: str) -> str:
-    return f"({marker})" if " and " in marker else marker
 
 
 @dataclass(frozen=True, slots=True)

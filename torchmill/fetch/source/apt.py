@@ -331,9 +331,8 @@ def download_binaries(apt: Apt, packages: Sequence[BinaryPackage], folder: Path,
     stream(argv, cwd=folder, env=apt.environment(), log=io.StringIO(), on_line=hear)
 
 
-def parse_show(text: str) -> list[BinaryPackage]:
+def parse_show(text: str) -> Iterator[BinaryPackage]:
     """Read what `apt-cache show` prints."""
-    found = []
     for fields in parse_stanzas(text):
         if {"package", "version", "size", "sha256"} <= fields.keys():
             name, version, depends = fields["package"], fields["version"], fields.get("depends", "")
@@ -342,7 +341,7 @@ def parse_show(text: str) -> list[BinaryPackage]:
             glibc, needs = _GLIBC.search(depends), tuple(filter(None, groups))
             # the name that apt gives the file, which escapes the colon of an epoch
             file = f"{name}_{version.replace(':', '%3a')}_{fields.get('architecture', 'all')}.deb"
-            package = BinaryPackage(
+            yield BinaryPackage(
                 name=name,
                 version=version,
                 made_from=(fields.get("source") or name).split()[0],
@@ -352,8 +351,6 @@ def parse_show(text: str) -> list[BinaryPackage]:
                 size=int(fields["size"]),
                 sha256=fields["sha256"],
             )
-            found.append(package)
-    return found
 
 
 def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress: ProgressDisplay) -> Source:

@@ -20,7 +20,7 @@ from torchmill.core.process import CommandError, program_output
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.source import git_command
-from torchmill.fetch.source.git_command import GitCheckout, GitFailure, git_environment
+from torchmill.fetch.source.git_command import GitCheckout, git_environment
 from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, list_fetched
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
@@ -168,7 +168,7 @@ class GitTransport:
             try:
                 return _fetch_least(into, commit, url, run, refs)
             except CommandError as error:
-                if git_command.diagnose_git(error.output) is not GitFailure.UNREACHABLE:
+                if git_command.diagnose_git(error.output) != "unreachable":
                     raise
             time.sleep(_RETRY_SECONDS)
             return _fetch_least(into, commit, url, run, refs)
@@ -187,7 +187,7 @@ class GitTransport:
                 self._assure_reachable(url)
                 return url, attempt(url)
             except CommandError as error:
-                if git_command.diagnose_git(error.output) is not GitFailure.MISSING:
+                if git_command.diagnose_git(error.output) != "missing":
                     raise self.explain(error, url) from None
                 missing = git_command.complaint_gist(error.output)
         tried = " or ".join(hide_password(url) for url in urls)
@@ -216,13 +216,13 @@ class GitTransport:
     def explain(self, error: CommandError, url: str) -> TorchmillError:
         """Return the error to show when git failed on `url`."""
         cause, gist = git_command.diagnose_git(error.output), git_command.complaint_gist(error.output)
-        if cause is GitFailure.FULL:
+        if cause == "full":
             return disk_full_error(self.where)
-        if cause is GitFailure.FOREIGN:
+        if cause == "foreign":
             return git_command.foreign_owner_error(self.where, error.output)
-        if cause is GitFailure.UNREACHABLE:
+        if cause == "unreachable":
             return self._unreachable(url, gist)
-        if cause is GitFailure.DAMAGED:
+        if cause == "damaged":
             return SourceError(
                 f"{hide_password(url)}: what git received is damaged, or made to harm ({gist}), and was not "
                 "taken: run the command again; if that does not help, use another repository",
@@ -258,7 +258,7 @@ def _fetch_least(repository: GitCheckout, commit: str, url: str, run: Run, refs:
             if _pinned_commit(repository) != commit:
                 repository.git("update-ref", _PINNED_REF, f"{commit}^{{commit}}")
         except CommandError as error:
-            if git_command.diagnose_git(error.output) is not GitFailure.REFUSED and "update-ref" not in error.argv:
+            if git_command.diagnose_git(error.output) != "refused" and "update-ref" not in error.argv:
                 raise
         else:
             return commit

@@ -6,8 +6,8 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
+from typing import Literal
 
 from torchmill.core import process
 from torchmill.core.console import ProgressBar
@@ -30,18 +30,10 @@ _PROGRESS = re.compile(
     r"^(?:remote: )?(?P<phase>[A-Z][a-z]+(?: [a-z]+)*):\s+\d+% "
     r"\((?P<done>\d+)/(?P<total>\d+)\)(?:, (?P<rest>[^,]*\|[^,]*))?"
 )
-
-
-class GitFailure(Enum):
-    """Why git failed, as far as it matters for what to try next; git.toml tells what in its output says so."""
-
-    FULL = "full"  # the disk
-    FOREIGN = "foreign"  # the tree belongs to somebody else
-    DAMAGED = "damaged"  # what came is not what a repository may hold
-    REFUSED = "refused"  # the server does not give out this commit by itself
-    MISSING = "missing"  # no such repository, or not for us
-    UNREACHABLE = "unreachable"
-    OTHER = "other"
+# Why git failed, as far as it matters for what to try next; git.toml tells what in its output says so. "full" is the
+# disk, "foreign" a tree of somebody else, "damaged" what no repository may hold, "refused" a commit that the server
+# does not give out by itself, "missing" a repository that is not there, or not for us.
+GitFailure = Literal["full", "foreign", "damaged", "refused", "missing", "unreachable", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ def run_git(tree: Path, *arguments: str) -> str:
     try:
         return process.capture(["git", "-C", str(tree), *arguments], env=git_environment(os.environ))
     except CommandError as error:
-        if diagnose_git(error.output) is GitFailure.FOREIGN:
+        if diagnose_git(error.output) == "foreign":
             raise foreign_owner_error(tree, error.output) from None
         raise
 
@@ -100,7 +92,7 @@ def diagnose_git(output: str) -> GitFailure:
     """Return what git's complaint comes from."""
     signs = _KNOWN["failures"].items()
     found = (cause for cause, patterns in signs if re.search("|".join(patterns), output, re.IGNORECASE))
-    return GitFailure(next(found, "other"))
+    return next(found, "other")
 
 
 def foreign_owner_error(tree: Path, output: str) -> SourceError:

@@ -187,12 +187,9 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
 
 def base_toolkit(version: str, here: Sequence[FoundToolkit]) -> FoundToolkit:
     """Return the toolkit of a version that builds use. Raises HostError if there is none to complete."""
-    used: dict[str, FoundToolkit] = {}
-    for one in here:
-        used.setdefault(one.version, one)
-    found = used.get(version)
+    found = next((one for one in here if one.version == version), None)
     if found is None:
-        there = ", ".join(f"CUDA {one.version} in {one.home}" for one in used.values()) or "none"
+        there = ", ".join(f"CUDA {one.version} in {one.home}" for one in here) or "none"
         raise HostError(
             f"--complete {version}: no toolkit of that version is installed (found: {there}): install a "
             f"complete one with `invoke toolkit --cuda {version}`",

@@ -108,7 +108,7 @@ def _cudnn(context: CheckContext) -> Finding:
     cure = _install_cudnn(context, theirs)
     if version and not needs.allows(version):
         return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
-    if version and theirs and not needs.bounds and _major(version) != _major(theirs):
+    if version and theirs and not needs.bounds and Version(version).major != Version(theirs).major:
         because = "nobody is known to have built this release with another major version than its own"
         return Finding(subject, version, needed, "warning", cure, because)
     return Finding(subject, version or "there, of an unknown version", needed, "ok")
@@ -142,7 +142,7 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
     name = PACKAGES["cudnn"].get(context.host.manager or "")
     if name is None or theirs is None:
         return "install cuDNN's headers and libraries into the toolkit's folder"
-    major, cuda = _major(theirs), _major(context.plan.toolkit or "0")
+    major, cuda = Version(theirs).major, Version(context.plan.toolkit or "0").major
     suffix = f"-cuda-{cuda}" if major >= _NAMED_AFTER_CUDA and context.host.manager != "conda" else ""
     return finding.install_hint(context.host, [name.format(major=major) + suffix])
 
@@ -205,10 +205,6 @@ def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
     cure = f"build with {', or '.join(risk.cures)}"
     found, needed = risk.expected.in_bytes, f"at most {format_bytes(risk.limit)}"
     yield Finding("libtorch_cuda", found, needed, verdict, cure, because)
-
-
-def _major(version: str) -> int:
-    return Version(version).major
 
 
 def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:

@@ -78,7 +78,7 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
     def stamp(head: str) -> str:
         lines = head.splitlines()
         if project is not None:
-            lines = [line for line in lines if _project_of(line.removeprefix("Requires-Dist:")) != project]
+            lines = [line for line in lines if project_of(line.removeprefix("Requires-Dist:")) != project]
         lines = [f"Version: {version}" if line.startswith("Version:") else line for line in lines]
         return "\n".join([*lines, *([f"Requires-Dist: {base}"] if base else [])])
 
@@ -131,12 +131,12 @@ def normalize_headers(head: str, pythons: Iterable[str]) -> str:
 def wheel_requirements(staged: StagedWheel) -> list[str]:
     """Return the valid requirements of the wheel, as METADATA spells them."""
     lines = read_headers(staged.dist_info / "METADATA").get_all("Requires-Dist", [])
-    return [line for line in lines if _project_of(line)]
+    return [line for line in lines if project_of(line)]
 
 
 def requirements_on(metadata: Message, name: str) -> list[str]:
     """Return the requirements on the project `name`, as METADATA spells them."""
-    return [line for line in metadata.get_all("Requires-Dist", []) if _project_of(line) == canonicalize_name(name)]
+    return [line for line in metadata.get_all("Requires-Dist", []) if project_of(line) == canonicalize_name(name)]
 
 
 def declared_needs(requires_python: str | None, requires: Iterable[str], extras: Iterable[str]) -> DeclaredNeeds:
@@ -173,11 +173,12 @@ def _interpreter_tags(staged: StagedWheel) -> list[list[str]]:
     return [list(dict.fromkeys(part.split("."))) for part in staged.raw_name.split("-")[-3:-1]]
 
 
-def _project_of(requirement: str) -> str | None:
+def project_of(requirement: object) -> str:
+    """Return the project that a requirement is on; "" for what nothing parses: old setuptools wrote some."""
     try:
-        return canonicalize_name(Requirement(requirement).name)
-    except InvalidRequirement:  # old setuptools wrote some that nothing parses any more
-        return None
+        return canonicalize_name(Requirement(str(requirement)).name)
+    except InvalidRequirement:
+        return ""
 
 
 def _normalize_requirement(line: str) -> str:

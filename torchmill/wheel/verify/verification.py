@@ -1,7 +1,6 @@
 """Verify a finished wheel: read it, install it in a clean environment, and compute with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
@@ -17,14 +16,6 @@ from torchmill.wheel.verify import clean_environment, device_code, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """The results for the manifest, of a wheel that passed every check."""
-
-    checks: Mapping[str, CheckResult]
-    device_code: Mapping[str, Mapping[str, int]]  # library -> target -> bytes
-
-
 def verify_wheel(
     wheel: Path,
     plan: Plan,
@@ -36,13 +27,14 @@ def verify_wheel(
     empty: Path,
     log: TextIO,
     targets: Sequence[ArchTarget] | None = None,
-) -> VerifyReport:
+) -> tuple[Mapping[str, CheckResult], Mapping[str, Mapping[str, int]]]:
     """Check `wheel` against its plan, install it with `extra` in a clean environment, and run its checks.
 
     `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the checks need; the
     environment is created in `scratch`, out of one in `empty`. Output of pip goes to `log`. `targets` are the compute
     capabilities that were asked for; None accepts any. What lends the plan its torch lends it to that environment, too.
-    Raises VerifyError with every check that failed.
+    Returns the results for the manifest, and the bytes of code for GPUs: library -> target -> bytes. Raises VerifyError
+    with every check that failed.
     """
     _require(wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags()))
     _require(wheel, static_checks.static_problems(wheel, plan, static_checks.probe_interpreter(python)))
@@ -64,7 +56,7 @@ def verify_wheel(
     _require(wheel, problems)
     checks = clean_environment.run_checks(venv, f"{package.checks}_checks.py", check_expectations(plan, package), log)
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
-    return VerifyReport(checks, device_code.device_code_sizes(code))
+    return checks, device_code.device_code_sizes(code)
 
 
 def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
