@@ -303,12 +303,9 @@ def complete_cells(words: Sequence[str]) -> None:
         print_now(one.name)
 
 
-LAYOUT = Layout.of_checkout(ROOT)
 # Invoke leaves what follows -- to tasks, but joins it to one string: the words themselves are taken from here.
 own = sys.argv if "--complete" in sys.argv else [*takewhile(lambda word: word != "--", sys.argv)]
 REST = sys.argv[len(own) + 1 :]
-if "--complete" in sys.argv:
-    complete_cells(sys.argv[sys.argv.index("--complete") + 1 :])
 deps: Task[Any] = Task(
     exit_with_error(install_dependencies, _ended),
     name="deps",
@@ -319,6 +316,9 @@ deps: Task[Any] = Task(
     },
 )
 try:
+    LAYOUT = Layout.of_checkout(ROOT)
+    if "--complete" in sys.argv:
+        complete_cells(sys.argv[sys.argv.index("--complete") + 1 :])
     namespace = Collection(deps, *(make_task(name, own) for name in COMMANDS))
 except ConfigError as slip:
     sys.stderr.write(fit_screen(f"error: {slip}\n", sys.stderr))

@@ -73,3 +73,7 @@ def test_a_login_is_found_and_left_out() -> None:
 )
 def test_a_text_has_no_secret(text: str, told: str) -> None:
     assert urls.hide_password(text) == told
+
+
+def test_schemes_in_capitals_hide_their_password_too() -> None:
+    assert urls.hide_password("HTTPS://TOKEN@host/x") == "HTTPS://host/x"

@@ -1,10 +1,13 @@
 """Bars as lines, by a clock that the test moves, and moving ones."""
 
 import io
+import time
 
+import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from torchmill.core import console
 from torchmill.core.console import INTERVAL_SECONDS, ProgressDisplay
 
 
@@ -44,3 +47,22 @@ def test_a_moving_bar_leaves_its_last_words() -> None:
         bar.close()
         assert shown.tasks == []
     assert "[torch]: 3/4, Resolving deltas\n" in file.getvalue()
+
+
+class Screen(io.StringIO):
+    """A file that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_brackets_of_a_path_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    with console.show_progress(screen) as shown:
+        bar = shown.task("a[/b]/c [red]")
+        bar.update(1, 2, "x[/y]")
+        time.sleep(0.2)
+        bar.close()
+    assert "[/b]" in screen.getvalue()
+    assert "[red]" in screen.getvalue()

@@ -216,3 +216,12 @@ def test_signs_that_a_locale_lacks_are_replaced(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "invoke", "shards", "wheel-3.10-cpu", "--tag", "v1.13.1"]
     done = subprocess.run(argv, cwd=ROOT, env=env, check=False, capture_output=True)
     assert (done.returncode, b"?" in done.stdout) == (0, True), done.stderr
+
+
+def test_a_full_disk_is_told_in_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / "folder").mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    error = files.machine_error(OSError(errno.ENOSPC, "No space left on device"), Path("/tmp"))  # noqa: S108
+    assert error is not None
+    assert error.code == "disk-full"

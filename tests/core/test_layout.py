@@ -74,3 +74,10 @@ def test_a_guest_that_is_no_name_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TORCHMILL_GUEST", "../aarch64")
     with pytest.raises(ConfigError, match=r"TORCHMILL_GUEST is '\.\./aarch64': name an arch"):
         Layout.of_checkout(tmp_path)
+
+
+def test_a_home_that_is_no_whole_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "relative")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with refused("no-home"):
+        Layout.of_checkout(tmp_path)

@@ -74,3 +74,12 @@ def test_a_run_that_ends_its_children_is_watched_on() -> None:
     assert watchers(f"{run.pid}-")
     run.kill()
     run.wait()
+
+
+def test_the_watcher_takes_no_module_of_the_folder_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('mine')\n")
+    monkeypatch.chdir(tmp_path)
+    watch, pipe = reaper._start_watch({"SOME": "mark"}, ("touch", "ended"), os.environ)
+    os.close(pipe)
+    assert watch.wait(60) == 0
+    assert (tmp_path / "ended").exists()

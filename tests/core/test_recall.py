@@ -136,3 +136,9 @@ def test_a_folder_looks_otherwise_after_each_kind_of_change(tmp_path: Path) -> N
     (inner / "b").unlink()
     looks.append(stat_folder(inner).text)
     assert len(set(looks)) == len(looks)
+
+
+def test_an_answer_of_nothing_is_asked_for_again(tmp_path: Path) -> None:
+    """A compiler that could not run, as it lacked a library or memory, may run the next time."""
+    cache, seen, said = StatCache(tmp_path / "memory"), FileStat("x", 0), iter(["", "g++ 12"])
+    assert [cache.remember("question", [seen], lambda: next(said)) for _ in range(2)] == ["", "g++ 12"]

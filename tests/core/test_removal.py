@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
 from tests.support.kept_things import age, held, write
+from torchmill.commands.clean.in_use import find_occupant
 from torchmill.core.errors import BusyError
 from torchmill.core.files import (
     DELETED_NAME,
@@ -103,3 +105,15 @@ def test_names_are_taken_by_process_and_number(tmp_path: Path) -> None:
     (first,) = move_out_of_sight([write(tmp_path / "key", 1)])
     (second,) = move_out_of_sight([write(tmp_path / "key", 1)])
     assert (first.name, second.name) == (f".gone-{os.getpid()}-0-key", f".gone-{os.getpid()}-1-key")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root")
+def test_nothing_is_in_use_where_nothing_can_be_written(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path], check=True)
+    try:
+        (tmp_path / "lock").touch()
+        (tmp_path / "holder").write_text("x")
+        subprocess.run(["mount", "-o", "remount,ro", tmp_path], check=True)
+        assert not find_occupant([tmp_path / "lock"])
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)

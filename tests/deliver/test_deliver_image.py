@@ -493,7 +493,7 @@ def test_a_misspelt_kind_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("options", "choices"),
     [
-        (ImageOptions("builder", toolkit="12.1"), "there is 9.0"),
+        (ImageOptions("builder", toolkit="12.1"), "with CUDA 12.1, only for 9.0"),
         (ImageOptions("runtime", ("3.10",)), "only for 3.5, 3.6, 3.7"),
     ],
 )

@@ -16,10 +16,11 @@ from unittest.mock import Mock
 import pytest
 
 from tests.support.refusals import refused
-from tests.support.silent_progress import SilentProgress
+from tests.support.silent_progress import SilentBar, SilentProgress
 from tests.support.source_upstream import Forge, Link, git, layout, package, release
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import local
+from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.source_dir import SourceRequest, check_source, load_source
 
@@ -394,3 +395,25 @@ def test_words_that_exclude_each_other(place: Layout, more: dict[str, str]) -> N
     wanted = replace(wanted, mirror=more.get("mirror"), ref=more.get("ref"))
     with refused("conflicting-options"):
         fetch_source(wanted, place, SilentProgress())
+
+
+def test_a_hard_link_to_nothing_is_damage(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        link = tarfile.TarInfo("top/b")
+        link.type, link.linkname = tarfile.LNKTYPE, "top/gone"
+        file.addfile(link)
+    with refused("damaged-archive"):
+        unpack_archive(archive, tmp_path / "out", SilentBar())
+
+
+def test_a_zip_without_dates_is_unpacked(tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(zipfile.ZipInfo("top/setup.py"), "\n")
+    content = bytearray(archive.read_bytes())
+    listed = content.find(b"PK\1\2")
+    content[10:14] = content[listed + 12 : listed + 16] = bytes(4)
+    archive.write_bytes(content)
+    unpack_archive(archive, tmp_path / "out", SilentBar())
+    assert (tmp_path / "out/setup.py").read_text() == "\n"

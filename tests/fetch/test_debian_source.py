@@ -1,5 +1,7 @@
 """`--from debian`: releases from Debian's source archive."""
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -190,3 +192,26 @@ def test_a_suite_without_archive_or_keys(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("shutil.which", lambda name: name)
     with refused("no-apt-archive"):
         fetch_source(asked(), layout(tmp_path), SilentProgress())
+
+
+def test_what_the_archive_lists_and_lacks_has_its_lists_read_anew(tmp_path: Path) -> None:
+    (tmp_path / "updated").touch()
+    gone = "E: Failed to fetch http://d/x.deb  404  Not Found [IP: 1.2.3.4 80]"
+    assert explain_apt_error(gone, tmp_path, "x", "WAYS").code == "debian-file-gone"
+    assert not (tmp_path / "updated").exists()
+    sized = "Get:1 http://d x amd64 1 [404 kB]\nE: Could not connect to d"
+    assert explain_apt_error(sized, tmp_path, "x", "WAYS").code == "host-unreachable"
+
+
+def test_lists_from_the_future_are_not_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "updated").touch()
+    os.utime(tmp_path / "updated", (time.time() + 1e7,) * 2)
+    ran: list[tuple[str, ...]] = []
+
+    def run(_: apt.Apt, *words: str) -> str:
+        ran.append(words)
+        return ""
+
+    monkeypatch.setattr(apt.Apt, "run", run)
+    apt.Apt(tmp_path).query(lambda: 1, bool)
+    assert ran

@@ -786,3 +786,72 @@ def test_progress_of_git(line: str, step: tuple[int, int, str] | None, monkeypat
     monkeypatch.setattr(bar, "update", lambda *update: steps.append(update))
     show_git_progress(bar, line)
     assert steps == ([step] if step else [])
+
+
+def of_torch(tmp_path: Path, *tags: str, links: tuple[Link, ...] = ()) -> Forge:
+    forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+    for tag in tags:
+        forge.commits[tag] = forge.commit("pytorch/torch", {"setup.py": f"{tag}\n"}, links, tag)
+    return forge
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root")
+def test_a_disk_that_is_full_at_the_checkout(tmp_path: Path, place: Layout) -> None:
+    forge = of_torch(tmp_path)
+    forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n", "big": "0\n" * 600_000}, (), "v1")
+    place.root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place.root)], check=True)
+    try:
+        with refused("disk-full"):
+            fetch_source(request(forge), place, SilentProgress())
+        subprocess.run(["mount", "-o", "remount,size=50m", str(place.root)], check=True)
+        assert fetch_source(request(forge), place, SilentProgress()).verified
+    finally:
+        subprocess.run(["umount", str(place.root)], check=True)
+
+
+def test_git_that_fails_in_our_own_folder(tmp_path: Path, place: Layout) -> None:
+    forge, ours = of_torch(tmp_path, "v1"), place.source("torch") / ".partial-v1/tree/.git"
+    ours.mkdir(parents=True)
+    (ours / "config").write_text("[broken\n")
+    with refused("git-failed"):
+        fetch_source(request(forge), place, SilentProgress())
+
+
+def test_a_try_that_was_killed_before_it_had_a_tree(tmp_path: Path, place: Layout) -> None:
+    forge = of_torch(tmp_path, "v1")
+    (place.source("torch") / ".partial-v1").mkdir(parents=True)
+    assert fetch_source(request(forge), place, SilentProgress()).verified
+
+
+@pytest.mark.parametrize("mirror", ["https://[bad/x", "ssh://[bad/x"])
+def test_a_mirror_that_is_no_address(tmp_path: Path, place: Layout, mirror: str) -> None:
+    forge = of_torch(tmp_path, "v1")
+    with refused("invalid-url"):
+        fetch_source(replace(request(forge), mirror=mirror), place, SilentProgress())
+
+
+def test_a_submodule_that_has_no_address(tmp_path: Path, place: Layout) -> None:
+    forge = of_torch(tmp_path)
+    deep = forge.commit("libs/deep", {"deep.h": "1\n"})
+    forge = of_torch(tmp_path / "b", "v1", links=(Link("third_party/x", "https://[bad/x.git", deep),))
+    with refused("invalid-url"):
+        fetch_source(request(forge), place, SilentProgress())
+
+
+def test_a_name_in_the_settings_that_is_no_unicode(tmp_path: Path, place: Layout) -> None:
+    forge = of_torch(tmp_path, "v1", "v2")
+    tree = fetch_source(request(forge), place, SilentProgress()).path
+    subprocess.run([b"git", b"-C", bytes(tree), b"config", b"user.name", b"Jos\xe9"], check=True)
+    assert fetch_source(request(forge, "v2"), place, SilentProgress()).tag == "v2"
+
+
+def test_a_submodule_that_is_called_like_a_lock(tmp_path: Path, place: Layout) -> None:
+    forge = of_torch(tmp_path)
+    deep, gone = (forge.commit(f"libs/{name}", {"deep.h": f"{name}\n"}) for name in ("deep", "gone"))
+    links = (Link("a/x.lock", forge.url("libs/deep"), deep), Link("b", forge.url("libs/nowhere"), gone))
+    forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n"}, links, "v1")
+    with refused("repository-not-found"):
+        fetch_source(request(forge), place, SilentProgress())
+    forge.bare("libs/gone").rename(forge.bare("libs/nowhere"))
+    assert fetch_source(request(forge), place, SilentProgress()).verified

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from tests.support.source_upstream import Forge, git, package, release
+from tests.support.source_upstream import Forge, git, package, release, request
 from torchmill.fetch.source.history import CommitHistory
 from torchmill.fetch.source.source_dir import SourceRequest
 
@@ -85,3 +85,14 @@ def test_commits_by_tag_branch_and_beginning(history: CommitHistory, forge: Forg
     for name in ("n10", "--all", "", "n9..n8", "0" * 40):
         with refused("unknown-ref"):
             history.find_commit(name)
+
+
+def test_a_history_in_which_git_fails_names_what_removes_it(tmp_path: Path) -> None:
+    forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+    forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n"}, (), "v1")
+    history = tmp_path / "history.git"
+    (history / "refs/heads").mkdir(parents=True)
+    (history / "refs/heads/main.lock").touch()
+    with refused("git-failed") as caught:
+        CommitHistory(history).fetch(request(forge))
+    assert "invoke clean --kind bisect" in str(caught.value)

@@ -1,5 +1,9 @@
 """Package indexes: the files of a project."""
 
+import os
+from typing import Any
+
+import pytest
 import requests
 
 from tests.support.index_server import Index, serving
@@ -66,3 +70,35 @@ def test_the_index_is_the_one_that_pip_uses() -> None:
     assert configured_index({"PIP_INDEX_URL": "https://mirror.example/simple"}) == "https://mirror.example/simple"
     nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": "/nonexistent", "XDG_CONFIG_DIRS": "/nonexistent"}
     assert configured_index(nothing) == DEFAULT_INDEX
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "user:secret@host/simple",
+        "htps://me:secret@host/simple",
+        "https://me:se/secret@host/simple",
+        "https://me:secret@[bad/simple",
+    ],
+)
+def test_an_index_that_is_no_address_is_refused_without_its_password(index: str) -> None:
+    with refused("index-unreadable") as caught:
+        configured_index({**os.environ, "PIP_INDEX_URL": index})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("size", "read"), [("5", 5), (None, None), (0, None)])
+def test_sizes_and_digests_of_careless_indexes_are_read(size: Any, read: int | None) -> None:
+    index = Index()
+    index.add(NAME, b"x", hashes={"sha256": "12AB"}, size=size)
+    with serving(index), requests.Session() as session:
+        (file,) = project_files(session, index.url, "base")
+    assert (file.sha256, file.size) == ("12ab", read)
+
+
+@pytest.mark.parametrize("more", [{"filename": None}, {"size": "big"}])
+def test_an_index_that_says_nonsense_is_told_so(more: dict[str, Any]) -> None:
+    index = Index()
+    index.add(NAME, b"x", **more)
+    with serving(index), requests.Session() as session, refused("index-unreadable"):
+        project_files(session, index.url, "base")

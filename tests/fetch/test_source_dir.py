@@ -1,7 +1,10 @@
 """A fetched tree that was changed is noticed, even if times and sizes do not show it."""
 
+import io
 import os
 import shutil
+import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,10 @@ from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import Forge, layout, package, release
 from torchmill.config.model import Source
 from torchmill.core import stat_cache
+from torchmill.core.console import ProgressBar
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
+from torchmill.fetch.source import local
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.source_dir import SourceRequest, check_source, read_record, verify_source
 
@@ -103,3 +108,47 @@ def test_a_copy_of_the_tree_is_as_good_and_looked_through_once(unpacked: Source,
     (unpacked.path / "link").symlink_to("absent")
     with refused("source-changed"):
         verify_source(unpacked, recall)
+
+
+@pytest.mark.parametrize(
+    ("origin", "code"),
+    [
+        ("https://[bad/x.tar.gz", "invalid-url"),
+        ("file://[bad/x", "invalid-url"),
+        ("~nosuchuser/src", "no-such-origin"),
+    ],
+)
+def test_an_origin_that_is_no_address(tmp_path: Path, origin: str, code: str) -> None:
+    asked = SourceRequest(package("https://h/x.git"), release("v1", None), origin=origin)
+    with refused(code):
+        fetch_source(asked, layout(tmp_path), SilentProgress())
+
+
+def test_the_digest_of_a_source_that_is_there_counts(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        member = tarfile.TarInfo("top/setup.py")
+        member.size = 1
+        file.addfile(member, io.BytesIO(b"\n"))
+    asked = SourceRequest(package("https://h/x.git"), release("v1", None), origin=str(archive))
+    fetch_source(asked, layout(tmp_path), SilentProgress())
+    with refused("wrong-digest"):
+        fetch_source(replace(asked, sha256="0" * 64), layout(tmp_path), SilentProgress())
+
+
+def test_what_is_changed_while_it_is_copied_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "setup.py").write_text("1\n")
+    copy = local._copy_folder
+
+    def edit(source: Path, tree: Path, bar: ProgressBar) -> local.LocalOrigin:
+        found = copy(source, tree, bar)
+        (folder / "setup.py").write_text("twenty\n")
+        return found
+
+    asked = SourceRequest(package("https://h/x.git"), release("v1", None), origin=str(folder))
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "_copy_folder", edit)
+        fetch_source(asked, layout(tmp_path), SilentProgress())
+    assert (fetch_source(asked, layout(tmp_path), SilentProgress()).path / "setup.py").read_text() == "twenty\n"

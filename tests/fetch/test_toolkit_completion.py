@@ -17,7 +17,7 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.commands.toolkit import complete_toolkit
 from torchmill.config.facts_model import ToolkitPart, ToolkitSource
-from torchmill.fetch.toolkit import pypi
+from torchmill.fetch.toolkit import provision, pypi
 from torchmill.fetch.toolkit.provision import (
     ProvisionContext,
     base_toolkit,
@@ -254,3 +254,9 @@ def test_of_a_conda_environment_only_nvidias_files_count(tmp_path: Path) -> None
         "include/cuda.h",
         "nvvm/bin/cicc",
     ]
+
+
+def test_a_package_of_conda_that_was_cut_off_names_no_files(tmp_path: Path) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    (tmp_path / "conda-meta/cuda-nvcc-1.json").write_text("")
+    assert list(provision.inherited_files(tmp_path, "x86_64")) == []

@@ -21,6 +21,7 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.facts_reader import read_facts
+from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.conda import SUBDIRS, is_taken
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
@@ -252,9 +253,9 @@ def test_what_is_asked_of_channels_can_be_read() -> None:
     for one in toolkits:
         assert all(rattler.Channel(name).base_url.startswith("https://") for name in one.where)
         for spec in one.packages:
-            rattler.MatchSpec(spec.replace("{version}", one.versions[0]))
+            rattler.MatchSpec(spec.replace("{version}", one.versions[0]), strict=True)
         if one.kind == "toolkit":
-            assert one.packages[0].split()[1].startswith(f"{one.versions[0]}.")
+            assert one.packages[0].split()[1].removeprefix("==").startswith(f"{one.versions[0]}.")
 
 
 def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: Path) -> None:
@@ -329,3 +330,23 @@ def test_the_compiler_and_the_libraries_are_taken(package: str) -> None:
 )
 def test_what_comes_along_is_not(package: str) -> None:
     assert not is_taken(package)
+
+
+ASKED = ToolkitRequest("toolkit", "12.6", None, "x86_64")
+
+
+def of_channel(spec: str, channel: str) -> ToolkitSource:
+    return ToolkitSource("conda", "toolkit", ("12.6",), (spec,), ("x86_64",), (channel,), None, "")
+
+
+def test_a_password_of_a_channel_is_in_no_title_and_no_refusal(tmp_path: Path) -> None:
+    shown, source = io.StringIO(), of_channel("cuda-nvcc ==12.6.1", "https://me:secret@localhost:1/channel")
+    answer = conda.offer(ASKED, [source], tmp_path, ProgressDisplay(shown))
+    assert isinstance(answer, ProviderRefusal)
+    assert "localhost:1" in shown.getvalue()
+    assert "secret" not in f"{shown.getvalue()} {answer}"
+
+
+def test_what_is_asked_wrongly_is_a_refusal(tmp_path: Path) -> None:
+    source = of_channel("cuda-nvcc 12.6.1", tmp_path.as_uri())
+    assert isinstance(conda.offer(ASKED, [source], tmp_path, SilentProgress()), ProviderRefusal)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from torchmill.toolchain.guard import units
 from torchmill.toolchain.guard.expectations import MeasuredNeed, NeedHistory
 from torchmill.toolchain.guard.units import UnitDescription, describe_unit, unit_title
 
@@ -174,3 +175,12 @@ def test_a_path_of_any_bytes_has_a_key_that_can_be_stored(tmp_path: Path) -> Non
     assert NeedHistory(tmp_path / "units.sqlite").find(one.key) == MeasuredNeed(2**20, 1.0)
     assert one.key != describe_unit("/src", ["g++", "-c", os.fsdecode(b"caf\xe8.cpp")], ("/src",)).key
     assert describe_unit("/src", ["g++", "a.o", "-o", source], ("/src",)).key.isascii()
+
+
+def test_a_peak_that_nothing_can_hold_is_no_message() -> None:
+    with pytest.raises(ValueError, match="no word of the protocol"):
+        units._parse_message([b"end", b"0", b"9" * 30, b"0"], b"")
+
+
+def test_a_number_of_threads_without_end_is_no_trouble() -> None:
+    assert describe_unit("/", ("nvcc", "-c", "-t", "9" * 5000, "a.cu")).weight == 1.0

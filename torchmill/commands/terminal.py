@@ -96,7 +96,7 @@ def run_step(line: str) -> int:
     words = shlex.split(line)
     variables = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, words))
     program, *rest = words[len(variables) :]
-    argv = [sys.executable, "-m", program] if program in _OF_PYTHON else [program]
+    argv = [sys.executable, "-P", "-m", program] if program in _OF_PYTHON else [program]
     if program in _FINDS:
         argv += [_FINDS[program], str(CHECKOUT / ("noxfile.py" if program == "nox" else ""))]
     return run_in_terminal([*argv, *rest], {**os.environ, **variables})

@@ -99,11 +99,11 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[count]}"),
+        TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         console=Console(file=file),
         transient=True,
     ) as live:

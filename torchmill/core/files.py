@@ -231,8 +231,8 @@ def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
             except PermissionError:
                 raise
             except OSError as error:
-                # where a full disk takes no lock, nobody has one, and here room is wanted
-                if error.errno not in _DISK_FULL or lock.exists():
+                # where a full disk takes no lock, nobody has one, and here room is wanted; nor where nothing is written
+                if error.errno != errno.EROFS and (error.errno not in _DISK_FULL or lock.exists()):
                     raise BusyError(str(lock), code="locked") from None
         yield
 
@@ -399,7 +399,7 @@ def machine_error(error: OSError, where: Path | None, *others: Path, wanted: int
     named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else where
     if error.errno in _DISK_FULL:
         tried = [one for one in (where, named, *others) if one]
-        first = min(tried, key=_room) if others and error.errno == errno.ENOSPC else (*tried, Path.cwd())[0]
+        first = min(tried, key=_room) if others and error.errno == errno.ENOSPC else (tried or [Path()])[0]
         return disk_full_error(first, wanted, error.errno)
     code, advice = _REFUSALS.get(error.errno or 0, ("system-error", "see what is wrong there"))
     return HostError(f"{named or 'the system'}: {error.strerror or error}: {advice}", code=code)

@@ -48,8 +48,8 @@ class Layout:
         guest = os.environ.get(GUEST, "")
         if not re.fullmatch(r"\w*", guest):
             raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it", code="invalid-guest")
-        if (own := os.path.expanduser("~")) == "~":  # noqa: PTH111 - in a container that runs as a mere number
-            why = "HOME is not set, and the system knows no user of this number"
+        if not os.path.isabs(own := os.path.expanduser("~")):  # noqa: PTH111, PTH117 - ~ where a user is a mere number
+            why = "HOME is not set, and the system knows no user of this number" if own == "~" else f"HOME is {own}"
             raise ConfigError(f"{why}: `export HOME=FOLDER`, one that may be written", code="no-home")
         return cls(Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path(own)), guest)
 

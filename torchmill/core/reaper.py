@@ -71,7 +71,7 @@ def _start_watch(
     reading, writing = os.pipe()
     try:
         watch = subprocess.Popen(
-            ["/bin/sh", "-c", _WAIT, "sh", sys.executable, "-m", "torchmill.core.reaper", told],
+            ["/bin/sh", "-c", _WAIT, "sh", sys.executable, "-P", "-m", "torchmill.core.reaper", told],
             env={**environ, "PYTHONPATH": path},
             stdin=reading,
             stdout=subprocess.DEVNULL,

@@ -71,7 +71,7 @@ class StatCache:
             return ask()
         seen = FileStat(", ".join(look.text for look in present), max(look.since for look in present))
         answer = self.lookup(what, seen)
-        if answer is None:
+        if not answer:  # "" is of a program that did not run, and may do so now
             answer = ask()
             self.store(what, seen, answer)
         return answer

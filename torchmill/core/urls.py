@@ -4,12 +4,12 @@ import re
 from collections.abc import Collection
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from torchmill.core.errors import ConfigError
+from torchmill.core.errors import ConfigError, parse_option
 
 _SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")  # RFC 3986 has no others
 SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:path"
 # a user alone may be a token, but for ssh, where it is "git"
-_LOGIN = re.compile(r"(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
+_LOGIN = re.compile(r"(?i)(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
 _QUERY = re.compile(r"\?[^\s?'\")\\]*=[^\s'\")\\]*")  # which may be a signature that opens a bucket, or a token
 _HERE = {"", "localhost"}  # the machines that file: may name
 
@@ -62,10 +62,10 @@ def redact_url(url: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """Return the host that an address names, or the address of a folder."""
+    """Return the host that an address names, or the address of a folder. Raises ConfigError for http://[bad/."""
     if SCP_URL.match(url):
         return url.split(":", 1)[0].rpartition("@")[2]
-    return urlsplit(url).hostname or url
+    return parse_option(f"correct the address {redact_url(url)}", url, urlsplit, "invalid-url").hostname or url
 
 
 def hide_password(url: str) -> str:

@@ -205,6 +205,6 @@ def connection_complaint(url: str) -> str | None:
         socket.create_connection((parts.hostname, port), timeout=_CONNECT_TIMEOUT_SECONDS).close()
     except TimeoutError:
         return f"no answer in {_CONNECT_TIMEOUT_SECONDS:.0f} s"
-    except (OSError, ValueError) as error:
-        return (getattr(error, "strerror", None) or str(error)).lower()
+    except (OSError, ValueError) as error:  # the text of the latter may have a part of a password
+        return (getattr(error, "strerror", None) or "it is no address").lower()
     return None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import parse_qs, unquote, urldefrag, urljoin
+from urllib.parse import parse_qsl, unquote, urldefrag, urljoin
 
 import requests
 import urllib3
@@ -16,7 +16,7 @@ from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist
 from packaging.version import Version
 
 from torchmill.core import urls
-from torchmill.core.errors import NetworkError
+from torchmill.core.errors import ConfigError, NetworkError
 from torchmill.core.process import program_output
 from torchmill.core.silence import SilentError
 from torchmill.fetch.download import describe_http_error, read_body
@@ -41,11 +41,17 @@ class IndexFile:
 
 
 def configured_index(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the index that pip uses here, PyPI where nothing is configured."""
-    if environment.get("PIP_INDEX_URL"):
-        return environment["PIP_INDEX_URL"]
-    argv = (sys.executable, "-m", "pip", "config", "get", "global.index-url")
-    return program_output(*argv, env=environment).strip() or DEFAULT_INDEX
+    """Return the index that pip uses here, PyPI where nothing is configured.
+
+    Raises NetworkError for what is no address of a server.
+    """
+    argv = (sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url")
+    index = environment.get("PIP_INDEX_URL") or program_output(*argv, env=environment).strip() or DEFAULT_INDEX
+    try:
+        urls.validate_url("the index that pip uses,", index, ("https", "http"), "https://HOST/simple")
+    except ConfigError as error:
+        raise NetworkError(str(error), code="index-unreadable") from None
+    return index
 
 
 def project_files(session: requests.Session, index: str, project: str) -> tuple[IndexFile, ...]:
@@ -105,15 +111,18 @@ def source_archives(files: Iterable[IndexFile], project: str) -> Iterator[tuple[
 
 def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[IndexFile]:
     for entry in entries:
-        url, fragment = urldefrag(urljoin(base, entry["url"]))
+        url, mark = urldefrag(urljoin(base, entry["url"]))
+        digest = entry.get("hashes", {}).get("sha256") or dict(parse_qsl(mark)).get("sha256", "")
+        if not isinstance(entry["filename"], str):
+            raise TypeError("a file of an index has a name")
         yield IndexFile(
             name=entry["filename"],
             url=url,
             requires_python=entry.get("requires-python") or None,
             uploaded=entry.get("upload-time"),
             yanked=bool(entry.get("yanked")),
-            sha256=entry.get("hashes", {}).get("sha256") or parse_qs(fragment).get("sha256", [None])[0],
-            size=entry.get("size"),
+            sha256=digest.lower() or None,
+            size=int(entry.get("size") or 0) or None,
         )
 
 

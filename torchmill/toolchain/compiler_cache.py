@@ -133,10 +133,10 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
 
 def _require_ccache(site: CacheSite, setting: str) -> None:
     """Raise HostError where no ccache keeps what shares compile in a folder."""
-    own = next((name for name in REMOTE_STORAGE if name in site.environ), "")
-    path = site.host.tools.get("ccache")
-    if own or setting == remote_cache.NONE or not path or "file-storage" not in probe_ccache(path).features:
-        why = f"{own or remote_cache.VARIABLE} is set: unset it" if own or setting else "install it (`invoke deps`)"
+    unwanted = [*REMOTE_STORAGE, *([remote_cache.VARIABLE] if setting == remote_cache.NONE else [])]
+    own, path = next((name for name in unwanted if name in site.environ), ""), site.host.tools.get("ccache")
+    if own or not path or "file-storage" not in probe_ccache(path).features:
+        why = f"{own} is set: unset it" if own else "install it (`invoke deps`)"
         raise HostError(
             f"--parts needs ccache 4.4 or newer, and its storage to itself: {why}", code="parts-need-ccache"
         )

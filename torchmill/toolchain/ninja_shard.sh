@@ -5,4 +5,4 @@ case $PWD in */CMakeFiles/*) exec @ninja@ "$@" ;; esac # CMake's own trials
 for word in "$@"; do
   case $word in -t | --version | -h | --help) exec @ninja@ "$@" ;; esac
 done
-PYTHONPATH=@suite@ exec @python@ -m torchmill.toolchain.shards @ninja@ "$@"
+PYTHONPATH=@suite@ exec @python@ -P -m torchmill.toolchain.shards @ninja@ "$@"

@@ -86,7 +86,7 @@ def _remote(url: SplitResult, *, read_only: bool) -> RemoteCache:
         raise ValueError(f"'{url.scheme}' is not a supported kind of cache")
     if unknown := more.keys() - _OPTIONS.get(url.scheme, set()):
         raise ValueError(f"'{min(unknown)}' is not an option of this cache")
-    if url.scheme == "file" and (url.netloc or not path):
+    if url.scheme == "file" and (url.netloc or not path.startswith("/")):
         raise ValueError("a folder begins with a slash: file:///FOLDER")
     if url.scheme != "file" and not url.hostname:
         raise ValueError("it has no host" if url.scheme in _PORTS else "it has no bucket")

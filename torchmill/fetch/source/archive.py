@@ -36,7 +36,7 @@ _LONGEST_TARGET = 1000  # characters of a link; what is longer was a file, and o
 _BLOCK_BYTES = 512  # of a tar archive, which ends with two blocks of zeros
 _BUFFER_BYTES = 1 << 18
 # why the system refuses a name, which is the archive's
-_OF_NAMES = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP}
+_OF_NAMES = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP, errno.ENOENT}
 
 
 def unpack_archive(archive: Path, folder: Path, bar: ProgressBar, *, proved: bool = False) -> str | None:
@@ -140,7 +140,7 @@ def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:
         for number, info in enumerate(infos):
             member, mode = tarfile.TarInfo(info.filename), info.external_attr >> 16
             member.mode = stat.S_IMODE(mode) or 0o644
-            member.mtime = calendar.timegm((*info.date_time, 0, 0, 0))
+            member.mtime = calendar.timegm((*map(max, info.date_time, (1980, 1, 1, 0, 0, 0)), 0, 0, 0))
             if info.is_dir():
                 member.type = tarfile.DIRTYPE
                 packed.read(info)  # sees whether both places that name it agree

@@ -8,8 +8,10 @@ from pathlib import Path
 from torchmill.config.model import Source
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import InterruptedBuildError, SourceError
+from torchmill.core.files import blame_disk
 from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
+from torchmill.core.process import CommandError
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.git_command import is_commit
 from torchmill.fetch.source.source_dir import DEBIAN, PYPI, FetchRecord, SourceDir, SourceRequest
@@ -35,6 +37,9 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDispl
         raise InterruptedBuildError(
             f"fetching {request.what} was interrupted: run the same command to resume it", code="interrupted"
         ) from None
+    except CommandError as error:  # of git in our own folder: what hosts say of it was explained before
+        told = f"{request.what}: {error}: run the command again; if that does not help, add --discard to start over"
+        raise blame_disk(error.output, slot.home) or SourceError(told, code="git-failed") from None
 
 
 @contextlib.contextmanager
@@ -90,7 +95,7 @@ def _serves(record: FetchRecord, request: SourceRequest) -> bool:
         return source.provider == PYPI and (request.release.sha256 or "") in source.origin
     from torchmill.fetch.source import local
 
-    return dict(record.asked) == local.origin_record(request.origin)
+    return dict(record.asked) == local.origin_record(request.origin) and request.sha256.lower() in source.origin
 
 
 def _fetch(

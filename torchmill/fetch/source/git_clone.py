@@ -98,11 +98,10 @@ def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[
 def _prepare(request: SourceRequest, slot: SourceDir) -> GitCheckout:
     """Return the repository to fetch into: that of the last try, a copy of an earlier tree, or a new one."""
     top = GitCheckout(slot.partial / "tree", slot.partial / "tree" / ".git")
-    if not slot.partial.exists() and not _seed_history(slot):
-        top.worktree.mkdir(parents=True)
-    for pattern in _LEFTOVERS if top.folder.exists() else ():
-        for left in top.folder.rglob(pattern):
-            left.unlink(missing_ok=True)
+    if slot.partial.exists() or not _seed_history(slot):
+        top.worktree.mkdir(parents=True, exist_ok=True)  # a try may have been killed, or the disk full, before it
+    for left in (one for pattern in _LEFTOVERS for one in top.folder.rglob(pattern) if one.is_file()):
+        left.unlink(missing_ok=True)
     _set_up(top, request.package.repository)
     return top
 
@@ -230,7 +229,7 @@ class GitTransport:
             )
         return SourceError(
             f"{hide_password(url)}: git could not fetch {self.request.what} ({gist}): run the command again; "
-            "if that does not help, add --discard to start over",
+            "if that does not help, start over (`invoke fetch` with --discard, `invoke clean --kind bisect`)",
             code="git-failed",
         )
 
@@ -314,7 +313,7 @@ def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: Pr
 def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, ...]:
     """Note the submodules of a checked-out commit in its repository, forget others, and return them."""
     pins = git_command.read_submodule_pins(parent) if (parent.worktree / ".gitmodules").exists() else {}
-    if "[submodule " in (parent.folder / "config").read_text(encoding="utf-8"):
+    if "[submodule " in read_text(parent.folder / "config"):
         for name in sorted(set(_urls(parent)) - {name for name, _ in pins.values()}):
             parent.git("config", "--local", "--remove-section", f"submodule.{name}")
     if not pins:

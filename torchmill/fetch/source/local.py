@@ -1,6 +1,7 @@
 """`--from PATH|URL` copies a folder, or unpacks an archive; `--from pypi` takes that of the package index."""
 
 import contextlib
+import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.files import hash_file, real_path, report_unwritable
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import digest_data
-from torchmill.core.urls import hide_password
+from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch import package_index
 from torchmill.fetch.download import download_file, http_session
 from torchmill.fetch.package_index import IndexFile
@@ -44,7 +45,7 @@ def fetch_local(request: SourceRequest, origin: str, slot: SourceDir, progress: 
     release = request.release
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         try:
-            found = _bring(request, origin, slot, tree, bar)
+            asked, found = origin_record(origin), _bring(request, origin, slot, tree, bar)
             require_python_project(tree, found.origin)
             _confirm_commit(request, found)
         except SourceError:  # not what was wanted: the next try must not find it
@@ -58,7 +59,7 @@ def fetch_local(request: SourceRequest, origin: str, slot: SourceDir, progress: 
             commit=found.commit or release.commit,
             verified=found.verified and release.commit is not None,
             submodules=found.submodules,
-            asked=origin_record(origin),
+            asked=asked,  # as it looked before: what is changed while it is copied is noticed the next time
         )
 
 
@@ -84,7 +85,7 @@ def origin_record(origin: str) -> dict[str, str | None]:
 
 def _local_path(origin: str) -> Path | None:
     """Return the path that `--from` names, or None for a URL to download."""
-    scheme = urlsplit(origin).scheme if "://" in origin else ""
+    scheme = origin.partition("://")[0].lower() if "://" in origin and host_of(origin) else ""
     if scheme in {"http", "https"}:
         if origin.rstrip("/").endswith(".git"):
             raise SourceError(
@@ -97,7 +98,7 @@ def _local_path(origin: str) -> Path | None:
             f"--from {hide_password(origin)}: give a path, or a URL that begins with https:// or file://",
             code="unsupported-origin",
         )
-    return real_path(Path(unquote(urlsplit(origin).path) if scheme else origin).expanduser())
+    return real_path(os.path.expanduser(unquote(urlsplit(origin).path) if scheme else origin))  # noqa: PTH111 - ~nobody
 
 
 def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar: ProgressBar) -> LocalOrigin:
@@ -153,8 +154,7 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> LocalOrigin:
 
     with report_unwritable(tree):
         shutil.copytree(folder, tree, symlinks=True, ignore=left_out)
-    verified = commit is not None and not changed
-    origin = str(folder)
+    verified, origin = commit is not None and not changed, str(folder)
     if not verified:
         seen = take_fingerprint(tree)
         edited = ", with local changes" if commit else ""

@@ -19,6 +19,7 @@ from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal
 from torchmill.core.silence import silence_limit
+from torchmill.core.urls import hide_password
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.toolkit import store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
@@ -49,7 +50,7 @@ def offer(
         return ProviderRefusal(PROVIDER, "it needs py-rattler, which is not installed (`pip install py-rattler`)")
     why = "no channel is known that has it"
     for source in sources:
-        with contextlib.closing(progress.task(f"{request} on {', '.join(source.where)}")):
+        with contextlib.closing(progress.task(f"{request} on {hide_password(', '.join(source.where))}")):
             pieces = _solved(request, source, cache / "downloads" / "channels")
         if isinstance(pieces, str):
             why = pieces
@@ -76,13 +77,13 @@ def _fill(
 def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> tuple[ProviderPackage, ...] | str:
     """Return the packages that go together, those of no interest left out; else why there are none."""
     import rattler
-    from rattler.exceptions import GatewayError, InvalidChannelError, SolverError
+    from rattler.exceptions import GatewayError, InvalidChannelError, InvalidMatchSpecError, SolverError
     from rattler.networking import Client
     from rattler.platform import Subdir
 
     # no __cuda: a driver that is too old, or none, does not matter where nothing is run
     machine = [one.into_generic() for one in rattler.VirtualPackage.detect()]
-    named = ", ".join(source.where)
+    named = hide_password(", ".join(source.where))
     client = Client.default_client(timeout=max(1, round(_SILENCES * silence_limit())))  # else it waits for ever
     try:
         channels = [rattler.Channel(name) for name in source.where]
@@ -105,10 +106,9 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> tupl
         return f"{named} names no channel ({shorten(str(error), _LONGEST_REASON)})"
     except GatewayError as error:
         return f"{named} cannot be read ({shorten(str(error), _LONGEST_REASON)})"
-    except SolverError as error:
+    except (InvalidMatchSpecError, SolverError) as error:
         return f"{named} does not have all of it ({shorten(str(error), _LONGEST_REASON)})"
-    named_so = {spec.split()[0] for spec in source.packages}
-    ours = is_taken if request.kind == TOOLKIT else named_so.__contains__
+    ours = is_taken if request.kind == TOOLKIT else {spec.split()[0] for spec in source.packages}.__contains__
     pieces = sorted(map(_piece, records), key=lambda piece: piece.name)
     chosen = tuple(piece for piece in pieces if ours(piece.name))
     if unchecked := [piece.file for piece in chosen if not piece.sha256]:

@@ -120,7 +120,7 @@ def _download(  # noqa: PLR0917 - what to bring, from where and to where
     try:
         apt.download_binaries(own, lacking, store, lambda share: bar.update(int(share * total), total, "downloading"))
     except CommandError as error:
-        raise apt.explain_apt_error(error.output, store, str(request), _WAYS) from None
+        raise apt.explain_apt_error(error.output, own.folder, str(request), _WAYS) from None
     for one in lacking:
         file = store / one.file
         if not _is_whole(file, one):

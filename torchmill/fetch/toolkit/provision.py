@@ -10,7 +10,7 @@ from pathlib import Path
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
-from torchmill.core.files import link_file, nearest_existing, parse_json, real_path
+from torchmill.core.files import link_file, load_object, nearest_existing, real_path
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.request import (
@@ -282,6 +282,6 @@ def _walked(home: Path, arch: str) -> Iterator[str]:
 def _conda(prefix: Path) -> Iterator[str]:
     """Yield the paths of the files that NVIDIA's packages have put into an environment."""
     for file in sorted((prefix / "conda-meta").glob("*.json")):
-        package = parse_json(file.read_text(encoding="utf-8"))
-        if conda.is_taken(package["name"]):
-            yield from package["files"]
+        package = load_object(file)  # an empty one where conda was ended while it wrote
+        if conda.is_taken(package.get("name", "")):
+            yield from package.get("files", ())

@@ -173,7 +173,7 @@ class _Guard:
         path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
         with self._errors.open("w", encoding="utf-8") as errors:
             return subprocess.Popen(
-                [sys.executable, "-m", "torchmill.toolchain.guard"],
+                [sys.executable, "-P", "-m", "torchmill.toolchain.guard"],
                 env={**reaper.without_mark(os.environ), "PYTHONPATH": path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

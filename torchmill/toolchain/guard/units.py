@@ -132,7 +132,7 @@ def _weight(words: Sequence[str], devices: Sequence[str]) -> float:
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if match := _THREADS.fullmatch(word):
             count = match[1] or after
-            threads = int(count) if count.isdecimal() else 1
+            threads = int(count[:9]) if count.isdecimal() else 1
     virtual = [one for one in devices if one.startswith("compute_")] or devices
     most = _ALL_DEVICES if any(one.startswith("all") for one in devices) else max(1, len(virtual))
     return float(min(threads or most, most))
@@ -244,7 +244,7 @@ def _parse_message(words: list[bytes], rest: bytes) -> GateMessage:
             return StartRequest(cwd, tuple(argv))
         case [b"pid", group] if int(group) > 1:  # 0 and 1 would mean the guard itself, and everybody
             return UnitStarted(int(group))
-        case [b"end", code, peak, killed]:
+        case [b"end", code, peak, killed] if int(peak) < 2**63:  # what the history can hold
             return UnitEnded(int(code), max(0, int(peak)), killed == b"1")
     raise ValueError("no word of the protocol")
 
