@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,47 @@ def test_what_was_added_to_it_is_found(tmp_path: Path, binary: bytes) -> None:
     evil = torch_wheel(tmp_path / "evil", binary, requires=["numpy", "evil @ https://evil.example/x.whl"])
     (problem,) = slimming.wheel_differences(original, evil)
     assert "METADATA: it says something else" in problem
+    swapped = [
+        torch_wheel(
+            tmp_path / one, binary, change=partial(describe, text=f"Requires-Dist: {one}\n\nRequires-Dist: {two}\n")
+        )
+        for one, two in (("numpy", "evil"), ("evil", "numpy"))
+    ]
+    (problem,) = slimming.wheel_differences(*swapped)
+    assert "METADATA: it says something else" in problem
+
+
+def describe(members: dict[str, bytes], text: str) -> None:
+    name = "torch-2.6.0.dist-info/METADATA"
+    told_wheels.add(members, name, f"Metadata-Version: 2.1\nName: torch\nVersion: 2.6.0\n{text}".encode())
+
+
+def test_a_licence_with_form_feeds_loses_no_requirement(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    text = "License: GPL\n        \x0cEND\x85 OF\u2028TERMS\nRequires-Dist: numpy\nRequires-Dist: filelock\n"
+    wheel = torch_wheel(tmp_path / "in", binary, change=partial(describe, text=text))
+    run(shipped, tmp_path, wheel)
+    (made,) = (tmp_path / "dist").glob("*.whl")
+    assert wheel_file.read_wheel(made).requires == ("numpy", "filelock")
+
+
+def test_what_is_slim_already_stays_as_it_is(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary))
+    (made,) = (tmp_path / "dist").glob("*.whl")
+    made.with_name(f"{made.name}.intoto.jsonl").write_text("signed")
+    before = {path.name: path.read_bytes() for path in made.parent.iterdir()}
+    assert "is slim for these GPUs already" in run(shipped, tmp_path, made)
+    assert {path.name: path.read_bytes() for path in made.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("change", [{"toolkit": "12.4 custom"}, {"bundled": 3}, {"submodules": ["a"]}])
+def test_a_manifest_that_cannot_be_understood_is_said(
+    shipped: Facts, tmp_path: Path, binary: bytes, change: dict[str, Any]
+) -> None:
+    wheel = torch_wheel(tmp_path / "in", binary)
+    told = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}} | change
+    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(told))
+    with refused("foreign-document"):
+        run(shipped, tmp_path, wheel)
 
 
 def test_what_was_changed_beside_the_code_is_found(shipped: Facts, tmp_path: Path, binary: bytes) -> None:

@@ -583,3 +583,52 @@ def test_a_damaged_record_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "image" / dockerfile.IMAGE_RECORD).write_text("{}")
     with refused("record-damaged"):
         _write(tmp_path / "image", _small_recipe("FROM a\n"))
+
+
+def test_a_wheel_that_was_put_beside_ours_stays(tmp_path: Path) -> None:
+    (wheel := tmp_path / "a.whl").write_bytes(b"wheel")
+    place, recipe = tmp_path / "image", _small_recipe("FROM a\n", **{"wheels/a.whl": "a.whl"})
+    _write(place, recipe, {"a.whl": wheel})
+    _write(place, recipe, {"a.whl": wheel})
+    (place / "wheels/mine.whl").write_bytes(b"mine")
+    with refused("foreign-folder"):
+        _write(place, recipe, {"a.whl": wheel})
+    assert (place / "wheels/mine.whl").read_bytes() == b"mine"
+
+
+def test_what_was_changed_in_the_copied_suite_stays(tmp_path: Path) -> None:
+    place, recipe = tmp_path / "image", _small_recipe("FROM a\n", suite="suite")
+    _write(place, recipe)
+    _write(place, recipe)
+    (place / "suite/noxfile.py").write_text("mine\n")
+    with refused("changed-by-hand"):
+        _write(place, recipe)
+    assert (place / "suite/noxfile.py").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("platform", "base", "fits"),
+    [
+        ("manylinux_2_41_x86_64", "", False),
+        ("manylinux_2_41_x86_64", "localhost/mine:1", True),
+        ("manylinux_2_36_x86_64", "", True),
+        ("manylinux_2_41_x86_64.manylinux_2_17_x86_64", "", True),
+    ],
+)
+def test_a_runtime_image_has_the_c_library_that_its_wheels_need(platform: str, base: str, fits: bool) -> None:
+    wanted = _request(ImageOptions("runtime", ("3.11",), base=base), "2.6.0")
+    wheel = f"torch-2.6.0+cpu-cp311-cp311-{platform}.whl"
+    if fits:
+        assert wheel in recipes.runtime_recipe(OURS, wanted, [wheel], ()).copied.values()
+        return
+    with refused("unsupported-image"):
+        recipes.runtime_recipe(OURS, wanted, [wheel], ())
+
+
+def test_the_home_of_nobody_is_a_name_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    layout = Layout(tmp_path, tmp_path / "cache")
+    with refused("invalid-wheel-name"):
+        image.write_image(OURS, layout, "runtime", "v1.13.1", index=INDEX, client=["~nosuchuser/x.whl"])
+    image.write_image(OURS, layout, "runtime", "v1.13.1", index=INDEX, into="~nosuchuser/x")
+    assert (tmp_path / "~nosuchuser/x/Dockerfile").exists()

@@ -1,10 +1,12 @@
 """A bucket: moto's S3, spoken to by boto3."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import IncompleteReadError
 
 from tests.support import publishing_servers as servers
 from tests.support import told_wheels
@@ -85,3 +87,45 @@ def test_what_s3_cannot_take_is_said(client: Any, files: list[UploadFile]) -> No
     large = UploadFile(files[-1].path, files[-1].sha256, bucket.BucketTarget.largest + 1, files[-1].wheel)
     with refused("target-refuses"):
         publish([large])
+
+
+def test_a_password_of_the_endpoint_is_not_shown(
+    files: list[UploadFile], client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del client
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:secret@127.0.0.1:9")
+    with refused("host-unreachable") as caught:
+        publish(files)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("AWS_PROFILE", "nobodys"),
+        ("AWS_ENDPOINT_URL", "minio:9000"),
+        ("AWS_ENDPOINT_URL", "http://[::1"),
+        ("AWS_DEFAULT_REGION", "bad_region/x"),
+        ("AWS_CONFIG_FILE", "{folder}/config"),
+    ],
+)
+def test_settings_that_are_wrong_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    (tmp_path / "config").write_text("no settings\n")
+    monkeypatch.setenv(variable, value.format(folder=tmp_path))
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which has read its file
+    with refused("invalid-target"):
+        targets.choose_target("s3://bucket/x", {}, "")
+
+
+def test_a_connection_that_breaks_while_a_file_is_read_back_is_said(files: list[UploadFile]) -> None:
+    class Broken:
+        def __getattr__(self, verb: str) -> Any:
+            return lambda **_: {"ContentLength": 9, "Body": self} if verb != "read" else self.read
+
+        def read(self, _: int) -> bytes:
+            raise IncompleteReadError(actual_bytes=1, expected_bytes=9)
+
+    with refused("host-unreachable"):
+        bucket.BucketTarget("bucket", "", Broken()).existing(files)

@@ -84,10 +84,11 @@ def test_a_run_whose_connection_broke_is_gone_on_with(hub: GitHub, files: list[U
     assert hub.releases[0]["draft"] is False
 
 
-def test_what_does_not_speak_as_github_is_told(files: list[UploadFile]) -> None:
+@pytest.mark.parametrize(("status", "code"), [(200, "not-github"), (422, "github-refused")])
+def test_what_does_not_speak_as_github_is_told(files: list[UploadFile], status: int, code: str) -> None:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(status)
             self.end_headers()
             self.wfile.write(b"<html>")
 
@@ -97,8 +98,9 @@ def test_what_does_not_speak_as_github_is_told(files: list[UploadFile]) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         environ = {"GH_TOKEN": "t", "GITHUB_API_URL": f"http://127.0.0.1:{server.server_port}"}
-        with refused("not-github"):
+        with refused(code) as error:
             targets.choose_target("github:me/wheels", environ).existing(files)
+        assert "the token needs" not in str(error.value)
         server.shutdown()
 
 

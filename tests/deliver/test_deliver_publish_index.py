@@ -1,5 +1,6 @@
 """An index: pypiserver, uploaded to by twine, installed from by pip."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -249,3 +250,12 @@ def test_the_public_index_takes_no_local_version_and_no_plain_linux(
     with refused("target-refuses"):
         publish(wheel, to, environ)
     assert targets.choose_target("https://mine.example/legacy/", environ).complaint(files(wheel)[0]) is None
+
+
+def test_a_password_of_pypirc_is_not_shown_where_another_server_is_read(wheel: Path, tmp_path: Path) -> None:
+    section = "[distutils]\nindex-servers = x\n[x]\nrepository = https://up.example/\nusername = me\n"
+    (tmp_path / ".pypirc").write_text(f"{section}password = hunter2-very-long\n")
+    environ = {"HOME": str(tmp_path)}
+    target = IndexTarget.from_address("pypirc:x", "https://read.example/simple", environ)
+    said = json.dumps({"kind": "HTTPError", "status": 403, "text": "invalid login me:hunter2-very-long"})
+    assert "hunter2" not in str(target._failed(files(wheel)[0], said))

@@ -315,6 +315,17 @@ def test_two_variants_are_kept_apart(shipped: Facts, tool: str, pytestconfig: py
     _compare(f"two_variants.{tool}", render(both), pytestconfig)
 
 
+@pytest.mark.parametrize("tool", ["uv", "pixi"])
+def test_a_variant_with_a_dot_is_one_name(shipped: Facts, tool: str) -> None:
+    there = stock(shipped, wheels("2.4.0+rocm6.2.4", X86) + wheels("2.4.0+cpu", X86))
+    both = [decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one) for one in ("cpu", "rocm6.2.4")]
+    text = tools.snippet_tools(shipped)[tool][1](both)
+    said = tomllib.loads(text)
+    names = said["environments"] if tool == "pixi" else said["project"]["optional-dependencies"]
+    assert names.keys() == {"cpu", "rocm6-2-4"}
+    assert "-e rocm6.2.4" not in text
+
+
 def _compare(name: str, text: str, pytestconfig: pytest.Config) -> None:
     golden = GOLDEN / f"{name}.{ {'pip': 'txt', 'conda': 'yml'}.get(name.rpartition('.')[2], 'toml') }"
     if pytestconfig.getoption("--update-golden"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -123,3 +125,32 @@ def test_half_of_a_manifest_is_none(tmp_path: Path) -> None:
     for spoiled in ("", "[]", "{", "\0"):
         manifest_path(wheel).write_text(spoiled)
         assert read_manifest(wheel) == {}
+
+
+def test_a_full_disk_leaves_the_old_wheel_and_what_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    publish_wheel(packed(tmp_path, "old"), wheel, {"key": "old"})
+    wheel.with_name("a.whl.intoto.jsonl").write_text("signed")
+    before = {path.name: path.read_text() for path in wheel.parent.iterdir()}
+    move = Path.replace
+
+    def replace_on_one_disk(path: Path, target: Path) -> Path:
+        if path.parent.name == "tree":
+            raise OSError(errno.EXDEV, "another disk")
+        return move(path, target)
+
+    def copy_half(_: Path, target: Path) -> None:
+        Path(target).write_text("ne")
+        raise OSError(errno.ENOSPC, "full")
+
+    new = packed(tmp_path, "new")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace_on_one_disk)
+        patch.setattr(shutil, "copy2", copy_half)
+        with pytest.raises(OSError, match="full"):
+            publish_wheel(new, wheel, {"key": "new"})
+    after = {path.name: path.read_text() for path in wheel.parent.iterdir()}
+    assert after.pop(".a.whl.json.new"), "small, and the next wheel's takes its place"
+    assert after == before

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZipFile
@@ -306,3 +309,113 @@ def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
 )
 def test_a_tag_names_one_python_or_none(interpreter: str, abi: str, python: str | None) -> None:
     assert wheel_file.tag_python(Tag(interpreter, abi, "any")) == python
+
+
+NAME = "tinytorch-1.0-py3-none-any.whl"
+
+
+def listed(body: bytes, **files: bytes) -> dict[str, bytes]:
+    """Return the members of a wheel, RECORD included."""
+    info = "tinytorch-1.0.dist-info"
+    members = {
+        **files,
+        "tinytorch/__init__.py": body,
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tinytorch\nVersion: 1.0\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digests = {name: base64.urlsafe_b64encode(hashlib.sha256(data).digest()) for name, data in members.items()}
+    lines = [f"{name},sha256={digests[name].rstrip(b'=').decode()},{len(data)}\n" for name, data in members.items()]
+    return {**members, f"{info}/RECORD": "".join([*lines, f"{info}/RECORD,,\n"]).encode()}
+
+
+def stored(members: dict[str, bytes], begin: int = 0, lie: str = "") -> tuple[bytes, bytes]:
+    """Return members and directory of a zip archive; of the first module, the own header is what `lie` says."""
+    body, directory = b"", b""
+    for name, data in members.items():
+        crc, size, flags, extra, after, at = zlib.crc32(data), len(data), 0, b"", b"", begin + len(body)
+        numbers = crc, size, size
+        if lie.startswith("descriptor"):
+            flags, numbers = 8, (0, 0, 0)
+            wrong = {"descriptor of another checksum": (crc ^ 1, size, size), "descriptor of other sizes": (crc, 1, 1)}
+            told = wrong.get(lie, (crc, size, size)) if name.endswith(".py") else (crc, size, size)
+            after = struct.pack("<4s3L", b"PK\7\x08", *told)
+            if lie == "descriptor and numbers" and name.endswith(".py"):
+                numbers = crc ^ 5, size, size
+        elif lie and name.endswith(".py"):
+            numbers = crc, 0xFFFFFFFF, 0xFFFFFFFF
+            far = {"true ZIP64": size, "false ZIP64": size - 1}.get(lie)
+            extra = b"" if far is None else struct.pack("<2H2Q", 1, 16, far, far)
+        raw = name.encode()
+        own = 45, flags, 0, 0, 0x21, *numbers, len(raw), len(extra)
+        body += struct.pack("<4s5H3L2H", b"PK\3\4", *own) + raw + extra + data + after
+        entry = 45, 3, 45, 0, flags, 0, 0, 0x21, crc, size, size, len(raw), 0, 0, 0, 0, 0o100644 << 16, at
+        directory += struct.pack("<4s4B4H3L5H2L", b"PK\1\2", *entry) + raw
+    return body, directory
+
+
+def refusals(wheel: Path) -> set[str]:
+    try:
+        return set(wheel_file.wheel_problems(wheel))
+    except DeliveryError as error:
+        return {error.code}
+
+
+def end_record(count: int, size: int, start: int) -> bytes:
+    return struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, size, start, 0)
+
+
+@pytest.mark.parametrize("lie", ["", "true ZIP64", "descriptor"])
+def test_members_may_tell_their_sizes_in_any_true_way(tmp_path: Path, lie: str) -> None:
+    members = listed(b"good = 1\n")
+    body, directory = stored(members, lie=lie)
+    (wheel := tmp_path / NAME).write_bytes(body + directory + end_record(len(members), len(directory), len(body)))
+    assert list(wheel_file.wheel_problems(wheel)) == []
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "false ZIP64",
+        "missing ZIP64",
+        "descriptor of another checksum",
+        "descriptor of other sizes",
+        "descriptor and numbers",
+    ],
+)
+def test_members_that_tell_other_sizes_than_the_directory_are_refused(tmp_path: Path, lie: str) -> None:
+    members = listed(b"good = 1\n")
+    body, directory = stored(members, lie=lie)
+    (wheel := tmp_path / NAME).write_bytes(body + directory + end_record(len(members), len(directory), len(body)))
+    assert refusals(wheel) & {STRAY, "damaged-wheel"}
+
+
+def two_directories(good: dict[str, bytes], evil: dict[str, bytes], **changes: int) -> bytes:
+    """Return an archive whose long end record leads to `good`, and the short one to `evil`, where it has that."""
+    body, directory = stored(good)
+    count, start = len(good), len(body)
+    short = [count, len(directory), start]
+    if evil:
+        first = 30 + len(next(iter(good)))
+        inner, listing = stored(evil, first)
+        short = [len(evil), len(listing), first + len(inner)]
+    told = {"here": count, "where": start + len(directory)} | changes
+    long = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45 | 3 << 8, 45, 0, 0, told["here"], count, len(directory), start)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, told["where"], 1)
+    return body + directory + long + locator + end_record(*short)
+
+
+def test_a_wheel_of_two_directories_is_refused(tmp_path: Path) -> None:
+    """Python reads the one that the long record leads to, others the other."""
+    evil = listed(b"evil = 1\n")
+    inner = b"".join(stored(evil, 30 + len("tinytorch/data.bin")))
+    good = listed(b"good = 1\n", **{"tinytorch/data.bin": inner})
+    wheel = tmp_path / NAME
+    wheel.write_bytes(two_directories(good, {}))
+    assert list(wheel_file.wheel_problems(wheel)) == []
+    wheel.write_bytes(two_directories(good, evil))
+    with ZipFile(wheel) as archive:
+        assert archive.read("tinytorch/__init__.py") == b"good = 1\n"
+    assert STRAY in list(wheel_file.wheel_problems(wheel))
+    for change in ({"here": 1}, {"where": 1}):
+        wheel.write_bytes(two_directories(good, {}, **change))
+        assert refusals(wheel) & {STRAY, "not-a-wheel"}

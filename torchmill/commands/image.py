@@ -43,7 +43,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it."""
     release = selection.selected_or_newest(facts, layout, tag)
-    own = tuple(client or ())
+    own = tuple(map(os.path.expanduser, client or ()))  # which leaves an unknown user's name as it is
     options = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index, tuple(gpu or ()), own)
     wanted = request.make_image_request(facts, options, release, native_arch())
     if engine and not build:
@@ -53,14 +53,14 @@ def write_image(  # noqa: PLR0917 - every one is an option
     with_engine = find_engine(os.environ, engine) if build else None  # refused before anything is written
     place = layout.images / wanted.name
     if into:
-        place = real_path(Path(into).expanduser())
+        place = real_path(os.path.expanduser(into))  # noqa: PTH111 - as above
     elif wanted.kind == "devcontainer":
         place = layout.root / ".devcontainer" / wanted.name.removeprefix("devcontainer-")
     with (
         locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag),
         fresh_path(layout.images / f"{wanted.name}.slim") as slim_folder,
     ):
-        recipe, wheels = recipe_of(facts, wanted, layout, slim_folder, [Path(one).expanduser() for one in own])
+        recipe, wheels = recipe_of(facts, wanted, layout, slim_folder, [Path(one) for one in own])
         lines = [f"note: {note}" for note in recipe.notes]
         dockerfile.write_image_folder(place, recipe, {path.name: path for path in wheels}, facts.patches.parent)
         if with_engine is None:

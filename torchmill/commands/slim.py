@@ -1,5 +1,6 @@
 """`invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
+from torchmill.deliver.agreement import DAMAGED
 from torchmill.host.measurement import measure_host
 from torchmill.wheel import slim_wheel, wheel_file
 from torchmill.wheel.slim import Request
@@ -71,6 +73,9 @@ def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_
     bases: dict[str, str] = {}
     for wheel in sorted(wheels, key=lambda each: not each.name.startswith("torch-")):  # others may pin it
         found = slim_wheel.require_sound(wheel)
+        if slim_wheel.slim_version(found.version, request, "") == str(found.version):
+            yield f"{wheel.name}: is slim for these GPUs already; it stays as it is"
+            continue
         with report_unwritable(destination), fresh_path(destination / f"{wheel.stem}.slim") as folder:
             folder.mkdir()
             files = slim_wheel.stage_libraries(wheel, folder, request.facts.kept_libraries)
@@ -85,7 +90,11 @@ def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_
                 yield f"{wheel.name}: nothing was written"
                 continue
             staged = StagedLibraries(found, folder, libraries)
-            slimmed = slim_wheel.write_slim_wheel(staged, request, destination, bases)
+            try:
+                slimmed = slim_wheel.write_slim_wheel(staged, request, destination, bases)
+            except DAMAGED as error:
+                why = f"{wheel}: its manifest cannot be understood ({error}): remove it, or fetch it again"
+                raise DeliveryError(why, code="foreign-document") from None
         bases[f"{found.name}=={found.version}"] = f"{found.name}=={slimmed.name.split('-')[1]}"
         yield f"{slimmed}: {format_bytes(found.size)} before, {format_bytes(slimmed.stat().st_size)} now"
 
@@ -112,7 +121,8 @@ def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Ite
     if not pins:
         yield f"{environment}: nothing in it can be slimmed"
     elif not dry_run:
-        yield f"the way back: {environment}/bin/pip install --force-reinstall --no-deps {' '.join(pins)}"
+        pip = shlex.quote(f"{environment}/bin/pip")
+        yield f"the way back: {pip} install --force-reinstall --no-deps {' '.join(pins)}"
 
 
 def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 from packaging.utils import canonicalize_name
 
 from torchmill.core.errors import BuildError, DeliveryError
-from torchmill.core.files import hash_file, parse_json_object, read_json_object
+from torchmill.core.files import hash_file, is_file, parse_json_object, read_json_object
 from torchmill.core.units import first_problems, format_bytes
 from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.pack.zip_archive import ARCHIVE_ERRORS
@@ -153,7 +153,7 @@ def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution
     manifest, expected = _check_manifest(found)
     made_of = _object_at(found.manifest, "original")
     original = original or wheel.with_name(Path(str(made_of.get("wheel"))).name or "?")
-    kept = f"{'as' if original.is_file() else 'not judged: said to be'} those of the wheel that it was made of"
+    kept = f"{'as' if is_file(original) else 'not judged: said to be'} those of the wheel that it was made of"
     checks = [
         AgreementCheck("wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"),
         AgreementCheck("contents", f"{files} files are as RECORD says", contents),
@@ -201,7 +201,7 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
     from torchmill.wheel.verify import slimming
 
     name, title = "original", f"{made_of.get('wheel')}, sha256 {made_of.get('sha256')}"
-    if not original.is_file():
+    if not is_file(original):
         return AgreementCheck(name, f"made of {title}: not compared, name it with --original")
     if hash_file(original) != made_of.get("sha256"):
         return AgreementCheck(name, "", (f"{original} is not {title}",))

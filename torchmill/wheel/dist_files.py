@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.config.model import Plan
-from torchmill.core.files import load_object
+from torchmill.core.files import fresh_path, load_object
 
 # Suffixes to the wheel's file name.
 STATEMENT_SUFFIX, SBOM_SUFFIX = ".intoto.json", ".cdx.json"
@@ -124,9 +124,9 @@ def publish_wheel(
     for file, content in files.items():
         _temporary_path(file).write_bytes(content)
     # A wheel without a manifest is built again; the manifest of another wheel would be believed.
+    move_file(packed, _temporary_path(wheel))  # first: of another disk, which may be full
     _remove_companions(wheel)
-    move_file(packed, wheel)
-    for file in files:
+    for file in (wheel, *files):
         _temporary_path(file).replace(file)
     if replaced is not None and replaced != wheel:
         _remove_companions(replaced)
@@ -161,7 +161,7 @@ def move_file(file: Path, destination: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        copy = _temporary_path(destination)
-        shutil.copy2(file, copy)
-        copy.replace(destination)
+        with fresh_path(destination) as copy:
+            shutil.copy2(file, copy)
+            copy.replace(destination)
         file.unlink()

@@ -143,9 +143,9 @@ def require_our_folder(folder: Path) -> None:
         return
     if folder.is_symlink() or not folder.is_dir():
         raise DeliveryError(f"{folder} is not from `invoke image`: name another with --into", code="foreign-folder")
-    names = sorted(entry.name for entry in folder.iterdir())
-    top, written = _read_record(folder)
-    strange = [name for name in names if name != IMAGE_RECORD and name not in top]
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    ours, written = _read_record(folder)
+    strange = [name for name in names if name not in {IMAGE_RECORD, *ours}]
     if strange:
         raise DeliveryError(
             f"{folder} holds {', '.join(strange[:3])}, which `invoke image` did not write: "
@@ -165,7 +165,7 @@ def _read_record(folder: Path) -> tuple[set[str], dict[str, str]]:
     file = folder / IMAGE_RECORD
     try:
         record = files.read_json_object(file)
-        return set(record["top"]), dict(record["written"])
+        return set(record["all"]), dict(record["written"])
     except FileNotFoundError:
         return set(), {}
     except (OSError, ValueError, TypeError, KeyError):
@@ -184,10 +184,9 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts:
             _copy_suite(path, facts)
         elif what not in sources or not files.link_file(sources[what], path):  # a wheel may have gigabytes
             shutil.copyfile(sources.get(what, CHECKOUT / what), path)
-    record = {
-        "top": sorted({Path(name).parts[0] for name in (*recipe.texts, *recipe.copied)}),
-        "written": {name: files.hash_file(folder / name) for name in sorted(recipe.texts)},
-    }
+    every = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    own = (name for name in every if name not in recipe.copied and (folder / name).is_file())  # but wheels
+    record = {"all": every, "written": {name: files.hash_file(folder / name) for name in own}}
     (folder / IMAGE_RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
 from torchmill.host.native import native_arch
 from torchmill.plan.cuda_libraries import official_version
-from torchmill.plan.wheel_name import python_tag
+from torchmill.plan.wheel_name import promised_glibc, python_tag
 from torchmill.wheel import dist_files, wheel_file
 
 HERE = Path(__file__).parent  # with the templates
@@ -165,6 +165,16 @@ def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], p
     python, images = request.pythons[0], facts.images
     like = image.python_image(images, request.arch, python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
+    glibc = Version(base.glibc) if base.distribution and base.glibc else None  # of a user's own image it is not known
+    for name in wheels:
+        tags = wheel_file.parse_file_name(Path(name))[3]
+        needs = [Version(one) for tag in tags if (one := promised_glibc(tag.platform, request.arch))]
+        if glibc and needs and min(needs) > glibc:
+            raise ConfigError(
+                f"{name} needs glibc {min(needs)}, and {base.named} has {glibc}: give an image that has it with "
+                "--base, or build the wheel in a builder (`invoke image --kind builder`)",
+                code="unsupported-image",
+            )
     gpus = "--gpus all " if request.toolkit else ""
     names = [re.split("-|==", one)[0] for one in (*wheels, *packages)]
     text = fill_template(

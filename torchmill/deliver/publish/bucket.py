@@ -2,12 +2,13 @@
 
 import base64
 import mimetypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from torchmill.core.errors import DeliveryError, NetworkError, require_package
+from torchmill.core import urls
+from torchmill.core.errors import ConfigError, DeliveryError, NetworkError, require_package
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 
 _ABSENT = {"404", "NoSuchKey", "NotFound", "NoSuchBucket"}
@@ -26,13 +27,17 @@ class BucketTarget(PublishTarget):
 
     @classmethod
     def from_address(cls, bucket: str, path: str) -> Self:
-        """Return a bucket. Raises HostError where boto3 is missing."""
+        """Return a bucket. Raises HostError where boto3 is missing, ConfigError where its settings are wrong."""
         with require_package("uploading to a bucket", "boto3", "boto3-missing"):
             import boto3
             from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
         prefix = path.strip("/")
-        # no multiple requests of its own accord: with a condition, the second would find the first one's file
-        client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
+        try:  # no multiple requests of its own accord: with a condition, the second would find the first one's file
+            client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
+        except (BotoCoreError, ValueError) as error:
+            why = f"s3://{bucket}: {urls.hide_password(str(error))}: correct AWS_ENDPOINT_URL, AWS_PROFILE or ~/.aws"
+            raise ConfigError(why, code="invalid-target") from None
         return cls(bucket, f"{prefix}/" if prefix else "", client)
 
     @property
@@ -52,10 +57,11 @@ class BucketTarget(PublishTarget):
         kept = answer.get("ChecksumSHA256", "")
         if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
             return base64.b64decode(kept).hex()
-        return digest_parts(self._body(key).iter_chunks(1 << 20))[0] if answer else ""
+        return digest_parts(self._body(key))[0] if answer else ""
 
-    def _body(self, key: str) -> Any:
-        return self._call("get_object", Key=key)["Body"]
+    def _body(self, key: str) -> Iterator[bytes]:
+        body = self._call("get_object", Key=key)["Body"]
+        return iter(lambda: self._call(lambda **_: body.read(1 << 20)), b"")
 
     def stored(self) -> Iterator[StoredFile]:
         """Yield the files that it has, without those of deeper prefixes."""
@@ -94,19 +100,20 @@ class BucketTarget(PublishTarget):
                 IfNoneMatch="*",
             )
 
-    def _call(self, verb: str, absent: Any = None, **parameters: Any) -> Any:
-        """Call S3; returns `absent`, if that is given, where there is no such object."""
+    def _call(self, verb: str | Callable[..., Any], absent: Any = None, **parameters: Any) -> Any:
+        """Call S3, or what asks it; returns `absent`, if that is given, where there is no such object."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return getattr(self.client, verb)(Bucket=self.bucket, **parameters)
+            call = getattr(self.client, verb) if isinstance(verb, str) else verb
+            return call(Bucket=self.bucket, **parameters)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if absent is not None and code in _ABSENT:
                 return absent
             raise self._refused(code, error.response, parameters.get("Key", "")) from None
         except BotoCoreError as error:
-            words = str(error).partition("\n")[0]
+            words = urls.hide_password(str(error).partition("\n")[0])
             raise NetworkError(
                 f"{self.name} cannot be reached ({words}): boto3 takes AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
                 "AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the command again to go on",

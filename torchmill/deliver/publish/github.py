@@ -130,7 +130,9 @@ def _parse_response(response: requests.Response, what: str) -> Any:
     told = f"GitHub answers {response.status_code} ({said}) to {response.request.method} {what}"
     if response.status_code >= requests.codes.server_error or response.headers.get("x-ratelimit-remaining") == "0":
         raise NetworkError(f"{told}: run the command again later to go on", code="github-unavailable")
-    raise DeliveryError(f"{told}: the token needs write access to the repository's contents", code="github-refused")
+    denied = response.status_code in {requests.codes.unauthorized, requests.codes.forbidden, requests.codes.not_found}
+    cure = "the token needs write access to the repository's contents" if denied else "look at the release there"
+    raise DeliveryError(f"{told}: {cure}", code="github-refused")
 
 
 @dataclass(slots=True)

@@ -60,6 +60,7 @@ class IndexTarget(PublishTarget):
         user, password = (environ.get(name) or known for name, known in zip(names, said, strict=True))
         same = _server(read) == _server(upload)
         login = (user, password) if user and password and same else None
+        environ = {**environ, names[1]: password} if password else environ  # what it says is not shown, whoever says it
         return cls(upload, read, section, login, environ, PYPI_LARGEST if host in PUBLIC else sys.maxsize)
 
     @property

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.config.matrix import python_key
@@ -164,7 +165,7 @@ def render_pixi(decisions: Sequence[SnippetDecision], subdirs: Mapping[str, str]
     names = {arch.name: subdirs[arch.name] for arch in platforms}
     tables: dict[str, Mapping[str, PixiValue]] = {}
     for one in decisions:
-        tables |= _tables(one, names, f"feature.{one.variant}." if len(decisions) > 1 else "")
+        tables |= _tables(one, names, f"feature.{canonicalize_name(one.variant)}." if len(decisions) > 1 else "")
     return _fill(
         "pixi.toml",
         decisions,
@@ -229,7 +230,7 @@ def render_uv(decisions: Sequence[SnippetDecision]) -> str:
     tables = {
         package: [
             {"index": place.name}
-            | ({"extra": one.variant} if len(decisions) > 1 else {})
+            | ({"extra": canonicalize_name(one.variant)} if len(decisions) > 1 else {})
             | ({"marker": marker} if marker else {})
             for one in decisions
             for place, marker in source_lines(one, package)
@@ -251,7 +252,7 @@ def _fill(file: str, decisions: Sequence[SnippetDecision], **values: object) -> 
         where=", ".join(stock.platform_name(arch) for arch in first.platforms),
         notes=dict.fromkeys(note for decision in decisions for note in decision.notes),
         python_range=python_range([each for each in first.pythons if all(each in one.pythons for one in decisions)]),
-        requirements={one.variant: requirement_lines(one) for one in decisions},
+        requirements={canonicalize_name(one.variant): requirement_lines(one) for one in decisions},
         places=places_to_name(decisions),
         **values,
     )

@@ -76,7 +76,7 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
     project = canonicalize_name(Requirement(base).name) if base else None
 
     def stamp(head: str) -> str:
-        lines = head.splitlines()
+        lines = head.split("\n")
         if project is not None:
             lines = [line for line in lines if project_of(line.removeprefix("Requires-Dist:")) != project]
         lines = [f"Version: {version}" if line.startswith("Version:") else line for line in lines]

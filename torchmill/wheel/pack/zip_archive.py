@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
 from io import FileIO
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO, cast
@@ -44,7 +44,7 @@ RAW_WINDOW_BITS = -15  # without zlib's header and checksum
 MEMORY_LEVEL = 8  # of nine; the default of all codecs
 CHUNK_BYTES = 1 << 20
 ENCRYPTED_FLAG, DESCRIPTOR_FLAG = 1, 8
-DESCRIPTOR_BYTES = (12, 16, 20, 24)  # after the data, with or without a signature and ZIP64
+DESCRIPTOR_BYTES = 24  # after the data, at most
 # What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
 ARCHIVE_ERRORS = (BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, OverflowError, struct.error)
 READABLE_MODE = 0o644
@@ -331,12 +331,21 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
         raise BadZipFile(f"{info.filename} has no header where the directory says")
     _, _, flags, method, _, _, *sizes, long_name, extra = LOCAL_HEADER.unpack(header)
-    name = source.read(long_name).decode("utf-8" if flags & UTF8_FLAG else "cp437", "replace")
-    numbers = zip(sizes, (info.CRC, info.compress_size, info.file_size), strict=True)
-    told = flags & DESCRIPTOR_FLAG or all(here in {there, ZIP64_SIZE} for here, there in numbers)
+    name, long = source.read(long_name).decode("utf-8" if flags & UTF8_FLAG else "cp437", "replace"), source.read(extra)
+    pairs = zip(sizes, (None, *_zip64_sizes(long)), strict=True)  # as who reads the archive as a stream has them
+    here = [far if near == ZIP64_SIZE and far is not None else near for near, far in pairs]
+    told = here == [info.CRC, info.compress_size, info.file_size] or (flags & DESCRIPTOR_FLAG and not any(here))
     if (name, method) != (info.orig_filename, info.compress_type) or not told:
         raise BadZipFile(f"{info.filename} has another name, size or checksum in its own header than in the directory")
     return info.header_offset + LOCAL_HEADER.size + int(long_name) + int(extra)
+
+
+def _zip64_sizes(extra: bytes) -> tuple[int, int]:
+    """Return compressed and plain size in the first ZIP64 field of a member's own header; 0 where it has none."""
+    while extra and not extra.startswith(b"\1\0"):
+        extra = extra[4 + int.from_bytes(extra[2:4], "little") :]
+    plain, packed = struct.unpack("<2Q", extra[4:20] if extra.startswith(b"\1\0\x10\0") else bytes(16))
+    return packed, plain
 
 
 def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
@@ -387,12 +396,34 @@ def unsafe_member(info: ZipInfo) -> str:
 
 
 def has_stray_bytes(archive: ZipFile) -> bool:
-    """Tell whether an open archive has bytes that belong to no member, so that programs read it differently."""
+    """Tell whether an open archive has bytes of no member, or two directories, so that programs read it differently."""
     file, ends = cast("BinaryIO", archive.fp), {0}
     for info in sorted(archive.infolist(), key=lambda one: one.header_offset):
         if info.header_offset not in ends:
             return True
-        end = data_offset(file, info) + info.compress_size
-        ends = {end + size for size in DESCRIPTOR_BYTES} if info.flag_bits & DESCRIPTOR_FLAG else {end}
-    file.seek(-END_RECORD.size, os.SEEK_END)
-    return archive.start_dir not in ends or not file.read().startswith(b"PK\5\6")
+        end = file.seek(data_offset(file, info) + info.compress_size)
+        after = file.read(DESCRIPTOR_BYTES)
+        forms = _descriptors(info) if info.flag_bits & DESCRIPTOR_FLAG else [b""]
+        ends = {end + len(one) for one in forms if after.startswith(one)}
+    file.seek(archive.start_dir)
+    return archive.start_dir not in ends or not _ends_well(file.read(), archive.start_dir, len(archive.infolist()))
+
+
+def _descriptors(info: ZipInfo) -> Iterator[bytes]:
+    """Yield what may stand behind a member's data: its checksum and sizes, with or without a signature and ZIP64."""
+    for mark, wide in product((b"", b"PK\7\x08"), "LQ"):
+        with contextlib.suppress(struct.error):  # too large for the short form
+            yield mark + struct.pack(f"<L2{wide}", info.CRC, info.compress_size, info.file_size)
+
+
+def _ends_well(rest: bytes, start: int, count: int) -> bool:
+    """Tell whether an archive whose directory begins at `start` ends with that directory and what leads to it alone."""
+    large = rest[-END_RECORD.size - END64_LOCATOR.size :].startswith(b"PK\6\7")
+    size = len(rest) - END_RECORD.size - large * (END64_RECORD.size + END64_LOCATOR.size)
+    facts = b"PK\5\6", 0, 0, count, count, size, start, 0
+    told = zip(END_RECORD.unpack(rest[-END_RECORD.size :]), facts, strict=True)
+    sound = all(said == fact or (large and said in {ZIP64_COUNT, ZIP64_SIZE}) for said, fact in told)
+    if large:  # some programs believe this record, others the short one, or look for it where the locator says
+        long = *END64_RECORD.unpack_from(rest, size)[4:], *END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)[1:]
+        return sound and long == (0, 0, count, count, size, start, 0, start + size, 1)
+    return sound

@@ -11,7 +11,8 @@ from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from zipfile import ZipFile
 
-from torchmill.wheel import dist_files, sbom
+from torchmill.core.files import report_unwritable
+from torchmill.wheel import dist_files, sbom, wheel_file
 from torchmill.wheel.pack import elf, zip_archive
 from torchmill.wheel.pack.elf import ElfImage, Section
 from torchmill.wheel.slim import SIZE_AT, fatbin_pointers
@@ -20,7 +21,7 @@ from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fat
 CHUNK_BYTES = 1 << 20
 WORD_BYTES = 8
 PLACES_IN_HEADER = {4, 5, 9}  # where the tables of segments and sections are, and how many segments
-OWN_HEADER = re.compile("(Version|Tag|Root-Is-Purelib):")
+OWN_HEADER = re.compile("Version|Tag|Root-Is-Purelib")
 _SPELLING = re.compile(r"[ ()]|(?<=\w)\+[\w.]+")  # of a requirement, and the label that slimming gave it
 Range = tuple[int, int]  # offsets
 
@@ -36,7 +37,7 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
         return
     changed = [(before[plain][0], name) for plain, (name, digest) in after.items() if before[plain][1] != digest]
     for pair in changed:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, report_unwritable(Path(folder)):
             files = [Path(folder, side) for side in ("old", "new")]
             for wheel, name, file in zip((original, slimmed), pair, files, strict=True):
                 with ZipFile(wheel) as archive:
@@ -57,9 +58,12 @@ def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
 
 
 def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    texts = (_SPELLING.sub("", file.read_text("utf-8")) for file in (original, slimmed))
-    one, other = ({line for line in text.splitlines() if not OWN_HEADER.match(line)} for text in texts)
-    if one != other:
+    parsed = [wheel_file.parse_headers(file.read_text("utf-8").encode()) for file in (original, slimmed)]
+    one, other = (
+        {(name, _SPELLING.sub("", text)) for name, text in each.items() if not OWN_HEADER.fullmatch(name)}
+        for each in parsed
+    )
+    if one != other or parsed[0].get_payload() != parsed[1].get_payload():
         yield "it says something else than another version, tag and label of what it requires"
 
 
