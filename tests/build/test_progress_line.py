@@ -97,6 +97,13 @@ def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
     assert track.status(Used()).title == "b.o"
 
 
+def test_what_makes_many_files_is_shown_in_one_short_line() -> None:
+    track = BuildTrack(Time())
+    track.see(f"[1/2] Generating {', '.join(f'/a/long/folder/File_{number}.cpp' for number in range(99))}")
+    assert str(track.status(Used())).partition(": ")[2].startswith("Generating /a/long/folder/File_0.cpp, ")
+    assert len(str(track.status(Used()))) < 200
+
+
 def test_each_extension_of_several_has_its_name() -> None:
     """Setuptools runs ninja once for each, which counts from the start; torch compiles one more without ninja."""
     track = BuildTrack(Time())

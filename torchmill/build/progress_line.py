@@ -90,7 +90,8 @@ class BuildTrack:
         if edge is not None:
             self._extension = self._next
             self.pace.record(edge, self._clock())
-            self._title = PurePosixPath(made_path(edge.title)).name or edge.title  # folders are long and say little
+            # folders are long and say little; generators list all that they make
+            self._title = PurePosixPath(made_path(edge.title)).name or edge.title[:_WIDEST_CHARACTERS]
         elif self.pace.edge is None and line.strip():
             self._title = strip_colours(line).strip()[:_WIDEST_CHARACTERS]
 
