@@ -56,10 +56,10 @@ def test_a_message_has_no_secret(url: str, told: str) -> None:
 
 
 def test_a_login_is_found_and_left_out() -> None:
-    parts = urls.validate_url("--to", "https://token@x:8/y/", ("https",), "")
-    assert urls.has_login(parts)
+    with pytest.raises(ConfigError, match=r"^--to https://x:8/y/: set TOKEN$"):
+        urls.validate_url("--to", "https://token@x:8/y/", ("https",), "", "set TOKEN")
     assert urls.strip_login("https://token@x:8/y/") == "https://x:8/y/"
-    assert not urls.has_login(urls.validate_url("--to", "https://x/@scope", ("https",), ""))
+    urls.validate_url("--to", "https://x/@scope", ("https",), "", "set TOKEN")
 
 
 @pytest.mark.parametrize(

@@ -474,7 +474,7 @@ def test_a_mac_runs_linux_of_its_own_processor() -> None:
         (ImageOptions("runtime", gpus=("RTX 3091",)), "unknown-gpu"),
         (ImageOptions("runtime", index="file:///x"), "invalid-url"),
         (ImageOptions("runtime", index="https://x\nRUN y"), "invalid-url"),
-        (ImageOptions("runtime", index="https://me:secret@x/whl"), "password-in-command"),
+        (ImageOptions("runtime", index="https://me:secret@x/whl"), "password-in-url"),
         (ImageOptions("runtime", ("3.9", "3.10")), "one-python"),
     ],
 )

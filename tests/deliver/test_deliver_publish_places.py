@@ -19,13 +19,13 @@ from torchmill.deliver.publish.upload_set import FolderTarget
         ("pypirc:", "unknown-repository"),
         ("github:me", "invalid-target"),
         ("github:me/../x", "invalid-target"),
-        ("https://user:word@host/", "password-in-command"),
+        ("https://user:word@host/", "password-in-url"),
         ("s3://", "invalid-target"),
         ("s3://key:word@bucket", "invalid-target"),
         ("s3://b?x", "invalid-target"),
         ("s3:bucket", "invalid-target"),
         ("github:me/..", "invalid-target"),
-        ("https://word@host/", "password-in-command"),
+        ("https://word@host/", "password-in-url"),
         ("https://user:pass/word@host/", "invalid-url"),
         ("https://[::1/", "invalid-url"),
         ("https://host:http/", "invalid-url"),
@@ -61,7 +61,7 @@ def test_each_place_has_its_form() -> None:
 def test_only_an_index_is_read_elsewhere() -> None:
     with refused("simple-without-index"):
         targets.choose_target("out", {}, "https://host/simple")
-    with refused("password-in-command"):
+    with refused("password-in-url"):
         targets.choose_target("https://host", {}, "https://word@host/simple")
 
 

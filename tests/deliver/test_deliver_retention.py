@@ -46,11 +46,18 @@ def test_each_package_variant_python_and_platform_has_its_own_newest() -> None:
 
 
 def test_versions_say_what_is_newer_and_yanked_ones_do_not_count() -> None:
-    versions = [named(f"{version}+cpu") for version in ("2.0.0rc1", "2.0.0", "1.10.0", "1.9.0")]
+    versions = [named(f"{version}+cpu") for version in ("2.1.0", "2.0.0", "1.10.0", "1.9.0")]
     assert retention.older_wheels(versions, 2) == sorted([versions[2], versions[3]])
-    assert retention.older_wheels(versions, 1, versions[:1]) == sorted([versions[0], versions[2], versions[3]])
+    assert retention.older_wheels(versions, 1, versions[:1]) == sorted([versions[2], versions[3]])
     assert retention.older_wheels(versions, 2, versions[1:2]) == [versions[3]], "a yanked one between kept ones stays"
     assert retention.older_wheels(versions, 1, versions) == [], "where all are yanked, none is a release"
+
+
+def test_a_candidate_takes_no_releases_place() -> None:
+    """Who asks for no pre-release would find nothing, and nightly builds must not pile up."""
+    candidates = [named(f"{version}+cpu") for version in ("2.1.0rc1", "2.0.0rc2", "2.0.0rc1")]
+    finals = [named(f"{version}+cpu") for version in ("2.0.0", "1.13.1")]
+    assert retention.older_wheels([*candidates, *finals], 1) == sorted([*candidates[1:], finals[1]])
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "two", "²", "1e3", " 2", "9" * 5000])

@@ -115,6 +115,16 @@ def test_an_index_offers_wheels_over_http(maker: Sample, taker: Sample, tmp_path
     assert take(taker, f"file://{tmp_path}/index")[0]
 
 
+def test_what_an_index_has_withdrawn_is_not_offered(maker: Sample, taker: Sample, tmp_path: Path) -> None:
+    name, version, *_ = wheel_of(maker).name.split("-")
+    yank = f"--yank={name}=={version}"
+    done = run("invoke", "index", "--manifest", yank, f"--out={tmp_path}/index", home=maker.home, env=maker.env)
+    assert done.returncode == 0, done.stderr
+    with served(tmp_path / "index") as port:
+        taken, said = take(taker, f"http://127.0.0.1:{port}")
+    assert (taken, said.partition(" lists ")[2]) == (False, "no wheel of this cell")
+
+
 def test_whatever_a_page_says_leaves_that_place_out_alone(taker: Sample, tmp_path: Path) -> None:
     """An address that is none, and a name that would steer the terminal."""
     with at_home(taker, {}) as context:

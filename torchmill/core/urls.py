@@ -14,15 +14,19 @@ _QUERY = re.compile(r"\?[^\s?'\")\\]*=[^\s'\")\\]*")  # which may be a signature
 _HERE = {"", "localhost"}  # the machines that file: may name
 
 
-def validate_url(option: str, url: str, schemes: Collection[str], example: str) -> SplitResult:
+def validate_url(option: str, url: str, schemes: Collection[str], example: str, no_login: str = "") -> SplitResult:
     """Return the parts of an address of a folder, which may have a user and a password in it.
 
-    `option` is how the address was given, `example` how it should look. Raises ConfigError for what is no
-    such address; the message has no user, no password, and no query.
+    `option` is how the address was given, `example` how it should look, `no_login` why nobody may be named in it
+    where others would see it. Raises ConfigError for what is no such address; the message has no user, no password,
+    and no query.
     """
     if why := _wrong(url, schemes):
         raise ConfigError(f"{option} {redact_url(url)}: {why}: write it as {example}", code="invalid-url")
-    return urlsplit(url)
+    parts = urlsplit(url)
+    if no_login and "@" in parts.netloc:  # be it a user alone, who may be a token
+        raise ConfigError(f"{option} {redact_url(url)}: {no_login}", code="password-in-url")
+    return parts
 
 
 def _wrong(url: str, schemes: Collection[str]) -> str:
@@ -42,11 +46,6 @@ def _wrong(url: str, schemes: Collection[str]) -> str:
     if not parts.hostname:
         return "names no server"
     return "has a query or a fragment, which no folder has" if {"?", "#"} & set(url) else ""
-
-
-def has_login(parts: SplitResult) -> bool:
-    """Tell whether an address has a user in it, which may be a token, or a password."""
-    return "@" in parts.netloc
 
 
 def strip_login(url: str) -> str:

@@ -63,11 +63,8 @@ def parse_places(text: str) -> list[str]:
     for place in places:
         scheme = place.partition(":")[0].lower() if SCHEME.match(place) else ""
         if scheme in {"http", "https", "file"}:
-            if urls.has_login(urls.validate_url(VARIABLE, place, (scheme,), f"{scheme}://…")):
-                raise ConfigError(
-                    f"{VARIABLE}: {urls.redact_url(place)}: leave user and password out, and write them to ~/.netrc",
-                    code="password-in-url",
-                )
+            no_login = "leave user and password out, and write them to ~/.netrc"
+            urls.validate_url(VARIABLE, place, (scheme,), f"{scheme}://…", no_login)
         elif scheme and not (BUCKET.fullmatch(place) or GITHUB.fullmatch(place)):
             raise ConfigError(f"{VARIABLE}: {urls.redact_url(place)}: give {FORMS}", code="invalid-wheels-setting")
     return places
@@ -173,7 +170,7 @@ def _all_offers(place: str, project: str) -> Iterable[Offer]:
             found = parse_html_page(body.decode("utf-8", "replace"), response.url)
         else:
             found = find_project_files(session, place, project, "look at the address, or try again later") or ()
-    return [Offer(file.name, partial(operator.add, file.url)) for file in found]
+    return [Offer(file.name, partial(operator.add, file.url)) for file in found if not file.yanked]
 
 
 def _of_releases(repository: str, tag: str | None) -> Iterator[Offer]:

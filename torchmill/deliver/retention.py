@@ -28,10 +28,10 @@ def parse_keep(text: str) -> int:
 
 
 def _parse_release(wheel: str) -> tuple[Hashable, Version]:
-    """Return package, variant, Python and platform of a file's name, however new that must be, and the version."""
+    """Return what a file's name says but how new it is or its system must be, and the version."""
     name, version, _, tags = wheel_file.parse_file_name(Path(wheel))
     kinds = frozenset((tag.interpreter, tag.abi, _SYSTEM.sub(r"\1", tag.platform)) for tag in tags)
-    return (name, version.local, kinds), version
+    return (name, version.local, version.is_prerelease, kinds), version
 
 
 def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = ()) -> list[str]:

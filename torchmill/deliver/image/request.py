@@ -84,12 +84,12 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     if wrong:
         raise ConfigError(f"invoke image: {wrong}", code="option-not-for-kind")
     purpose = require_choice("--purpose", said.purpose or "development", PURPOSES, "unknown-choice")
-    if said.index and urls.has_login(urls.validate_url("--index", said.index, ("https", "http"), INDEX)):
-        raise ConfigError(
-            "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
-            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out",
-            code="password-in-command",
+    if said.index:
+        no_login = (
+            "user and password would stand in the Dockerfile and in the image's history: bring the wheels into "
+            "dist/ (`pip download --no-deps`) and leave it out"
         )
+        urls.validate_url("--index", said.index, ("https", "http"), INDEX, no_login)
     linux = tuple(name for name, one in facts.arches.items() if one.system == "linux")
     arch = require_choice("--arch", said.arch or container_arch(native), linux, "unknown-choice")
     _require_built(release, "", arch, release.arches)

@@ -12,7 +12,7 @@
  * From the guard: go\n, again\n (end it, and ask again), done\n (believe the failure), stop\n (end it, and fail)
  *
  * What the compiler says on stderr is kept until it is known that it will not run again. A compiler that a
- * signal ended gives 128 and the signal's number. fallback.py does the same where this cannot be compiled.
+ * signal ended gives 128 and the signal's number.
  */
 #define _GNU_SOURCE
 #include <errno.h>
