@@ -412,19 +412,20 @@ def main() -> None:
         tag = selection.selected_tag(Layout.of_checkout(ROOT))
         os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
         installed = interpreters.installed_interpreters()
+        names = selection.asked_sessions(sys.argv, os.environ.get("NOXSESSION", ""))
         # without a release they are two thirds of all sessions: only who names one has them
         named = (tag is not None and not LIST_ASKED) or any(
-            word in " ".join(sys.argv) for word in selection.MADE_FROM_WHEELS
+            word in " ".join([*sys.argv, *names]) for word in selection.MADE_FROM_WHEELS
         )
         everything = selection.list_sessions(ROOT, native_arch(), tag)
-        if LIST_ASKED and not MATRIX_ASKED and FILTERS.isdisjoint(sys.argv):
+        filtered = names or not FILTERS.isdisjoint(word.partition("=")[0] for word in sys.argv)
+        if LIST_ASKED and not MATRIX_ASKED and not filtered:
             everything = short_list(everything, tag)
         for listed in everything:
             add_session(listed, installed)
             words = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else ()
             for word in words:
                 add_made_from_wheel(listed, word)
-        names = selection.asked_sessions(sys.argv, os.environ.get("NOXSESSION", ""))
         if any(IN_CONTAINER.fullmatch(name) for name in names):
             add_container_sessions(names)
         for name in names:

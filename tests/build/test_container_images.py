@@ -184,3 +184,9 @@ def test_a_failure_that_is_known_is_told_with_its_cure(tmp_path: Path, shipped: 
         image.build_image(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print, shipped.causes)
     assert "certificate could not be verified" in str(caught.value)
     assert "`ca-certificates`" in str(caught.value)
+
+
+def test_docker_is_told_the_machine_that_a_variable_could_change(tmp_path: Path) -> None:
+    """Users of Macs set DOCKER_DEFAULT_PLATFORM=linux/amd64 for images that there are of no other machine."""
+    words = _job(tmp_path, "", "docker").command
+    assert words[2:4] == ("--platform", "linux/amd64")

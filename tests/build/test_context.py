@@ -14,7 +14,7 @@ from torchmill.build import context, machine_inputs
 from torchmill.build.pipeline import preflight
 from torchmill.build.steps import compose_manifest
 from torchmill.build.up_to_date import StageLog, StageRecord
-from torchmill.config.model import Compiler, Facts, OfferedWheels, OfficialPart, Options, When
+from torchmill.config.model import Compiler, Facts, Host, OfferedWheels, OfficialPart, Options, When
 from torchmill.wheel import dist_files
 
 # what git tells a hook, and a packager an installer
@@ -278,3 +278,26 @@ def test_what_names_no_proxy_and_no_colour_is_no_switch_of_a_build(
     found = context.shell_variables(package.unset)
     assert set(switches) <= set(found)
     assert not {"NO_COLOR", "NO_PROXY"} & set(found)
+
+
+def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the same name on PATH says nothing of it."""
+    seen: list[Host] = []
+
+    def stop(_: Facts, __: str, host: Host, ___: Options) -> Options:
+        seen.append(host)
+        raise LookupError
+
+    (own := tmp_path / "g++").write_text(
+        "#!/bin/sh\n[ $1 = --version ] && echo 'g++ 9.5.0, Free Software Foundation' || echo 9.5.0\n"
+    )
+    own.chmod(0o755)
+    monkeypatch.setattr(context, "measure_host", lambda _: replace(HOST, compilers={"g++": Compiler("gcc", "13.2.0")}))
+    monkeypatch.setattr(context, "resolve_processor", stop)
+    monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path))
+    cell = job(known, tmp_path, HOST).cell
+    with pytest.raises(LookupError):
+        context.create_context(tmp_path, known, cell, [f"--set=CXX={own}"], tmp_path / "venv")
+    assert seen[0].named_compiler(str(own)) == Compiler("gcc", "9.5.0")

@@ -290,3 +290,25 @@ def test_builds_keep_the_mark_by_which_they_are_ended(shipped: Facts) -> None:
     """A build that clears its environment of it would outlive its container."""
     patterns = {*UNSET_PATTERNS, *(one for package in shipped.packages.values() for one in package.unset)}
     assert not [one for one in patterns if fnmatchcase(engine.MARK, one)]
+
+
+def test_another_image_has_an_environment_of_the_suite_of_its_own(shipped: Facts) -> None:
+    """Its Python is another, so it would delete and make anew what a run in the first image works in."""
+    ours = cross.plan_container(order(shipped), place(), LINUX).argv[2]
+    other = cross.plan_container(replace(order(shipped), image="debian-13"), place(), LINUX).argv[2]
+    assert ours != other
+
+
+def test_no_build_is_for_the_processor_of_an_emulator(shipped: Facts) -> None:
+    asked = order(shipped, "--cpu=native")
+    with refused("processor-emulated"):
+        cross.plan_container(asked, place(), LINUX)
+    assert "--cpu=native" in cross.plan_container(asked, place(), replace(LINUX, arch="aarch64")).argv
+    cross.plan_container(order(shipped, "--cpu=neoverse-v1"), place(), LINUX)
+
+
+def test_a_password_with_a_bracket_is_passed_on() -> None:
+    """The standard library takes the bracket for that of an IPv6 address."""
+    index = "https://me:pa[ss@index.example/simple"
+    found = cross.select_settings({}, {"extra-index-url": index}, HERE.__contains__)
+    assert found == PassedSettings({"PIP_EXTRA_INDEX_URL": index}, ())

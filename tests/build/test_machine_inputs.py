@@ -14,6 +14,7 @@ from torchmill.build import machine_inputs
 from torchmill.config import matrix
 from torchmill.config.model import Build, Compiler, Facts, Options, Plan
 from torchmill.core.stat_cache import StatCache
+from torchmill.host import libraries
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan
 
@@ -89,14 +90,25 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
     assert not any("cudnn" in name for name in machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache))
     cuda = replace(planned, toolkit="11.8", libraries={"cudnn": "8.5.0.96"})
     found = machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)
-    libraries = {name: version for name, version in found.items() if "cudnn" in name}
-    assert libraries == {
+    told = {name: version for name, version in found.items() if "cudnn" in name}
+    assert told == {
         "library cudnn": "8.1.0",
         "library cudnn@11.8": "8.6.0",
         "library cudnn, kept": "8.5.0.96",
     }
     (tmp_path / "bin/nvcc").write_text("another")
     assert machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)["nvcc"] != found["nvcc"]
+
+
+@pytest.mark.parametrize("name", libraries._OF_TOOLKITS)
+def test_a_library_in_a_toolkit_that_another_build_uses_changes_nothing(
+    planned: Plan, stat_cache: StatCache, name: str
+) -> None:
+    """Else whoever brings a toolkit compiles every wheel without CUDA once more."""
+    before = replace(measure_basic_host(stat_cache), toolkits={}, libraries={})
+    after = replace(before, toolkits={"12.4": "/nowhere"}, libraries={f"{name}@12.4": ""})
+    inputs = [machine_inputs.collect_machine_inputs(one, planned, {}, stat_cache) for one in (before, after)]
+    assert inputs[0] == inputs[1]
 
 
 def test_a_launcher_is_no_compiler(planned: Plan, stat_cache: StatCache, tmp_path: Path) -> None:

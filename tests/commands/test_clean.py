@@ -434,3 +434,13 @@ def test_where_nothing_was_made_yet_there_is_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "removed: recall\n  facts.json " in done.stdout, "what the command itself remembered of the facts"
     assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("name", ["mine", "tests-3-12", "py312", ".venv"])
+def test_an_environment_that_is_of_no_build_stays(tmp_path: Path, known: Facts, name: str) -> None:
+    """NOX_ENVDIR may be where a user has environments, .nox that of a project with sessions of its own."""
+    kept.fill(tmp_path)
+    theirs = kept.write(tmp_path / "envs" / name / "pyvenv.cfg", 10)
+    hashed = kept.write(tmp_path / "envs" / "0a1b2c3d" / "pyvenv.cfg", 10)  # as nox names what has a long path
+    assert names(clean(tmp_path, known, "environments")) == {"environments wheel-3-10-cpu", "environments 0a1b2c3d"}
+    assert (theirs.is_file(), hashed.is_file()) == (True, False)

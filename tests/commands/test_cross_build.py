@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -17,7 +18,11 @@ from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.build.containers import engine
+from torchmill.build.containers.cross import CrossBuild
 from torchmill.commands import cross_build
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Facts, Options
+from torchmill.host.measurement import load_host
 
 OTHER = "aarch64" if platform.machine() != "aarch64" else "x86_64"
 OWN = platform.machine()
@@ -181,3 +186,32 @@ def test_options_of_the_container_and_of_the_build_are_told_apart(monkeypatch: p
     for words in (["--image"], ["--jbos=2"]):
         with refused("invalid-option"):
             cross_build.parse_options(words, "nox")
+
+
+def test_the_image_that_has_what_one_of_ones_own_lacks_is_of_the_same_toolkit(
+    shipped: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arch = "x86_64"
+    orders = stand_in_engine.podman(tmp_path, "aarch64", arch)
+    monkeypatch.setenv("PATH", path(tmp_path))
+    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cu118", arch, matrix.find_release(shipped, "torch", "v2.0.0"))
+    host = load_host(ROOT / "tests/golden/hosts/debian-12.toml")
+    goal = CrossBuild(cell, "wheel-3.10-cu118", options=Options(), image="mine")
+    made = [cross_build.prepare_run(ROOT, shipped, goal, host) for _ in range(2)]
+    assert made[0].builder == "invoke image --kind builder --tag v2.0.0 --arch x86_64 --toolkit 11.8 --build"
+    assert made[0].container.name != made[1].container.name, "each removes its own at its end"
+    assert not any(words[0] == "run" for words in told(orders))
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_compilers_that_are_emulated_against_an_images_label_are_told(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "python3").write_text("#!/bin/sh\n")
+    (tmp_path / "python3").chmod(0o755)
+    if there:
+        (tmp_path / "cross").mkdir()
+    script = ROOT / "torchmill/build/containers/inside.sh"
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "COMPILER_PATH": str(tmp_path / "cross"), "NOX_ENVDIR": "envs"}
+    argv = ["/bin/sh", str(script), str(tmp_path / "suite"), "wheel-3.10-cpu"]
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert ("its compilers are emulated, too" in done.stderr) is not there

@@ -632,3 +632,37 @@ def test_the_home_of_nobody_is_a_name_like_others(tmp_path: Path, monkeypatch: p
         image.write_image(OURS, layout, "runtime", "v1.13.1", index=INDEX, client=["~nosuchuser/x.whl"])
     image.write_image(OURS, layout, "runtime", "v1.13.1", index=INDEX, into="~nosuchuser/x")
     assert (tmp_path / "~nosuchuser/x/Dockerfile").exists()
+
+
+def _crossing(folder: Path, *, has_any: bool) -> subprocess.CompletedProcess[str]:
+    """Run cross-compilers.sh below a folder, with an archive that has this system's own compiler, or has none."""
+    script, root = recipes.CROSS_COMPILERS.read_text(encoding="utf-8"), folder / "opt/cross-compilers"
+    for place in ("/usr/local/include", "/usr/lib/$1-linux-gnu", "/usr/$triplet", "/usr/lib/gcc-cross", "/opt/cross"):
+        script = script.replace(place, f"{folder}{place}")
+    script = script.replace("loader=/", f"loader={folder}/").replace('"/usr/include/c++/', f'"{folder}/c++/', 2)
+    script = script.replace(f'"{folder}/c++/', '"/usr/include/c++/', 1)  # what is linked to stays where it is
+    (archive := folder / "bin" / "apt-get").parent.mkdir(parents=True, exist_ok=True)
+    brings = f"""
+version=$(gcc -dumpversion) triplet=$(gcc -dumpmachine)
+mkdir -p {root}/usr/lib/gcc-cross/$triplet/$version
+ln -sf "$(gcc -print-prog-name=cc1plus)" {root}/usr/lib/gcc-cross/$triplet/$version/cc1plus
+"""
+    archive.write_text(f'#!/bin/sh\ncase "$*" in *install*) {brings if has_any else "exit 100"} ;; esac\n')
+    archive.chmod(0o755)
+    for version in Path("/usr/include/c++").iterdir():
+        (folder / "c++" / version.name).mkdir(parents=True, exist_ok=True)
+    variables = {**os.environ, "PATH": f"{archive.parent}:/usr/bin:/bin"}
+    argv = ["/bin/sh", "-c", script, "cross-compilers.sh", "aarch64"]
+    return subprocess.run(argv, env=variables, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not (Path("/etc/apt").is_dir() and shutil.which("g++")), reason="Debian's g++")
+def test_cross_compilers_that_no_archive_has_leave_no_folder_that_promises_them(tmp_path: Path) -> None:
+    promised = tmp_path / "opt/cross-compilers/bin"
+    for _ in range(2):  # in an image that was made of one that has them, everything is there
+        done = _crossing(tmp_path, has_any=True)
+        assert (done.returncode, promised.is_dir()) == (0, True), done.stderr
+    done = _crossing(tmp_path / "other", has_any=False)
+    assert done.returncode == 0, done.stderr
+    assert "all compilers stay emulated" in done.stderr
+    assert not (tmp_path / "other/opt/cross-compilers/bin").exists()

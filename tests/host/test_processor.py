@@ -122,3 +122,8 @@ def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> No
     assert verdict(replace(OLD, processor=("avx2", "avx512f"))) == "ok"
     assert verdict(replace(OLD, processor=())) == "unknown"
     assert processor_problems(AVX512.needs, OLD.processor) == ("this machine's processor has no avx512f",)
+
+
+def test_a_quote_that_is_left_open_is_told(shipped: Facts) -> None:
+    with refused("invalid-command"):
+        resolve_processor(shipped, "x86_64", OLD, Options(cpu="native", settings={"CXX": 'g++ "-m64'}))

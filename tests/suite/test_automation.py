@@ -18,7 +18,7 @@ import jq  # type: ignore[import-not-found]
 import pytest
 import yaml
 
-from tests.support.hosted_runner import read
+from tests.support.hosted_runner import filled, read
 from torchmill.commands.doctor import examine_host
 from torchmill.config import matrix
 from torchmill.config.model import Facts
@@ -410,3 +410,35 @@ def test_the_listed_sessions_of_a_release_become_cells() -> None:
     for variant in ("cpu", "cu118"):
         (found,) = cells(json.loads(result.stdout), pythons="3.10", variants=variant)
         assert found["sessions"] == f"wheel-3.10-{variant} vision-3.10-{variant}"
+
+
+def test_an_artifact_may_be_uploaded_once_more_by_a_later_attempt() -> None:
+    """GitHub keeps those of an earlier attempt, and refuses a second one of a name."""
+    found = [*jobs(), (ACTION.name, parsed(ACTION)["runs"])]
+    steps = [step for _, one in found for step in one.get("steps", ()) if "/upload-artifact@" in step.get("uses", "")]
+    assert [step["with"]["name"] for step in steps if not step["with"].get("overwrite")] == []
+
+
+@pytest.mark.parametrize("cache", ["gha", "gha#read-only", "s3://b", "https://c", "redis://c", ""])
+@pytest.mark.parametrize(("shard", "there"), [("", False), ("1/3", False), ("", True)])
+def test_caches_of_sccache_know_no_parts(cache: str, shard: str, there: bool, tmp_path: Path) -> None:
+    """But shares have nothing else to hand on what they compile, and the job that joins them takes it."""
+    (step,) = (one for one in parsed(ACTION)["runs"]["steps"] if one.get("id") == "build")
+    torchmill = tmp_path / "torchmill"
+    torchmill.write_text('#!/bin/sh\necho "$@"\n')
+    torchmill.chmod(0o755)
+    if there:
+        (tmp_path / "parts").mkdir()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path), "UNTIL": "5h", "RELAY": "false"}
+    env |= {"SESSIONS": "wheel-3.12-cpu", "SHARD": shard, "TORCHMILL_CACHE": cache, "GITHUB_OUTPUT": "/dev/null"}
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", step["run"]], env=env, capture_output=True, text=True, check=True
+    )
+    assert ("--parts" in done.stdout) == (cache in {"redis://c", ""} or bool(shard) or there)
+
+
+def test_a_cache_that_is_typed_in_goes_before_the_secret() -> None:
+    (step,) = (one for one in parsed(ROOT / ".github/workflows/build-job.yml")["jobs"]["build"]["steps"] if "id" in one)
+    said = step["with"]["cache"]
+    assert filled(said, {"inputs": {"cache": "gha"}, "secrets": {"cache": "redis://u:p@c"}}) == "gha"
+    assert filled(said, {"inputs": {"cache": ""}, "secrets": {"cache": "redis://u:p@c"}}) == "redis://u:p@c"

@@ -120,3 +120,23 @@ def test_a_project_begins_with_one_command_and_keeps_its_own_facts(programs: Pat
     assert (broken.returncode, own.name in broken.stderr) == (2, True), broken.stderr
     own.unlink()
     assert run(programs, tmp_path, "invoke", "plan", "wheel-3.12-cpu", "--tag=v2.4.1").returncode == 0
+
+
+@pytest.mark.parametrize(("words", "taken"), [(["init"], "build_configs"), (["status"], ".torchmill")])
+def test_a_file_in_the_place_of_a_folder_is_one_message(words: list[str], taken: str, tmp_path: Path) -> None:
+    if taken == ".torchmill":
+        (tmp_path / "build_configs").mkdir()
+        (tmp_path / "build_configs" / "own.toml").write_text("a = 1\n")
+    (tmp_path / taken).touch()
+    env = {name: value for name, value in environment(tmp_path).items() if not name.startswith("TORCHMILL_")}
+    argv = [sys.executable, "-m", "tools.installed", *words]
+    env |= {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert done.stderr.startswith("error: ")
+    assert taken in done.stderr
+
+
+def test_a_project_does_not_ask_pypi_for_a_name_that_is_not_ours_there() -> None:
+    text = (ROOT / "tools" / "installed" / "project" / "requirements.txt").read_text("utf-8")
+    assert [line for line in text.splitlines() if not line.startswith("#")] == []

@@ -275,3 +275,14 @@ def test_what_libraries_log_is_not_shown(tmp_path: Path) -> None:
     assert "SECRET" not in done.stderr
     assert "nox > of nox" in done.stderr
     assert "a warning" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--tags=vision",), ("-s", "vision-3.12-cpu"), ("--session=vision-3.12-cpu",)])
+def test_a_list_has_what_it_is_asked_for(words: tuple[str, ...], tmp_path: Path) -> None:
+    listed = run("nox", "-l", *words, home=tmp_path)
+    assert (listed.returncode, "* vision-3.12-cpu " in listed.stdout) == (0, True), listed.stderr
+
+
+def test_a_session_that_the_environment_names_is_found_without_a_release(tmp_path: Path) -> None:
+    done = run("nox", "-l", home=tmp_path, env={"NOXSESSION": "conda-3.12-cpu"})
+    assert (done.returncode, "* conda-3.12-cpu " in done.stdout) == (0, True), done.stderr

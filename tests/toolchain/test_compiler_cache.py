@@ -570,3 +570,16 @@ def test_the_identity_of_clang_includes_its_libraries(tmp_path: Path, monkeypatc
     before = identity(clang)
     library.write_text("2")
     assert identity(clang) != before
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/x", "https://cache.invalid/x#read-only"])
+def test_parts_are_kept_where_a_shared_cache_would_need_sccache(tmp_path: Path, address: str) -> None:
+    """Those that sccache would fill are nowhere: a share would be compiled for nobody."""
+    noted: list[str] = []
+    environ = {"TORCHMILL_CACHE": address, "http_proxy": "http://proxy.invalid"}  # with a proxy, nobody asks the server
+    there = site(tmp_path, imagined(tmp_path, "ccache", "sccache"), noted, **environ)
+    parts = tmp_path / "parts"
+    cache = compiler_cache.set_up_cache(replace(there, parts=(RemoteCache("file", path=str(parts)),)))
+    assert (cache.tool, cache.shared) == ("ccache", None)
+    assert any(str(parts) in value for value in cache.variables.values())
+    assert "without the shared cache" in noted[0]

@@ -13,6 +13,7 @@ INIT = "torchmill init [--github]: write what a repository of wheels needs into 
 def main() -> None:
     """Run a task, a session, or begin a project in this folder."""
     words = sys.argv[1:]
+    sys.excepthook = lambda _, error, __: sys.stderr.write(f"error: {error}\n")  # until tasks.py has its own
     if words[:1] == ["init"]:
         sys.exit(begin_project(words[1:], Path.cwd()))
     start(Path.cwd())

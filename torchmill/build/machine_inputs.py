@@ -20,7 +20,7 @@ from torchmill.plan import cuda_toolkit
 
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
 UNSET_PATTERNS: Sequence[str] = _NAMES["unset"]
-_OF_CUDA = ("cudnn", "nccl", "magma")
+_OF_CUDA = ("cudnn", "nccl", "magma", "cufile")
 UNKNOWN = "?"  # stands for what could not be found out, and is never unchanged
 _JOBS = re.compile(r"^[ksw]+(?= |$)| *(-j\d*|--jobserver-\S+)(?= |$)")  # in MAKEFLAGS, of a make that this is run by
 _WORD = re.compile(r"(?:[^ $|:\n]|\$.)+")  # of a line in build.ninja

@@ -97,6 +97,7 @@ class PreparedRun:
     environ: Mapping[str, str]  # the engine's own: what is passed on without being shown is taken from there
     sentences: tuple[str, ...]  # that a user should know beforehand
     missing: tuple[str, ...]  # why it cannot begin yet, each with its cure
+    builder: str  # the command that makes an image for it
 
 
 def build_in_container(
@@ -150,6 +151,7 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
         {**os.environ, **place.passed.variables},
         (first, tagged, *describe_pace(facts, plan, emulated=emulated, crossed=goal.crossed)),
         tuple(f"{one.because}: {one.cure}" for one in findings if one.verdict == "failure"),
+        _image(question, replace(seen, described=None)).cure,
     )
 
 
@@ -200,7 +202,7 @@ def _place(root: Path) -> ContainerPlace:
         configs=real_path(configs) if configs else None,
         passed=cross.select_settings(os.environ, cross.parse_pip_settings(listing), os.path.exists),
         requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
-        process=os.getpid(),
+        process=int.from_bytes(os.urandom(5)),  # an engine may serve others, whose processes have the same numbers
         user=(os.getuid(), os.getgid()) if sys.platform == "linux" else None,
     )
 
@@ -228,8 +230,7 @@ def _run(made: PreparedRun) -> None:
         if error.argv == made.steps.main and error.returncode == _FAILED:
             raise BuildError(
                 f"{made.goal.identifier} failed in its container, as said above; run the same command again to go on "
-                f"from there, or where {made.container.image} lacks something, make one that has it: `invoke image "
-                f"--kind builder --tag {made.goal.tag} --arch {made.goal.arch} --build`",
+                f"from there, or where {made.container.image} lacks something, make one that has it: `{made.builder}`",
                 code="container-build-failed",
             ) from None
         if error.argv == made.steps.main and error.returncode == UnfinishedBuildError.exit_code:

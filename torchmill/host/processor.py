@@ -2,13 +2,13 @@
 
 import os
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from torchmill.config.model import Compiler, Facts, Host, Options, Processor
 from torchmill.core.errors import ConfigError, HostError, did_you_mean
 from torchmill.core.process import CommandError, capture
+from torchmill.host.programs import command_words
 
 NATIVE = "native"
 _VALID = re.compile(r"valid (?:arguments to .*|target CPU values) are: (.+)")
@@ -32,7 +32,7 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
             f"{compiler or 'none that is known'}: omit --cpu, or set CXX",
             code="processor-not-told",
         )
-    words, variables = shlex.split(command), {**os.environ, "LC_ALL": "C"}
+    words, variables = command_words({"CXX": command}, "CXX"), {**os.environ, "LC_ALL": "C"}
     try:
         macros = capture([*words, f"{option}={options.cpu}", "-dM", *_QUIET], env=variables)
     except (CommandError, HostError) as error:

@@ -119,7 +119,7 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
     path = site.host.tools.get("ccache")
     first = probe_ccache(path) if path else None
     if shared is not None and not (first is not None and first.supports(shared)):
-        if shared.scheme in sccache.KINDS:
+        if shared.scheme in sccache.KINDS and not site.parts:  # which sccache neither reads nor fills
             found = _sccache(site, shared)
             if first is None:
                 return found

@@ -61,8 +61,7 @@ def select_settings(environ: Mapping[str, str], pip: Mapping[str, str], found: C
 def _local_paths(places: Iterable[str]) -> Iterator[str]:
     """Yield the paths among some places: those that begin at the root, also as file://."""
     for place in places:
-        address = urlsplit(place)
-        path = unquote(address.path) if address.scheme == "file" else place
+        path = unquote(urlsplit(place).path) if place[:5].lower() == "file:" else place
         if path.startswith("/"):
             yield path.rstrip("/") or "/"
 
@@ -148,7 +147,7 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
     """Return the container in which a build runs.
 
     Raises HostError where the engine's machine does not see this one's files, ConfigError where a folder has
-    a name that no engine takes.
+    a name that no engine takes, ImpossibleBuildError where the processor that is asked for is an emulated one.
     """
     if engine_host.remote:
         raise HostError(
@@ -157,6 +156,9 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
             "answer (unset DOCKER_HOST and CONTAINER_HOST, `docker context use default`)",
             code="remote-container-engine",
         )
+    if build.options.cpu == "native" and engine_host.arch != build.arch:
+        why = f"{engine_host.arch} emulates {build.arch} here, and native would be the emulator's processor: name one"
+        raise ImpossibleBuildError(f"--cpu native: {why}", code="processor-emulated")
     arch, mounts = build.arch, _mounts(build, place)
     unmountable = next((one.source for one in mounts if "," in one.source or '"' in one.source), None)
     if unmountable is not None:
@@ -178,8 +180,9 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
         **({"TORCHMILL_CONFIGS": CONFIGS} if place.configs is not None else {}),
         **({"COMPILER_PATH": CROSS_COMPILERS} if build.crossed else {}),
     }
-    # The suite's own requirements are installed once.
-    environment = f"{state}/suite-{hashlib.sha256(place.requirements.encode()).hexdigest()[:8]}"
+    # The suite's own requirements are installed once, for the Python of one image: another one's run may be at work.
+    needed = f"{build.image}\n{place.requirements}"
+    environment = f"{state}/suite-{hashlib.sha256(needed.encode()).hexdigest()[:8]}"
     options = build.options
     if wheel := options.torch_wheel:  # it lies elsewhere in the container
         options = replace(options, torch=f"{GIVEN}/{wheel.name}")

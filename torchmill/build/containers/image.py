@@ -145,7 +145,8 @@ class ImageBuild:
         # keeps the layers that are as they were, and with them the dates of headers, as docker and podman do unasked
         layers = () if COPIES[-1] in self.engine.options else ("--layers",)
         isolation = ("--isolation", "chroot", *layers) if self.engine.name == "buildah" else ()
-        platform = () if self.arch == self.native else ("--platform", PLATFORMS[self.arch])
+        unasked = self.arch == self.native and self.engine.name != "docker"  # which heeds DOCKER_DEFAULT_PLATFORM
+        platform = () if unasked else ("--platform", PLATFORMS[self.arch])
         files = ("--tag", self.tag, "--file", str(self.folder / "Dockerfile"), str(self.folder))
         return self.engine.command("build", *isolation, *platform, *files)
 

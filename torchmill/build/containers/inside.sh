@@ -56,4 +56,7 @@ elif ! find_python "$serves"; then
   exec 9>&-
   python=$environment/bin/python
 fi
+if [ -n "${COMPILER_PATH:-}" ] && [ ! -d "$COMPILER_PATH" ]; then # its label promises what cross-compilers.sh took back
+  echo "the image's cross compilers did not work when it was made: its compilers are emulated, too" >&2
+fi
 exec "$python" -m nox -f "$suite/noxfile.py" --envdir "$NOX_ENVDIR" -s "$session" "$@"

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +32,7 @@ _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PR
 CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, provisioned.FOLDER})
 _CONFIGS = ("build_configs", "build_configs.lock")  # of an installed suite
 _STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster", "channel", *_CONFIGS)
+_ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")  # of a build, with a long path, of `nox -s gpu`
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
 
 
@@ -154,10 +156,10 @@ def _own_refs(tree: Path) -> Iterator[str]:
 
 
 def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the environments that nox made."""
+    """Yield the environments that nox made for builds; others in its folder are not ours."""
     cells = [(nox_environment_name(folder.name), tag, folder) for tag, folder in _cells(place)]
     for folder in list_children(place.environments):
-        if (folder / "pyvenv.cfg").is_file() and not folder.name.startswith("."):
+        if _ENVIRONMENT.fullmatch(folder.name) and (folder / "pyvenv.cfg").is_file():
             users = [(tag, cell) for name, tag, cell in cells if name == folder.name]
             logs = (place.layout.logs / f"{tag}-{cell.name}.log" for tag, cell in users)
             touched, busy = (folder, *list_children(folder), *logs), _build_at_work(place, folder)

@@ -46,15 +46,15 @@ rm -rf "$work" "${root:?}/etc" "${root:?}/usr/share"
 
 # Their libraries and the program that loads these have one place in every system.
 libraries=/usr/lib/$1-linux-gnu
-mkdir -p "$libraries" "$(dirname "$loader")" /usr/local/include
+mkdir -p "$root" "$libraries" "$(dirname "$loader")" /usr/local/include
 find "$root" -path "*/lib/$1-linux-gnu/*.so*" -exec cp --no-clobber --no-dereference {} "$libraries/" \;
-[ -e "$loader" ] || ln -s "$libraries/$(basename "$loader")" "$loader"
+[ -e "$loader" ] || ln -sf "$libraries/$(basename "$loader")" "$loader"
 
 # gcc finds them by their names here, and they the headers of this system's gcc by these links.
 mkdir -p "$root/bin" "/usr/$triplet/include/c++" "/usr/lib/gcc-cross/$triplet"
-ln -s . "/usr/local/include/$triplet"
+ln -sfn . "/usr/local/include/$triplet"
 for program in as ld ld.bfd ld.gold; do
-  ln -s "$root/usr/bin/$triplet-$program" "$root/bin/$program"
+  ln -sfn "$root/usr/bin/$triplet-$program" "$root/bin/$program"
 done
 for compiler in /usr/bin/g++-[0-9]*; do
   version=${compiler#*g++-}
@@ -62,14 +62,15 @@ for compiler in /usr/bin/g++-[0-9]*; do
   mkdir -p "$programs"
   find "$root"/usr/lib*/gcc-cross/"$triplet/$version" -maxdepth 1 \
     \( -name 'cc1*' -o -name collect2 -o -name 'lto*' -o -name liblto_plugin.so \) -exec ln -sf {} "$programs/" \; || true
-  ln -s "/usr/include/c++/$version" "/usr/$triplet/include/c++/$version"
-  ln -s "/usr/include/$triplet/c++/$version" "/usr/include/c++/$version/$triplet"
-  ln -s "/usr/lib/gcc/$triplet/$version" "/usr/lib/gcc-cross/$triplet/$version"
+  ln -sfn "/usr/include/c++/$version" "/usr/$triplet/include/c++/$version"
+  ln -sfn "/usr/include/$triplet/c++/$version" "/usr/include/c++/$version/$triplet"
+  ln -sfn "/usr/lib/gcc/$triplet/$version" "/usr/lib/gcc-cross/$triplet/$version"
 done
 
 printf '#include <vector>\nint main() { return std::vector<int>(1)[0]; }\n' >"$root/trial.cpp"
 export COMPILER_PATH="$root/bin"
-if ! g++ "$root/trial.cpp" -o "$root/trial" || ! "$root/trial"; then
+taken=$(g++ -print-prog-name=cc1plus)
+if [ "${taken#"$COMPILER_PATH"}" = "$taken" ] || ! g++ "$root/trial.cpp" -o "$root/trial" || ! "$root/trial"; then
   echo "all compilers stay emulated: what the archive has of them does not work here" >&2
   rm -rf "$COMPILER_PATH"
 fi
