@@ -178,7 +178,6 @@ def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> No
         note.write_bytes(b"\xff\xfe")
     assert installed_distributions(venv, "a") is None
     assert read_tree_user(tree.interpreter_file) is None
-    assert not tree.is_prepared("a")
     provide_environment(venv, interpreter, "a", tmp_path / "empty", lambda *_: None)
     assert installed_distributions(venv, "a") == []
 

@@ -622,3 +622,53 @@ def test_a_wheel_for_the_stable_abi_serves_many_torch_and_pythons(shipped: Facts
         plan = build_plan.compute_plan(shipped, cell, LINUX, Options())
         assert plan.wheel.startswith("xformers-0.0.35+cu130-py39-none-")
         assert (plan.torch, plan.torch_requirement) == (f"torch=={release.torch}+cu130", "torch>=2.10")
+
+
+@pytest.mark.parametrize(
+    ("variables", "clones"),
+    [
+        ({"USE_CUDA": "0", "USE_NCCL": "0"}, False),
+        ({"USE_CUDA": "1", "USE_SYSTEM_NCCL": "1"}, False),
+        ({"USE_CUDA": "1", "USE_NCCL": "0"}, False),
+        ({"USE_CUDA": "1"}, True),
+        ({}, True),
+    ],
+)
+def test_2_7_clones_nccl_only_for_builds_that_use_its_own(
+    shipped: Facts, variables: dict[str, str], clones: bool, tmp_path: Path
+) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.7.1")
+    found = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", release)
+    commands = [one.argv for one in build_plan.compute_plan(shipped, found, LINUX, Options()).prepare]
+    tools = tmp_path / "tools/build_pytorch_libs.py"
+    tools.parent.mkdir()
+    tools.write_text("def build_pytorch():\n    checkout_nccl()\n    build_test = 1\n", encoding="utf-8")
+    for argv in (one for one in commands if one[-1] == "tools/build_pytorch_libs.py"):
+        subprocess.run(argv, cwd=tmp_path, check=True)
+    said: list[str] = []
+    names = runpy.run_path(str(tools))
+    names["build_pytorch"].__globals__.update(
+        checkout_nccl=lambda: said.append("cloned"),
+        check_negative_env_flag=lambda name, default="": variables.get(name, default) in {"0", "OFF"},
+    )
+    names["build_pytorch"]()
+    assert bool(said) == clones
+
+
+def test_apple_silicon_runs_no_macos_before_11(shipped: Facts) -> None:
+    mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
+    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.4.1"))
+    assert "macosx_10_15_arm64" not in set(mac_platforms((26, 1), "arm64"))
+    with refused("invalid-platform"):
+        build_plan.compute_plan(shipped, cell, mac, Options(settings={"MACOSX_DEPLOYMENT_TARGET": "10.15"}))
+
+
+@pytest.mark.parametrize("off", ["0", "OFF", "no", "False"])
+def test_a_switch_is_off_however_that_is_spelled(shipped: Facts, off: str) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    found = cell_lookup.find_cell(shipped, "wheel-3.12-cu124", "x86_64", release)
+    settings = {"USE_CUDNN": off, "USE_NCCL": off, "USE_DISTRIBUTED": off}
+    made = build_plan.compute_plan(shipped, found, LINUX, Options(settings=settings))
+    assert {"cuDNN", "NCCL", "torch.distributed with gloo and TensorPipe"} <= {one.what for one in made.lacks}
+    old = cell_lookup.find_cell(shipped, "wheel-3.7-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.0.1"))
+    assert build_plan.compute_plan(shipped, old, LINUX, Options(settings={"USE_MKLDNN": off})).set["NO_MKLDNN"] == "1"

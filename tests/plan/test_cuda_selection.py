@@ -309,9 +309,15 @@ def test_a_rule_says_what_fits(known: Facts) -> None:
     assert taken(ruled(known, needs), host)["cudnn"] == "8.5.0.96"
 
 
-@pytest.mark.parametrize("name", ["CUDNN_ROOT", "USE_CUDNN", "USE_STATIC_CUDNN"])
-def test_who_speaks_of_a_library_gets_what_he_says(known: Facts, name: str) -> None:
-    assert "cudnn" not in cuda_libraries.choose_libraries(constraints(ruled(known)), LINUX, {name: "0"}, "")
+@pytest.mark.parametrize(("name", "value"), [("CUDNN_ROOT", "0"), ("USE_CUDNN", "0"), ("USE_STATIC_CUDNN", "1")])
+def test_who_speaks_of_a_library_gets_what_he_says(known: Facts, name: str, value: str) -> None:
+    assert "cudnn" not in cuda_libraries.choose_libraries(constraints(ruled(known)), LINUX, {name: value}, "")
+
+
+@pytest.mark.parametrize("off", ["0", "OFF"])
+def test_who_wants_a_shared_library_gets_the_kept_one(known: Facts, off: str) -> None:
+    settings = {"USE_STATIC_CUDNN": off}
+    assert "cudnn" in cuda_libraries.choose_libraries(constraints(ruled(known)), LINUX, settings, "")
 
 
 def test_what_a_machine_lacks_is_known_of_a_whole_one(known: Facts) -> None:
@@ -380,7 +386,6 @@ def test_code_serves_what_it_runs_on(shipped: Facts, code: str, listed: str, mis
 
 
 def test_names_say_what_the_code_is_for() -> None:
-    assert provisioned.magma_name("magma-2.6.1-cu118", "7.0;8.6+PTX") == BOTH
     names = (BOTH, "cudnn-8.5.0.96-cu11", "magma-2.6.1-cu121-9.0", "magma-2.6.1-cu118")
     (found,) = provisioned.provisioned_magma(names, "11.8")
     assert (found.version, found.code) == ("2.6.1", "7.0;8.6+PTX")

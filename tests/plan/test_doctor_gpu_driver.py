@@ -188,3 +188,29 @@ def test_an_unknown_toolkit_is_no_reason(shipped: Facts) -> None:
     assert explain_no_gpu(shipped, HOME, None, "") == (
         "no GPU answers: `invoke doctor` shows what is known of the GPU and its driver"
     )
+
+
+@pytest.mark.parametrize(
+    ("named", "capability", "listed", "advised"),
+    [
+        ("wheel-3.12-cu128 v2.5.1", "12.0", "8.0;9.0", "8.0;9.0+PTX"),  # the CMake of 2.5 cannot read 12.0
+        ("wheel-3.12-cu124 v2.6.0", "12.0", "9.0a", "9.0+PTX;9.0a"),  # PTX of 9.0a is for 9.0 alone
+        ("wheel-3.12-cu124 v2.6.0", "12.0", "8.0;9.0a+PTX", "8.0;9.0+PTX;9.0a+PTX"),
+        ("flash-3.12-cu126 v2.9.1", "7.5", "8.0", None),  # it has no kernels for it
+        ("wheel-3.12-cu124 v2.6.0", "8.6", "7.5", "8.6"),
+    ],
+)
+def test_what_is_advised_for_a_gpu_is_a_list_that_can_be_built(
+    shipped: Facts, named: str, capability: str, listed: str, advised: str | None
+) -> None:
+    name, tag = named.split()
+    host = replace(LINUX, gpus=(Gpu("some", capability),), driver="580.65.06")
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag))
+    computed = build_plan.compute_plan(shipped, cell, host, Options(arch_list=listed))
+    every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))
+    (told,) = [one for one in every if one.subject == "GPU"]
+    assert told.cure == (f"nox -s {name} -- --arch-list '{advised}'" if advised else "")
+    if advised:
+        again = build_plan.compute_plan(shipped, cell, host, Options(arch_list=advised))
+        every = gpu_driver.check_driver(CheckContext(shipped, cell, host, again))
+        assert [one.verdict for one in every if one.subject == "GPU"] == ["ok"]

@@ -360,3 +360,12 @@ def test_a_list_that_was_asked_for_is_not_advised_against(shipped: Facts) -> Non
     assert "`--arch-list '8.6'` is enough" in told
     assert saving("--arch-list", "8.0") == saving("--set", "TORCH_CUDA_ARCH_LIST=8.6") == []
     assert saving("--toolkit", "cu124") == saving("--toolkit", "12.4") != []
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "capability"), [("wheel-3.12-cu128", "v2.5.1", "12.0"), ("flash-3.12-cu126", "v2.9.1", "7.5")]
+)
+def test_a_list_that_the_release_refuses_is_not_advised(shipped: Facts, name: str, tag: str, capability: str) -> None:
+    host = replace(LARGE, gpus=(Gpu("some", capability),), driver="580.65.06", complete=True)
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag))
+    assert estimate.saving_for_gpus(shipped, cell, host) == []

@@ -218,6 +218,8 @@ def test_each_option_changes_what_a_session_does_or_is_refused(shipped: Facts, h
         ("--set=USE_CUDA=0", "two-settings"),
         ("--set=MAX_JOBS=3 --jobs=2", "two-settings"),
         ("--set=PYTORCH_BUILD_VERSION=9", "two-settings"),
+        ("--set=PYTORCH_BUILD_NUMBER=2", "two-settings"),  # which would append .post2
+        ("--set=CUDA_HOME=/opt/cuda-12.4", "two-settings"),
         ("--set=PYTORCH_EXTRA_INSTALL_REQUIREMENTS= --label=git", None),
     ],
 )

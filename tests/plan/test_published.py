@@ -243,3 +243,13 @@ def test_why_there_is_none_is_told(shipped: Facts, name: str, tag: str, told: st
     cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag))
     assert published.find_published(shipped, cell, HOST, official_arch_list(shipped, cell)) is None
     assert published.why_unpublished(shipped, cell).startswith(told)
+
+
+def test_no_wheel_is_named_that_pip_does_not_install_on_the_system(shipped: Facts) -> None:
+    musl = replace(HOST, glibc=None, complete=True)
+    assert wheel_for(shipped, "wheel-3.12-cpu", "v2.6.0", musl) is None
+    assert wheel_for(shipped, "wheel-3.12-cpu", "v2.6.0", replace(musl, complete=False)) is not None
+    mac = Host("arm64", "macos", cores=8, memory=16 * 2**30, complete=True)
+    for macos, tag, there in (("13.6", "v2.15.0", False), ("14.5", "v2.15.0", True), ("13.6", "v2.11.0", True)):
+        wheel = wheel_for(shipped, "wheel-3.12-cpu", tag, replace(mac, versions={"macos": macos}))
+        assert (wheel is not None) == there

@@ -18,7 +18,7 @@ from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Pla
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import delete_paths, read_text, report_unwritable
+from torchmill.core.files import delete_paths, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
@@ -55,10 +55,6 @@ class BuildTree:
         self.patched_file = folder / "patched"  # the source files that differ from what was fetched
         self.unfinished_file = folder / "unfinished"  # is there while a build runs, and after one that did not end well
         self.key_file = folder / "key"  # what the tree was prepared for; where it exists the tree is complete
-
-    def is_prepared(self, key: str) -> bool:
-        """Tell whether the tree is complete and was made for this key."""
-        return read_text(self.key_file) == key
 
 
 class CellOutputs:

@@ -11,7 +11,7 @@ from pathlib import Path
 from torchmill.build.context import BuildFolders
 from torchmill.config.model import DiskSpace, Facts, Host, Source
 from torchmill.core.errors import SourceError
-from torchmill.core.files import free_files, is_noexec, list_contents, nearest_existing
+from torchmill.core.files import free_files, list_contents, nearest_existing
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
@@ -49,7 +49,7 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
             sizes,
             free_files(folder),
             files if "tree" in sizes else 0,
-            is_noexec(folder),
+            hasattr(os, "statvfs") and bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)),
             "".join(_MISREAD.findall(tree.as_posix())) if "tree" in sizes else "",
         )
         for folder, sizes in disks.values()

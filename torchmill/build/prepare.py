@@ -14,7 +14,7 @@ from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext, BuildTree, build_environment, copy_source, fill_placeholders
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError
-from torchmill.core.files import delete_paths, load_object, write_atomically
+from torchmill.core.files import delete_paths, load_object, read_text, write_atomically
 from torchmill.core.process import CommandError, capture
 from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
@@ -42,7 +42,7 @@ def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: 
         provide_shared_tools(tree.kit, context.plan.kit, install, context.layout.environments)
     made_of = context.tree_key if context.shares_tree else f"{context.compile_key} {user.identity}"
     key = f"{made_of} {tree.folder}"  # CMake remembers where everything lay
-    if tree.is_prepared(key):
+    if read_text(tree.key_file) == key:  # it is complete, and was made for that
         unfit = _reuse_tree(context, user, note)
         if unfit is None:
             return

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from torchmill.config.matrix import Cell, ReleaseTerms, format_bounds, is_within, newest_release
 from torchmill.config.model import Capability, Facts, Gpu, Host, Release, Toolkit
-from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
 from torchmill.core.files import read_table_beside
 
 BRANDS = {"nvidia", "geforce", "quadro", "tesla", "gpu", "laptop", "generation"}
@@ -308,13 +308,10 @@ def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
 
 
 def find_toolkit(facts: Facts, option: str, version: str) -> Toolkit:
-    """Return the toolkit of a version: "11.8", or "cu118". Raises ConfigError that names similar ones."""
-    names = {name: one for one in facts.toolkits for name in (one.version, one.variant)}
-    if version in names:
-        return names[version]
-    near = {names[name].version for name in get_close_matches(version.lower(), names, 3)}
-    similar = ", ".join(sorted(near, key=Version)) or format_toolkit_range(facts.toolkits)
-    raise ConfigError(f"unknown {option} {version}: choose from {similar}", code="unknown-toolkit")
+    """Return the toolkit of a version: "11.8", or "cu118". Raises ConfigError that names all of them."""
+    by_variant = {one.variant: one for one in facts.toolkits}
+    by_version = {one.version: one for one in facts.toolkits}
+    return by_variant.get(version) or by_version[require_choice(option, version, by_version, "unknown-toolkit")]
 
 
 def can_build_with(facts: Facts, release: Release, toolkit: Toolkit) -> bool:

@@ -31,6 +31,7 @@ from torchmill.core.units import Bytes
 
 Launch = Literal["cmake", "path"]
 Precedence = Literal["machine", "specific", "general", "report"]  # whatever else fails, fails of what a machine lacks
+SWITCHED_ON, SWITCHED_OFF = {"1", "ON", "YES", "TRUE", "Y"}, {"0", "OFF", "NO", "FALSE", "N"}  # whatever their case
 SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})  # changes how fast, not what
 
 

@@ -436,8 +436,3 @@ def free_files(folder: Path) -> int | None:
         return None
     seen = os.statvfs(folder)
     return seen.f_favail if seen.f_files else None  # some make files as they are needed, and count none
-
-
-def is_noexec(folder: Path) -> bool:
-    """Tell whether the disk of a folder is mounted so that no program on it can be run."""
-    return hasattr(os, "statvfs") and bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))

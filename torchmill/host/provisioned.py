@@ -110,11 +110,6 @@ class ProvisionedMagma:
     code: str  # "7.0;8.6+PTX"
 
 
-def magma_name(beginning: str, code: str) -> str:
-    """Return under which name one is kept, from "magma-2.6.1-cu118" and its code: "7.0;8.6"."""
-    return f"{beginning}-{code.replace(';', '_')}"
-
-
 def provisioned_magma(names: Iterable[str], cuda: str) -> Iterator[ProvisionedMagma]:
     """Yield what is kept for a toolkit, "11.8", by the names of all that is kept."""
     for name in names:

@@ -53,7 +53,7 @@ def build_variables(
     user = {name: value.replace("$", "$$") for name, value in options.settings.items()}
     variables |= _append_flags(variables, rules, user)
     if is_within(package.off_spelling_releases, using.cell.release.version):  # reads otherwise that a switch is off
-        off = [old for new, old in package.off_spelling.items() if variables.get(new) in {"0", "OFF"}]
+        off = [old for new, old in package.off_spelling.items() if variables.get(new, "").upper() in model.SWITCHED_OFF]
         variables |= dict.fromkeys(off, "1")
     return dict(sorted(variables.items()))
 
@@ -133,9 +133,10 @@ def _refuse_idle(package: Package, build: Build, session: str, options: Options)
     if options.torch and not package.after:
         why = f"{session} builds {package.name} itself, against no other: leave the option out"
         raise ConfigError(f"--torch {options.torch}: {why}", code="torch-for-itself")
-    versions = [name for name, text in package.version_variables.items() if "{version" in text]
+    versions = [name for name, text in package.version_variables.items() if "{version" in text or "{" not in text]
     said = dict.fromkeys(versions, f"`--label {options.label}`")
     said |= dict.fromkeys(("USE_CUDA", "FORCE_CUDA"), "the name of the session (`nox -l` has them all)")
+    said |= dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), "`--toolkit`, or CUDA_HOME in the shell,")
     said["MAX_JOBS"] = f"`--jobs {options.jobs or options.settings.get('MAX_JOBS')}`, which changes no wheel,"
     if options.arch_list:
         said["TORCH_CUDA_ARCH_LIST"] = f"`--arch-list {options.arch_list}`"
@@ -170,7 +171,10 @@ def _processor_rule(processor: Processor) -> Rule:
 
 def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[str]:
     """Yield what official parts are told by: variables, requirements and system packages."""
-    yield from (f"{name}={value}" for name, value in variables.items())
+    for name, value in variables.items():
+        word = value.upper()
+        number = "1" if word in model.SWITCHED_ON else "0" if word in model.SWITCHED_OFF else value
+        yield from {f"{name}={value}", f"{name}={number}"}  # by which parts know a switch, however it is spelled
     for rule in rules:
         yield from rule.requires
         yield from (name for names in rule.system_packages.values() for name in names)

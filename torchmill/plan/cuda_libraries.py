@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from torchmill.config.arch_list import listed_capabilities, unserved_capabilities, without_cudnn
 from torchmill.config.matrix import CellConstraints, axis_conditions, make_case, rule_matches
-from torchmill.config.model import Facts, Host, Plan
+from torchmill.config.model import SWITCHED_OFF, Facts, Host, Plan
 from torchmill.config.toml_reader import is_version
 from torchmill.host.provisioned import MAGMA, ProvisionedMagma, provisioned_magma
 
@@ -100,7 +100,7 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
 
 def used_cudnn(plan: Plan, host: Host) -> str | None:
     """Return the version of cuDNN that a build on a machine has; None where it has none, or that is not known."""
-    off = plan.build.cuda is None or plan.set.get("USE_CUDNN") == "0"
+    off = plan.build.cuda is None or plan.set.get("USE_CUDNN", "").upper() in SWITCHED_OFF
     return None if off else plan.libraries.get("cudnn") or visible_version(host, "cudnn", plan.toolkit) or None
 
 
@@ -114,9 +114,13 @@ def cudnn_remark(facts: Facts, plan: Plan, host: Host) -> list[str]:
 
 
 def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
-    """Tell whether a user's own variables say something of a library: USE_SYSTEM_NCCL, NCCL_ROOT."""
+    """Tell whether a user's own variables say something of a library: USE_SYSTEM_NCCL, NCCL_ROOT.
+
+    That it shall not be static, as no kept one is, says nothing.
+    """
     upper = name.upper()
-    return any(one.startswith(f"{upper}_") or one.endswith(f"_{upper}") for one in settings)
+    shared = {f"USE_STATIC_{upper}"} if settings.get(f"USE_STATIC_{upper}", "").upper() in SWITCHED_OFF else set()
+    return any(one.startswith(f"{upper}_") or one.endswith(f"_{upper}") for one in settings.keys() - shared)
 
 
 def library_key(name: str, version: str, cuda: str) -> str:

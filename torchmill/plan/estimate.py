@@ -11,6 +11,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from torchmill.config import arch_list
 from torchmill.config.arch_list import find_toolkit, format_arch_list, gpu_capability, shortest_arch_list
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.matrix import Cell
@@ -356,7 +357,7 @@ def _on_boards(plan: Plan, own: OwnRuns) -> str:
 def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_OPTIONS) -> list[str]:
     """Return a sentence on how much sooner a build ends with the shortest list for the GPUs of a host.
 
-    Nothing where a list was asked for, the toolkit or the driver does not serve them, or it is no shorter.
+    Nothing where a list was asked for, toolkit, release or driver does not serve them, or it is no shorter.
     """
     toolkit = find_toolkit(facts, "--toolkit", options.toolkit) if options.toolkit else facts.toolkit(cell.build.cuda)
     listed_already = options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings
@@ -364,7 +365,10 @@ def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_
     able = [gpu for gpu in gpus if gpu and toolkit and gpu.name in toolkit.capabilities]
     if toolkit is None or listed_already or not able or able != gpus or not published.is_driven(toolkit, host):
         return []
-    listed = format_arch_list(shortest_arch_list(facts, able))
+    shortest = shortest_arch_list(facts, able)
+    if any(arch_list.find_arch_problems(facts, shortest, toolkit, cell.release)):  # which refuses what nobody asked for
+        return []
+    listed = format_arch_list(shortest)
     plans = [compute_plan(facts, cell, host, replace(options, arch_list=one)) for one in (listed, None)]
     short, whole = (found.wall.likely if (found := estimate_build(facts, plan)) else 0.0 for plan in plans)
     took = f"{plans[0].identifier} of {cell.release} then takes about {format_estimate(short)}"

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from torchmill.config.arch_list import SEPARATORS
 from torchmill.config.facts_model import CostRange, LinkFacts
 from torchmill.config.matrix import is_within
-from torchmill.config.model import Facts, Release
+from torchmill.config.model import SWITCHED_ON, Facts, Release
 from torchmill.core.units import format_bytes
 
 RISK_LEVELS = ("none", "possible", "likely")
 DEVICE_LIBRARIES = ("libtorch_cuda", "libcaffe2_gpu")
-SWITCHED_ON = {"1", "ON", "YES", "TRUE", "Y"}
 
 
 @dataclass(frozen=True, slots=True)

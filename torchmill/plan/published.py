@@ -3,6 +3,7 @@
 Everything is as the facts recorded it: no index is asked.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -34,6 +35,12 @@ def official_glibc(wheels: Mapping[str, object], arch: str) -> str | None:
 
     found = [version for tag in wheels if (version := promised_glibc(tag, arch)) is not None]
     return max(min(found, key=Version), _OLDEST_GLIBC, key=Version) if found else None
+
+
+def official_macos(wheels: Mapping[str, object], arch: str) -> str | None:
+    """Return the oldest macOS that pip installs the official wheels for a machine on."""
+    found = (re.fullmatch(rf"macosx_(\d+)_(\d+)_{arch}", tag) for tag in wheels)
+    return min((f"{one[1]}.{one[2]}" for one in found if one), key=Version, default=None)
 
 
 def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
@@ -145,8 +152,12 @@ def official_ways(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
 def runs_at(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> bool:
     """Tell whether nothing that is known of a machine keeps a wheel from running there."""
     glibc = (release.glibc if where.arch == "x86_64" else None) or official_glibc(release.wheels, where.arch)
-    if is_older(where.glibc, glibc) or wheel.toolkit is None:
-        return not is_older(where.glibc, glibc)
+    musl = where.system == "linux" and where.complete and where.glibc is None  # for which there are no wheels
+    macos = official_macos(release.wheels, where.arch)
+    if musl or is_older(where.glibc, glibc) or is_older(where.versions.get("macos"), macos):
+        return False
+    if wheel.toolkit is None:
+        return True
     targets = arch_list.parse_targets(facts, wheel.code or "")
     gpus = [arch_list.gpu_capability(facts, gpu) for gpu in where.gpus] if targets else []
     ways = {arch_list.how_served(facts, targets, gpu) if gpu else None for gpu in gpus}

@@ -127,7 +127,8 @@ def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str,
     """
     macos = variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
     template = facts.arches[build.arch].platform_tag
-    if "{macos}" in template and not _MACOS_TARGET.fullmatch(macos):
+    unable = build.arch == "arm64" and macos.startswith("10.")  # which no Apple silicon runs
+    if "{macos}" in template and (unable or not _MACOS_TARGET.fullmatch(macos)):
         raise ConfigError(
             f"MACOSX_DEPLOYMENT_TARGET={macos}: from macOS 11 on, installers know tags of 11.0, 12.0 and so on "
             "alone: set one of these",

@@ -182,7 +182,7 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
         raise SourceError(
             f"{what} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}", code="magma-lacks-capability"
         )
-    return provisioned.magma_name(request.name, code)
+    return f"{request.name}-{code.replace(';', '_')}"  # as provisioned_magma reads it
 
 
 def base_toolkit(version: str, here: Sequence[FoundToolkit]) -> FoundToolkit:

@@ -14,7 +14,7 @@ from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.facts_reader import PROVIDERS
 from torchmill.config.matrix import Cell, CellConstraints, Constraint
-from torchmill.config.model import Build, Compiler, Facts, Host, Package, Plan, Source, Toolkit
+from torchmill.config.model import SWITCHED_OFF, Build, Compiler, Facts, Host, Package, Plan, Source, Toolkit
 from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest, candidate_sources, parts_supply
 from torchmill.host.cuda_toolkits import is_spread_in_system
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
@@ -24,7 +24,6 @@ from torchmill.plan.cuda_toolkit import cell_with_toolkit
 Verdict = Literal["ok", "warning", "failure", "unknown"]
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-_OFF = {"0", "OFF", "NO", "FALSE", "N"}
 _MANAGERS = frozenset({"sudo", "apt-get", "dnf", "yum", "brew", "conda", "xcode-select", "winget"})
 _PROGRAMS = _MANAGERS | {"uv", "pip", "pyenv"}
 _TASKS = ("deps", "fetch", "toolkit", "image")  # in the order in which they are run
@@ -97,7 +96,7 @@ class CheckContext:
 
     def is_off(self, switch: str) -> bool:
         """Tell whether the plan turns a switch off."""
-        return self.plan.set.get(switch, "").upper() in _OFF
+        return self.plan.set.get(switch, "").upper() in SWITCHED_OFF
 
     def requirement(self, prefix: str) -> str | None:
         """Return the Python build requirement whose name starts so, None where there is none."""

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 
 from torchmill.config import arch_list
+from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import possible_cells
-from torchmill.config.model import Facts, Gpu, Host, Toolkit
+from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
 from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
 from torchmill.plan.published import is_driven, is_ptx_compiled, oldest_driver
@@ -109,14 +110,19 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
         return Finding("GPU", found, needed, "ok", because=f"{because}: the driver compiles it when it is first used")
     because = "the wheel builds, but holds no code for this GPU"
     here = filter(None, (arch_list.gpu_capability(context.facts, one) for one in context.host.gpus))
-    served = arch_list.shortest_arch_list(context.facts, [one for one in here if one.name in toolkit.capabilities])
-    cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(served)}'"
-    if capability.name not in toolkit.capabilities:
-        because += f", nor can CUDA {toolkit.version} make any"
-        newest = max(arch_list.capability_key(one.rstrip("af")) for one in toolkit.capabilities)
-        newer = arch_list.capability_key(capability.name) > newest
-        cure = f"{context.session} -- --arch-list '{listed}+PTX'" if newer else ""
+    cured = arch_list.shortest_arch_list(context.facts, [one for one in here if not _refused(context, toolkit, one)])
+    if _refused(context, toolkit, capability):
+        unable = capability.name not in toolkit.capabilities
+        because += f", nor can {f'CUDA {toolkit.version}' if unable else context.cell.release} make any"
+        heir = ArchTarget(max(targets, key=arch_list.target_key).capability, ptx=True)
+        cured = (*targets, heir) if arch_list.ptx_runs(context.facts, heir, capability) else ()
+    cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(cured)}'" if cured else ""
     return Finding("GPU", found, needed, "warning", cure, because)
+
+
+def _refused(context: CheckContext, toolkit: Toolkit, gpu: Capability) -> bool:
+    """Tell whether toolkit or release takes no list with a capability."""
+    return any(arch_list.find_arch_problems(context.facts, [ArchTarget(gpu.name)], toolkit, context.cell.release))
 
 
 def why_no_gpu(host: Host) -> str | None:
