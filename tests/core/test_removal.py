@@ -109,7 +109,8 @@ def test_names_are_taken_by_process_and_number(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root")
 def test_nothing_is_in_use_where_nothing_can_be_written(tmp_path: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path], check=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "none", tmp_path], check=False).returncode != 0:
+        pytest.skip("nothing can be mounted here")
     try:
         (tmp_path / "lock").touch()
         (tmp_path / "holder").write_text("x")

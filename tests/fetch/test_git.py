@@ -800,7 +800,9 @@ def test_a_disk_that_is_full_at_the_checkout(tmp_path: Path, place: Layout) -> N
     forge = of_torch(tmp_path)
     forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n", "big": "0\n" * 600_000}, (), "v1")
     place.root.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place.root)], check=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place.root)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("nothing can be mounted here")
     try:
         with refused("disk-full"):
             fetch_source(request(forge), place, SilentProgress())
