@@ -124,8 +124,8 @@ def test_a_connection_that_breaks_while_a_file_is_read_back_is_said(files: list[
         def __getattr__(self, verb: str) -> Any:
             return lambda **_: {"ContentLength": 9, "Body": self} if verb != "read" else self.read
 
-        def read(self, _: int) -> bytes:
-            raise IncompleteReadError(actual_bytes=1, expected_bytes=9)
+        def read(self, amt: int) -> bytes:
+            raise IncompleteReadError(actual_bytes=1, expected_bytes=amt)
 
     with refused("host-unreachable"):
         bucket.BucketTarget("bucket", "", Broken()).existing(files)

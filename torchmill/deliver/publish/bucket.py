@@ -47,34 +47,34 @@ class BucketTarget(PublishTarget):
 
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has: S3 keeps it since it was uploaded, else it is read."""
-        self._call("head_bucket")
+        self._call(self.client.head_bucket, Bucket=self.bucket)
         digests = {file.name: self._digest(self.prefix + file.name) for file in files}
         return {name: digest for name, digest in digests.items() if digest}
 
     def _digest(self, key: str) -> str:
         """Return the sha256 of an object; "" where there is none."""
-        answer = self._call("head_object", Key=key, ChecksumMode="ENABLED", absent={})
+        answer = self._call(self.client.head_object, {}, Bucket=self.bucket, Key=key, ChecksumMode="ENABLED")
         kept = answer.get("ChecksumSHA256", "")
         if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
             return base64.b64decode(kept).hex()
         return digest_parts(self._body(key))[0] if answer else ""
 
     def _body(self, key: str) -> Iterator[bytes]:
-        body = self._call("get_object", Key=key)["Body"]
-        return iter(lambda: self._call(lambda **_: body.read(1 << 20)), b"")
+        body = self._call(self.client.get_object, Bucket=self.bucket, Key=key)["Body"]
+        return iter(partial(self._call, body.read, amt=1 << 20), b"")
 
     def stored(self) -> Iterator[StoredFile]:
         """Yield the files that it has, without those of deeper prefixes."""
         for key in self.list_keys():
             if "/" not in (name := key.removeprefix(self.prefix)):
-                remove = partial(self._call, "delete_object", Key=key)
+                remove = partial(self._call, self.client.delete_object, Bucket=self.bucket, Key=key)
                 yield StoredFile(name, partial(self._digest, key), partial(self._body, key), remove)
 
     def list_keys(self) -> Iterator[str]:
         """Yield the keys of all objects below the prefix."""
         more: dict[str, str] = {}
         while True:
-            answer = self._call("list_objects_v2", Prefix=self.prefix, **more)
+            answer = self._call(self.client.list_objects_v2, Bucket=self.bucket, Prefix=self.prefix, **more)
             yield from (one["Key"] for one in answer.get("Contents", ()))
             if not answer.get("IsTruncated"):
                 return
@@ -90,7 +90,8 @@ class BucketTarget(PublishTarget):
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         with file.path.open("rb") as body:
             self._call(
-                "put_object",
+                self.client.put_object,
+                Bucket=self.bucket,
                 Key=self.prefix + file.name,
                 Body=body,
                 ContentLength=file.size,
@@ -100,13 +101,12 @@ class BucketTarget(PublishTarget):
                 IfNoneMatch="*",
             )
 
-    def _call(self, verb: str | Callable[..., Any], absent: Any = None, **parameters: Any) -> Any:
-        """Call S3, or what asks it; returns `absent`, if that is given, where there is no such object."""
+    def _call(self, verb: Callable[..., Any], absent: Any = None, **parameters: Any) -> Any:
+        """Call S3; returns `absent`, if that is given, where there is no such object."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            call = getattr(self.client, verb) if isinstance(verb, str) else verb
-            return call(Bucket=self.bucket, **parameters)
+            return verb(**parameters)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if absent is not None and code in _ABSENT:
