@@ -7,11 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from threading import Event, Thread
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import quote, unquote, urldefrag, urljoin
 
 import pytest
 
@@ -111,7 +112,32 @@ def test_statement_and_sbom_are_linked(home: Home, options: dict[str, str]) -> N
             assert anchors[file["url"]][f"data-{kind}"] == f"{one['url']}#sha256={one['sha256']}"
             if not options.get("base_url"):
                 assert (home.out / "tinytorch" / unquote(one["url"])).read_bytes() == texts[kind]
-        assert "provenance" not in file, "which the standard has for attestations that PyPI makes"
+        assert "provenance" not in file, "it has none"
+
+
+@pytest.mark.parametrize(
+    "base", ["", "http://wheels.example/whl", "file:///srv/whl", "https://wheels.example/{package}"]
+)
+def test_provenance_has_a_whole_and_safe_address_or_none(home: Home, base: str) -> None:
+    wheel = told_wheels.built(home.dist, "1.0+cpu")
+    attested = {"subject": [{"name": wheel.name, "digest": {"sha256": hash_file(wheel)}}]}
+    statement = b64encode(json.dumps(attested).encode()).decode()
+    one = {
+        "envelope": {"statement": statement, "signature": ""},
+        "verification_material": {"certificate": "", "transparency_entries": []},
+    }
+    lying = wheel.with_name(f"{wheel.name}.provenance")
+    lying.write_text(json.dumps({"attestation_bundles": [{"attestations": [one]}]}))
+    home.index(base_url=base)
+    names = {one["filename"]: one.get("provenance") for one in home.page("tinytorch")["files"]}
+    anchors = [one.get("data-provenance") for one in Anchors(home.out / "tinytorch" / "index.html").found]
+    url = f"https://wheels.example/tinytorch/cpu/{quote(CPU)}.provenance" if base.startswith("https") else None
+    assert names == {CPU: url, CUDA: None, MACOS: None}
+    assert sorted(filter(None, anchors)) == ([url] if url else [])
+    assert (home.out / "cpu" / lying.name).read_bytes() == lying.read_bytes()
+    lying.write_text(lying.read_text().replace(statement, b64encode(b"{}").decode()))
+    with refused("foreign-document"):
+        home.index(base_url=base)
 
 
 def test_html_says_the_same(home: Home) -> None:

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jq  # type: ignore[import-not-found]
 import pytest
+from pypi_attestations import Attestation, GitHubPublisher, Provenance
+from sigstore.models import Bundle as SigstoreBundle
 
 from tests.support import told_wheels
+from tests.support.commands import ROOT
 from tests.support.own_sigstore import OwnSigstore
 from tests.support.refusals import refused
 from torchmill.commands import verify
@@ -195,3 +199,75 @@ def test_options_that_are_none_are_refused(own: OwnSigstore, tmp_path: Path) -> 
     for root in ("root.json", "absent.json"):
         with refused("invalid-key"):
             signature.read_identity(ME, ISSUER, str(tmp_path / root))
+
+
+@pytest.fixture
+def attested(wheel: Path, own: OwnSigstore, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a wheel beside which the job `attest` laid what an index calls provenance."""
+    monkeypatch.setenv("GITHUB_REPOSITORY", "me/x")
+    monkeypatch.setenv("GITHUB_WORKFLOW_REF", "me/x/.github/workflows/wheels.yml@refs/heads/one@two/x.yml")
+    write_provenance(wheel, own.bundle(attests(wheel), ME, ISSUER))
+    return wheel
+
+
+def attests(*wheels: Path, name: str = "") -> bytes:
+    subject = [{"name": name or one.name, "digest": {"sha256": hash_file(one)}} for one in wheels]
+    types = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "predicateType": "https://docs.pypi.org/attestations/publish/v1",
+    }
+    return json.dumps(types | {"subject": subject, "predicate": None}).encode()
+
+
+def provenance_of(wheel: Path) -> Path:
+    return dist_files.document_path(wheel, dist_files.PROVENANCE_SUFFIX)
+
+
+def write_provenance(wheel: Path, bundle: Bundle) -> None:
+    """Write it as pypi-attestations and the workflow's own program do."""
+    attestation = Attestation.from_bundle(SigstoreBundle.from_json(json.dumps(bundle)))
+    workflow = (ROOT / ".github" / "workflows" / "wheels.yml").read_text(encoding="utf-8")
+    program = workflow.partition("jq '")[2].partition("'")[0]
+    provenance_of(wheel).write_text(jq.compile(program).input_text(attestation.model_dump_json()).text())
+
+
+def test_what_the_workflow_attests_is_a_provenance_object_and_proven(attested: Path, own: OwnSigstore) -> None:
+    (bundle,) = Provenance.model_validate_json(provenance_of(attested).read_bytes()).attestation_bundles
+    assert bundle.publisher == GitHubPublisher(repository="me/x", workflow="wheels.yml")
+    assert problems(attested, own) == ()
+    assert signature.check_signatures(attested, signature.Signers()).problems == ()
+
+
+def test_what_another_attests_is_not_proven(attested: Path, own: OwnSigstore) -> None:
+    write_provenance(attested, own.bundle(attests(attested), ME + "2", ISSUER))
+    assert signature.check_signatures(attested, signature.Signers()).problems == ()
+    (problem,) = problems(attested, own)
+    assert provenance_of(attested).name in problem
+
+
+@pytest.mark.parametrize("name", sorted(FORGED.keys() - {"another type"}))  # which an attestation does not say
+def test_each_way_to_forge_an_attestation_is_refused(name: str, attested: Path, own: OwnSigstore) -> None:
+    one, other = (own.bundle(attests(attested) + end, ME, ISSUER) for end in (b"", b" "))
+    FORGED[name](one, other)
+    try:
+        write_provenance(attested, one)
+    except Exception:  # noqa: BLE001 - of what cannot even be said as an attestation, there is none
+        return
+    assert problems(attested, own)
+
+
+def test_an_attestation_of_another_wheel_is_refused_by_everybody(attested: Path, own: OwnSigstore) -> None:
+    other = attested.with_name("other-1.0-py3-none-any.whl")
+    other.write_bytes(b"other")
+    for payload in (attests(other), attests(other, name=attested.name), attests(attested, other), attests()):
+        write_provenance(attested, own.bundle(payload, ME, ISSUER))
+        for signers in (signature.Signers(), signature.read_identity(ME, ISSUER, str(own.root))):
+            (problem,) = signature.check_signatures(attested, signers).problems
+            assert problem == f"{provenance_of(attested).name} is not of {attested.name} alone"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"attestation_bundles": 1}', '{"attestation_bundles": [{}]}'])
+def test_what_is_no_provenance_object_is_refused(text: str, attested: Path) -> None:
+    provenance_of(attested).write_text(text)
+    (problem,) = signature.check_signatures(attested, signature.Signers()).problems
+    assert "is not to be trusted" in problem

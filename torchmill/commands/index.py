@@ -110,8 +110,7 @@ def _pages(  # noqa: PLR0917
     wheels: Sequence[ScannedWheel], yanked: dict[str, str], files: str, base: str, out: Path, beside: Contents
 ) -> dict[str, str]:
     digests = {
-        file: {end: sha256(found[end]).hexdigest() for end in pages.LINKED if end in found}
-        for file, found in beside.items()
+        file: {end: sha256(content).hexdigest() for end, content in found.items()} for file, found in beside.items()
     }
     paths = {one.entry.file: one.path for one in wheels}
     bases = {one.entry.file: _fill(base, one) for one in wheels}

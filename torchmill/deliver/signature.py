@@ -19,7 +19,7 @@ from torchmill.core.errors import ConfigError, require_package
 from torchmill.core.files import hash_file, parse_json_object, read_document, read_json_object, write_atomically
 from torchmill.deliver.agreement import DAMAGED, AgreementCheck, AgreementVerdict
 from torchmill.wheel import dist_files
-from torchmill.wheel.dist_files import BUNDLE_SUFFIX, ENVELOPE_SUFFIX, STATEMENT_SUFFIX
+from torchmill.wheel.dist_files import BUNDLE_SUFFIX, ENVELOPE_SUFFIX, PROVENANCE_SUFFIX, STATEMENT_SUFFIX
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -164,8 +164,44 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
             problems += [f"none by whom it must be: {file.name} is missing"] if wanted else []
         except (OSError, *DAMAGED) as error:
             problems.append(f"{file.name} is not to be trusted ({error})")
+    problems += _provenance_problems(wheel, signers)
     unsigned = "none beside it: nothing proves who made these files"
     return AgreementCheck("signature", "; ".join(said) or unsigned, tuple(problems))
+
+
+def _provenance_problems(wheel: Path, signers: Signers) -> Iterator[str]:
+    """Yield what is wrong with the attestations that an index hands on with a wheel, where it has some."""
+    file = dist_files.document_path(wheel, PROVENANCE_SUFFIX)
+    try:
+        for bundle in _read_provenance(parse_json_object(read_document(file))):
+            _, payload = _open_bundle(bundle, signers)
+            subjects = [(one["name"], one["digest"]["sha256"]) for one in parse_json_object(payload)["subject"]]
+            if subjects != [(wheel.name, hash_file(wheel))]:
+                yield f"{file.name} is not of {wheel.name} alone"
+    except FileNotFoundError:
+        pass
+    except (OSError, *DAMAGED) as error:
+        yield f"{file.name} is not to be trusted ({error})"
+
+
+def _read_provenance(document: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield the attestations of a provenance object as bundles of Sigstore. Raises DAMAGED.
+
+    https://packaging.python.org/specifications/index-hosted-attestations/
+    """
+    for one in [one for publisher in document["attestation_bundles"] for one in publisher["attestations"]]:
+        material, envelope = one["verification_material"], one["envelope"]
+        certificate = {"rawBytes": material["certificate"]}
+        bundle = {
+            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+            "verificationMaterial": {"certificate": certificate, "tlogEntries": material["transparency_entries"]},
+            "dsseEnvelope": {
+                "payload": envelope["statement"],
+                "payloadType": PAYLOAD_TYPE,
+                "signatures": [{"sig": envelope["signature"]}],
+            },
+        }
+        yield json.dumps(bundle).encode()
 
 
 def _open_envelope(raw: bytes, signers: Signers) -> tuple[str, bytes]:
@@ -194,8 +230,13 @@ def _open_bundle(raw: bytes, signers: Signers) -> tuple[str, bytes]:
 
 
 def read_payload(raw: bytes) -> bytes:
-    """Return what an envelope, or a bundle of Sigstore, says was signed, whoever signed it. Raises DAMAGED."""
+    """Return what an envelope, a bundle of Sigstore or a provenance object says was signed, by whomever.
+
+    Raises DAMAGED.
+    """
     document = parse_json_object(raw)
+    if "attestation_bundles" in document:
+        return b"\n".join(map(read_payload, _read_provenance(document)))
     return _parse_envelope(document.get("dsseEnvelope", document))[0]
 
 

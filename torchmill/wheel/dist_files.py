@@ -22,7 +22,8 @@ STATEMENT_SUFFIX, SBOM_SUFFIX = ".intoto.json", ".cdx.json"
 MANIFEST_SUFFIX = ".json"
 DOCUMENT_SUFFIXES = (STATEMENT_SUFFIX, SBOM_SUFFIX)
 ENVELOPE_SUFFIX, BUNDLE_SUFFIX = ".intoto.jsonl", ".sigstore.json"
-SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX)  # of a key of one's own, and of Sigstore
+PROVENANCE_SUFFIX = ".provenance"  # for clients of indexes, as packaging.python.org has it (PEP 740)
+SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX, PROVENANCE_SUFFIX)
 
 
 def find_wheel(dist: Path, plan: Plan, *, contained: bool = False) -> Path:

@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.wheel import wheel_file
+from torchmill.wheel.dist_files import PROVENANCE_SUFFIX
 from torchmill.wheel.pack import metadata
 from torchmill.wheel.wheel_file import Distribution
 
@@ -123,6 +124,12 @@ class PageLink:
     metadata: bool  # whether METADATA lies beside the file (PEP 658)
     documents: Mapping[str, str]  # that lie beside it: suffix -> sha256
 
+    @property
+    def provenance(self) -> str:
+        """Return the URL of its attestations, which the standard wants whole and safe; "" where it has none such."""
+        there = PROVENANCE_SUFFIX in self.documents and self.url.startswith("https://")
+        return f"{self.url}{PROVENANCE_SUFFIX}" if there else ""
+
 
 def _project_json(name: str, links: Sequence[PageLink]) -> str:
     versions = sorted({link.entry.version for link in links})
@@ -157,9 +164,12 @@ def _file(link: PageLink) -> dict[str, Any]:
         fields["requires-python"] = entry.requires_python
     if link.metadata:  # not under its old name: pip 22.3 to 23.1 ends with a traceback on that (PEP 714)
         fields["core-metadata"] = {"sha256": entry.metadata_sha256}
-    # The standard leaves names that begin so to each index. `provenance` is for attestations by a Trusted Publisher.
-    beside = {f"_{LINKED[end]}": {"url": link.url + end, "sha256": sha256} for end, sha256 in link.documents.items()}
-    return fields | beside
+    if link.provenance:
+        fields["provenance"] = link.provenance
+    for end, name in LINKED.items():  # the standard leaves names that begin with "_" to each index
+        if end in link.documents:
+            fields[f"_{name}"] = {"url": link.url + end, "sha256": link.documents[end]}
+    return fields
 
 
 def parse_yanked_version(option: str, text: str) -> str:
