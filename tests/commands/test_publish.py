@@ -139,7 +139,7 @@ def test_where_no_wheel_is_meant_that_is_said(known: Facts, home: Path, tmp_path
 
 
 def file_of(home: Path) -> UploadFile:
-    (wheel,) = [one for one in wheel_file.read_wheels(wheel_file.list_wheels(home / "dist")) if one.file_name == CPU]
+    (wheel,) = [one for one in wheel_file.read_wheels(wheel_file.list_wheels(home / "dist")) if one.path.name == CPU]
     return list(upload_set.upload_files(wheel, ()))[-1]
 
 

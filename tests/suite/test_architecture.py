@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,18 @@ def test_files_to_follow_are_the_room_and_what_is_called_directly() -> None:
     assert structure.files_to_follow(graph, {"build.pipeline"}, "build") == {
         "build.pipeline", "build.steps", "build.tree", "wheel.pack",
     }  # fmt: skip
+
+
+def left_out(folders: Iterable[Path], patterns: list[str]) -> list[Path]:
+    """Return the folders whose tests a run of all tests leaves out."""
+    return [folder for folder in folders if any(fnmatch(folder.name, pattern) for pattern in patterns)]
+
+
+def test_a_folder_that_pytest_leaves_out_is_found() -> None:
+    assert left_out([Path("tests/build"), Path("tests/plan")], ["*.egg", "build"]) == [Path("tests/build")]
+
+
+def test_a_run_of_all_tests_goes_into_every_folder(pytestconfig: pytest.Config) -> None:
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    assert ROOT / "tests" / "build" in folders
+    assert left_out(folders, pytestconfig.getini("norecursedirs")) == []

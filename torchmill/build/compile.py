@@ -167,7 +167,9 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         variables = share.order_share(context, compiler_environment(context, guard, cache, line.note))
         line.expect(share.pace_by_costs(context))
         before = _children_cpu_seconds()
-        sandbox = _seal(context, cache, variables, line.note)
+        sandbox = choose_sandbox(context.options.network, cache, variables)
+        if sandbox.why_open and not context.options.network:
+            line.note(f"the build has the network ({sandbox.why_open}): what it downloads is in no record")
         watched = cache.shared if guard.gate and cache.tool == "sccache" else None  # ccache gives up by itself
         try:
             with watch_shared_cache(watched, variables, guard.folder, guard.messages.put), share.end_as_asked(context):
@@ -192,7 +194,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         "edges": edges,
         "cpu_seconds": round(cpu, 1),
         "slots": variables["MAX_JOBS"],
-        "guard": _describe_guard(context, account),
+        "guard": _describe_guard(context, account) if account else None,
         "cache": asdict(hits) if hits else None,
         "network": f"open: {sandbox.why_open}" if sandbox.why_open else "none",
     }
@@ -224,10 +226,8 @@ def _only_wheel(context: BuildContext) -> Path:
     return wheels[0]
 
 
-def _describe_guard(context: BuildContext, account: BuildAccount | None) -> dict[str, Any] | None:
-    """Return what the guard of a build saw and did; None where it had none."""
-    if account is None:
-        return None
+def _describe_guard(context: BuildContext, account: BuildAccount) -> dict[str, Any]:
+    """Return what the guard of a build saw and did."""
     return {
         "peak": account.peak,
         "allowed": account.now.allowed,
@@ -239,16 +239,6 @@ def _describe_guard(context: BuildContext, account: BuildAccount | None) -> dict
         "short": round(account.now.short, 1),
         "timeline": os.path.relpath(context.timeline, context.layout.dist),
     }
-
-
-def _seal(
-    context: BuildContext, cache: CompilerCache, variables: Mapping[str, str], note: Callable[[str], None]
-) -> Sandbox:
-    """Return the build's sandbox; where it has the network though nobody asked for that, that is noted."""
-    sandbox = choose_sandbox(context.options.network, cache, variables)
-    if sandbox.why_open and not context.options.network:
-        note(f"the build has the network ({sandbox.why_open}): what it downloads is in no record")
-    return sandbox
 
 
 def _guard_site(context: BuildContext) -> GuardSite:

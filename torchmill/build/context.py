@@ -129,22 +129,13 @@ class BuildContext:
         """Return the tree that the cell is built in."""
         if not self.shares_tree:
             return BuildTree(self.outputs.folder)
-        return BuildTree(self.layout.tree(self.plan.release.tag, f"{self.family}-{self.tree_key[:8]}"))
+        family = self.plan.build.family(self.host.arch)
+        return BuildTree(self.layout.tree(self.plan.release.tag, f"{family}-{self.tree_key[:8]}"))
 
     @property
     def folders(self) -> BuildFolders:
         """Return where the build writes to."""
         return BuildFolders(self.tree.folder, self.outputs.folder, self.venv)
-
-    @property
-    def family(self) -> str:
-        """Return what the identifiers of all interpreters have in common."""
-        return self.plan.build.family(self.host.arch)
-
-    @property
-    def python(self) -> Path:
-        """Return the interpreter of the session's environment."""
-        return in_environment(self.venv)
 
     @cached_property
     def tree_key(self) -> str:

@@ -41,10 +41,10 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
     waited for, and given back once the wheel is made.
     """
     parts = stage_inputs(context, "compile", {})  # read first: what changes meanwhile is seen next time
-    seconds: dict[str, float] = {}
+    python, seconds = environments.in_environment(context.venv), dict[str, float]()
     with _timed(seconds, "requirements"):
         _provide_requirements(context, install)
-        user = environments.tree_user(context.venv, context.python, context.environment_key, context.tree.env)
+        user = environments.tree_user(context.venv, python, context.environment_key, context.tree.env)
     asked = time.monotonic()
     own = contextlib.nullcontext()  # a tree of the cell's own is in its folder, which is held already
     tree, who = context.tree.folder, context.plan.identifier
@@ -62,7 +62,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             finally:  # a run that goes on where this one stopped needs it, too
                 read = prepare.record_external_inputs(context, user, began)
             prepare.refuse_foreign_objects(context, user)
-    argv = [str(context.python), "-m", "pip", "list", "--format=freeze"]
+    argv = [str(python), "-m", "pip", "list", "--format=freeze"]
     listed = capture(argv, env=environments.pip_variables(os.environ)).split()
     said = {
         "builder": statement.describe_builder(os.environ),
@@ -117,7 +117,7 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     What is another user's stays. A run that packs needs the tools in a tree that it has given back.
     """
     own = context.tree.folder
-    family = own.parent.glob(f"{context.family}-{'?' * 8}")
+    family = own.parent.glob(f"{context.plan.build.family(context.host.arch)}-{'?' * 8}")
     others = [folder for folder in family if folder != own and BuildTree(folder).source.is_dir()]
     cells = [one for one in own.parent.glob(f"*/{locks.LOCK_FILE}") if one.parent not in {own, context.outputs.folder}]
     for folder in sorted(others, key=locks.last_taken, reverse=True)[TREES_KEPT - 1 :]:

@@ -72,14 +72,13 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu]) -> tuple[NamedGpu, ...]:
     """
     found: list[NamedGpu] = []
     for gpu in gpus:
-        if gpu.capability is None:
-            found.append(NamedGpu(gpu.name, find_gpus(facts, gpu.name)[0].capability))
-        elif (known := facts.capability(gpu.capability)) is not None:
-            found.append(NamedGpu(gpu.name, known))
-        else:
+        said = gpu.capability
+        known = find_gpus(facts, gpu.name)[0].capability if said is None else facts.capability(said)
+        if known is None:
             raise ConfigError(
                 f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks", code="unknown-capability"
             )
+        found.append(NamedGpu(gpu.name, known))
     if not found:
         raise ConfigError("no GPU was found here: name one, as in --gpu 'RTX 3090'", code="no-gpu")
     return tuple(found)
@@ -179,11 +178,8 @@ def how_served(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> 
 def serving_target(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> tuple[str, ArchTarget] | None:
     """Return how a list serves GPUs of a capability, "code" or "PTX", and the entry that does; None: not at all."""
     newest_first = sorted(targets, key=target_key, reverse=True)
-    for way, runs in (("code", code_runs), ("PTX", ptx_runs)):
-        for one in newest_first:
-            if runs(facts, one, gpu):
-                return way, one
-    return None
+    ways = (("code", code_runs), ("PTX", ptx_runs))
+    return next(((way, one) for way, runs in ways for one in newest_first if runs(facts, one, gpu)), None)
 
 
 def shortest_arch_list(facts: Facts, gpus: Iterable[Capability]) -> tuple[ArchTarget, ...]:

@@ -21,95 +21,69 @@ class TorchmillError(Exception):
         super().__init__(message)
         self.code = code
 
+    def __init_subclass__(cls, *, exit_code: int | None = None) -> None:
+        """Give a kind of error its exit code; without one it has that of the kind which it belongs to."""
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
 
-class ConfigError(TorchmillError):
+
+class ConfigError(TorchmillError, exit_code=2):
     """A fact in build_configs/ or an option is wrong."""
 
-    exit_code = 2
 
-
-class ImpossibleBuildError(TorchmillError):
+class ImpossibleBuildError(TorchmillError, exit_code=3):
     """No release supports the cell that was asked for, or a fact forbids it."""
 
-    exit_code = 3
 
-
-class UnknownReleaseError(TorchmillError):
+class UnknownReleaseError(TorchmillError, exit_code=4):
     """The tag, or the identifier, names nothing we know."""
 
-    exit_code = 4
 
-
-class SourceError(TorchmillError):
+class SourceError(TorchmillError, exit_code=5):
     """The source is missing, half-made, changed, or not the commit that was recorded."""
 
-    exit_code = 5
 
-
-class NetworkError(TorchmillError):
+class NetworkError(TorchmillError, exit_code=6):
     """A host that is needed cannot be reached."""
 
-    exit_code = 6
 
-
-class HostError(TorchmillError):
+class HostError(TorchmillError, exit_code=7):
     """This machine lacks a tool, an interpreter, or room."""
 
-    exit_code = 7
 
-
-class BuildError(TorchmillError):
+class BuildError(TorchmillError, exit_code=8):
     """A command of the build failed."""
 
-    exit_code = 8
 
-
-class VerifyError(TorchmillError):
+class VerifyError(TorchmillError, exit_code=9):
     """The wheel was built, but is not what the plan promised."""
 
-    exit_code = 9
 
-
-class BusyError(TorchmillError):
+class BusyError(TorchmillError, exit_code=10):
     """Another run works on the same cell or source."""
 
-    exit_code = 10
 
-
-class MemoryBuildError(TorchmillError):
+class MemoryBuildError(TorchmillError, exit_code=11):
     """One file of the build needs more memory than there is, even with all of it to itself."""
 
-    exit_code = 11
 
-
-class GpuError(TorchmillError):
+class GpuError(TorchmillError, exit_code=13):
     """No GPU answers the wheels that shall be tried on one."""
 
-    exit_code = 13
 
-
-class DeliveryError(TorchmillError):
+class DeliveryError(TorchmillError, exit_code=14):
     """What shall be delivered is not what it says, or the place it goes to is somebody else's."""
 
-    exit_code = 14
 
-
-class UnfinishedBuildError(TorchmillError):
+class UnfinishedBuildError(TorchmillError, exit_code=15):
     """The build ended as it was asked to, before its wheel was made."""
 
-    exit_code = 15
 
-
-class InterruptedBuildError(TorchmillError):
+class InterruptedBuildError(TorchmillError, exit_code=130):
     """The user stopped the run (exit code of SIGINT in a shell)."""
 
-    exit_code = 130
 
-
-class UnforeseenError(TorchmillError):
+class UnforeseenError(TorchmillError, exit_code=70):  # EX_SOFTWARE of sysexits.h
     """Something that nobody foresaw: a mistake in torchmill."""
-
-    exit_code = 70  # EX_SOFTWARE of sysexits.h
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:

@@ -195,6 +195,15 @@ def program_output(*argv: str, env: Mapping[str, str] | None = None) -> str:
         return ""
 
 
+def why_failed(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str | None:
+    """Return why a program failed, or could not be started; None where it did what it should."""
+    try:
+        capture(argv, env=env)
+    except (CommandError, HostError) as error:
+        return str(error)
+    return None
+
+
 def stream(
     argv: Sequence[str],
     *,

@@ -177,7 +177,7 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | No
     if manifest is None:
         return AgreementCheck(name, "none beside it: not compared", problems), None
     # an older wheel has fewer words about it, but always these
-    expected = {"wheel": found.file_name, "sha256": found.sha256, "version": str(found.version)}
+    expected = {"wheel": found.path.name, "sha256": found.sha256, "version": str(found.version)}
     wrong = [
         f"says {key} {manifest.get(key)!r}, the wheel is {value!r}"
         for key, value in expected.items()
@@ -258,7 +258,7 @@ def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[s
         return "", [f"has the buildType {kind}, which is not {statement.BUILD_TYPE}"]
     who = _object_at(document, "predicate", "runDetails", "builder").get("id")
     dependencies = _count(definition.get("resolvedDependencies"))
-    subject = [{"name": found.file_name, "digest": {"sha256": found.sha256}}]
+    subject = [{"name": found.path.name, "digest": {"sha256": found.sha256}}]
     return (
         f"this digest, built by {who} of {dependencies} things",
         document_differences(document.get("subject"), subject, WHEEL, "subject"),

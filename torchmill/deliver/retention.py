@@ -58,12 +58,12 @@ def sort_out(
 
     To remove are the files of older releases of these wheels' kinds. Raises TorchmillError.
     """
-    ours = {wheel.file_name for wheel in wheels}
+    ours = {wheel.path.name for wheel in wheels}
     there = _find_published(target, {_parse_release(wheel)[0] for wheel in ours}) if keep else {}
     old = older_wheels(ours | there.keys(), keep)
     stale = [file for wheel in old for file in there.get(wheel, ())]
     late = sorted(ours.intersection(old) - there.keys())
-    return [wheel for wheel in wheels if wheel.file_name not in old], late, stale
+    return [wheel for wheel in wheels if wheel.path.name not in old], late, stale
 
 
 def _find_published(target: PublishTarget, kinds: Collection[Hashable]) -> dict[str, list[StoredFile]]:

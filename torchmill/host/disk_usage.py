@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,17 +55,16 @@ def add_up(every: Iterable[DiskBytes]) -> DiskBytes:
 def measure_paths(paths: Iterable[Path]) -> DiskBytes:
     """Return what files and folders take; links are not followed, what vanishes meanwhile counts nothing."""
     single = files = 0
-    seen: Counter[Inode] = Counter()
-    linked: dict[Inode, tuple[int, int]] = {}
+    linked: dict[Inode, LinkedFile] = {}
     for status, is_folder in _walk(paths):
         files += not is_folder
         if is_folder or status.st_nlink == 1:
             single += _size(status)
         else:
             inode = (status.st_dev, status.st_ino)
-            seen[inode] += 1
-            linked[inode] = (_size(status), status.st_nlink)
-    return DiskBytes(single, files, {inode: LinkedFile(*linked[inode], number) for inode, number in seen.items()})
+            before = linked[inode].seen if inode in linked else 0
+            linked[inode] = LinkedFile(_size(status), status.st_nlink, before + 1)
+    return DiskBytes(single, files, linked)
 
 
 def _walk(paths: Iterable[Path]) -> Iterator[tuple[os.stat_result, bool]]:

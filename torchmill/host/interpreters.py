@@ -144,15 +144,11 @@ def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
 
 def _candidates(environ: Mapping[str, str], home: Path | None) -> dict[str, list[Path]]:
     """Return every executable by version, the best first: those that seem to have their headers."""
-    found: dict[str, list[Path]] = {}
+    found: dict[str, dict[Path, None]] = {}
     for folder in _folders(environ, Path.home() if home is None else home):
         for version, path in _executables(folder):
-            known = found.setdefault(version, [])
-            if path not in known:
-                known.append(path)
-    for candidates in found.values():
-        candidates.sort(key=lambda path: not _has_headers(path))
-    return found
+            found.setdefault(version, {})[path] = None
+    return {version: sorted(places, key=lambda path: not _has_headers(path)) for version, places in found.items()}
 
 
 def _has_headers(executable: Path) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torchmill.config.model import Compiler, Facts, Host, Options, Processor
 from torchmill.core.errors import ConfigError, HostError, did_you_mean
-from torchmill.core.process import CommandError, capture
+from torchmill.core.process import CommandError, capture, why_failed
 from torchmill.host.programs import command_words
 
 NATIVE = "native"
@@ -41,7 +41,8 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
     if options.cpu == NATIVE:
         name, flags = _resolve_native(words, option, variables)
     spellings = facts.arches[arch].cpu_wants.get(name.removeprefix(f"{NATIVE}."), ())
-    flags += [each for each in spellings if _takes_flag(words, each, variables)][:1]
+    trial = ("-c", "-x", "c++", os.devnull, "-o", os.devnull)  # fails where the compiler or its assembler is older
+    flags += [each for each in spellings if why_failed([*words, each, *trial], variables) is None][:1]
     features = facts.arches[arch].features
     needs = sorted({flag for macro, flag in features.items() if f"#define {macro} " in macros})
     return replace(options, processor=Processor(name, tuple(flags), tuple(needs)))
@@ -61,14 +62,6 @@ def _resolve_native(words: Sequence[str], option: str, variables: Mapping[str, s
         return NATIVE, [f"{option}={NATIVE}"]
     unusual = [each for each in _SWITCH.findall(here) if each not in usual]
     return f"{NATIVE}.{name}", [f"{option}={name}", *(f"-m{'no-' * (on != 'enabled')}{each}" for each, on in unusual)]
-
-
-def _takes_flag(words: Sequence[str], flag: str, variables: Mapping[str, str]) -> bool:
-    try:
-        capture([*words, flag, "-c", "-x", "c++", os.devnull, "-o", os.devnull], env=variables)
-    except (CommandError, HostError):  # the compiler or its assembler is older
-        return False
-    return True
 
 
 def _unknown_processor(name: str, compiler: Compiler, said: str) -> ConfigError:

@@ -29,13 +29,10 @@ def choose_host_compiler(
     """
     if "CXX" in settings:
         return host.named_compiler(settings["CXX"]), {}
-    used = host.compiler
-    if constraints.cell.build.cuda is None or host.system != "linux" or _user_names_compiler(host, settings):
-        return used, {}
-    if used is not None and not _is_refused(constraints, used):
-        return used, {}
-    command = best_compiler(constraints, host.compilers)
-    if command is None:
+    used, with_cuda = host.compiler, constraints.cell.build.cuda is not None
+    free = with_cuda and host.system == "linux" and not _user_names_compiler(host, settings)
+    another = free and (used is None or _is_refused(constraints, used))
+    if (command := best_compiler(constraints, host.compilers) if another else None) is None:
         return used, {}
     return host.compilers[command], variables_for_compiler(command, cuda=True)
 

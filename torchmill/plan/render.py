@@ -62,9 +62,11 @@ def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], tag: str, said
 
 def plan_as_text(plan: Plan, host: Host) -> str:
     """Return the whole plan for a person to read."""
+    fixed = f"{plan.jobs} {'compiler' if plan.jobs == 1 else 'compilers'} at a time"
+    guarded = f"each compiler when there is memory for it; {fixed} where no guard watches it, as in --sh"
     lines = [
         f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or 'commit unknown'})",
-        f"on {host.system} {host.arch}, {_job_text(plan, host)}",
+        f"on {host.system} {host.arch}, {fixed if host.system == 'windows' else guarded}",
         *(
             f"with {what} in {place}" if place else f"with {what}, which is not there yet"
             for what, place in _cuda_places(plan, host).items()
@@ -112,14 +114,6 @@ def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
     if plan.toolkit in host.completed and "cuda_home" in there:
         there["cuda_home"] += f" ({host.completed[plan.toolkit]})"
     return {what: there.get(place, "") for place, what in said.items()}
-
-
-def _job_text(plan: Plan, host: Host) -> str:
-    """Return how many compilers run, and what the fixed number of them is for."""
-    fixed = f"{plan.jobs} {'compiler' if plan.jobs == 1 else 'compilers'} at a time"
-    if host.system == "windows":
-        return fixed
-    return f"each compiler when there is memory for it; {fixed} where no guard watches it, as in --sh"
 
 
 def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:

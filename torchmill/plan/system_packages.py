@@ -27,19 +27,14 @@ def install_command_for_release(facts: Facts, release: Release, manager: str, pr
 
 def required_packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None) -> tuple[str, ...]:
     """Return the system packages, by name, that any of the cells needs."""
-    found: dict[str, None] = {}
-    for cell in cells:
-        for rule in matching_rules(facts, cell.build, cell.release, provider):
-            found |= dict.fromkeys(rule.system_packages.get(manager, ()))
-    return tuple(found)
+    rules = (rule for cell in cells for rule in matching_rules(facts, cell.build, cell.release, provider))
+    return tuple(dict.fromkeys(name for rule in rules for name in rule.system_packages.get(manager, ())))
 
 
 def find_manager(environment: Mapping[str, str], which: Callable[[str], str | None] = shutil.which) -> str:
     """Return the package manager to use. Raises HostError when this machine has none that the facts know."""
     for manager, command in INSTALL_COMMANDS.items():
-        if manager == "conda" and "CONDA_PREFIX" not in environment:
-            continue
-        if which(command[0]):
+        if which(command[0]) and (manager != "conda" or "CONDA_PREFIX" in environment):
             return manager
     raise HostError(
         f"none of the package managers {', '.join(INSTALL_COMMANDS)} is on PATH: "

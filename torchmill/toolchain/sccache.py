@@ -16,7 +16,7 @@ from packaging.version import Version
 from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.files import fresh_path
-from torchmill.core.process import CommandError, capture
+from torchmill.core.process import CommandError, capture, why_failed
 from torchmill.core.reaper import without_mark
 from torchmill.host.environments import pip_variables
 from torchmill.host.programs import Digest, digest_compiler
@@ -152,24 +152,15 @@ def start_server(program: str, environ: Mapping[str, str], note: Callable[[str],
     Clients that come together would each start one, and reach only the last of these; where none can start,
     each would wait for it in vain.
     """
-    why = _why_not_started(program, environ)
-    if why is None:
+    start = (program, "--start-server")
+    if (why := why_failed(start, without_mark(environ))) is None:
         return dict(environ)
     alone = {name: value for name, value in environ.items() if not name.startswith((*_SHARED, *_BUCKET))}
-    if alone != environ and _why_not_started(program, alone) is None:
+    if alone != environ and why_failed(start, without_mark(alone)) is None:
         note(f"sccache cannot use the shared cache ({why}): using the local cache only")
         return alone
     note(f"sccache does not start ({why}): building without a compiler cache")
     return {name: value for name, value in alone.items() if name != PROGRAM_VARIABLE}
-
-
-def _why_not_started(program: str, environ: Mapping[str, str]) -> str | None:
-    """Return why the server does not start, None where it does."""
-    try:
-        capture([program, "--start-server"], env=without_mark(environ))
-    except (CommandError, HostError) as error:
-        return str(error)
-    return None
 
 
 def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:

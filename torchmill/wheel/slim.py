@@ -87,7 +87,7 @@ def plan_library(path: Path, request: Request) -> LibraryPlan | None:
             if plan.cuts.ranges:
                 plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, shrunk))
     else:
-        with device_code.refuse_damaged(path):
+        with elf.refuse_damaged(path, elf.DAMAGED_OBJECT):
             for image in elf.static_objects(path):
                 _add_image(plan, image, request)
     plan.stay(plan.size)

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -151,7 +152,7 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
         smaller = library.path.with_name(f"{library.path.name}.slim")
         _write_proved(library, smaller)
         smaller.replace(library.path)
-    parts = found.file_name.split("-")
+    parts = found.path.name.split("-")
     name = "-".join([parts[0], version, *parts[2:]])
     with fresh_path(destination / name) as packed:
         own = found.manifest or {"package": found.name, "tag": f"v{found.version.public}", "identifier": found.name}
@@ -162,7 +163,7 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
             "version": version,
             "key": hashlib.sha256(f"{found.sha256} {kept_for}".encode()).hexdigest(),
             "toolkit": cuda or None,
-            "original": {"wheel": found.file_name, "version": str(found.version), "sha256": found.sha256},
+            "original": {"wheel": found.path.name, "version": str(found.version), "sha256": found.sha256},
             "kept_for": kept_for,
             "device_code": {library.name: dict(library.plan.kept) for library in staged.libraries},
             "builder": statement.describe_builder(os.environ),
@@ -198,7 +199,7 @@ def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> S
     """Write the new version, and those of wheels that are slimmed with it, into the staged metadata."""
     found = staged.wheel
     (info,) = staged.folder.glob("*.dist-info")
-    old = StagedWheel(found.file_name, staged.folder, info, found.name, str(found.version), "")
+    old = StagedWheel(found.path.name, staged.folder, info, found.name, str(found.version), "")
     metadata.set_platform_tag(old, found.path.stem.rpartition("-")[2])  # some say another in WHEEL
     return metadata.stamp_version(old, version, new_base(found, bases))
 
@@ -222,7 +223,7 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
         return DATA_FOLDER.sub(info_name.removesuffix("dist-info") + r"data/", name)
 
     with packed.open("wb") as sink, wheel.open("rb") as source, open_compressor(None) as compressor:
-        target = ZipWriter(sink, wheel_writer.timestamp())
+        target = ZipWriter(sink, time.gmtime(wheel_writer.source_date_epoch(os.environ)))
         for info in infos:
             if info.filename not in changed and not info.filename.startswith(described):
                 mode, name = zip_archive.READABLE_MODE | (info.external_attr >> 16 & 0o777), renamed(info.filename)

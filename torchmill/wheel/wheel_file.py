@@ -51,11 +51,6 @@ class Distribution:
     manifest: Mapping[str, Any] = field(repr=False, compare=False)  # torchmill's beside it, or empty
 
     @property
-    def file_name(self) -> str:
-        """Return the name of the file."""
-        return self.path.name
-
-    @property
     def platforms(self) -> frozenset[str]:
         """Return the platforms that it is tagged for: "manylinux_2_17_x86_64"."""
         return frozenset(tag.platform for tag in self.tags)
@@ -109,7 +104,7 @@ def list_wheels(dist: Path) -> list[Path]:
 
 def read_wheels(files: Iterable[Path]) -> list[Distribution]:
     """Return wheels by name, version and file name. Raises DeliveryError for the first that is none."""
-    return sorted(map(read_wheel, files), key=lambda wheel: (wheel.name, wheel.version, wheel.file_name))
+    return sorted(map(read_wheel, files), key=lambda wheel: (wheel.name, wheel.version, wheel.path.name))
 
 
 def tag_python(tag: Tag) -> str | None:

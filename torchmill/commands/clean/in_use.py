@@ -111,12 +111,9 @@ def lock_holder(lock: Path) -> str:
     """Return the build or the process that holds a lock, as far as its folder or the kernel records it."""
     if (lock.parent / HOLDER_FILE).is_file():
         return f"in use by {read_holder(lock.parent)}"
-    try:
+    with contextlib.suppress(OSError):
         inode = lock.stat().st_ino
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return "in use by another run"
-    for words in map(str.split, lines):
-        if len(words) > 5 and words[5].endswith(f":{inode}") and words[4].isdecimal():  # noqa: PLR2004
-            return f"in use by process {words[4]}"
+        for words in map(str.split, Path("/proc/locks").read_text(encoding="ascii").splitlines()):
+            if len(words) > 5 and words[5].endswith(f":{inode}") and words[4].isdecimal():  # noqa: PLR2004
+                return f"in use by process {words[4]}"
     return "in use by another run"

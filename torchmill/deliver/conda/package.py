@@ -363,7 +363,7 @@ def _about(headers: Message, license_: str | None, repository: str, wheel: Distr
         "doc_url": pages.get("documentation"),
         "dev_url": repository.removesuffix(".git"),
     }
-    origin = {"wheel": wheel.file_name, "sha256": wheel.sha256}
+    origin = {"wheel": wheel.path.name, "sha256": wheel.sha256}
     origin |= {key: str(wheel.manifest[key]) for key in ("tag", "commit") if wheel.manifest.get(key)}
     found: dict[str, Any] = {key: value for key, value in fields.items() if value and value != UNKNOWN}
     return found | {"extra": {"torchmill": origin}}

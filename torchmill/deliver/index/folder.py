@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from torchmill.core import console, files, locks, stat_cache
 from torchmill.core.errors import DeliveryError
@@ -52,12 +51,6 @@ class IndexState:
     wheels: Mapping[str, RememberedWheel] = field(default_factory=dict)  # by the name of the file
     yanked: Mapping[str, str] = field(default_factory=dict)  # "torch==1.13.1+cpu" -> the reason
 
-    def as_text(self) -> str:
-        """Return the state as it is kept."""
-        wheels = {name: {"look": kept.look} | kept.entry.as_data() for name, kept in self.wheels.items()}
-        data = {"format": FORMAT, "yanked": self.yanked, "wheels": wheels, "written": self.written}
-        return json.dumps(data, indent=0, sort_keys=True) + "\n"
-
 
 def load_state(out: Path) -> IndexState | None:
     """Return the state of an index; None where the folder is none of ours.
@@ -74,7 +67,12 @@ def load_state(out: Path) -> IndexState | None:
     try:
         data = files.read_json_object(kept)
         if data["format"] == FORMAT:
-            return _state(data)
+            wheels = data["wheels"].items()
+            return IndexState(
+                written={place: tuple(digests) for place, digests in data["written"].items()},
+                wheels={name: RememberedWheel(one["look"], pages.restore_entry(name, one)) for name, one in wheels},
+                yanked=dict(data["yanked"]),
+            )
         why = f"its format is {data['format']}, not {FORMAT}"
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -91,20 +89,11 @@ def load_state(out: Path) -> IndexState | None:
 
 def save_state(out: Path, state: IndexState) -> None:
     """Write the state, unless it is kept so already. Raises OSError."""
-    kept, text = out / STATE_FILE, state.as_text()
+    wheels = {name: {"look": one.look} | one.entry.as_data() for name, one in state.wheels.items()}
+    data = {"format": FORMAT, "yanked": state.yanked, "wheels": wheels, "written": state.written}
+    kept, text = out / STATE_FILE, json.dumps(data, indent=0, sort_keys=True) + "\n"
     if not kept.exists() or kept.read_text(encoding="utf-8") != text:
         files.write_atomically(kept, text)
-
-
-def _state(data: Mapping[str, Any]) -> IndexState:
-    return IndexState(
-        written={place: tuple(digests) for place, digests in data["written"].items()},
-        wheels={
-            name: RememberedWheel(fields["look"], pages.restore_entry(name, fields))
-            for name, fields in data["wheels"].items()
-        },
-        yanked=dict(data["yanked"]),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def make_entry(wheel: Distribution, uploaded: str) -> IndexEntry:
         "extras": sorted(headers.get_all("Provides-Extra", [])),
         "uploaded": uploaded,
     }
-    return restore_entry(wheel.file_name, data)
+    return restore_entry(wheel.path.name, data)
 
 
 def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:

@@ -246,7 +246,7 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
         return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri()), offers_of_index(facts, files))
     ours = (path for path in wheel_file.list_wheels(folder) if wheel_file.parse_file_name(path)[0] in facts.packages)
     wheels = wheel_file.read_wheels(ours)
-    offered = (_offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels)
+    offered = (_offers(facts, one.path.name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels)
     found = tuple(offer for offers in offered for offer in offers)
     if not found:
         raise DeliveryError(_nothing(folder, index, "it holds no wheel built here"), code="no-wheels")

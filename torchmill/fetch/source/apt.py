@@ -35,7 +35,7 @@ _Found = TypeVar("_Found")
 
 KEYRINGS = Path("/usr/share/keyrings")
 SOURCES, BINARIES = "deb-src", "deb"  # what an archive's lists are of
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # what distributions call machines
 _DISTRIBUTIONS = read_table_beside(__file__, "distributions.toml")
 _STATUS = re.compile(r"dlstatus:\d+:(?P<percent>[\d.]+):")
 _GLIBC = re.compile(r"\blibc6 \(>= (\d+\.\d+)")
@@ -174,9 +174,8 @@ def machine_archives(etc: Path) -> tuple[AptArchive, ...]:
     """Return the archives that the machine's apt uses, from its folder (/etc/apt); of files closed to us, none."""
     found: dict[AptArchive, None] = {}
     for file in (etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))):
-        if file.suffix not in {".list", ".sources"} or not file.is_file():
-            continue
-        found |= dict.fromkeys((parse_list if file.suffix == ".list" else parse_deb822)(read_text(file)))
+        if file.suffix in {".list", ".sources"} and file.is_file():
+            found |= dict.fromkeys((parse_list if file.suffix == ".list" else parse_deb822)(read_text(file)))
     return tuple(found)
 
 
@@ -194,9 +193,8 @@ def parse_list(text: str) -> Iterator[AptArchive]:
 def parse_deb822(text: str) -> Iterator[AptArchive]:
     """Read the format of stanzas."""
     for fields in parse_stanzas(text):
-        if fields.get("enabled", "yes").strip().lower() in {"no", "false", "0"}:
-            continue
-        if not {"deb", "deb-src"} & set(fields.get("types", "").split()):
+        disabled = fields.get("enabled", "yes").strip().lower() in {"no", "false", "0"}
+        if disabled or not {"deb", "deb-src"} & set(fields.get("types", "").split()):
             continue
         components = tuple(fields.get("components", "").split())
         options = tuple((key.title(), fields[key]) for key in _TRUST_FIELDS if key in fields)
@@ -225,21 +223,15 @@ def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class DebianSuite:
-    """One suite of one distribution, for one machine."""
+    """One suite of one distribution."""
 
     distribution: str  # "debian", "ubuntu"
     name: str  # "bookworm"
     components: tuple[str, ...]
-    arch: str
 
     def __str__(self) -> str:
         """Return how messages call it: "Debian's bookworm"."""
         return f"{self.distribution.title()}'s {self.name}"
-
-    @property
-    def architecture(self) -> str:
-        """Return what the distribution calls the machine: "amd64"."""
-        return ARCHITECTURES[self.arch]
 
     @property
     def keyring(self) -> str:
@@ -247,10 +239,10 @@ class DebianSuite:
         return str(_DISTRIBUTIONS[self.distribution]["keyring"])
 
 
-def parse_suite(where: Sequence[str], arch: str) -> DebianSuite:
+def parse_suite(where: Sequence[str]) -> DebianSuite:
     """Parse the suite of a source in the facts: ("debian/bookworm/main", "debian/bookworm/non-free")."""
     parts = [one.split("/") for one in where]
-    return DebianSuite(parts[0][0], parts[0][1], tuple(component for _, _, component in parts), arch)
+    return DebianSuite(parts[0][0], parts[0][1], tuple(component for _, _, component in parts))
 
 
 def suite_archives(
@@ -370,7 +362,7 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
         raise HostError(f"--from debian needs apt-get, which is not installed: {ways}", code="apt-missing")
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         with hold_apt(cache):
-            suite = DebianSuite(DEBIAN, where, ("main",), "")
+            suite = DebianSuite(DEBIAN, where, ("main",))
             if not (archives := suite_archives(suite, machine_archives(_ETC), KEYRINGS, SOURCES)):
                 raise HostError(
                     f"{suite} is in no line of {_ETC}, and its keys ({KEYRINGS / suite.keyring}) are missing: "

@@ -148,12 +148,8 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             extract(package, root)
             listed = PathsJson.from_package_directory_with_deprecated_fallback(root).paths
         except (ExtractError, OSError) as error:
-            if (refusal := read_refusal(str(error), home)) is not None:
-                raise refusal from None
-            raise SourceError(
-                f"{package} cannot be unpacked ({shorten(str(error), _LONGEST_REASON)}): run the command again",
-                code="damaged-archive",
-            ) from None
+            told = f"{package} cannot be unpacked ({shorten(str(error), _LONGEST_REASON)}): run the command again"
+            raise read_refusal(str(error), home) or SourceError(told, code="damaged-archive") from None
         # what holds the path of where it was made only tells other programs where the package lies
         fixed = {str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None}
         store.place_files(root, home, lambda path: None if path in fixed else place(path))

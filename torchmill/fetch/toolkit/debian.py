@@ -42,7 +42,7 @@ def offer(
         if shutil.which(program) is None:
             return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
     machine = apt.machine_archives(etc)
-    places = [(source, apt.parse_suite(source.where, request.arch)) for source in sources]
+    places = [(source, apt.parse_suite(source.where)) for source in sources]
     answers = []
     for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
         answer = _ask(request, where, source.packages, apt.suite_archives(where, machine, KEYRINGS), cache, progress)
@@ -64,10 +64,11 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
     pinned = pinned_versions(names, request.version)
     if not archives:
         return f"{where} is in no line of {_ETC}, and its keys ({KEYRINGS / where.keyring}) are missing"
-    own = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
+    machine = apt.ARCHITECTURES[request.arch]
+    own = Apt(cache / DEBIAN / "-".join([where.name, machine, *where.components]))
     with contextlib.closing(progress.task(f"{request}, {where}")) as bar, apt.hold_apt(cache / DEBIAN):
         bar.update(0, None, "reading its lists")
-        own.configure(archives, where.architecture)
+        own.configure(archives, machine)
         packages, failure = own.query(
             lambda: apt.package_closure(tuple(pinned), lambda names: apt.list_binaries(own, names)),
             lambda found: pinned.keys() <= {one.name for one in found},
@@ -206,9 +207,8 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Ite
             for work in as_completed(works):
                 work.result()
                 yield works[work]
-        except BaseException:
+        finally:
             threads.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def mend_links(folder: Path, places: Sequence[Path]) -> None:

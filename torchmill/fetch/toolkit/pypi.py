@@ -75,14 +75,11 @@ def usable_wheels(project: str, files: Iterable[IndexFile], arch: str, glibc: Gl
     """Return the wheels of a project that a machine of this kind and C library can use, the best one last."""
     found = []
     for file in files:
-        try:
+        with contextlib.suppress(InvalidWheelFilename):
             _, version, build, tags = parse_wheel_filename(file.name)
-        except InvalidWheelFilename:
-            continue
-        if file.yanked or version.is_prerelease:
-            continue
-        if any(platform_runs(tag.platform, arch, glibc) for tag in tags):
-            found.append(UsableWheel(project, version, build[0] if build else 0, file))
+            runs = any(platform_runs(tag.platform, arch, glibc) for tag in tags)
+            if runs and not file.yanked and not version.is_prerelease:
+                found.append(UsableWheel(project, version, build[0] if build else 0, file))
     return tuple(sorted(found, key=lambda wheel: (wheel.version, wheel.build, wheel.file.name)))
 
 

@@ -160,9 +160,8 @@ def _packages(context: CheckContext) -> Iterator[Finding]:
 
 
 def _blas(context: CheckContext) -> Iterator[Finding]:
-    wanted = context.plan.set.get("BLAS")
-    name = _BLAS.get(wanted or "")
-    if wanted is None or name is None:
+    wanted = context.plan.set.get("BLAS", "")
+    if (name := _BLAS.get(wanted)) is None:
         return
     if (wheel := context.requirement(name)) is not None:
         yield Finding("BLAS", f"{wheel} from PyPI", wanted, "ok")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchmill.core import files
 from torchmill.core.errors import HostError
-from torchmill.core.process import CommandError, capture
+from torchmill.core.process import CommandError, capture, why_failed
 from torchmill.host.disk_usage import list_names
 
 SOURCE = Path(__file__).with_name("gate.c")
@@ -150,11 +150,7 @@ def _linked(folder: Path, paths: Sequence[Path], but: str) -> None:
 
 def _runs(gate: Path) -> bool:
     """Tell whether a gate that was compiled runs here: a cache may be shared by unlike machines."""
-    try:
-        capture([str(gate), "/bin/sh", "-c", ":"], env={})
-    except (CommandError, HostError):
-        return False
-    return True
+    return why_failed([str(gate), "/bin/sh", "-c", ":"], env={}) is None
 
 
 def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,7 @@ VERNEED_LAYOUT = "HHIII"  # format, count, file, first, next
 VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next
 WEAK = 2  # symbol binding
 AR_MAGIC = b"!<arch>\n"
+DAMAGED_OBJECT = "it has a damaged object ({}): fetch it again"  # of a static library
 _AR_HEADER_BYTES, _AR_SIZE_FIELD, _AR_HEADER_END = 60, slice(48, 58), b"`\n"
 ARCHES: dict[str, str] = read_table_beside(__file__, "machines.toml")  # arch of platform tags by e_machine
 
@@ -228,13 +229,19 @@ class ElfImage:
 
 
 @contextmanager
+def refuse_damaged(path: Path, told: str = "not a sound ELF file ({}): build it again") -> Iterator[None]:
+    """Raise BuildError, which says it so, where the structures of a file that are read are damaged."""
+    try:
+        yield
+    except (struct.error, ValueError, IndexError, KeyError, OverflowError) as error:
+        raise BuildError(f"{path}: {told.format(error)}", code="damaged-library") from None
+
+
+@contextmanager
 def open_elf(path: Path) -> Iterator[ElfImage]:
     """Map an ELF file into memory. Raises BuildError where the structures that are read are damaged."""
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield ElfImage(data)
-    except (struct.error, ValueError, IndexError, KeyError, OverflowError) as error:
-        raise BuildError(f"{path}: not a sound ELF file ({error}): build it again", code="damaged-library") from None
+    with refuse_damaged(path), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield ElfImage(data)
 
 
 @dataclass(frozen=True, slots=True)

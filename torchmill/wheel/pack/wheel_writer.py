@@ -104,18 +104,13 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
 
 
 def _write_archive(sink: BinaryIO, compressor: "Compressor", tree: Path, unstaged: Sequence[MemberSource]) -> None:
-    archive = ZipWriter(sink, timestamp())
+    archive = ZipWriter(sink, time.gmtime(source_date_epoch(os.environ)))
     dist_info = staging.find_dist_info(tree, str(tree)).name
     # files in the tree replace `unstaged` ones of the same name; those of .dist-info come last
     files = {file.name: file for file in (*unstaged, *_scan_files(tree)) if file.name != f"{dist_info}/RECORD"}
     members = sorted(files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name))
     compressor.add_recorded(archive, members, f"{dist_info}/RECORD")
     archive.close()
-
-
-def timestamp() -> time.struct_time:
-    """Return the time of every member: SOURCE_DATE_EPOCH, by default the earliest possible."""
-    return time.gmtime(source_date_epoch(os.environ))
 
 
 def source_date_epoch(environ: Mapping[str, str]) -> int:

@@ -57,12 +57,10 @@ def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) ->
     try:
         _run_logged([str(venv), "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
     except CommandError as error:
-        if (full := blame_disk(error.output, venv)) is not None:
-            raise full from None
         errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
         cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
         message = f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}"
-        raise VerifyError(message, code="wheel-not-installable") from None
+        raise blame_disk(error.output, venv) or VerifyError(message, code="wheel-not-installable") from None
 
 
 def site_packages(venv: Path) -> Path:

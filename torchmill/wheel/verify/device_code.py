@@ -8,14 +8,12 @@ cuobjdump must be installed and refuses code that is too old or too new for it.
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from torchmill.config.arch_list import ArchTarget, capability_key, format_arch_list, is_plain_target, parse_arch_list
 from torchmill.config.model import Facts, Plan
-from torchmill.core.errors import BuildError
 from torchmill.core.files import real_path
 from torchmill.core.units import format_bytes
 from torchmill.wheel.pack import elf
@@ -74,11 +72,6 @@ class Fatbin:
         """Return the names of its pieces."""
         return {piece.name for piece in self.pieces}
 
-    @property
-    def size(self) -> int:
-        """Return the bytes of its code."""
-        return sum(piece.size for piece in self.pieces)
-
 
 LibraryCode = Mapping[str, Sequence[Fatbin]]  # the fatbins with code of each library that has any, by its name
 
@@ -86,19 +79,10 @@ LibraryCode = Mapping[str, Sequence[Fatbin]]  # the fatbins with code of each li
 def read_device_code(path: Path) -> list[Fatbin]:
     """Return the fatbins in an ELF file or a static library. Raises BuildError where the file is damaged."""
     if elf.has_magic(real_path(path), elf.AR_MAGIC):
-        with refuse_damaged(path):
+        with elf.refuse_damaged(path, elf.DAMAGED_OBJECT):
             return [each for image in elf.static_objects(path) for each in _image_fatbins(image)]
     with open_elf(path) as image:
         return list(_image_fatbins(image))
-
-
-@contextmanager
-def refuse_damaged(path: Path) -> Iterator[None]:
-    """Raise BuildError where an object that is read from a static library is damaged."""
-    try:
-        yield
-    except (struct.error, ValueError, IndexError, OverflowError) as error:
-        raise BuildError(f"{path}: it has a damaged object ({error}): fetch it again", code="damaged-library") from None
 
 
 def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
@@ -138,7 +122,8 @@ def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) 
         yield "no library has GPU code of torch: the build left CUDA out; its log says why"
     requested = {target.name for target in targets} | {f"{target.name} PTX" for target in targets if target.ptx}
     own = [name for name in libraries if name.rpartition("/")[2] != MAGMA_ALONE]
-    largest = max(own, key=lambda name: sum(each.size for each in libraries[name]), default="")
+    sizes = {name: sum(piece.size for each in libraries[name] for piece in each.pieces) for name in own}
+    largest = max(own, key=sizes.__getitem__, default="")
     for library, fatbins in libraries.items():
         if library == largest or any(requested <= each.targets for each in fatbins):
             yield from _library_problems(library, [each.targets for each in fatbins], requested)

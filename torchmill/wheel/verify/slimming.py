@@ -16,7 +16,7 @@ from torchmill.wheel import dist_files, sbom, wheel_file
 from torchmill.wheel.pack import elf, zip_archive
 from torchmill.wheel.pack.elf import ElfImage, Section
 from torchmill.wheel.slim import SIZE_AT, fatbin_pointers
-from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fatbins, refuse_damaged
+from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fatbins
 
 CHUNK_BYTES = 1 << 20
 WORD_BYTES = 8
@@ -79,7 +79,7 @@ def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
     if not (elf.has_magic(original, elf.AR_MAGIC) and elf.has_magic(slimmed, elf.AR_MAGIC)):
         yield "it is another file"
         return
-    with refuse_damaged(slimmed):
+    with elf.refuse_damaged(slimmed, elf.DAMAGED_OBJECT):
         for one, other in zip_longest(elf.static_members(original), elf.static_members(slimmed)):
             if one is None or other is None or one[0] != other[0]:
                 yield "it has other members"
