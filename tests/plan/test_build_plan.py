@@ -605,6 +605,10 @@ def test_bundled_libraries_are_needed_unless_the_systems_are_linked(shipped: Fac
     assert "third_party/gloo" in build_plan.compute_plan(shipped, cell, HOST, Options(), fetched).folders
     of_debian = build_plan.compute_plan(shipped, cell, HOST, Options(), replace(fetched, provider="debian"))
     assert (of_debian.folders, "torch/system-xnnpack.patch" in of_debian.patches) == ((), True)
+    prepared = {one.argv[-1]: one.argv for one in of_debian.prepare}
+    suites = shipped.packages["torch"].debian_fill.values()
+    assert all("third_party/pocketfft" in one for one in suites), "what is filled there, the header is copied out of"
+    assert prepared["third_party/pocketfft/"][1].startswith("third_party/pocketfft/include/")
 
 
 def test_every_manager_knows_a_compiler(shipped: Facts) -> None:
