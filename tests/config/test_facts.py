@@ -1,5 +1,6 @@
 """Facts: what loads, what each mistake in a TOML file says, and how the facts that ship agree."""
 
+import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -492,3 +493,26 @@ def test_every_toolkit_that_can_be_installed_is_described(shipped: Facts) -> Non
             assert one.versions
             assert set(one.versions) <= known, f"{one.provider}: toolkits.toml lacks some"
     assert {one.provider for one in shipped.toolkit_sources} <= set(facts_reader.PROVIDERS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('date = "2025-01-29"', 'date = "2025-01"', "'date' is '2025-01', expected a date"),
+        ('[torch.cuda.official."12.6"]', '[torch.cuda.official."12.x"]', "'12.x' is no version of CUDA"),
+        ("nvidia-nvtx-cu12==12", "nvidia-nvtx-cu12 12", "which is no requirement"),
+    ],
+)
+def test_dates_toolkits_and_requirements_of_a_release_are_checked(
+    old: str, new: str, told: str, tmp_path: Path
+) -> None:
+    shutil.copytree(Path(__file__).parents[2] / "build_configs", tmp_path / "configs")
+    path = tmp_path / "configs/releases/2.6.0.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    assert told in problems(tmp_path / "configs")
+
+
+def test_a_package_for_none_of_a_torchs_pythons_is_impossible_there(configs: Path) -> None:
+    facts = declared(configs, ONE.replace('torch = ">=1"', 'torch = ">=1"\n    python = ">=3.20"'))
+    with refused("impossible-build"):
+        cell_lookup.find_cell(facts, "scatter-3.10-cpu", "x86_64", matrix.find_release(facts, "base", "v1.0.0"))

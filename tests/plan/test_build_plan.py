@@ -676,3 +676,11 @@ def test_a_switch_is_off_however_that_is_spelled(shipped: Facts, off: str) -> No
     assert {"cuDNN", "NCCL", "torch.distributed with gloo and TensorPipe"} <= {one.what for one in made.lacks}
     old = cell_lookup.find_cell(shipped, "wheel-3.7-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.0.1"))
     assert build_plan.compute_plan(shipped, old, LINUX, Options(settings={"USE_MKLDNN": off})).set["NO_MKLDNN"] == "1"
+
+
+def test_a_release_without_what_a_rule_installs_is_a_mistake_in_the_facts(shipped: Facts) -> None:
+    release = replace(matrix.find_release(shipped, "torch", "v2.6.0"), partners={})
+    known = replace(shipped, releases={**shipped.releases, "torch": (release,)})
+    found = cell_lookup.find_cell(known, "wheel-3.12-cu124", "x86_64", release)
+    with refused("facts-invalid"):
+        build_plan.compute_plan(known, found, LINUX, Options())

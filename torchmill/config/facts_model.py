@@ -22,6 +22,7 @@ no_entries: Any = partial(field, default_factory=dict)  # the default of a field
 
 # Texts of a certain form: the reader of facts refuses any other.
 VersionText = str  # of PEP 440
+DateText = str  # of ISO 8601: "2022-12-15"
 Commit = str  # 40 hexadecimal digits
 Pythons = tuple[str, ...]  # "3.10", "3.13t"
 PlatformTemplate = str  # with {glibc} and {macos}

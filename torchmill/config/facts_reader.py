@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
@@ -14,7 +15,7 @@ from torchmill.config import facts_model, model
 from torchmill.config.facts_model import Archive, CondaName, ImageFacts, ToolkitSource
 from torchmill.config.matrix import is_within
 from torchmill.config.model import Cuda, Edition, Facts, Package, Release
-from torchmill.config.toml_reader import TomlTable, read_toml, version_key
+from torchmill.config.toml_reader import TomlTable, is_version, read_toml, version_key
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.stat_cache import StatCache
@@ -309,7 +310,7 @@ def _release(table: TomlTable, package: Package, base: Release | None) -> Releas
     else:
         toolkits = {
             "cuda": cuda.specifier("range"),
-            "cuda_official": cuda.map("official", lambda inner, name: _cuda(inner.table(name))),
+            "cuda_official": cuda.map("official", lambda inner, name: _cuda(inner.table(name), name)),
             "cuda_pypi": cuda.optional("pypi"),
         }
     cuda.check_unknown_keys()
@@ -335,9 +336,16 @@ def _built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
     return table.map("built_from", TomlTable.texts)
 
 
-def _cuda(table: TomlTable) -> Cuda:
+def _cuda(table: TomlTable, version: str) -> Cuda:
+    if not is_version(version):
+        table.problem(f"'{version}' is no version of CUDA, such as '12.4'")
     lists = {"x86_64": table.optional("capabilities"), "aarch64": table.optional("capabilities_aarch64")}
     requires = table.texts("requires", ())
+    for text in requires:
+        try:
+            Requirement(text)
+        except InvalidRequirement:
+            table.problem(f"'requires' has '{text}', which is no requirement (PEP 508)")
     pinned = {
         library: table.optional(library)
         or next((one.partition("==")[2] for one in requires if f"-{library}-" in one), None)

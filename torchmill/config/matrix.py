@@ -82,7 +82,8 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
 
 def _python_reason(release: Release, python: str) -> str:
     """Return why a release has no build for a Python: its sources cannot, or nobody is known to have tried."""
-    known = sorted(map(python_key, release.pythons))
+    if not (known := sorted(map(python_key, release.pythons))):
+        return f"{release} takes none of the Pythons that torch {release.torch_version} does"
     if python_key(python) < known[0]:
         return f"{release} is written for Python {known[0][0]} or newer"
     listed = ", ".join(release.pythons)

@@ -15,6 +15,7 @@ from torchmill.config.facts_model import (
     CondaFacts,
     CostAssumptions,
     CostRange,
+    DateText,
     ImageFacts,
     LinkFacts,
     MeasuredRun,
@@ -103,7 +104,7 @@ class Edition:
     cuda: SpecifierSet | None = None
     commit: Commit | None = None
     sha256: str | None = None  # of its archive on PyPI
-    date: str | None = None
+    date: DateText | None = None
     wheel_tag: str | None = None  # "py39-none" where its libraries use nothing of Python's interface
     stable_abi: SpecifierSet | None = None  # torch that one wheel serves, by libtorch's stable ABI: ">=2.10"
 
@@ -223,7 +224,7 @@ class Release:
     torch: str | None  # the torch release a dependent package pairs with
     wheel_tag: str | None  # "py3-none" where one wheel serves every Python
     source: str
-    date: str | None = None  # "2022-12-15"
+    date: DateText | None = None  # "2022-12-15"
     wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
     glibc: VersionText | None = None  # that the official Linux x86_64 builds were made with; their tag may say less
     cuda_pypi: VersionText | None = None  # the toolkit of the wheels on PyPI

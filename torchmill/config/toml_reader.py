@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 from string import Formatter
@@ -88,6 +89,15 @@ class TomlTable:
         if text and not is_version(text):
             self.problem(f"'{key}' is '{text}', expected a version, such as '2.35' (PEP 440)")
         return text
+
+    def date(self, key: str) -> str | None:
+        """Take a date that may be absent."""
+        text = self.optional(key)
+        try:
+            return str(date.fromisoformat(text)) if text else None
+        except ValueError:
+            self.problem(f"'{key}' is '{text}', expected a date, such as '2022-12-15'")
+            return None
 
     def texts(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
         """Take a list of strings, or one string."""
@@ -224,6 +234,7 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "int | None": TomlTable.count,
     "Bytes": TomlTable.size,
     "VersionText | None": TomlTable.version,
+    "DateText | None": TomlTable.date,
     "SpecifierSet": TomlTable.bounds,
     "SpecifierSet | None": TomlTable.specifier,
     "tuple[str, ...]": TomlTable.texts,

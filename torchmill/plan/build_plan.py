@@ -85,7 +85,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     options = replace(options, arch_list=using.arch_list)
     need = int(largest_compile(facts, build, release.version).high)
     parallel = count_jobs(host.cores, usable_memory(host, options), need, options.jobs).count
-    installs = [text.format(**release.partners) for rule in rules for text in rule.installs]
+    installs = [*_partner_requirements(rules, release)]
     requires = "|".join(filter(None, [using.requires, *installs]))
     stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": requires}
     variables = build_variables(facts, using, rules, options, stated)
@@ -144,6 +144,17 @@ def _refuse_idle(package: Package, build: Build, session: str, options: Options)
         said["TORCH_CUDA_ARCH_LIST"] = "a session with CUDA"
     for name in said.keys() & options.settings:
         raise ConfigError(f"--set {name}: {said[name]} says that: leave the setting out", code="two-settings")
+
+
+def _partner_requirements(rules: Iterable[Rule], release: model.Release) -> Iterator[str]:
+    """Yield what pip is to install with a wheel; raise ConfigError where the release does not say which version."""
+    for rule in rules:
+        for text in rule.installs:
+            try:
+                yield text.format(**release.partners)
+            except (LookupError, ValueError, AttributeError):
+                wrong = f"{rule.name}: '{text}' names what [{release.package}.partners] of {release} does not"
+                raise ConfigError(wrong, code="facts-invalid") from None
 
 
 def asks_for_usual_wheel(options: Options) -> bool:
