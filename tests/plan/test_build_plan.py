@@ -684,3 +684,14 @@ def test_a_release_without_what_a_rule_installs_is_a_mistake_in_the_facts(shippe
     found = cell_lookup.find_cell(known, "wheel-3.12-cu124", "x86_64", release)
     with refused("facts-invalid"):
         build_plan.compute_plan(known, found, LINUX, Options())
+
+
+@pytest.mark.parametrize(("name", "tag"), [("vision-3.12-cu124", "v2.5.1"), ("vision-3.12-cu126", "v2.11.0")])
+def test_the_wheel_on_pypi_for_arm_is_of_one_cuda_or_none(shipped: Facts, name: str, tag: str) -> None:
+    found = cell_lookup.find_cell(shipped, name, "aarch64", matrix.find_release(shipped, "torch", tag))
+    with refused("torch-cuda-mismatch"):
+        build_plan.base_version(shipped, found, PYPI)
+    same = cell_lookup.find_cell(
+        shipped, "vision-3.12-cu130", "aarch64", matrix.find_release(shipped, "torch", "v2.11.0")
+    )
+    assert build_plan.base_version(shipped, same, PYPI) == "2.11.0"

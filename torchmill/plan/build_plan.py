@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from torchmill.config import model
+from torchmill.config import matrix, model
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, find_release, is_within, rule_matches
 from torchmill.config.model import PYPI, Build, Facts, Host, Options, Package, Plan, Processor, Rule, Source
@@ -277,8 +277,10 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     version, has = base.version, build.variant
     if options.torch != PYPI:
         version, has = _given_version(package.after, build, Path(options.torch))
-    elif (system, build.arch) == _PYPI_HAS_CUDA:
-        has = f"cu{base.cuda_pypi.replace('.', '')}" if base.cuda_pypi else "another CUDA"
+    else:
+        own = f"cu{base.cuda_pypi.replace('.', '')}" if base.cuda_pypi else "another CUDA"
+        there = (one for one in (own, matrix.CPU) if _is_on_pypi(facts, base, one, build.arch))
+        has = own if (system, build.arch) == _PYPI_HAS_CUDA else next(there, build.variant)
     if Version(version).release != Version(base.version).release:
         select = f"invoke fetch --tag v{Version(version).base_version} --package {package.name}"
         why = f"that is {base.package} {version}, and {base} is selected: `{select}` selects its release"
@@ -287,6 +289,11 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         why = f"{base} there is built for {has}, and not for {build.variant}: build for that, or omit --torch"
         raise ConfigError(f"--torch {options.torch}: {why}", code="torch-cuda-mismatch")
     return version
+
+
+def _is_on_pypi(facts: Facts, base: model.Release, variant: str, arch: str) -> bool:
+    """Tell whether the index that pip asks by itself is known to have wheels of a variant for a machine."""
+    return any(one.default for one in published.wheel_places(facts, base, variant, arch))
 
 
 def _given_version(base: str, build: Build, place: Path) -> tuple[str, str]:
