@@ -94,6 +94,25 @@ def test_the_sample_with_a_compiler_from_the_environment(tmp_path: Path) -> None
     assert "(C++ compiler)" in missing.stderr
 
 
+@made_up_programs
+def test_the_compiler_that_a_setting_names_is_judged_and_no_other(tmp_path: Path) -> None:
+    gcc(tmp_path / "own", "g++", "7.1.0")
+    (mute := tmp_path / "mute").write_text("#!/bin/sh\n")
+    mute.chmod(0o755)
+    gone = tmp_path / "gone" / "g++"
+    expected = {
+        tmp_path / "own" / "g++": "gcc 7.1.0",
+        mute: f"{mute}, which does not say what it is",
+        gone: "none",
+    }
+    for place, found in expected.items():
+        asked = ("doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", "--json", f"--set=CXX={place}")
+        done = run("invoke", *asked, home=tmp_path, env=SAMPLE)
+        findings = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
+        assert findings["C++ compiler"] == found
+        assert (done.returncode == 0) == (place != gone)
+
+
 def test_an_impossible_build_is_refused_before_it_is_examined(tmp_path: Path) -> None:
     done = run("invoke", "doctor", "wheel-3.12-cpu", "--tag=v1.13.1", home=tmp_path)
     assert done.returncode == 3

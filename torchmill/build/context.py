@@ -26,9 +26,8 @@ from torchmill.fetch.source.git_command import copy_or_link
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import environments
 from torchmill.host.environments import base_interpreter, in_environment
-from torchmill.host.measurement import measure_basic_host, measure_host
+from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
-from torchmill.host.programs import command_words, identify_compiler, make_runner
 from torchmill.plan import build_plan, cuda_toolkit, wheel_name
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
@@ -206,8 +205,7 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     options = parse_options(arguments, f"nox -s {cell.build.identifier(cell.build.arch)} --")
     whole = cell.build.cuda or "CXX" in options.settings  # which needs the machine's compilers to be known
     machine = measure_host(layout.root) if whole else measure_basic_host(stat_cache)
-    if named := identify_compiler(command_words(options.settings, "CXX"), os.environ, make_runner(os.environ)):
-        machine = replace(machine, compilers={**machine.compilers, options.settings["CXX"]: named})
+    machine = with_named_compiler(machine, options.settings, os.environ)
     options = resolve_processor(facts, cell.build.arch, machine, options)
     fetched = require_source(layout, facts, cell)
     source_dir.verify_source(fetched, stat_cache)

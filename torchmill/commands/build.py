@@ -19,6 +19,7 @@ from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.deliver import products
 from torchmill.fetch.source.source_dir import DEBIAN, PYPI, source_requests
+from torchmill.host.measurement import with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
@@ -172,8 +173,9 @@ class Dialogue(NamedTuple):
             lines.append(f"  the sources that are here stay: {shlex.join(self.source)} is for `{FETCH}`")
         trees = set()
         for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
-            options = resolve_processor(self.facts, cell.build.arch, self.host, self._own(cell))
-            plan = compute_plan(self.facts, cell, self.host, options)
+            host = with_named_compiler(self.host, self._own(cell).settings, os.environ)
+            options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
+            plan = compute_plan(self.facts, cell, host, options)
             tree = cell.release.tag, cell.build.family("")
             shared = tree in trees and self.facts.packages[cell.build.package].after is None
             shared = shared or has_finished_tree(self.layout, self.facts, cell, self.native)

@@ -102,6 +102,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     contained = cell.build.arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
     in_container = layout is not None and contained and cross.has_containers(facts.arches[cell.build.arch])
     if layout:
+        host = measurement.with_named_compiler(host, options.settings, os.environ)
         options = resolve_processor(facts, cell.build.arch, host, options)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)
     if layout:

@@ -1,5 +1,6 @@
 """`invoke plan`: everything a session will do and what it will cost, without doing any of it."""
 
+import os
 import sys
 from dataclasses import replace
 from json import dumps
@@ -15,7 +16,7 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.deliver.products import product_cell
 from torchmill.fetch.source.source_dir import load_source
-from torchmill.host.measurement import read_or_measure_host
+from torchmill.host.measurement import read_or_measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
@@ -43,6 +44,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if facts.arches[cell.build.arch].system != machine.system:  # of whose machines nothing is known here
         machine = replace(published.known_host(facts, machine, cell.build.arch), arch=machine.arch)
     if not host:
+        machine = with_named_compiler(machine, options.settings, os.environ)
         options = resolve_processor(facts, cell.build.arch, machine, options)
     # On another machine, what was fetched and built here does not count.
     fetched = None if host else load_source(layout, cell.build.package, cell.release.tag)

@@ -29,6 +29,19 @@ def measure_basic_host(stat_cache: StatCache) -> Host:
     return _measure_basis(os.environ, Path("/"), Path.home(), programs.make_caching_runner(os.environ, stat_cache))
 
 
+def with_named_compiler(host: Host, settings: Mapping[str, str], environ: Mapping[str, str]) -> Host:
+    """Return a host that also knows the compiler that CXX names in a build's settings, or that it has none of these."""
+    if not (name := settings.get("CXX")):
+        return host
+    command = programs.compiler_command({**environ, "CXX": name})
+    if named := programs.identify_compiler(command, environ, programs.make_runner(environ)):
+        return replace(host, compilers={**host.compilers, name: named})
+    tools = {tool: place for tool, place in host.tools.items() if tool != "c++"}
+    tools |= {"c++": shlex.join(command)} if command else {}
+    others = {other: compiler for other, compiler in host.compilers.items() if other != Path(name).name}
+    return replace(host, compiler=None, compilers=others, tools=tools)
+
+
 def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:
     """`run` asks compilers what they are."""
     native_arch = native.native_arch()
