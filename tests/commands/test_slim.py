@@ -274,10 +274,15 @@ def environment(tmp_path: Path, binary: bytes) -> Path:
     return packages
 
 
-def test_an_environment_is_slimmed_in_place(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
-    packages = environment(tmp_path, binary)
-    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
-    assert "--force-reinstall --no-deps torch==2.6.0" in said
+@pytest.mark.parametrize("pip", ["bin/pip", ""])
+def test_an_environment_is_slimmed_in_place(shipped: Facts, tmp_path: Path, binary: bytes, pip: str) -> None:
+    packages, venv = environment(tmp_path, binary), tmp_path / "venv"
+    if pip:
+        (venv / "bin").mkdir()
+        (venv / pip).touch()
+    back = f"{venv / pip} install --force-reinstall" if pip else f"uv pip install --python {venv} --reinstall"
+    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(venv))
+    assert f"the way back: {back} --no-deps torch==2.6.0" in said
     assert capabilities(packages / LIBRARY) == {"8.6"}
     assert (packages / "nvidia/lib.so").read_bytes() == (packages / VENDOR).read_bytes() == binary
     rows = dict(line.split(",", 1) for line in (packages / "torch-2.6.0.dist-info/RECORD").read_text().splitlines())

@@ -16,6 +16,7 @@ from torchmill.deliver.publish.upload_set import FolderTarget
         ("gs://bucket/x", "unknown-target"),
         ("ftp://user:word@host/x", "unknown-target"),
         ("https//user:word@host/x", "unknown-target"),
+        ("wheels.example/simple", "unknown-target"),
         ("pypirc:", "unknown-repository"),
         ("github:me", "invalid-target"),
         ("github:me/../x", "invalid-target"),
@@ -48,6 +49,7 @@ def test_what_is_no_place_is_refused_and_no_password_repeated(to: str, code: str
 def test_each_place_has_its_form() -> None:
     environ = {"GH_TOKEN": "t"}
     assert isinstance(targets.choose_target("out", environ), FolderTarget)
+    assert isinstance(targets.choose_target("./wheels.example/simple", environ), FolderTarget)
     assert targets.choose_target("file:///a/b%20c", environ).name == "/a/b c"
     assert isinstance(targets.choose_target("https://host/x", environ), IndexTarget)
     six = targets.choose_target("http://[::1]:8080/", environ)

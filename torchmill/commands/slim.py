@@ -121,8 +121,11 @@ def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Ite
     if not pins:
         yield f"{environment}: nothing in it can be slimmed"
     elif not dry_run:
-        pip = shlex.quote(f"{environment}/bin/pip")
-        yield f"the way back: {pip} install --force-reinstall --no-deps {' '.join(pins)}"
+        pip = environment / "bin" / "pip"
+        command = f"{shlex.quote(str(pip))} install --force-reinstall"
+        if not pip.exists():  # as uv makes environments
+            command = f"uv pip install --python {shlex.quote(str(environment))} --reinstall"
+        yield f"the way back: {command} --no-deps {' '.join(pins)}"
 
 
 def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from torchmill.deliver.publish.upload_set import FolderTarget, PublishTarget
 GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
 BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
 SCHEME = re.compile(r"[a-zA-Z][\w+.-]+(?::|//)")  # "https//x", of which the colon was forgotten, is no folder
+HOST = re.compile(r"[\w-]+(\.[\w-]+)+(:\d+)?/\w", re.ASCII)  # "wheels.example/simple": perhaps an index
 WAYS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
     "github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"
@@ -48,6 +49,8 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
 def _folder(to: str, scheme: str) -> PublishTarget:
     if scheme:
         return FolderTarget(Path(url2pathname(urls.validate_url("--to", to, ("file",), "file:///PATH").path)))
+    if HOST.match(to) and not Path(to).parent.is_dir():
+        raise ConfigError(f"--to {to}: write https://{to} for an index, ./{to} for a folder", code="unknown-target")
     try:
         return FolderTarget(Path(to).expanduser().absolute())
     except RuntimeError:
