@@ -254,10 +254,9 @@ def read_recorded_inputs(source: Path) -> RecordedInputs | None:
     None: ninja compiled nothing in the folder, or its log cannot be read.
     """
     logs = list(_files(source, lambda name: name == ".ninja_deps"))
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return [one for log in logs for one in machine_inputs.outputs_with_inputs(log)] if logs else None
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def inputs_newer_than_objects(recorded: RecordedInputs, matches: Callable[[str], bool]) -> set[str]:

@@ -1,7 +1,7 @@
 """`invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
@@ -37,10 +37,8 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
 
 
 def _capability_as_text(facts: Facts, one: Capability) -> str:
-    lines = [f"{one.name}  {one.architecture}"]
-    for title, text in _rows(facts, one):
-        lines.append(fold_text(f"  {title:<10}  {text}"))
-    return "\n".join(lines)
+    rows = (fold_text(f"  {title:<10}  {text}") for title, text in _rows(facts, one))
+    return "\n".join((f"{one.name}  {one.architecture}", *rows))
 
 
 def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
@@ -88,11 +86,8 @@ def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
 def _buildable(facts: Facts, able: Iterable[Toolkit]) -> tuple[str, str] | None:
     """Return the newest release that builds with one of some toolkits, and the newest such toolkit."""
     newest_first = sorted(able, key=facts.toolkits.index, reverse=True)
-    for release in reversed(facts.releases[base_package(facts).name]):
-        for toolkit in newest_first:
-            if arch_list.can_build_with(facts, release, toolkit):
-                return release.version, toolkit.version
-    return None
+    pairs = product(reversed(facts.releases[base_package(facts).name]), newest_first)
+    return next(((one.version, kit.version) for one, kit in pairs if arch_list.can_build_with(facts, one, kit)), None)
 
 
 def _stretches(everything: Sequence[Release], ways: Mapping[str, str]) -> str:

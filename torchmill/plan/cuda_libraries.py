@@ -45,16 +45,11 @@ def choose_libraries(
     These are the ones that rules of its package have `kept` for. A user's variables for a library, or one of
     the machine's that fits, leave it out. `listed` are its compute capabilities, "" where they are left to the build.
     """
-    found = {}
-    for name in libraries_in_rules(constraints, "kept"):
-        if name == MAGMA:  # what fits follows from its code for GPUs: see choose_magma
-            continue
-        if is_user_configured(name, settings) or _has_usable(constraints, host, name):
-            continue
-        version = _version_to_use(constraints, host, name, listed)
-        if version is not None:
-            found[name] = version
-    return found
+    # of MAGMA, what fits follows from its code for GPUs: see choose_magma
+    asked = [one for one in libraries_in_rules(constraints, "kept") if one != MAGMA]
+    lacking = [one for one in asked if not (is_user_configured(one, settings) or _has_usable(constraints, host, one))]
+    wanted = {one: _version_to_use(constraints, host, one, listed) for one in lacking}
+    return {name: version for name, version in wanted.items() if version is not None}
 
 
 def required_nvidia_packages(constraints: CellConstraints, taken: Mapping[str, str]) -> tuple[str, ...]:

@@ -86,13 +86,11 @@ def _parse_handler(name: str, text: str) -> BinfmtHandler | None:
     """Return an entry as the kernel describes it; None where it is disabled, or goes by a file's name."""
     lines = text.splitlines()
     rows = {key.rstrip(":"): value for key, _, value in (line.partition(" ") for line in lines)}
-    try:
+    with contextlib.suppress(KeyError, ValueError):
         magic = bytes.fromhex(rows["magic"])
         mask = bytes.fromhex(rows["mask"]) if "mask" in rows else b"\xff" * len(magic)
         if lines[0] == "enabled" and int(rows.get("offset", "0")) == 0:
             return BinfmtHandler(name, rows["interpreter"], rows.get("flags", ""), magic, mask)
-    except (KeyError, ValueError):
-        pass
     return None
 
 
@@ -326,7 +324,6 @@ def _filled(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
 def describe_image(engine: Engine, image: str, environ: Mapping[str, str]) -> str | None:
     """Return what an engine says of an image, JSON without spaces; None where it has none of that name."""
     question = ("inspect", "--type", "image") if engine.name == "buildah" else ("image", "inspect")
-    try:
+    with contextlib.suppress(CommandError):
         return "".join(process.capture(engine.command(*question, image), env=environ).split())
-    except CommandError:
-        return None
+    return None

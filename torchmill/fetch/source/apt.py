@@ -130,12 +130,11 @@ class Apt:
 
     def find(self, name: str, upstream: str | None = None) -> SourcePackage | None:
         """Return the newest version listed, of that upstream version if one is given, or None."""
-        try:
+        listed = ""
+        with contextlib.suppress(CommandError):  # "unable to locate", or no lists yet
             listed = self.run("apt-cache", "showsrc", "--only-source", name)
-        except CommandError:  # "unable to locate", or no lists yet
-            return None
-        found = [package for package in parse_showsrc(listed) if upstream in {None, package.upstream}]
-        return found[0] if found else None  # apt lists the newest first
+        found = (package for package in parse_showsrc(listed) if upstream in {None, package.upstream})
+        return next(found, None)  # apt lists the newest first
 
     def download(self, package: SourcePackage) -> Path:
         """Return the package's upstream tarball, downloaded unless it is there and intact.
@@ -276,10 +275,9 @@ class BinaryPackage(_ListedPackage):
 
 def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
     """Return the newest version of those of the packages that the archives have, by their names."""
-    try:
+    output = ""
+    with contextlib.suppress(CommandError):  # none of them, or no lists yet
         output = apt.run("apt-cache", "show", "--no-all-versions", *names)
-    except CommandError:  # none of them, or no lists yet
-        return {}
     return {package.name: package for package in parse_show(output)}
 
 

@@ -66,10 +66,9 @@ def _lock_sources(home: Path, what: str, timeout_seconds: float) -> AbstractCont
 
 def _whole_record(slot: SourceDir) -> FetchRecord | None:
     """Return the slot's record if its tree is as it was fetched; refuse one that holds changes."""
-    try:
+    record: FetchRecord | None = None
+    with contextlib.suppress(SourceError):  # damaged: as if there were none
         record = source_dir.read_record(slot.folder)
-    except SourceError:  # damaged: as if there were none
-        record = None
     if record is None:
         source_dir.refuse_unrecorded(slot)
         return None
