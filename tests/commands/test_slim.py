@@ -274,6 +274,19 @@ def environment(tmp_path: Path, binary: bytes) -> Path:
     return packages
 
 
+def test_what_is_damaged_in_an_environment_stays_and_the_rest_is_slimmed(
+    shipped: Facts, tmp_path: Path, binary: bytes
+) -> None:
+    packages = environment(tmp_path, binary)
+    data = {"other/data.so": binary[:200], "other/data.a": b"!<arch>\nno member"}
+    other = paper_wheels.made(tmp_path / "in", "other", "1.0", TAG, files=data)
+    with zipfile.ZipFile(other) as archive:
+        archive.extractall(packages)
+    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+    assert "other/data." in next(line for line in said.splitlines() if line.endswith("; it stays as it is"))
+    assert capabilities(packages / LIBRARY) == {"8.6"}
+
+
 @pytest.mark.parametrize("pip", ["bin/pip", ""])
 def test_an_environment_is_slimmed_in_place(shipped: Facts, tmp_path: Path, binary: bytes, pip: str) -> None:
     packages, venv = environment(tmp_path, binary), tmp_path / "venv"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,22 @@ def test_run_paths_come_first_then_folders_then_the_cache_then_the_system(tmp_pa
         assert order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], found.machine) == copy
         copy.unlink()
     assert order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], found.machine) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="becoming another user needs root")
+def test_a_folder_that_is_closed_to_us_is_passed_over() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # pytest's own is closed, too
+        closed = Path(name, "closed")
+        closed.mkdir()
+        (closed / "libfoo.so.1").write_bytes(b"x")
+        Path(name).chmod(0o755)
+        closed.chmod(0o700)
+        os.seteuid(65534)
+        try:
+            order = LibrarySearch((), (), ())
+            assert order.find("libfoo.so.1", Path("/user.so"), [str(closed)], platform.machine()) is None
+        finally:
+            os.seteuid(0)
 
 
 @tiny.needs_compiler

@@ -168,6 +168,21 @@ def test_a_full_disk_is_told(library: Path) -> None:
 
 
 @tiny.needs_compiler
+def test_versions_of_a_library_that_is_needed_twice_add_up(tmp_path: Path) -> None:
+    code = """
+        #include <math.h>
+        #include <stdlib.h>
+        double both(double x) { return exp(x) + atoi("3"); }
+    """
+    library = tiny.shared(code, tmp_path / "libboth.so", "-lm")
+    before = elf.read_elf(library)
+    assert before is not None
+    elf_edit.run_patchelf(ElfEdit(replaced=(("libm.so.6", "libc.so.6"),)), library)
+    after = elf.read_elf(library)
+    assert after is not None
+    assert after.versions == {"libc.so.6": before.versions["libm.so.6"] | before.versions["libc.so.6"]}
+
+
 def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
     program = tmp_path / "program"
     source = tmp_path / "program.c"

@@ -141,6 +141,14 @@ def test_a_library_that_pip_installed_is_of_its_project(tmp_path: Path) -> None:
     assert str(purl_of(library)) == "pkg:pypi/nvidia-cublas-cu11@11.10.3.66"
 
 
+def test_a_record_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "libfoo.so"
+    record = tmp_path / "lib" / "python3.10" / "site-packages" / "closed-1.dist-info" / "RECORD"
+    record.mkdir(parents=True)  # to read it fails, for root too
+    library.write_bytes(b"x")
+    assert owner(library) is None
+
+
 def test_what_nobody_knows_is_left_out(tmp_path: Path) -> None:
     own = tmp_path / "libown.so"
     own.write_bytes(b"x")

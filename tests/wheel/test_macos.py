@@ -141,6 +141,12 @@ def test_a_fat_file_with_wide_offsets_is_judged(downloaded: Path, tmp_path: Path
         macos.require_macos_tag(staged, "macosx_14_0_x86_64")
 
 
+def test_of_a_universal_file_only_the_machines_own_part_is_judged() -> None:
+    slices = {"x86_64": (10, 13), "arm64": (11, 0)}
+    assert list(macos.slice_problems("libomp.dylib", slices, (10, 15), "x86_64")) == []
+    assert list(macos.slice_problems("libomp.dylib", slices, (10, 9), "x86_64"))
+
+
 @pytest.mark.parametrize(
     ("library", "comes"),
     [

@@ -126,6 +126,18 @@ def test_the_oldest_platform_that_would_hold_is_told(raw: tiny.Raw, tmp_path: Pa
     assert 17 <= int(match[1]) <= int(tiny.PLATFORM.split("_")[2])
 
 
+def test_programs_that_installers_move_count_too(raw: tiny.Raw, tmp_path: Path) -> None:
+    staged = stage_wheel(raw.torch, tmp_path)
+    program = tmp_path / "tinytorch-1.0.data" / "scripts" / "tiny"
+    program.parent.mkdir(parents=True)
+    tiny.shared('#include <stdlib.h>\nchar *get(void) { return secure_getenv("X"); }', program)
+    for path in [*staged.root.rglob("*.so*")]:
+        path.unlink()
+    with refused("newer-than-tag") as caught:
+        repair_wheel(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
+    assert "data/scripts/tiny needs GLIBC_2.17" in str(caught.value)
+
+
 def test_a_wheel_for_another_machine_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
     with refused("wrong-machine"):

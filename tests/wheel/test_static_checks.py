@@ -117,6 +117,17 @@ def test_a_damaged_module_is_a_problem(torch_wheel: Path, here: TargetInterprete
 
 
 @tiny.needs_compiler
+def test_a_module_may_have_the_entry_of_newer_pythons(
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
+    code = tiny.shared("void *PyModExport__C(void) { return 0; }", tmp_path / "_C.so").read_bytes()
+    wheel = tmp_path / "dist" / torch_wheel.name
+    changed = tiny.rewrite(torch_wheel, wheel, lambda name, data: code if "/_C." in name else data)
+    found = static_checks.static_problems(changed, PLAN, here)
+    assert not any("is not an extension module" in each for each in found)
+
+
+@tiny.needs_compiler
 def test_a_second_folder_of_metadata_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
     second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(second, "a") as archive:
@@ -224,6 +235,8 @@ CP313T = TargetInterpreter("cp313t", ".cpython-313t-x86_64-linux-gnu.so")
         (CP310, "torch/lib/libtorch.so"),
         (CP310, "torchvision/image.so"),
         (CP310, "torchaudio/_C.abi3.so"),
+        (TargetInterpreter("cp315t", ".cpython-315t-x86_64-linux-gnu.so"), "torchaudio/_C.abi3t.so"),
+        (TargetInterpreter("cp315", ".cpython-315-x86_64-linux-gnu.so"), "torchaudio/_C.abi3-x86_64-linux-gnu.so"),
         (CP310, "torch/__pycache__/version.cpython-310.pyc"),
         (CP313T, "torch/_C.cpython-313t-x86_64-linux-gnu.so"),
         (CP313T, "torch/__pycache__/version.cpython-313.pyc"),

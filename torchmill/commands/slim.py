@@ -10,7 +10,7 @@ from torchmill.config.arch_list import find_gpus, gpus_of_host, parse_arch_list
 from torchmill.config.matrix import newest_release
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
-from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
@@ -103,13 +103,12 @@ def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Ite
     """Slim what an environment has installed, and yield what came of each package."""
     pins, words = [], "would be left" if dry_run else "are left"
     for package in slim_wheel.list_packages(environment, request.facts.kept_libraries):
-        libraries = slim_wheel.plan_libraries(package.files, request)
-        if not libraries:
-            continue
         try:
+            if not (libraries := slim_wheel.plan_libraries(package.files, request)):
+                continue
             slim_wheel.require_served(package.name, libraries, request)
             slim_wheel.require_unchanged(package, libraries)
-        except DeliveryError as error:
+        except (BuildError, DeliveryError) as error:
             yield f"{error}; it stays as it is"
             continue
         yield from _describe(libraries)

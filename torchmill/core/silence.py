@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from torchmill.core.errors import ConfigError, NetworkError
 
@@ -46,20 +46,20 @@ def until_silent(source: Iterable[Item], who: str, size: Callable[[Item], int] |
     `size` is how many bytes an item has; None: each shows that all is well, however small. Raises SilentError
     after the limit of `silence_limit`, and what `source` raises. A source that never answers keeps its thread.
     """
-    limit, box, gone = silence_limit(), queue.Queue[Item | _End](_QUEUED), threading.Event()
+    limit, box, gone = silence_limit(), queue.Queue[Item | BaseException](_QUEUED), threading.Event()
     threading.Thread(target=_pass_on, args=(source, box, gone), daemon=True, name=f"wait for {who}").start()
     silent, told = 0.0, False  # seconds, counted: the clock goes on while this process is stopped
     try:
         while True:
-            item: Item | _End | None = None
+            item: Item | BaseException | None = None
             began = time.monotonic()
             with contextlib.suppress(queue.Empty):
                 item = box.get(timeout=_LOOK_SECONDS)
             silent += min(time.monotonic() - began, _LOOK_SECONDS)
-            if isinstance(item, _End):
-                if item.error is not None:
-                    raise item.error
+            if isinstance(item, StopIteration):
                 return
+            if isinstance(item, BaseException):
+                raise item
             if item is not None:
                 yield item
                 silent = max(0.0, silent - size(item) / LOWEST_RATE) if size else 0.0
@@ -78,14 +78,8 @@ def _complaint(who: str, seconds: float) -> str:
     return f"{who} has sent nothing, or next to nothing, for {seconds:.0f} s"
 
 
-class _End(NamedTuple):
-    """The end of a source, and what it raised."""
-
-    error: BaseException | None
-
-
-def _pass_on(source: Iterable[Item], box: queue.Queue[Item | _End], gone: threading.Event) -> None:
-    def put(item: Item | _End) -> None:
+def _pass_on(source: Iterable[Item], box: queue.Queue[Item | BaseException], gone: threading.Event) -> None:
+    def put(item: Item | BaseException) -> None:
         while not gone.is_set():
             with contextlib.suppress(queue.Full):
                 box.put(item, timeout=_LOOK_SECONDS)
@@ -97,9 +91,9 @@ def _pass_on(source: Iterable[Item], box: queue.Queue[Item | _End], gone: thread
             if gone.is_set():
                 return
     except BaseException as error:  # noqa: BLE001 - raised where the items are taken
-        put(_End(error))
+        put(error)
     else:
-        put(_End(None))
+        put(StopIteration())
     finally:
         if isinstance(source, Generator):
             source.close()

@@ -15,7 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from torchmill.core.errors import BuildError
-from torchmill.core.files import read_table_beside, real_path
+from torchmill.core.files import is_file, read_table_beside, real_path
 
 ELF_MAGIC = b"\x7fELF"
 EXECUTABLE, SHARED = 2, 3  # e_type
@@ -261,7 +261,7 @@ class ElfInfo:
 
 def has_magic(path: Path, *magic: bytes) -> bool:
     """Tell whether `path` is a regular file that begins with one of these magic numbers."""
-    if path.is_symlink() or not path.is_file():
+    if not is_file(path) or path.is_symlink():  # in this order: a folder of a run path may be closed to us
         return False
     with path.open("rb", buffering=0) as file:
         return file.read(max(map(len, magic))).startswith(magic)
@@ -289,12 +289,15 @@ def read_elf(path: Path) -> ElfInfo | None:
                 strings[tag].append(image.dynamic_string(value))
         # the loader ignores DT_RPATH where there is a DT_RUNPATH
         rpath = (*strings[RUNPATH], *strings[RPATH], "")[0]
+        versions: dict[str, frozenset[str]] = {}
+        for _, library, names in image.version_needs():  # patchelf can leave several entries for one library
+            versions[library] = versions.get(library, frozenset()) | names
         return ElfInfo(
             machine=ARCHES.get(str(machine), f"machine {machine}"),
             needed=tuple(strings[NEEDED]),
             soname=next(iter(strings[SONAME]), None),
             rpath=tuple(entry for entry in rpath.split(":") if entry),
-            versions={library: versions for _, library, versions in image.version_needs()},
+            versions=versions,
         )
 
 

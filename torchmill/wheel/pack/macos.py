@@ -90,7 +90,7 @@ def slice_problems(name: str, slices: Slices, macos: tuple[int, int], machine: s
     """Yield how a file breaks the promise of a platform tag for this macOS and this machine."""
     if machine not in slices:
         yield f"{name} is built for {', '.join(sorted(slices))}, not for {machine}"
-    newest = max(slices.values(), default=(0, 0))
+    newest = slices.get(machine, (0, 0))  # that the part for Apple silicon needs macOS 11 says nothing of Intel's
     if newest > macos:
         yield f"{name} needs macOS {newest[0]}.{newest[1]}, and the tag says {macos[0]}.{macos[1]}"
 

@@ -18,7 +18,7 @@ from typing import Any
 from packageurl import PackageURL
 
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import read_table_beside, write_atomically
+from torchmill.core.files import read_table_beside, read_text, write_atomically
 from torchmill.core.units import first_problems
 from torchmill.wheel.pack import bundling, elf, elf_edit, macos, metadata
 from torchmill.wheel.pack.bundling import BundledLibrary, Graft, LibrarySearch, PlainLinuxTarget, PlatformTarget
@@ -137,7 +137,7 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> 
 
 def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
     """Return the oldest tag that holds. Raises VerifyError where the target's own does not."""
-    files = {path: info for path in graft.files if (info := elf.read_elf(path)) is not None}  # as edited
+    files = elf.dynamic_files(graft.staged.root)  # as edited, and those that installers move elsewhere
     needs = list(bundling.system_needs(graft.staged.root, files, target, graft.own))
     oldest = bundling.oldest_target(target, needs)
     if problems := bundling.policy_problems(target, needs):
@@ -220,7 +220,7 @@ def _pip_owners(library: Path) -> Iterator[LicenceHolder]:
         for site in sites:
             row = re.compile(rf"^{re.escape(Path(os.path.relpath(library, site)).as_posix())},", re.MULTILINE)
             for record in sorted(site.glob("*.dist-info/RECORD")):
-                if row.search(record.read_text("utf-8", "replace")):
+                if row.search(read_text(record)):
                     info = record.parent
                     files = (path for path in sorted(info.rglob("*")) if path.is_file())
                     licences = (each for each in files if LICENCE_FILE.search(f"{each.parent.name}/{each.name}"))

@@ -233,7 +233,12 @@ class Compressor:
         for unit in units:
             if isinstance(unit, MemberSource):
                 content = digests.pop(unit.name).result()
-                self._add_large_file(archive, unit, content)
+                large_member = ZipMember(unit.name, unit.mode, content.size, content.crc)
+                if (kept := self.cache.find(content.sha256)) is not None:
+                    self.copied_bytes += archive.add_parts(large_member, kept)
+                else:
+                    blocks = self._in_order(zip_archive.block_tasks(self.codec, unit))
+                    archive.add_parts(large_member, self.cache.store(content.sha256, blocks))
                 yield unit.name, content
             else:
                 cached, members = next(ready)
@@ -252,16 +257,6 @@ class Compressor:
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
         """Add a member that is not a file."""
         archive.add(ZipMember(name, 0o644, len(data), zip_archive.crc32(data)), self.codec.compress(data))
-
-    def _add_large_file(self, archive: ZipWriter, file: MemberSource, content: ContentDigest) -> None:
-        """Add a large file, from the cache or block by block."""
-        member = ZipMember(file.name, file.mode, content.size, content.crc)
-        cached = self.cache.find(content.sha256)
-        if cached is not None:
-            self.copied_bytes += archive.add_parts(member, cached)
-        else:
-            parts = self._in_order(zip_archive.block_tasks(self.codec, file))
-            archive.add_parts(member, self.cache.store(content.sha256, parts))
 
     def _compress(self, files: Sequence[MemberSource]) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
         """Read small files and compress each. Return whether the batch was cached, and the members."""

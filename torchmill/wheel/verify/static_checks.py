@@ -32,10 +32,12 @@ print(json.dumps(["cp%d%d" % sys.version_info[:2] + flags, sysconfig.get_config_
 EXTENSION_MODULE = re.compile(
     r"/?(?P<module>[^/.]+)(?P<suffix>\.(cpython-|cp\d|pypy|graalpy|abi3)[^/]*\.(so|pyd)|\.abi3\.so)$"
 )
+_STABLE_SUFFIX = re.compile(r"\.abi3t?(-[\w-]+)?\.so")  # Python 3.15 has ".abi3t.so", ".abi3-x86_64-linux-gnu.so"
 CPYTHON_NAME = re.compile(r"cpython-(\d+)")
 _TORCH_NAME = r"^_Z.*(?<!\d)(2at|3c10|5torch|6caffe2)(?=[\dEI])"  # a namespace of torch in a symbol of C++
 _PYTHON_NAME = r"^_?Py[A-Z_]"
-ENTRY_PREFIX = "PyInit_"  # of the function that the interpreter calls when it imports an extension module
+# of the function that the interpreter calls when it imports an extension module; the second from Python 3.15 on
+ENTRY_PREFIXES = ("PyInit_", "PyModExport_")
 NVIDIA_FOLDER = "nvidia"  # the folder of site-packages that all packages of NVIDIA share
 _GLIBC = re.compile(r"libc\.so\.6|ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d")
 _MUSL = re.compile(r"(libc\.|ld-)musl-\w+\.so\.1")
@@ -92,7 +94,7 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
     digits = re.sub(r"\D", "", interpreter.abi)
     for name in names:
         match = EXTENSION_MODULE.search(name)
-        if match and match["suffix"] not in {interpreter.suffix, ".abi3.so"}:
+        if match and match["suffix"] != interpreter.suffix and not _STABLE_SUFFIX.fullmatch(match["suffix"]):
             yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
         elif not match and any(each != digits for each in CPYTHON_NAME.findall(name)):
             yield f"{name} is for another CPython than {interpreter.abi}"
@@ -143,9 +145,9 @@ def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(archive.extract(name, folder))
-            entry = ENTRY_PREFIX + match["module"]
-            if elf.is_elf(path) and entry not in elf.defined_symbols(path):
-                yield f"{name} has no {entry}: it is not an extension module of that name"
+            entries = [prefix + match["module"] for prefix in ENTRY_PREFIXES]
+            if elf.is_elf(path) and elf.defined_symbols(path).isdisjoint(entries):
+                yield f"{name} has no {entries[0]}: it is not an extension module of that name"
 
 
 def _unstable_libraries(archive: ZipFile, plan: Plan) -> Iterator[str]:
@@ -279,7 +281,7 @@ def _unresolved(
 def _driver_imports(site: Path, files: Iterable[Path], loadable: Mapping[str, Path]) -> Iterator[str]:
     """Yield a clause for each library of the driver that an import of the wheel loads."""
     for path in files:
-        if any(name.startswith(ENTRY_PREFIX) for name in elf.defined_symbols(path)):
+        if any(name.startswith(ENTRY_PREFIXES) for name in elf.defined_symbols(path)):
             for chain in _driver_chains(path, loadable):
                 yield (
                     f"importing {path.relative_to(site).as_posix()} loads {chain[-1]} of the driver, "
