@@ -144,6 +144,31 @@ def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: BuildContext) 
     assert "was configured without a gate for CXX and C (`invoke clean --kind trees`" in sentence
 
 
+def test_no_more_are_started_than_ninja_can_hold_open(begun: BuildContext) -> None:
+    resource = pytest.importorskip("resource")
+    many = replace(begun, host=replace(begun.host, memory=2**40), options=Options(jobs=256))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))  # the usual one of Linux
+    try:
+        slots = int(compiler_environment(many, guarded(many), CompilerCache(), print)["MAX_JOBS"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert 256 <= slots < 1000
+
+
+def test_no_more_are_started_than_there_may_be_processes(begun: BuildContext) -> None:
+    resource = pytest.importorskip("resource")
+    many = replace(begun, host=replace(begun.host, memory=2**40), options=Options(jobs=128))
+    before = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = max(2048, 2 * len(psutil.pids()))
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, before[1]))
+    try:
+        slots = int(compiler_environment(many, guarded(many), CompilerCache(), print)["MAX_JOBS"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, before)
+    assert slots <= most // 4
+
+
 def test_what_the_user_asks_for_wins(begun: BuildContext) -> None:
     two = replace(begun, options=Options(jobs=2))
     assert compiler_environment(two, guarded(two), CompilerCache(), print)["MAX_JOBS"] == "10"

@@ -127,6 +127,15 @@ def test_a_clock_that_went_back(old: Cell) -> None:
 
 
 @needs_preparing
+def test_a_disk_whose_clock_is_ahead_of_ours(old: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    old.prepare()
+    old.build()
+    here = time.time
+    monkeypatch.setattr(time, "time", lambda: here() - 60)
+    assert old.prepare() == f"reusing {old.job.tree.folder}"
+
+
+@needs_preparing
 def test_a_tree_of_which_nothing_was_written_down(old: Cell, new: Cell) -> None:
     old.prepare()
     old.build()

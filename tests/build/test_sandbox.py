@@ -1,6 +1,7 @@
 """Which builds are cut off from the network, and why others are not."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -67,6 +68,14 @@ def test_what_needs_the_network_is_the_reason_to_leave_it(
     cache: CompilerCache, variables: dict[str, str], why: str
 ) -> None:
     assert choose_sandbox(False, cache, variables) == Sandbox(why_open=why)
+
+
+def test_icecc_in_the_place_of_a_compiler_on_path_is_seen(willing: Path) -> None:
+    unshare(willing, "exit 0")
+    assert choose_sandbox(False, CompilerCache(), {}).prefix
+    shutil.copy(willing / "unshare", willing / "icecc")
+    (willing / "c++").symlink_to("icecc")
+    assert choose_sandbox(False, CompilerCache(), {}) == Sandbox(why_open="icecc compiles on other machines")
 
 
 def test_a_system_that_forbids_it_is_quoted(willing: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Who may work in a folder, who is refused, and who waits."""
 
+import errno
 import signal
 import subprocess
 import sys
@@ -56,6 +57,25 @@ def test_a_folder_that_cannot_be_locked_is_told(tmp_path: Path) -> None:
             pass
         with refused("not-lockable"), wait_for_lock(folder, "cell", pytest.fail):
             pass
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_who_was_killed_elsewhere_on_a_disk_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")  # as Lustre without the option `flock`
+
+    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", none)
+    with hold_lock(tmp_path, "cell"):
+        pass
+    (tmp_path / LOCK_FILE).write_text("123\nnode17\n456\n")
+    with refused("cell-locked") as caught, hold_lock(tmp_path, "cell"):
+        pass
+    assert f"process 123 of node17 is gone, `rm {tmp_path / LOCK_FILE}`" in str(caught.value)
+    (tmp_path / LOCK_FILE).unlink()
+    with hold_lock(tmp_path, "cell"):
+        pass
 
 
 def test_who_waits_says_for_whom_and_goes_on_after_it(tmp_path: Path) -> None:

@@ -139,6 +139,8 @@ def test_own_earlier_lines_are_replaced(tmp_path: Path) -> None:
         ("==3.10.*", "==3.10.*"),
         (">=3.10,<4", ">=3.10,<3.11"),
         ("~=3.9", "~=3.9,<3.11"),
+        ("==3.10.12", "==3.10.12"),
+        (">=3.10.4,<=3.10.9", ">=3.10.4,<=3.10.9"),
     ],
 )
 def test_pythons_are_left_out_only_where_they_have_no_wheels(tmp_path: Path, before: str, after: str) -> None:
@@ -156,6 +158,16 @@ def test_a_project_that_names_no_python_gets_those_of_the_wheels(tmp_path: Path)
     assert "tool" not in found or "package-mode" not in found["tool"].get("poetry", {}), "it may be a package"
 
 
+@pytest.mark.parametrize(("before", "stays"), [('requires-python = ">=3.9"', False), ("", False), ("3.10", True)])
+def test_poetrys_own_python_is_not_left_wider(tmp_path: Path, before: str, stays: bool) -> None:
+    line = 'requires-python = "==3.10.*"' if stays else before
+    text = f'[project]\nname = "x"\nversion = "1"\n{line}\n[tool.poetry.dependencies]\npython = "^3.9"\nsix = "*"\n'
+    edited, said = put(tmp_path, text, "one_pin", "poetry")
+    there = tomllib.loads(edited)["tool"]["poetry"]["dependencies"]
+    assert ("python" in there, "six" in there) == (stays, True)
+    assert ("tool.poetry.dependencies.python gave way: ^3.9" in said) is not stays
+
+
 def test_it_can_be_an_extra(tmp_path: Path) -> None:
     edited, _ = put(tmp_path, PROJECT, "macos_of_ours", "uv", "gpu")
     project = tomllib.loads(edited)["project"]
@@ -164,9 +176,19 @@ def test_it_can_be_an_extra(tmp_path: Path) -> None:
     assert put(tmp_path, edited, "macos_of_ours", "uv", "gpu")[0] == edited
 
 
+def test_an_extra_is_the_same_in_another_spelling(tmp_path: Path) -> None:
+    text = f'{PROJECT}\n[project.optional-dependencies]\nMy_GPU = ["torch>=1"]\n'
+    edited, said = put(tmp_path, text, "one_pin", "uv", "my-gpu")
+    extras = tomllib.loads(edited)["project"]["optional-dependencies"]
+    assert list(extras) == ["My_GPU"], "uv refuses two names that are normalized to one"
+    assert extras["My_GPU"][0].startswith("torch==")
+    assert "of My_GPU stays" not in said
+
+
 def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
     real = tmp_path / "real.toml"
-    real.write_bytes(PROJECT.replace("\n", "\r\n").encode())
+    text = f"{PROJECT}\n[tool.black]\nexclude = '''\n/(\n  build\n)/\n'''\n"
+    real.write_bytes(text.replace("\n", "\r\n").encode())
     real.chmod(0o640)
     link = tmp_path / "pyproject.toml"
     link.symlink_to(real)
@@ -192,8 +214,10 @@ def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
         (b'[project]\ndependencies = "torch"\n', "invalid-project"),
         (b"tool = 3\n[project]\n", "invalid-project"),
         (b"tool = {}\n[project]\n", "invalid-project"),
+        (b'[project]\n[tool.uv]\nindex = [{name = "x", url = "https://x"}]\n', "scattered-tables"),
         (b'[project]\ndependencies = ["torch"]\n[[tool.uv.index]]\nurl = "https://x"\n', ""),
         (b'[project]\ndependencies = [1, "torch"]\n', ""),
+        (b'[project]\ndependencies = ["torch"]\n[[tool.uv.index]]\nname = "torchmill"\nexplicit = false\n', ""),
     ],
 )
 def test_what_cannot_be_edited_is_refused_and_stays(tmp_path: Path, content: bytes, code: str) -> None:
@@ -201,9 +225,10 @@ def test_what_cannot_be_edited_is_refused_and_stays(tmp_path: Path, content: byt
     file.write_bytes(content)
     snippet = (GOLDEN / "one_pin.uv.toml").read_text()
     if code:
-        with refused(code):
+        with refused(code) as caught:
             edit_project(file, snippet, "uv", "")
         assert file.read_bytes() == content
+        assert " init`" not in str(caught.value), "uv and Poetry refuse that where there is a file"
     else:
         assert "torch gave way" in edit_project(file, snippet, "uv", "")
     assert [one.name for one in tmp_path.iterdir()] == ["pyproject.toml"]

@@ -81,6 +81,15 @@ def test_an_old_nvidia_smi_knows_no_capability(tmp_path: Path) -> None:
     assert gpu_driver.find_host_gpus(tmp_path, make_runner(only(tmp_path / "bin"))) == (Gpu("Tesla K80"),)
 
 
+@made_up_programs
+def test_a_jetsons_nvidia_smi_tells_less_than_its_board(tmp_path: Path) -> None:
+    program(tmp_path / "bin", "nvidia-smi", "Orin (nvgpu), [N/A]")
+    run = make_runner(only(tmp_path / "bin"))
+    assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("Orin (nvgpu)"),)
+    file(tmp_path / "proc/device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0")
+    assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA Jetson AGX Orin Developer Kit"),)
+
+
 def test_without_nvidia_smi_the_kernel_is_asked(tmp_path: Path) -> None:
     run = make_runner(only(tmp_path / "bin"))
     assert gpu_driver.find_host_gpus(tmp_path, run) == ()

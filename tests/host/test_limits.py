@@ -350,6 +350,17 @@ def test_a_step_of_slurm(tmp_path: Path) -> None:
     assert sorted(available(root).values()) == [4 * GIB, 7 * GIB]
 
 
+def test_the_processes_that_groups_allow_are_counted_less_those_there_are(tmp_path: Path) -> None:
+    usual = limits.process_room(tmp_path)  # by `ulimit -u` alone
+    files: dict[str, str | int] = {
+        "a/pids.max": 2048,
+        "a/pids.current": 48,
+        "a/b/pids.max": "max",
+        "a/b/pids.current": 3,
+    }
+    assert limits.process_room(in_v2(tmp_path, "/a/b", files)) == min(2000, usual or 2000)
+
+
 def test_a_hybrid_hierarchy_has_its_memory_in_version_1(tmp_path: Path) -> None:
     root = tree(
         tmp_path,

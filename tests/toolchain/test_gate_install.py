@@ -212,6 +212,15 @@ def test_compilers_by_their_whole_path_get_stand_ins_of_their_own(compiled: Path
     assert str(tmp_path / "path/clang") in (tmp_path / "bin/clang").read_text()
 
 
+def test_one_by_its_whole_path_keeps_its_flags(compiled: Path, tmp_path: Path) -> None:
+    mine, spaced = compiler(tmp_path / "opt/g++", "echo"), compiler(tmp_path / "my opt/g++", "echo")
+    environ = {"PATH": "", "CC": f"{mine} -m64 -DA='b c'", "CXX": str(spaced)}
+    changed = compiler_gate.make_stand_ins(tmp_path / "bin", compiled, None, environ)
+    assert changed["CC"] == f"{tmp_path}/bin/CC/g++ -m64 -DA='b c'"
+    assert str(mine) in (tmp_path / "bin/CC/g++").read_text()
+    assert changed["CXX"] == str(tmp_path / "bin/CXX/g++")
+
+
 def test_nvcc_gets_one_that_is_not_on_path(compiled: Path, tmp_path: Path) -> None:
     real = compiler(tmp_path / "cuda/bin/nvcc", "echo")
     for environ in ({"CUDA_HOME": str(tmp_path / "cuda")}, {"CUDACXX": str(real), "CUDA_HOME": "/gone"}):

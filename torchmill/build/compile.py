@@ -16,10 +16,11 @@ from torchmill.build.progress_line import ProgressLine
 from torchmill.config.matrix import python_key
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
-from torchmill.core.files import blame_disk, read_text
+from torchmill.core.files import blame_disk, process_limit, read_text, real_path
 from torchmill.core.ninja import parse_edge
 from torchmill.core.process import CommandError, capture, stream
-from torchmill.host.programs import lenient_words
+from torchmill.host.limits import process_room
+from torchmill.host.programs import chosen_compilers, lenient_words
 from torchmill.plan import causes
 from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile, usable_memory
 from torchmill.toolchain import compiler_cache, sccache
@@ -32,6 +33,8 @@ from torchmill.toolchain.sccache import watch_shared_cache
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
 _DOWNLOADS = {"nccl-download", "configure-download", "network"}  # causes of a build that has no network
 _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE)
+_OWN_FILES = 64  # that ninja and who starts it have open besides
+_PROCESSES = 5  # of one compiler, at most: a shell, a cache, the gate, the driver and what that runs
 _UNSHARE = "unshare"  # of util-linux; sockets that are files, as the guard's, are reached from within
 # As root; as a user who stays the same one; as a user who is root in there, where unshare is older.
 _WAYS = (("--net",), ("--user", "--map-current-user", "--net"), ("--user", "--map-root-user", "--net"))
@@ -73,7 +76,8 @@ def _why_needed(cache: CompilerCache, variables: Mapping[str, str]) -> str:
     if not remote.startswith("file:"):
         return f"ccache reaches {cache.shared or 'its remote storage'} over it"
     words = (word for name in _SANDBOX_LAUNCHERS for word in lenient_words(variables.get(name, "").replace(";", " ")))
-    name = next((name for word in words if (name := PurePath(word).name) in _DISTRIBUTED), None)
+    found = (str(real_path(one)) for one in chosen_compilers(os.environ))  # /usr/lib/icecc/bin/c++ is icecc
+    name = next((name for word in (*words, *found) if (name := PurePath(word).name) in _DISTRIBUTED), None)
     return f"{name} compiles on other machines" if name else ""
 
 
@@ -105,8 +109,18 @@ def compiler_environment(
         note(f"{sentence}: compiling {context.plan.jobs} at a time")
     if not past:
         memory = usable_memory(context.host, context.options)
-        found["MAX_JOBS"] = str(guarded_slots(context.options.jobs or context.host.cores, memory))
+        found["MAX_JOBS"] = str(_startable(guarded_slots(context.options.jobs or context.host.cores, memory)))
     return found
+
+
+def _startable(slots: int) -> int:
+    """Return how many of so many compilers ninja can start: it holds a file open for each, and ends without one.
+
+    So it does where one more process cannot be started.
+    """
+    files, processes = process_limit("RLIMIT_NOFILE"), process_room()
+    files_allow = slots if files is None else files - _OWN_FILES
+    return max(1, min(slots, files_allow, slots if processes is None else processes // _PROCESSES))
 
 
 def _stand_ins(context: BuildContext, gate: Path, cache: CompilerCache, environ: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -297,7 +298,8 @@ def find_foreign_object(recorded: RecordedInputs, user: TreeUser) -> tuple[str, 
 
 def has_future_objects(tree: BuildTree) -> bool:
     """Tell whether something was compiled later than now: the clock was set back, and ninja goes by it."""
-    now = time.time() + CLOCK_SKEW_SECONDS
+    with tempfile.TemporaryFile(dir=tree.folder) as fresh:  # dated by the disk, whose clock may be ahead of ours
+        now = max(time.time(), os.fstat(fresh.fileno()).st_mtime) + CLOCK_SKEW_SECONDS
     compiled = _files(tree.build, lambda name: name.endswith((*OBJECTS, ".so", ".a", ".dylib")))
     return any(path.lstat().st_mtime > now for path in compiled)
 

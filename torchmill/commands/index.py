@@ -78,7 +78,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
         outcome = folder.write_folder(target, IndexContents(written, tuple(lying), state, beside), before, files)
     warnings = list(pages.requirement_differences(entries))
     data = asdict(outcome) | {"index": str(target), "wheels": [one.file for one in entries], "older": older}
-    data |= {"variants": sorted({one.variant for one in entries if one.variant}), "warnings": warnings}
+    data |= {"variants": sorted({one.version.local for one in entries if one.version.local}), "warnings": warnings}
     notes = [f"  left out, not of the newest {most}: {file}" for file in older]
     notes += [f"warning: {warning}" for warning in warnings]
     return CommandOutput("\n".join(_report(target, entries, outcome, notes)), data)
@@ -95,8 +95,8 @@ def _report(target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, 
         yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
     yield from notes
     last, index = entries[-1], f"{target.as_uri()}/"
-    whole = "." in (last.variant or ".")  # that of an extension ("cu130.torch2.11.0") is without torch itself
-    url, pin = index if whole else f"{index}{last.variant}/", f"{last.name}=={last.version}"
+    whole = "." in (last.version.local or ".")  # that of an extension ("cu130.torch2.11.0") is without torch itself
+    url, pin = index if whole else f"{index}{last.version.local}/", f"{last.name}=={last.version}"
     yield f"  pip install --extra-index-url {url} {pin}"
     yield f"  uv pip install --index {url} {pin}"
 

@@ -257,12 +257,11 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
 def _readers(kind: Any) -> tuple[tuple[str, str, Callable[[TomlTable, str], Any], bool], ...]:
     """Return of each field of a dataclass its name, its key, its reader, and whether it may be missing."""
     names = vars(sys.modules[kind.__module__])
-    found = []
-    for one in fields(kind):
-        optional = one.default is not MISSING or one.default_factory is not MISSING
-        for key, reader in _key_and_reader(one.name, str(one.type), names):
-            found.append((one.name, key, reader, optional))
-    return tuple(found)
+    return tuple(
+        (one.name, key, reader, one.default is not MISSING or one.default_factory is not MISSING)
+        for one in fields(kind)
+        for key, reader in _key_and_reader(one.name, str(one.type), names)
+    )
 
 
 def _key_and_reader(

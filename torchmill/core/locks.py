@@ -4,6 +4,7 @@ A folder's lock is never removed, whatever else is: all who open it must mean th
 """
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -26,7 +27,7 @@ def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterat
     """Hold the folder for this process alone; raises BusyError where another run holds it for so many seconds."""
     lock = _try_lock(folder, seconds)
     if lock is None:
-        raise BusyError(message, code=code)
+        raise BusyError(f"{message}{_left_behind(folder)}", code=code)
     with lock:
         yield
 
@@ -40,7 +41,10 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
     lock = _try_lock(folder)
     try:
         if lock is None:
-            note(f"waiting for {read_holder(folder)}, which builds in the tree that this one shares ({folder})")
+            note(
+                f"waiting for {read_holder(folder)}, which builds in the tree that this one shares "
+                f"({folder}){_left_behind(folder)}"
+            )
         while lock is None:
             lock = _try_lock(folder, -1.0)
     except KeyboardInterrupt:
@@ -50,6 +54,15 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
     with lock:
         (folder / HOLDER_FILE).write_text(who, encoding="utf-8")
         yield
+
+
+def _left_behind(folder: Path) -> str:
+    """Return what helps where a holder was killed on a disk without locks: only there, the file says who holds it."""
+    said: list[str] = []
+    with contextlib.suppress(OSError):
+        said = (folder / LOCK_FILE).read_text(encoding="utf-8", errors="replace").split()
+    who = f"process {said[0]} of {said[1]}" if len(said) > 1 else ""
+    return f"; its disk has no locks: where {who} is gone, `rm {shlex.quote(str(folder / LOCK_FILE))}`" if who else ""
 
 
 def read_holder(folder: Path) -> str:

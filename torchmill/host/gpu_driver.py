@@ -49,14 +49,15 @@ def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
     """Return the machine's GPUs, from nvidia-smi, or else from what the kernel tells of them."""
     query = ("nvidia-smi", "--format=csv,noheader")
     said = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
+    board = read_text(root / "proc/device-tree/model").rstrip("\0\n").replace("NVIDIA Orin", "NVIDIA Jetson Orin")
+    jetson = (Gpu(board),) if "Jetson" in board else ()
     if said.strip():
         rows = [[word.strip() for word in line.partition(",")] for line in said.splitlines() if line.strip()]
-        return tuple(Gpu(name, number if _CAPABILITY.fullmatch(number) else None) for name, _, number in rows)
+        told = tuple(Gpu(name, number if _CAPABILITY.fullmatch(number) else None) for name, _, number in rows)
+        return told if all(one.capability for one in told) else jetson or told  # JetPack 6 says "Orin (nvgpu), [N/A]"
     files = find_paths(root / "proc/driver/nvidia/gpus", "*/information")
     models = (re.search(r"^Model:\s*(.+?)\s*$", read_text(file), re.MULTILINE) for file in files)
-    found = tuple(Gpu(model[1]) for model in models if model)
-    board = read_text(root / "proc/device-tree/model").rstrip("\0\n").replace("NVIDIA Orin", "NVIDIA Jetson Orin")
-    return found or ((Gpu(board),) if "Jetson" in board else ())
+    return tuple(Gpu(model[1]) for model in models if model) or jetson
 
 
 def _is_compat(root: Path, folder: str) -> bool:

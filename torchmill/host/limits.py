@@ -174,6 +174,15 @@ def core_limits(root: Path = Path("/")) -> list[Reader[CpuQuota]]:
     return found
 
 
+def process_room(root: Path = Path("/")) -> int | None:
+    """Return how many processes this one and its children may start, by `ulimit -u` and control groups; None: any."""
+    found = [process_limit("RLIMIT_NPROC")]
+    for folder in (one for _, folders in _hierarchies(root, "pids") for one in folders):
+        most = _number(_text(folder / "pids.max"))
+        found.append(None if most is None else most - (_number(_text(folder / "pids.current")) or 0))
+    return min((one for one in found if one is not None), default=None)
+
+
 def _hierarchies(root: Path, controller: str) -> Iterator[tuple[int, list[Path]]]:
     """Yield, for each hierarchy that may hold the controller, this process's group and then its ancestors."""
     groups = _groups(root)

@@ -181,7 +181,7 @@ def estimate_build(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool
 
     A `further` Python has the first one's tree.
     """
-    images = _code_images(plan)
+    images = link_overflow.count_code_images(plan.arch_list)
     known = catalogue_work(facts, plan.release, images, plan.jobs)
     assumed = facts.assumed
     if known is None or assumed is None:
@@ -232,14 +232,9 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
     return catalogue_work(facts, release, images, run_slots(run)) if release else None
 
 
-def _code_images(plan: Plan) -> int:
-    """Return how often a plan compiles device code."""
-    return link_overflow.count_code_images(plan.arch_list) if plan.build.cuda else 0
-
-
 def _same_builds(plan: Plan, own: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """Return the runs that built what a plan builds, for as many capabilities."""
-    what = plan.release.package, plan.release.version, _code_images(plan)
+    what = plan.release.package, plan.release.version, link_overflow.count_code_images(plan.arch_list)
     return [run for run in own if (run.package, run.release, link_overflow.count_code_images(run.capabilities)) == what]
 
 
@@ -252,7 +247,8 @@ def _best_basis(
         return CompileWork(mean, assumed.spread.own, tuple(same[:2])), "builds of this machine"
     if any(run.package != plan.release.package for run in known.runs):
         return known, "builds of other packages"
-    theirs = {run.release for run in known.runs if bool(run.capabilities) == bool(_code_images(plan))}
+    images = link_overflow.count_code_images(plan.arch_list)
+    theirs = {run.release for run in known.runs if bool(run.capabilities) == bool(images)}
     near = "builds of this release" if plan.release.version in theirs else "builds of other releases"
     mine = [(run.cpu_seconds or 1, _expected_work(facts, run)) for run in own if run.package == plan.release.package]
     ratios = [took / work.seconds for took, work in mine if work]

@@ -57,14 +57,9 @@ class IndexEntry:
     uploaded: str  # when the index first had it: "2026-11-22T10:40:00.000000Z"
 
     @property
-    def variant(self) -> str | None:
-        """Return the local label of the version."""
-        return self.version.local
-
-    @property
     def place(self) -> str:
         """Return where the wheel lies in the index: as in the official one, in the folder of its variant."""
-        return f"{self.variant}/{self.file}" if self.variant else self.file
+        return f"{self.version.local}/{self.file}" if self.version.local else self.file
 
     def as_data(self) -> dict[str, Any]:
         """Return what the file's name does not say, for JSON."""
@@ -248,7 +243,7 @@ def compute_pages(
 
     Raises DeliveryError where a label cannot be a folder.
     """
-    variants = sorted({entry.variant for entry in entries if entry.variant})
+    variants = sorted({entry.version.local for entry in entries if entry.version.local})
     _require_room(variants, entries)
     reasons = {entry.file: yank_reason(yanked, entry) for entry in entries}
 
@@ -261,7 +256,7 @@ def compute_pages(
     projects: dict[str, str] = {}
     lists: dict[str, str] = {}
     for variant in ("", *variants):
-        inside = [entry for entry in entries if variant in {"", entry.variant} or entry.everywhere]
+        inside = [entry for entry in entries if variant in {"", entry.version.local} or entry.everywhere]
         names = list(dict.fromkeys(entry.name for entry in inside))
         for name in names:
             folder = posixpath.join(variant, name)

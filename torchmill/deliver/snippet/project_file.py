@@ -10,6 +10,7 @@ import tomlkit
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 from tomlkit.exceptions import TOMLKitError
 
 from torchmill.core.errors import ConfigError, DeliveryError
@@ -19,7 +20,7 @@ from torchmill.wheel.pack.metadata import project_of
 # By tool, in its table: where packages come from, and the places.
 _TABLES = {"uv": ("sources", "index"), "poetry": ("dependencies", "source"), "pdm": ("", "source")}
 _OF_NEW_PROJECTS = {"package-mode", "distribution"}  # an older one has decided that
-_PYTHONS = [f"3.{minor}.{patch}" for minor in range(60) for patch in (0, 99)]
+_PYTHONS = [Version(f"3.{minor}.{patch}") for minor in range(60) for patch in (*range(30), 99)]
 _WRITABLE = 0o222
 
 
@@ -39,20 +40,22 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
         raise refused(f"is read-only: run `chmod u+w {file}`", "read-only-project")
     try:
         text = file.read_bytes().decode("utf-8-sig")
-        project = tomlkit.parse(text)
+        project = tomlkit.parse(text.replace("\r\n", "\n"))  # as tomllib reads it, also within strings
         said = list(merge_snippet(project, snippet, tool, extra))
     except (UnicodeDecodeError, TOMLKitError) as error:
-        raise refused(f"not TOML of a project ({error}): correct it, or run `{tool} init`", "invalid-project") from None
+        why = f"not TOML of a project ({error}): correct it; a project has a table [project] with name and version"
+        raise refused(why, "invalid-project") from None
     except (AttributeError, TypeError, ValueError):  # tomlkit raises the last where an inline table is to have tables
         kinds = f"has a value of another kind than {tool} takes, an inline table, or an invalid requires-python"
         raise refused(f"{kinds}: correct it", "invalid-project") from None
     edited, read = tomlkit.dumps(project), None
     if "\r\n" in text:
-        edited = edited.replace("\r\n", "\n").replace("\n", "\r\n")
+        edited = edited.replace("\n", "\r\n")
     with contextlib.suppress(tomllib.TOMLDecodeError):
         read = tomllib.loads(edited)
     if read != project.unwrap():
-        raise refused("its tables are too scattered to be edited: bring those of one name together", "scattered-tables")
+        why = f"its tables are too scattered to be edited: write [tool.{tool}] and all in it with headings, together"
+        raise refused(why, "scattered-tables")
     if edited == text:
         return f"{file} has all of it already"
     with report_unwritable(file):
@@ -64,6 +67,7 @@ def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra:
     """Put what a snippet declares into a project, and yield a clause for what gave way. Raises DeliveryError."""
     wanted: Any = tomlkit.parse(f"{snippet}\n\n")  # an empty line comes along with its last table
     _require_static(project["project"], {"requires-python", "optional-dependencies" if extra else "dependencies"})
+    before = project["project"].get("requires-python")
     yield from _narrow_pythons(project["project"], str(wanted["project"]["requires-python"]))
     yield from _merge_requirements(project["project"], wanted["project"], extra)
     yield from _other_pins(project, {extra, *_lists(wanted["project"])}, _packages(wanted["project"]))
@@ -73,7 +77,9 @@ def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra:
         settings = project.setdefault("tool", tomlkit.table(True)).setdefault(tool, tomlkit.table())
     sources, places = _TABLES[tool]
     packages, there = _packages(wanted["project"]), settings.get(sources, {})
-    for name in [one for one in there if canonicalize_name(one) in packages and one not in own.get(sources, {})]:
+    # Poetry refuses a `python` of its own that is not within requires-python
+    gone = packages if project["project"]["requires-python"] == before else {*packages, "python"}
+    for name in [one for one in there if canonicalize_name(one) in gone and one not in own.get(sources, {})]:
         yield f"tool.{tool}.{sources}.{name} gave way: {there.pop(name)}"
     for key, value in own.items():
         title = f"tool.{tool}.{key}"
@@ -99,7 +105,7 @@ def _other_pins(project: Any, edited: set[str], packages: set[str]) -> Iterator[
     """Yield a clause for each line of an extra or a group that is not edited, and may contradict what is."""
     extras = project["project"].get("optional-dependencies", {})
     for name, lines in {**project.get("dependency-groups", {}), **extras}.items():
-        for line in lines if name not in edited else ():
+        for line in lines if canonicalize_name(name) not in map(canonicalize_name, edited) else ():
             if project_of(line) in packages:
                 yield f"{line} of {name} stays: correct it where it contradicts the rest"
 
@@ -140,7 +146,8 @@ def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> It
     packages = _packages(wanted)
     for name, lines in ({"": []} | {extra or name: lines for name, lines in _lists(wanted).items()}).items():
         where = table.setdefault("optional-dependencies", tomlkit.table()) if name else table
-        there = where.setdefault(name or "dependencies", tomlkit.array())
+        spelled = [one for one in where if canonicalize_name(one) == canonicalize_name(name)]
+        there = where.setdefault((*spelled, name or "dependencies")[0], tomlkit.array())
         for package in sorted(packages):
             yield from _replace_lines(there, package, [str(line) for line in lines if project_of(line) == package])
         if "\n" not in there.as_string():
@@ -182,5 +189,5 @@ def _assign(table: Any, key: str, value: Any, title: str) -> Iterator[str]:
     """Set a key, unless it has the value, and yield a clause if it had another."""
     if key not in table or table[key] != value:
         if key in table:
-            yield f"{title} was {' '.join(table[key].as_string().split())}"
+            yield f"{title} was {' '.join(tomlkit.item(table[key]).as_string().split())}"  # tomlkit unwraps bool
         table[key] = value

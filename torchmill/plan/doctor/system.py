@@ -322,7 +322,7 @@ def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Findin
             yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
         if room.misread:
             cure = "let TORCHMILL_HOME name a folder without them"
-            because = "CMake, a linker or PATH takes these for something else"
+            because = "CMake, a linker, PATH or a script takes these for something else"
             yield Finding("folder", f"{room.misread!r} in its name", "none of them", "failure", cure, because)
 
 

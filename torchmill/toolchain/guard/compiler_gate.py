@@ -95,9 +95,11 @@ def make_stand_ins(folder: Path, gate: Path, ccache: str | None, environ: Mappin
     changed = {"PATH": f"{folder}{os.pathsep}{path}" if path else str(folder)}
     for variable in ("CC", "CXX"):
         real = environ.get(variable, "")
+        real, flags = (real, "") if _is_compiler(real) else real.strip().partition(" ")[::2]
         if _is_compiler(real):  # one by its whole path: other words are looked for on PATH
             # apart from the others, and by its own name: a build may look for "clang" in it
-            changed[variable] = _stand_in(folder / variable / Path(real).name, first, real)
+            own = _stand_in(folder / variable / Path(real).name, first, real)
+            changed[variable] = f"{shlex.quote(own)} {flags}" if flags else own
     return changed
 
 
