@@ -423,5 +423,5 @@ def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> Non
     if sys.platform == "win32":
         process.send_signal(signal.CTRL_BREAK_EVENT if number == signal.SIGINT else number)
     else:
-        with contextlib.suppress(ProcessLookupError):  # all gone already
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # all gone, or zombies (macOS)
             os.killpg(process.pid, number)
