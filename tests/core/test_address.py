@@ -49,6 +49,7 @@ def test_what_is_none_is_told_with_an_example(url: str) -> None:
         ("me:secret@x", "me:x"),
         ("s3:secret@x", "s3:x"),
         ("C:/plain/folder", "C:/plain/folder"),
+        ("https://x/t/mi-1234567890/team", "https://x/t/team"),
     ],
 )
 def test_a_message_has_no_secret(url: str, told: str) -> None:
@@ -69,6 +70,8 @@ def test_a_login_is_found_and_left_out() -> None:
         ("gone: 'https://x/y?token=secret' (url: /y?sig=secret)", "gone: 'https://x/y' (url: /y)"),
         ("https//me:secret@x/y is left out", "https//x/y is left out"),
         ("what? a=b", "what? a=b"),
+        ("https://conda.anaconda.org/t/mi-1234567890/team/linux-64", "https://conda.anaconda.org/t/team/linux-64"),
+        ("/opt/t/long-folder/x is gone", "/opt/t/long-folder/x is gone"),
     ],
 )
 def test_a_text_has_no_secret(text: str, told: str) -> None:

@@ -37,7 +37,7 @@ from torchmill.toolchain.guard.timeline import SUFFIX as TIMELINE_SUFFIX
 from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
 
-_FOR_OTHERS = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "JAVA_HOME")  # not for a build
+_FOR_OTHERS = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "JAVA_HOME", "MKL_NUM_THREADS")  # not for a build
 
 
 class BuildTree:

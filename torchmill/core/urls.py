@@ -11,6 +11,7 @@ SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:
 # a user alone may be a token, but for ssh, where it is "git"
 _LOGIN = re.compile(r"(?i)(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
 _QUERY = re.compile(r"\?[^\s?'\")\\]*=[^\s'\")\\]*")  # which may be a signature that opens a bucket, or a token
+_CONDA_TOKEN = re.compile(r"(//[^\s/]+(?:/[^\s/]+)*?/t)/[\w-]{8,}(?=/)")
 _HERE = {"", "localhost"}  # the machines that file: may name
 
 
@@ -57,7 +58,7 @@ def strip_login(url: str) -> str:
 def redact_url(url: str) -> str:
     """Return whatever was given as an address such that a message may have it: better too little of it."""
     hidden = re.sub(r"^([A-Za-z][\w+.-]*:/*)?.*@", r"\1", url, flags=re.DOTALL)
-    return re.split(r"[?#]", hidden, maxsplit=1)[0]
+    return re.split(r"[?#]", hide_password(hidden), maxsplit=1)[0]
 
 
 def host_of(url: str) -> str:
@@ -69,4 +70,4 @@ def host_of(url: str) -> str:
 
 def hide_password(url: str) -> str:
     """Return an address, or a text with some, without passwords and tokens."""
-    return _QUERY.sub("", _LOGIN.sub("", url))
+    return _QUERY.sub("", _CONDA_TOKEN.sub(r"\1", _LOGIN.sub("", url)))

@@ -346,7 +346,7 @@ def expected_duration(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: b
 
 def _on_boards(plan: Plan, own: OwnRuns) -> str:
     """Return what the time leaves out: what was measured of aarch64 are servers and a laptop."""
-    boards = "on a small board, such as a Raspberry Pi, much longer, in an emulator many times as long"
+    boards = "much longer on a small board such as a Raspberry Pi, or in an emulator without cross compilers"
     return "" if own or plan.build.arch != "aarch64" else f"; {boards}"
 
 

