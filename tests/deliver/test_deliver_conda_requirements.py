@@ -5,16 +5,15 @@ from dataclasses import replace
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config.model import Facts
+from torchmill.config.model import Build, Facts
 from torchmill.deliver.conda import requirements
-from torchmill.deliver.conda.requirements import CondaTarget
 
-CPU = CondaTarget("3.10", "cpu", "linux", "x86_64")
+CPU = Build("torch", "wheel", "3.10", "cpu", "x86_64")
 CUDA = replace(CPU, variant="cu117")
 
 
-def one(facts: Facts, line: str, target: CondaTarget = CPU) -> str:
-    (found,) = requirements.wheel_requirements(facts, [line], target)
+def one(facts: Facts, line: str, build: Build = CPU) -> str:
+    (found,) = requirements.wheel_requirements(facts, [line], build)
     return found
 
 
@@ -55,9 +54,8 @@ def test_markers_are_held_against_the_packages_own_python(shipped: Facts) -> Non
         "nvidia-cudnn-cu11==8.5.0.96; platform_system == 'Linux'",
     ]
     assert list(requirements.wheel_requirements(shipped, lines, CPU)) == ["cudnn >=8.5.0.96,<9.0a0"]
-    assert list(requirements.wheel_requirements(shipped, lines, replace(CPU, python="3.6", system="macos"))) == [
-        "dataclasses"
-    ]
+    of_mac = replace(CPU, python="3.6", arch="arm64")
+    assert list(requirements.wheel_requirements(shipped, lines, of_mac)) == ["dataclasses"]
     assert "setuptools" in requirements.wheel_requirements(shipped, lines, replace(CPU, python="3.13t"))
 
 

@@ -20,14 +20,13 @@ from packaging.version import Version
 
 from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import CPU, Cell
-from torchmill.config.model import Facts, Plan
+from torchmill.config.model import Build, Facts, Plan
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, require_package
 from torchmill.core.files import fresh_path, hash_file, report_unwritable, write_atomically
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.core.units import first_problems
 from torchmill.deliver import libtorch, products
 from torchmill.deliver.conda import requirements
-from torchmill.deliver.conda.requirements import CondaTarget
 from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
 from torchmill.host import limits
 from torchmill.wheel import wheel_file
@@ -277,21 +276,20 @@ def compose_recipe(
     """
     conda, build = requirements.conda_facts(facts), cell.build
     package = facts.packages[build.package]
-    target = CondaTarget(build.python, build.variant, facts.arches[build.arch].system, build.arch)
     called = (facts, build.python, build.variant, wheel.version.local)
     name, version = requirements.conda_package_name(conda, wheel.name), wheel.version.public
     minor = f"{Version(version).major}.{Version(version).minor + 1}"
     number = (*wheel.build, 0)[0] if number is None else number
     cudnn = _cudnn(cell, wheel.manifest) if package.after is None else None
-    constrains = [requirements.abi_requirement(target), *requirements.libstdcxx_requirements(conda, symbols)]
+    constrains = [requirements.abi_requirement(build), *requirements.libstdcxx_requirements(conda, symbols)]
     toolkit = build.cuda and str(wheel.manifest.get("toolkit") or build.cuda)
     constrains += [requirements.toolkit_constraint(toolkit)] if toolkit else []
     depends = [
         *([requirements.driver_requirement(toolkit)] if toolkit else []),
-        requirements.python_requirement(target),
+        requirements.python_requirement(build),
         *requirements.platform_requirements(wheel.platforms),
         *requirements.compiled_requirements(conda, package.name, wheel.manifest),
-        *requirements.wheel_requirements(facts, wheel.requires, target),
+        *requirements.wheel_requirements(facts, wheel.requires, build),
     ]
     headers = wheel_file.parse_headers(wheel.metadata)
     said = str(headers.get("License-Expression") or headers.get("License") or "").strip()
@@ -311,17 +309,18 @@ def compose_recipe(
         license=license_,
         about=_about(headers, license_, package.repository, wheel),
         stamp=stamp,
-        index=_preference(target, toolkit, stamp),
+        index=_preference(facts, build, toolkit, stamp),
     )
 
 
-def _preference(target: CondaTarget, toolkit: str | None, stamp: datetime) -> dict[str, object]:
+def _preference(facts: Facts, build: Build, toolkit: str | None, stamp: datetime) -> dict[str, object]:
     """Return what makes clients prefer a build that fits: one with CUDA, and of these the newest toolkit's."""
     if toolkit:  # of builds that are else alike, they take the latest
         major, minor = map(int, toolkit.split(".")[:2])
         return {"timestamp": (int(stamp.timestamp()) + 100 * major + minor) * 1000}
     # they take what has a feature only where nothing else fits
-    return {"track_features": CPU} if (target.variant, target.system) == (CPU, "linux") else {}
+    plain = build.variant == CPU and facts.arches[build.arch].system == "linux"
+    return {"track_features": CPU} if plain else {}
 
 
 def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:

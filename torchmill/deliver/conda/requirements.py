@@ -1,7 +1,6 @@
 """Names and requirements of conda packages, from what the wheel requires."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -9,7 +8,7 @@ from packaging.version import Version
 
 from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import CPU
-from torchmill.config.model import Facts
+from torchmill.config.model import Build, Facts
 from torchmill.core.errors import ConfigError, DeliveryError, ImpossibleBuildError
 from torchmill.plan.wheel_name import python_tag
 from torchmill.wheel.pack import bundling
@@ -83,46 +82,33 @@ def label_suffixes(label: str | None, variant: str) -> list[str]:
     return [found] if found else []
 
 
-@dataclass(frozen=True, slots=True)
-class CondaTarget:
-    """What a package is for."""
-
-    python: str  # "3.10", "3.13t"
-    variant: str
-    system: str  # "linux", "macos"
-    machine: str  # "x86_64", as platform.machine() says it
-
-    @property
-    def interpreter(self) -> str:
-        """Return the version without the letter of free-threaded Pythons."""
-        return self.python.rstrip("t")
-
-    @property
-    def markers(self) -> dict[str, str]:
-        """Return what environment markers are held against."""
-        platform = {"linux": ("Linux", "linux"), "macos": ("Darwin", "darwin")}[self.system]
-        return {
-            "python_version": self.interpreter,
-            "python_full_version": f"{self.interpreter}.0",
-            "implementation_name": "cpython",
-            "platform_python_implementation": "CPython",
-            "platform_system": platform[0],
-            "sys_platform": platform[1],
-            "os_name": "posix",
-            "platform_machine": self.machine,
-            "extra": "",
-        }
+def _markers(facts: Facts, build: Build) -> dict[str, str]:
+    """Return what environment markers are held against, where it is not as here: CPython, and no Windows."""
+    number, system = _interpreter(build), facts.arches[build.arch].system
+    platform = {"linux": ("Linux", "linux"), "macos": ("Darwin", "darwin")}[system]
+    return {
+        "python_version": number,
+        "python_full_version": f"{number}.0",
+        "platform_system": platform[0],
+        "sys_platform": platform[1],
+        "platform_machine": build.arch,
+    }
 
 
-def python_requirement(target: CondaTarget) -> str:
+def _interpreter(build: Build) -> str:
+    """Return the Python without the letter of free-threaded ones."""
+    return build.python.rstrip("t")
+
+
+def python_requirement(build: Build) -> str:
     """Return what binds a package to its Python: "python >=3.10,<3.11.0a0"."""
-    major, minor = target.interpreter.split(".")
+    major, minor = _interpreter(build).split(".")
     return f"python >={major}.{minor},<{major}.{int(minor) + 1}.0a0"
 
 
-def abi_requirement(target: CondaTarget) -> str:
+def abi_requirement(build: Build) -> str:
     """Return what binds a package to CPython, and to threads with or without a lock."""
-    return f"python_abi {target.interpreter}.* *_{python_tag(target.python).partition('-')[2]}"
+    return f"python_abi {_interpreter(build)}.* *_{python_tag(build.python).partition('-')[2]}"
 
 
 def platform_requirements(tags: Iterable[str]) -> Iterator[str]:
@@ -175,8 +161,9 @@ def numpy_compatibility(version: str | None) -> str:
     return f"numpy >={oldest},<{built.major + 1}.0a0"
 
 
-def wheel_requirements(facts: Facts, requires: Iterable[str], target: CondaTarget) -> Iterator[str]:
+def wheel_requirements(facts: Facts, requires: Iterable[str], build: Build) -> Iterator[str]:
     """Yield what METADATA requires, as conda has it. Raises DeliveryError for what conda.toml must name."""
+    markers = _markers(facts, build)
     for line in requires:
         try:
             one = Requirement(line)
@@ -184,11 +171,11 @@ def wheel_requirements(facts: Facts, requires: Iterable[str], target: CondaTarge
             raise DeliveryError(
                 f"METADATA requires '{line}', which cannot be read: build the wheel again", code="invalid-requirement"
             ) from None
-        if one.marker is None or one.marker.evaluate(target.markers):
-            yield _spec(facts, one, target)
+        if one.marker is None or one.marker.evaluate(markers):
+            yield _spec(facts, one, build)
 
 
-def _spec(facts: Facts, requirement: Requirement, target: CondaTarget) -> str:
+def _spec(facts: Facts, requirement: Requirement, build: Build) -> str:
     conda, project = conda_facts(facts), canonicalize_name(requirement.name)
     if project.startswith("nvidia-") and project not in conda.names:
         raise DeliveryError(
@@ -200,8 +187,8 @@ def _spec(facts: Facts, requirement: Requirement, target: CondaTarget) -> str:
     if len(specifiers) == 1 and specifiers[0].operator in {"==", "==="}:
         exact = Version(specifiers[0].version.removesuffix(".*"))
     if exact is not None and exact.local:
-        suffixes = "".join(f"*{one}_" for one in label_suffixes(exact.local, target.variant))
-        return f"{name} {exact.public} py{target.python}_{conda_variant(facts, target.variant)}_{suffixes}*"
+        suffixes = "".join(f"*{one}_" for one in label_suffixes(exact.local, build.variant))
+        return f"{name} {exact.public} py{build.python}_{conda_variant(facts, build.variant)}_{suffixes}*"
     bounds = conda.names[project].bounds if project in conda.names else "same"
     if bounds == "none":
         return name
