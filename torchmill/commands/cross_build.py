@@ -17,13 +17,7 @@ from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.core import process
-from torchmill.core.errors import (
-    BuildError,
-    HostError,
-    ImpossibleBuildError,
-    InterruptedBuildError,
-    UnfinishedBuildError,
-)
+from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, UnfinishedBuildError
 from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
@@ -208,7 +202,7 @@ def _place(root: Path) -> ContainerPlace:
 
 
 def _run(made: PreparedRun) -> None:
-    """Run the container; raises HostError, BuildError, InterruptedBuildError in words of the session."""
+    """Run the container; raises HostError and BuildError in words of the session, InterruptedBuildError."""
 
     def assure(machine: str) -> None:
         if machine != made.container.arch:
@@ -220,12 +214,6 @@ def _run(made: PreparedRun) -> None:
 
     try:
         engines.run_container(made.container, made.steps, made.environ, sys.stderr, assure)
-    except InterruptedBuildError:
-        raise InterruptedBuildError(
-            f"interrupted: {made.goal.identifier} was stopped, and its container with it; run the same "
-            "command again to go on from there",
-            code="container-stopped",
-        ) from None
     except CommandError as error:
         if error.argv == made.steps.main and error.returncode == _FAILED:
             raise BuildError(

@@ -307,7 +307,8 @@ def run_container(
             raise CommandError(argv, error.returncode, error.output) from None
         except (KeyboardInterrupt, InterruptedBuildError):
             raise InterruptedBuildError(
-                f"interrupted: {container.name} was stopped", code="container-stopped"
+                f"interrupted: {container.name} was stopped; run the same command again to go on from there",
+                code="container-stopped",
             ) from None
         finally:
             reaper.end_marked(mark, steps.after, environ)
