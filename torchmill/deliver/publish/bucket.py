@@ -72,13 +72,9 @@ class BucketTarget(PublishTarget):
 
     def list_keys(self) -> Iterator[str]:
         """Yield the keys of all objects below the prefix."""
-        more: dict[str, str] = {}
-        while True:
-            answer = self._call(self.client.list_objects_v2, Bucket=self.bucket, Prefix=self.prefix, **more)
-            yield from (one["Key"] for one in answer.get("Contents", ()))
-            if not answer.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": answer["NextContinuationToken"]}
+        pages = iter(self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix))
+        for page in iter(partial(self._call, partial(next, pages, None)), None):
+            yield from (one["Key"] for one in page.get("Contents", ()))
 
     def signed_url(self, key: str, suffix: str = "") -> str:
         """Return an address from which the object of a key and suffix may be read for an hour."""

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from configparser import ConfigParser
@@ -30,7 +29,6 @@ PUBLIC = {  # where the public indexes are read (https://packaging.python.org/gu
     "test.pypi.org": "https://test.pypi.org/simple",
 }
 _USUAL = {"pypi": "https://upload.pypi.org/legacy/", "testpypi": "https://test.pypi.org/legacy/"}
-_LOGIN = re.compile(r"//[^/@\s]*@")
 _LONGEST = 300  # letters of what an index says
 _LONG_SECRET = 8  # letters
 _NOWHERE = ("ConnectionError", "Max retries", "Connection refused", "NameResolution", "Timeout", "SSLError", "Chunked")
@@ -174,7 +172,7 @@ class IndexTarget(PublishTarget):
     def _without_secrets(self, text: str) -> str:
         """Return what an index said; one that is short may be in any word, so nothing is shown then."""
         secret = self.environ.get("TWINE_PASSWORD") or (self.login[1] if self.login else "")
-        text = _LOGIN.sub("//", text)
+        text = urls.hide_password(text)
         if not secret or secret not in text:
             return text
         return text.replace(secret, "***") if len(secret) >= _LONG_SECRET else ""
