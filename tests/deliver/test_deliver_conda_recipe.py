@@ -128,11 +128,12 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
         assert solved.get("pytorch", solved.get("libtorch", "")).startswith(build)
 
 
-def test_a_wheel_without_manifest_has_what_the_release_is_known_for(shipped: Facts, tmp_path: Path) -> None:
+def test_a_build_without_cudnn_is_not_called_after_that_of_the_official_one(shipped: Facts, tmp_path: Path) -> None:
     wheel = paper_wheels.made(tmp_path, "torch", "1.13.1+cu117", "cp310-cp310-linux_x86_64")
-    found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cu117", "x86_64"), wheel)
-    assert found.build == "py3.10_cuda11.7_cudnn8.5.0_0"
-    assert found.depends == ("__cuda >=11", "numpy", "python >=3.10,<3.11.0a0")
+    told = {"cudnn": None, "requirements": ["numpy==1.21.6"]}
+    found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cu117", "x86_64"), wheel, told)
+    assert found.build == "py3.10_cuda11.7_0"
+    assert found.depends == ("__cuda >=11", "numpy >=1.21,<2.0a0", "python >=3.10,<3.11.0a0")
 
 
 def test_torchvision_is_bound_to_its_torch(shipped: Facts, tmp_path: Path) -> None:

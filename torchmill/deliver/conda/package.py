@@ -280,7 +280,7 @@ def compose_recipe(
     name, version = requirements.conda_package_name(conda, wheel.name), wheel.version.public
     minor = f"{Version(version).major}.{Version(version).minor + 1}"
     number = (*wheel.build, 0)[0] if number is None else number
-    cudnn = _cudnn(cell, wheel.manifest) if package.after is None else None
+    cudnn = wheel.manifest.get("cudnn") if package.after is None else None
     constrains = [requirements.abi_requirement(build), *requirements.libstdcxx_requirements(conda, symbols)]
     toolkit = build.cuda and str(wheel.manifest.get("toolkit") or build.cuda)
     constrains += [requirements.toolkit_constraint(toolkit)] if toolkit else []
@@ -331,14 +331,6 @@ def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
     if wheel_writer.EPOCH not in environ:
         return datetime.fromisoformat(date or "1980-01-01").replace(tzinfo=UTC)
     return datetime.fromtimestamp(wheel_writer.source_date_epoch(environ), UTC)
-
-
-def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:
-    """Return the version of cuDNN that a build has: of its manifest, else of the release's facts."""
-    if cell.build.cuda is None:
-        return None
-    official = cell.release.cuda_official.get(cell.build.cuda)
-    return manifest.get("cudnn") or (official.cudnn if official else None)
 
 
 def planned_package(facts: Facts, cell: Cell, plan: Plan, cudnn: str | None) -> str:
