@@ -14,7 +14,7 @@ import pytest
 from tests.support.commands import run
 from tests.support.recorded import moment, ran, recording, small
 from tests.support.recorded import write as timeline
-from torchmill.commands.report.picture import write_page
+from torchmill.commands.report.picture import render_page
 from torchmill.core.paths import Layout
 from torchmill.toolchain.guard.timeline import Record
 
@@ -27,7 +27,7 @@ CACHE = {"tool": "ccache 4.7.5", "hits": 3, "misses": 1}
 
 def page(folder: Path, records: list[Record] | None = None, wheel: Path | None = None) -> ET.Element:
     """Write a page and return what is in it; raises ParseError for tags that are not closed."""
-    write_page(recording(folder, records or small()), folder / "page.html", wheel)
+    (folder / "page.html").write_text(render_page(recording(folder, records or small()), wheel), encoding="utf-8")
     return ET.parse(folder / "page.html").getroot()  # noqa: S314 - our own
 
 

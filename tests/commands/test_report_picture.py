@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from tests.support.recorded import moment, ran, recording, small
 from tests.support.recorded import write as timeline
-from torchmill.commands.report.picture import BARS, FINE, draw_picture, write_picture
+from torchmill.commands.report.picture import BARS, FINE, draw_picture, render_picture
 from torchmill.commands.report.recording import read_timeline
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent
 
@@ -72,7 +72,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 )
 def test_odd_recordings_are_drawn(tmp_path: Path, records: list[Record]) -> None:
     path = tmp_path / "x.png"
-    write_picture(recording(tmp_path, records), path)
+    path.write_bytes(render_picture(recording(tmp_path, records)))
     assert size(path)[0] == 1820
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.recorded import GIB, ran, recording, small
-from torchmill.commands.report.recording import assign_lanes, trace_events, write_trace
+from torchmill.commands.report.recording import assign_lanes, format_trace, trace_events
 from torchmill.toolchain.guard.timeline import TimelineEvent
 
 # What the format demands of each phase that is written, beside name, ph, ts, pid and tid.
@@ -15,9 +15,7 @@ DEMANDED = {"X": {"dur", "cat"}, "C": {"args"}, "i": {"s"}, "M": {"args"}}
 
 
 def traced(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "x.trace.json"
-    write_trace(recording(folder), path)
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = json.loads(format_trace(recording(folder)))
     assert document["displayTimeUnit"] in {"ms", "ns"}
     found: list[dict[str, Any]] = document["traceEvents"]
     return found
@@ -79,7 +77,6 @@ def test_as_few_lanes_as_run_at_a_time() -> None:
 
 def test_ten_thousand_units_are_bounded(tmp_path: Path) -> None:
     runs = [ran(f"aten/{number}.cpp", number, number + 9, peak=GIB) for number in range(10_000)]
-    path = tmp_path / "x.trace.json"
-    write_trace(recording(tmp_path, [*small(), *runs]), path)
-    assert path.stat().st_size < 4_000_000
-    assert len(json.loads(path.read_text(encoding="utf-8"))["traceEvents"]) > 10_000
+    text = format_trace(recording(tmp_path, [*small(), *runs]))
+    assert len(text) < 4_000_000
+    assert len(json.loads(text)["traceEvents"]) > 10_000

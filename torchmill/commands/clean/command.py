@@ -91,7 +91,7 @@ def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = Fa
     for item in sorted(chosen, key=lambda item: (item.used, item.kind, item.name)):
         if criteria.free is not None and outcome.total.freed >= criteria.free:
             break
-        if item.hindrance is not stored.no_hindrance and time.monotonic() - listed_at > _PROCESSES_SECONDS:
+        if item.hindrance and time.monotonic() - listed_at > _PROCESSES_SECONDS:
             processes, listed_at = in_use.list_processes(), time.monotonic()
         why, size = _remove_unless_used(item, processes, dry_run)
         if why:
@@ -106,7 +106,7 @@ def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dr
     """Remove an item under its locks, or only measure it; return why it stays, as a clause, and what it took."""
     size = DiskBytes()
     try:
-        why = item.hindrance(processes)
+        why = item.hindrance(processes) if item.hindrance else ""
         if not why and dry_run:
             with hold_locks(lock for lock in item.locks if lock.exists()):
                 size = measure_paths(item.find())
@@ -152,7 +152,7 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
     with ThreadPoolExecutor(_THREADS) as threads:
         sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
     # One after the other: some items have a lock in common.
-    busy = [in_use.find_occupant(item.locks) or item.hindrance(processes) for item in items]
+    busy = [in_use.find_occupant(one.locks) or (one.hindrance(processes) if one.hindrance else "") for one in items]
     usages = list(map(StoredUsage, items, sizes, busy))
     folders = (layout.state, layout.dist, place.environments, layout.cache)
     by_device = {folder.stat().st_dev: folder for folder in reversed(folders) if folder.is_dir()}

@@ -36,11 +36,6 @@ _ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")  # of a bu
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
 
 
-def no_hindrance(_: RunningProcesses) -> str:
-    """Return "": only its locks protect an item."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class StoragePlace:
     """Where to look: the folders of a checkout and its user, nox's environments, and the facts."""
@@ -60,7 +55,7 @@ class StoredItem:
     used: float  # when it was last needed, in seconds since the epoch
     tag: str = ""  # of its release; "" for none
     locks: tuple[Path, ...] = ()  # held by whoever uses it
-    hindrance: Hindrance = no_hindrance  # why it must stay for now, as a clause; "" if it may go
+    hindrance: Hindrance | None = None  # why it must stay for now, as a clause; "" if it may go; None: locks say it all
 
 
 def stored(
@@ -70,7 +65,7 @@ def stored(
     touched: Iterable[Path] = (),
     tag: str = "",
     locks: Iterable[Path] = (),
-    hindrance: Hindrance = no_hindrance,
+    hindrance: Hindrance | None = None,
 ) -> StoredItem:
     """Return an item of fixed paths, last needed when the newest of `touched` (or of them) changed."""
     return StoredItem(kind, name, lambda: paths, newest_change(tuple(touched) or paths), tag, tuple(locks), hindrance)
@@ -310,7 +305,7 @@ def _sccache_server(running: RunningProcesses) -> str:
 
 
 def find_cached(
-    place: StoragePlace, kind: str, folder: str, pattern: str = "**/*", hindrance: Hindrance = no_hindrance
+    place: StoragePlace, kind: str, folder: str, pattern: str = "**/*", hindrance: Hindrance | None = None
 ) -> Iterator[StoredItem]:
     """Yield each file in a folder of the cache."""
     for path in (place.layout.cache / folder).glob(pattern):

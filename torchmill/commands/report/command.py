@@ -1,15 +1,13 @@
 """`invoke report`: show what a build did with memory and time, and what it made."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from torchmill.commands.command import TaskCommand
-from torchmill.commands.report.recording import Recording, read_timeline, summarize_recording, write_trace
+from torchmill.commands.report.recording import format_trace, read_timeline, summarize_recording
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import fresh_path, read_json_object, report_unwritable
+from torchmill.core.files import read_json_object, report_unwritable, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.toolchain.guard.timeline import SUFFIX
 from torchmill.wheel.dist_files import read_manifest
@@ -91,24 +89,18 @@ def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
     return None
 
 
-def _write_whole(write: Callable[[Recording, Path], None], recording: Recording, path: Path) -> None:
-    """Write a file so that it appears whole. Raises HostError."""
-    with report_unwritable(path), fresh_path(path) as fresh:
-        write(recording, fresh)
-        fresh.replace(path)
-
-
 def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
     """Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words."""
     path, notes = find_timeline(build or "", layout)
     recording = read_timeline(path)
     recording = replace(recording, notes=(*notes, *recording.notes))
     page, drawing, tracing = (Path(out, f"{recording.name}{suffix}") for suffix in (".html", ".png", ".trace.json"))
-    _write_whole(write_trace, recording, tracing)
-    from torchmill.commands.report.picture import write_page, write_picture
+    from torchmill.commands.report.picture import render_page, render_picture
 
-    _write_whole(write_picture, recording, drawing)
-    _write_whole(partial(write_page, wheel=find_wheel(build or "", path, layout)), recording, page)
+    whole = render_page(recording, find_wheel(build or "", path, layout))
+    for file, content in ((tracing, format_trace(recording)), (drawing, render_picture(recording)), (page, whole)):
+        with report_unwritable(file):
+            write_atomically(file, content)
     made = f"page:    {page}\npicture: {drawing}\ntrace:   {tracing} (open it in ui.perfetto.dev)"
     return f"{summarize_recording(recording)}\n\n{made}"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -39,20 +40,21 @@ UNITS, FAMILIES, CUT_SHORT, MARKS = (_LOOK[name] for name in ("units", "families
 STYLE = Path(__file__).with_name("picture.mplstyle")
 
 
-def write_picture(recording: Recording, path: Path) -> None:
-    """Write the picture of a recording as a PNG."""
+def render_picture(recording: Recording) -> bytes:
+    """Return the picture of a recording as a PNG."""
     with style.context(STYLE):
-        draw_picture(recording).savefig(path, format="png", dpi=DPI)
+        draw_picture(recording).savefig(file := BytesIO(), format="png", dpi=DPI)
+    return file.getvalue()
 
 
-def write_page(recording: Recording, path: Path, wheel: Path | None) -> None:
-    """Write the page of a recording; `wheel` is what its build made, None where that is not known."""
+def render_page(recording: Recording, wheel: Path | None) -> str:
+    """Return the page of a recording; `wheel` is what its build made, None where that is not known."""
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
     pages.filters |= {"bytes": format_bytes, "clock": format_clock, "unit": unit_title}
     sums, cache, members = sum_up(recording), read_manifest(wheel).get("cache") if wheel else None, []
     with suppress(OSError, BadZipFile), ZipFile(wheel or "") as archive:
         members = sorted(archive.infolist(), key=lambda one: -one.file_size)[:MEMBERS]
-    text = pages.get_template("page.html").render(
+    return pages.get_template("page.html").render(
         recording=recording,
         wall=max(recording.wall, 1.0),
         lines=[build_headline(sums), *describe_sums(sums)],
@@ -64,7 +66,6 @@ def write_page(recording: Recording, path: Path, wheel: Path | None) -> None:
         files=[one for one in (wheel, *companion_paths(wheel)) if one.is_file()] if wheel else [],
         members=members,
     )
-    path.write_text(text, encoding="utf-8")
 
 
 def draw_picture(recording: Recording) -> Figure:

@@ -174,11 +174,11 @@ def _table(runs: Sequence[UnitRun]) -> list[str]:
     return format_table(("time", "memory", "expected", "by", "unit"), rows).splitlines()
 
 
-def write_trace(recording: Recording, path: Path) -> None:
-    """Write the trace of a recording, an event a line."""
+def format_trace(recording: Recording) -> str:
+    """Return the trace of a recording, an event a line."""
     lines = (json.dumps(event, separators=(",", ":")) for event in trace_events(recording))
     text = ",\n".join(lines)
-    path.write_text(f'{{"displayTimeUnit":"ms","traceEvents":[\n{text}\n]}}\n', encoding="utf-8")
+    return f'{{"displayTimeUnit":"ms","traceEvents":[\n{text}\n]}}\n'
 
 
 def trace_events(recording: Recording) -> Iterator[dict[str, Any]]:
