@@ -22,15 +22,14 @@ from torchmill.plan.cuda_libraries import official_version
 from torchmill.plan.wheel_name import promised_glibc, python_tag
 from torchmill.wheel import dist_files, wheel_file
 
-HERE = Path(__file__).parent  # with the templates
 HOME = "/home/builder"
 RUN = "{engine} run --rm --volume torchmill:" + HOME + " {image} nox --list"
 ADVICE = "--shm-size=8G"
 FAILURE = "'Bus error' or 'unable to allocate shared memory'"
 WHY = "DataLoader workers hand batches over in shared memory, and an engine gives 64 MB of it"
 RUNTIME_RUN = "{engine} run --rm --interactive --tty " + ADVICE + " {image} python"
-ENTRY = HERE / "run-torch.sh"  # gives ADVICE where it starts with less
-CROSS_COMPILERS = HERE / "cross-compilers.sh"  # of Debian and Ubuntu, which have them of every gcc
+ENTRY = Path(__file__).with_name("run-torch.sh")  # gives ADVICE where it starts with less
+CROSS_COMPILERS = Path(__file__).with_name("cross-compilers.sh")  # of Debian and Ubuntu, which have them of every gcc
 VISION = "vision"  # the session of the package that stands beside torch
 
 
@@ -58,7 +57,7 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     nvcc = [f"{cuda}/bin/nvcc"] if request.toolkit else []  # tells that a base has the toolkit
     crossed = request.emulated_on if base.manager == "apt" else ""
     text = fill_template(
-        HERE / "builder.Dockerfile.jinja",
+        "builder.Dockerfile.jinja",
         request=request,
         base=base,
         like=like,
@@ -148,8 +147,8 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     packages = image_system_packages(facts, request, base, found)
     values = {"request": request, "base": base, "like": like, "packages": packages, "pythons": found}
     texts = {
-        "Dockerfile": fill_template(HERE / "devcontainer.Dockerfile.jinja", **values),
-        "devcontainer.json": fill_template(HERE / "devcontainer.json.jinja", request=request),
+        "Dockerfile": fill_template("devcontainer.Dockerfile.jinja", **values),
+        "devcontainer.json": fill_template("devcontainer.json.jinja", request=request),
     }
     command = "devcontainer up --workspace-folder . --config {place}/devcontainer.json"
     run = f"open the checkout in an editor that knows dev containers, or `{command}`"
@@ -178,7 +177,7 @@ def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], p
     gpus = "--gpus all " if request.toolkit else ""
     names = [re.split("-|==", one)[0] for one in (*wheels, *packages)]
     text = fill_template(
-        HERE / "runtime.Dockerfile.jinja",
+        "runtime.Dockerfile.jinja",
         request=request,
         base=base,
         python=f"python{python}",

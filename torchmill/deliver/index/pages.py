@@ -142,7 +142,7 @@ def _html(title: str, **lists: Sequence[object]) -> str:
     from torchmill.deliver.templates import fill_template
 
     values = {"links": (), "projects": (), "variants": (), "documents": LINKED, **lists}
-    return fill_template(Path(__file__).with_name("page.html.jinja"), api=API, title=title, **values)
+    return fill_template("page.html.jinja", api=API, title=title, **values)
 
 
 def _file(link: PageLink) -> dict[str, Any]:

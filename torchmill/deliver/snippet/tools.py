@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
@@ -247,7 +246,7 @@ def _fill(file: str, decisions: Sequence[SnippetDecision], **values: object) -> 
 
     first, *_ = decisions
     text = fill_template(
-        Path(__file__).with_name(f"{file}.jinja"),
+        f"{file}.jinja",
         first=first,
         where=", ".join(stock.platform_name(arch) for arch in first.platforms),
         notes=dict.fromkeys(note for decision in decisions for note in decision.notes),
