@@ -60,6 +60,8 @@ def test_a_login_is_found_and_left_out() -> None:
     with pytest.raises(ConfigError, match=r"^--to https://x:8/y/: set TOKEN$"):
         urls.validate_url("--to", "https://token@x:8/y/", ("https",), "", "set TOKEN")
     assert urls.strip_login("https://token@x:8/y/") == "https://x:8/y/"
+    assert urls.strip_login("//me:a@b@x/y@1//z@2") == "//x/y@1//z@2"
+    assert urls.strip_login("http://[bad/") == "http://[bad/"
     urls.validate_url("--to", "https://x/@scope", ("https",), "", "set TOKEN")
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit
 
 from torchmill.core.errors import ConfigError, parse_option
 
@@ -50,9 +50,8 @@ def _wrong(url: str, schemes: Collection[str]) -> str:
 
 
 def strip_login(url: str) -> str:
-    """Return a checked address without its user and password."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    """Return an address without its user and password; what is none stays as it is."""
+    return re.sub(r"^([\w+.-]*:?//)[^/?#]*@", r"\1", url)
 
 
 def redact_url(url: str) -> str:

@@ -268,18 +268,10 @@ def _served(facts: Facts, index: str) -> WheelStock:
     cure = "check the address of --index, or serve it"
     with http_session() as session:
         pages = [find_project_files(session, index, package, cure) or () for package in facts.packages]
-    files = tuple(replace(one, url=_without_login(one.url)) for page in pages for one in page)
+    files = tuple(replace(one, url=urls.strip_login(one.url)) for page in pages for one in page)
     if not files:
         raise DeliveryError(
             f"--index {url}: it has no page of {' or '.join(facts.packages)}: give the address of the index itself",
             code="no-wheels",
         )
     return WheelStock(url, WheelPlace(NAME, url), offers_of_index(facts, files))
-
-
-def _without_login(url: str) -> str:
-    """Return the address of a file as an index tells it, which may be anything, for everybody."""
-    try:
-        return urls.strip_login(url)
-    except ValueError:
-        return url
