@@ -132,7 +132,7 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         capabilities=tuple(sorted(_named(gpus, model.Capability), key=lambda one: version_key(one.name))),
         arch_names=arch_names.read_each("name", model.ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
-        causes=tuple(_causes(file("causes"), file("known_names").mapping("names"))),
+        causes=tuple(_causes(file("causes"), file("known_names").map("names", TomlTable.text))),
         assumed=runs.table("assumed").read(facts_model.CostAssumptions) if runs.data else None,
         runs=runs.read_each("run", facts_model.MeasuredRun),
         peaks=runs.read_each("peak", facts_model.CompilePeak),
@@ -205,8 +205,8 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
         off_spelling={name: off.text(name) for name in list(off.data)},
         rules=tuple(table.read(model.Rule, name=table.where) for table in file.tables("rule")),
-        debian=debian.mapping("sources"),
-        debian_fill=debian.map("fill", TomlTable.mapping),
+        debian=debian.map("sources", TomlTable.text),
+        debian_fill=debian.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text)),
         editions=tuple(_edition(table) for table in file.tables("release")),
     )
     debian.check_unknown_keys()

@@ -192,10 +192,6 @@ class TomlTable:
         table = self.table(key)
         return {name: read(table, name) for name in list(table.data)}
 
-    def mapping(self, key: str) -> dict[str, str]:
-        """Take a table of strings."""
-        return self.map(key, TomlTable.text)
-
     def bounds(self, key: str) -> SpecifierSet:
         """Take a PEP 440 specifier; one that is absent allows everything."""
         return self.specifier(key) or SpecifierSet()
@@ -228,10 +224,9 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "VariantTemplate": _template("variant"),
     "VersionTemplate": _template(*VERSION_NAMES),
     "CompilerTemplate": _template("major"),
-    "Mapping[str, VersionTemplate]": lambda table, key: table.map(key, _template(*VERSION_NAMES)),
     "bool": TomlTable.flag,
     "float": TomlTable.number,
-    "int | None": TomlTable.count,
+    "int": TomlTable.count,
     "Bytes": TomlTable.size,
     "VersionText | None": TomlTable.version,
     "DateText | None": TomlTable.date,
@@ -244,12 +239,6 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     ),
     "CostRange": lambda table, key: _range(table, key, TomlTable.number),
     "ByteRange": lambda table, key: _range(table, key, TomlTable.size),
-    "Mapping[str, str]": TomlTable.mapping,
-    "Mapping[str, float]": lambda table, key: table.map(key, TomlTable.number),
-    "Mapping[str, int]": lambda table, key: table.map(key, lambda inner, name: inner.count(name) or 0),
-    "Mapping[str, Bytes]": lambda table, key: table.map(key, TomlTable.size),
-    "Mapping[str, SpecifierSet]": lambda table, key: table.map(key, TomlTable.bounds),
-    "Mapping[str, tuple[str, ...]]": lambda table, key: table.map(key, TomlTable.texts),
 }
 
 
@@ -271,6 +260,8 @@ def _key_and_reader(
     inner: Any = names.get(annotation.removeprefix("tuple[").removesuffix(", ...]"))
     if reader := _TYPES.get(annotation) or _TYPES.get(annotation.removesuffix(" | None")):
         yield name, reader
+    elif value := _TYPES.get(annotation.removeprefix("Mapping[str, ").removesuffix("]")):
+        yield name, lambda table, key: table.map(key, value)
     elif words := get_args(inner):
         yield name, lambda table, key: table.choice(key, words)
     elif not isinstance(inner, type) or not is_dataclass(inner):
