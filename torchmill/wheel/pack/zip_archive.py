@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from io import FileIO
 from itertools import groupby, product
@@ -198,20 +198,15 @@ def _require_sound(file: MemberSource, content: ContentDigest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """A member as its headers describe it, without offset and compressed size."""
+    """A member as its headers describe it; the archive says where it is, and how large."""
 
     name: str
     mode: int  # 0o644
     size: int  # bytes, uncompressed
     crc: int
     method: int = ZIP_DEFLATED
-
-
-@dataclass(frozen=True, slots=True)
-class _DirectoryEntry:
-    member: ZipMember
-    offset: int
-    packed: int  # bytes
+    offset: int = 0  # of its header
+    packed: int = 0  # bytes, compressed
 
 
 @dataclass
@@ -222,32 +217,31 @@ class ZipWriter:
     stamp: time.struct_time  # of every member
     size_limit: int = ZIP64_SIZE  # from this size and number of members on ZIP64 is needed; smaller in tests
     count_limit: int = ZIP64_COUNT
-    entries: list[_DirectoryEntry] = field(default_factory=list)
+    members: list[ZipMember] = field(default_factory=list)
 
     def add(self, member: ZipMember, data: bytes) -> None:
         """Append a member with its compressed bytes."""
-        entry = _DirectoryEntry(member, self.sink.tell(), len(data))
-        self.sink.write(self._local_header(entry))
+        self.members.append(replace(member, offset=self.sink.tell(), packed=len(data)))
+        self.sink.write(self._local_header(self.members[-1]))
         self.sink.write(data)
-        self.entries.append(entry)
 
     def add_parts(self, member: ZipMember, parts: Iterable[bytes]) -> int:
         """Append a member whose compressed bytes come in parts, and return their number."""
         start = self.sink.tell()
-        self.sink.write(self._local_header(_DirectoryEntry(member, start, 0)))
+        self.sink.write(self._local_header(member))
         packed = sum(self.sink.write(part) for part in parts)
-        self.entries.append(_DirectoryEntry(member, start, packed))
+        self.members.append(replace(member, offset=start, packed=packed))
         self.sink.seek(start)
-        self.sink.write(self._local_header(self.entries[-1]))
+        self.sink.write(self._local_header(self.members[-1]))
         self.sink.seek(packed, os.SEEK_CUR)
         return packed
 
     def close(self) -> None:
         """Append the directory; the file stays open."""
         start = self.sink.tell()
-        for entry in self.entries:
-            self.sink.write(self._central_header(entry))
-        end, count = self.sink.tell(), len(self.entries)
+        for member in self.members:
+            self.sink.write(self._central_header(member))
+        end, count = self.sink.tell(), len(self.members)
         size, large, many = end - start, self.size_limit, self.count_limit
         if count >= many or max(start, size) >= large:
             fixed = (END64_RECORD.size - 12, ZIP64_VERSION | UNIX_SYSTEM << 8, ZIP64_VERSION, 0, 0)
@@ -257,26 +251,26 @@ class ZipWriter:
         size, start = (ZIP64_SIZE if number >= large else number for number in (size, start))
         self.sink.write(END_RECORD.pack(b"PK\5\6", 0, 0, count, count, size, start, 0))
 
-    def _local_header(self, entry: _DirectoryEntry) -> bytes:
-        needs, common, rest = self._common_fields(entry)
+    def _local_header(self, member: ZipMember) -> bytes:
+        needs, common, rest = self._common_fields(member)
         return LOCAL_HEADER.pack(b"PK\3\4", needs, *common) + rest
 
-    def _central_header(self, entry: _DirectoryEntry) -> bytes:
-        far = entry.offset >= self.size_limit
-        needs, common, rest = self._common_fields(entry, *([entry.offset] if far else []))
-        where = ((REGULAR_FILE | entry.member.mode) << 16, ZIP64_SIZE if far else entry.offset)
+    def _central_header(self, member: ZipMember) -> bytes:
+        far = member.offset >= self.size_limit
+        needs, common, rest = self._common_fields(member, *([member.offset] if far else []))
+        where = ((REGULAR_FILE | member.mode) << 16, ZIP64_SIZE if far else member.offset)
         return CENTRAL_HEADER.pack(b"PK\1\2", needs, UNIX_SYSTEM, needs, *common, 0, 0, 0, *where) + rest
 
-    def _common_fields(self, entry: _DirectoryEntry, *offset: int) -> tuple[int, tuple[int, ...], bytes]:
+    def _common_fields(self, member: ZipMember, *offset: int) -> tuple[int, tuple[int, ...], bytes]:
         """Return what both headers of a member have: the version, the numbers, and name and ZIP64 field."""
-        member, name = entry.member, entry.member.name.encode()
+        name = member.name.encode()
         # independent of the compressed size, which the first header is written without
         wide = member.size + (member.size >> 6) + 64 >= self.size_limit
-        long = (*((member.size, entry.packed) if wide else ()), *offset)
+        long = (*((member.size, member.packed) if wide else ()), *offset)
         extra = struct.pack(f"<2H{len(long)}Q", 1, 8 * len(long), *long) if long else b""
         year, month, day, hour, minute, second = self.stamp[:6]
         moment = hour << 11 | minute << 5 | second // 2, year - 1980 << 9 | month << 5 | day
-        sizes = (ZIP64_SIZE, ZIP64_SIZE) if wide else (entry.packed, member.size)
+        sizes = (ZIP64_SIZE, ZIP64_SIZE) if wide else (member.packed, member.size)
         flags = 0 if name.isascii() else UTF8_FLAG
         numbers = (flags, member.method, *moment, member.crc, *sizes, len(name), len(extra))
         return ZIP64_VERSION if long else PLAIN_VERSION, numbers, name + extra
