@@ -279,14 +279,6 @@ def make_case(
     return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
 
 
-def matching_rules(
-    facts: Facts, build: Build, release: Release, provider: str | None = None, compiler: Compiler | None = None
-) -> tuple[Rule, ...]:
-    """Return the rules of a build's package that hold."""
-    known = make_case(facts, build, release, provider, compiler)
-    return tuple(rule for rule in facts.packages[build.package].rules if rule_matches(rule.when, known))
-
-
 def axis_conditions(when: When) -> When:
     """Return the conditions on the axes alone, without those on what a machine has."""
     return replace(when, gcc=None, clang=None, kept=None, lacking=None, another_toolkit=False)
@@ -343,9 +335,11 @@ class CellConstraints:
     cell: Cell
     provider: str | None = None
 
-    def rules(self, compiler: Compiler | None) -> tuple[Rule, ...]:
+    def rules(self, compiler: Compiler | None = None) -> tuple[Rule, ...]:
         """Return the rules of the package that hold with a compiler."""
-        return matching_rules(self.facts, self.cell.build, self.cell.release, self.provider, compiler)
+        build = self.cell.build
+        known = make_case(self.facts, build, self.cell.release, self.provider, compiler)
+        return tuple(rule for rule in self.facts.packages[build.package].rules if rule_matches(rule.when, known))
 
     def rules_with_base(self, compiler: Compiler | None) -> tuple[Rule, ...]:
         """Return the rules whose demands hold: what is built against a package includes its headers."""
@@ -353,7 +347,8 @@ class CellConstraints:
         if after is None or self.cell.release.torch is None:
             return rules
         base = find_release(self.facts, after, self.cell.release.torch)
-        return rules + matching_rules(self.facts, replace(self.cell.build, package=base.package), base, None, compiler)
+        under = Cell(replace(self.cell.build, package=base.package), base)
+        return rules + CellConstraints(self.facts, under).rules(compiler)
 
     def needs(self, name: str, compiler: Compiler | None) -> Constraint:
         """Return the bounds outside which a build with that compiler fails."""

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 
-from torchmill.config.matrix import Cell, buildable_cells, matching_rules
+from torchmill.config.matrix import Cell, CellConstraints, buildable_cells
 from torchmill.config.model import Facts, Release
 from torchmill.core.errors import HostError, require_choice
 from torchmill.core.files import read_table_beside
@@ -27,7 +27,7 @@ def install_command_for_release(facts: Facts, release: Release, manager: str, pr
 
 def required_packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None) -> tuple[str, ...]:
     """Return the system packages, by name, that any of the cells needs."""
-    rules = (rule for cell in cells for rule in matching_rules(facts, cell.build, cell.release, provider))
+    rules = (rule for cell in cells for rule in CellConstraints(facts, cell, provider).rules())
     return tuple(dict.fromkeys(name for rule in rules for name in rule.system_packages.get(manager, ())))
 
 

@@ -7,7 +7,7 @@ from itertools import product
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.matrix import CPU, make_cell, matching_rules, python_key
+from torchmill.config.matrix import CPU, Cell, CellConstraints, make_cell, python_key
 from torchmill.config.model import Arch, Build, Facts, Release
 from torchmill.core.errors import DeliveryError
 from torchmill.deliver.snippet.stock import (
@@ -87,7 +87,8 @@ def numpy_requirement(
     """
     for release, arch, python in product(releases, platforms, pythons):
         build = Build(release.package, facts.packages[release.package].session, python, CPU, arch.name)
-        lines = (Requirement(line) for rule in matching_rules(facts, build, release) for line in rule.requires)
+        rules = CellConstraints(facts, Cell(build, release)).rules()
+        lines = (Requirement(line) for rule in rules for line in rule.requires)
         if any(one.name == "numpy" and not any(map(one.specifier.contains, _TWO)) for one in lines):
             return "numpy<2"
     return None
