@@ -13,9 +13,8 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchmill.core import files
 from torchmill.core.errors import SourceError
-from torchmill.core.files import parse_json
+from torchmill.core.files import exists, load_object, parse_json, write_atomically
 from torchmill.core.paths import Layout, facts_folder
 
 if TYPE_CHECKING:
@@ -117,9 +116,9 @@ def selected_tag(layout: Layout) -> str | None:
     """
     if tag := os.environ.get("TORCHMILL_TAG"):
         return tag
-    if not files.exists(layout.selection):
+    if not exists(layout.selection):
         return None
-    if not isinstance(tag := files.load_object(layout.selection).get("tag"), str):
+    if not isinstance(tag := load_object(layout.selection).get("tag"), str):
         raise SourceError(
             f"{layout.selection} does not name a release: run `invoke fetch --tag TAG` again", code="selection-invalid"
         )
@@ -147,4 +146,4 @@ def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> 
 
 def select_release(layout: Layout, release: Release) -> None:
     """Record a release as the selected one."""
-    files.write_atomically(layout.selection, json.dumps({"tag": release.tag}) + "\n")
+    write_atomically(layout.selection, json.dumps({"tag": release.tag}) + "\n")

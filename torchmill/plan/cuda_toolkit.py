@@ -11,9 +11,8 @@ from torchmill.config.matrix import Cell, CellConstraints, is_within, make_case
 from torchmill.config.model import Case, Compiler, Facts, Host, Options, Plan, Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.files import real_path
-from torchmill.host import provisioned
 from torchmill.host.programs import CPP
-from torchmill.host.provisioned import COMPLETED
+from torchmill.host.provisioned import COMPLETED, MAGMA
 from torchmill.plan import cuda_libraries
 
 COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")
@@ -186,7 +185,7 @@ def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider
     taken = cuda_libraries.choose_libraries(constraints, host, options.settings, listed or "")
     names = {name: cuda_libraries.library_key(name, version, str(cuda)) for name, version in taken.items()}
     if (own := cuda_libraries.choose_magma(constraints, host, options.settings, listed or "")) is not None:
-        taken[provisioned.MAGMA], names[provisioned.MAGMA] = own.version, own.name
+        taken[MAGMA], names[MAGMA] = own.version, own.name
     known = replace(
         make_case(facts, compiled.build, cell.release, provider, compiler),
         kept=frozenset(taken),

@@ -18,7 +18,6 @@ from packageurl import PackageURL
 from packaging.requirements import InvalidRequirement, Requirement
 
 from torchmill.wheel import statement
-from torchmill.wheel.statement import Material
 
 ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = "torchmill:role", "torchmill:path", "torchmill:requires"
 _LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
@@ -95,7 +94,7 @@ def _licences(named: str) -> list[License]:
     return [LicenseFactory().make_from_string(named)] if named else []
 
 
-def _material_component(material: Material, hashes: Mapping[str, str]) -> Component:
+def _material_component(material: statement.Material, hashes: Mapping[str, str]) -> Component:
     """Return a material: in the wheel, compiled or unchanged, or only what it was built with."""
     if material.kind == statement.BUNDLED_KIND:
         return _bundled_component(material, hashes)
@@ -118,7 +117,7 @@ def _material_component(material: Material, hashes: Mapping[str, str]) -> Compon
     )
 
 
-def _bundled_component(material: Material, hashes: Mapping[str, str]) -> Component:
+def _bundled_component(material: statement.Material, hashes: Mapping[str, str]) -> Component:
     """Return a bundled library as the wheel has it, edited; its ancestor is the machine's."""
     path, version = material.notes["path"], material.version or None
     digest = _sha256_hashes(material.digest["sha256"])

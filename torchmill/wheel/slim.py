@@ -12,8 +12,7 @@ from torchmill.wheel.pack import elf, elf_cut
 from torchmill.wheel.pack.elf import ElfImage, Section
 from torchmill.wheel.pack.elf_cut import Cuts, Extent
 from torchmill.wheel.pack.elf_edit import FileWrite
-from torchmill.wheel.verify import device_code
-from torchmill.wheel.verify.device_code import Fatbin, FatbinPiece, device_sections, list_fatbins
+from torchmill.wheel.verify.device_code import CODE_KINDS, Fatbin, FatbinPiece, device_sections, list_fatbins
 
 WRAPPER_SECTION = ".nvFatBinSegment"
 SIZE_AT = 8  # offset in the header of a fatbin
@@ -116,7 +115,7 @@ def _add_image(plan: LibraryPlan, image: ElfImage, request: Request) -> dict[int
 
 def _add_fatbin(plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, at: int, request: Request) -> int:
     """Plan what of a fatbin stays, beginning at an offset, and return where it ends."""
-    if unknown := {each.kind for each in fatbin.pieces} - {*device_code.CODE_KINDS.values()}:
+    if unknown := {each.kind for each in fatbin.pieces} - {*CODE_KINDS.values()}:
         raise ValueError(f"it holds code of {', '.join(sorted(unknown))}, which is not known")
     kept: set[FatbinPiece] = set()
     for gpu, ptx in request.gpus:

@@ -9,8 +9,7 @@ from torchmill.config.model import Compiler, Host, Toolkit
 from torchmill.host.processor import processor_problems
 from torchmill.host.provisioned import COMPILER
 from torchmill.plan import cuda_toolkit
-from torchmill.plan.doctor import finding
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, install_hint
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, install_hint, toolkit_command
 from torchmill.plan.system_packages import PACKAGES
 
 _OLDEST, _NEWEST = 4, 20  # major versions of gcc that are looked through for one that fits
@@ -99,7 +98,7 @@ def compiler_cure(context: CheckContext) -> str:
     major = _major(context)
     if major is None:
         return ""
-    if with_cuda and (brought := finding.toolkit_command(context, COMPILER, f"gcc-{major}")):
+    if with_cuda and (brought := toolkit_command(context, COMPILER, f"gcc-{major}")):
         return brought
     host = context.host
     packages = [name.format(major=major) for name in PACKAGES["gcc"].get(host.manager or "", (f"gcc {major}",))]

