@@ -64,7 +64,6 @@ class Fatbin:
 
     start: int
     code: int  # behind its header
-    end: int
     pieces: tuple[FatbinPiece, ...]
 
     @property
@@ -179,7 +178,7 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
             code, stop = start + header, start + header + size
             if version != FATBIN_VERSION or header < FATBIN_BYTES or stop > end:
                 raise ValueError(f"the fatbin at {start:#x} goes beyond its section, or is of version {version}")
-            yield Fatbin(start, code, stop, tuple(_pieces(image, code, stop)))
+            yield Fatbin(start, code, tuple(_pieces(image, code, stop)))
             start = stop
             image.release()
         else:
