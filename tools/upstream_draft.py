@@ -8,6 +8,7 @@ from packaging.version import Version
 
 from tools import upstream_check
 from tools.remote_wheel import RemoteWheel
+from torchmill.config.matrix import base_package
 from torchmill.config.model import Facts
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -16,13 +17,13 @@ Value = str | int | Sequence[str]
 
 def new_releases(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]]) -> list[str]:
     """Return the releases of the base package of which no file speaks, oldest first."""
-    base = _base(facts)
+    base = base_package(facts).name
     return upstream_check.unknown_versions(facts.releases[base], observed[base])
 
 
 def draft_release(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], version: str) -> str:
     """Return the file of a release of the base package, with what pairs with it."""
-    base = _base(facts)
+    base = base_package(facts).name
     wheels = _of(observed[base], version)
     pythons = _pythons(wheels, ())
     partners = {"triton": triton} if (triton := _partner(wheels, "triton")) else {}
@@ -38,10 +39,6 @@ def draft_release(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], v
         if package != base and (paired := _paired(observed[package], base, version)):
             lines += _head(facts, package, paired, pythons)
     return "\n".join(lines) + "\n"
-
-
-def _base(facts: Facts) -> str:
-    return next(package.name for package in facts.packages.values() if package.after is None)
 
 
 def _of(wheels: Iterable[RemoteWheel], version: str) -> list[RemoteWheel]:
@@ -91,7 +88,7 @@ def _head(facts: Facts, package: str, wheels: Sequence[RemoteWheel], inherited: 
         values["arches"] = _arches(facts, wheels)
     if all(wheel.python is None for wheel in wheels):
         values["wheel_tag"] = f"{wheels[0].interpreter}-{wheels[0].abi}"
-    values["source"] = _source(wheels, _base(facts), inherited is None)
+    values["source"] = _source(wheels, base_package(facts).name, inherited is None)
     platforms = {} if described else upstream_check.pythons_by_platform(wheels, inherited or ())
     return [
         *_table(package, values),
