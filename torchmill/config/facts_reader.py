@@ -199,8 +199,6 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
     debian = file.table("debian")
     found = file.read(
         Package,
-        repository=file.text("repository", ""),
-        checks=file.text("checks", "package"),
         tag=file.template("tag", ("version",), "v{version}"),
         off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
         off_spelling={name: off.text(name) for name in list(off.data)},

@@ -115,9 +115,7 @@ class Package:
 
     name: str  # "torch": the distribution and the key of everything else
     session: str  # "wheel", "vision", "audio"
-    repository: str  # "": it is fetched from PyPI
     import_name: str
-    checks: str  # what checks/<checks>_checks.py tries
     after: str | None  # the package it is built against
     tag: VersionTemplate  # "v{version}"
     version_variables: Mapping[str, VersionTemplate]  # environment that fixes the version, values with {version}
@@ -127,6 +125,8 @@ class Package:
     memory_per_job: Bytes  # the largest compile seen
     disk: Bytes  # that a build of it needs
     rules: tuple[Rule, ...]
+    repository: str = ""  # "": it is fetched from PyPI
+    checks: str = "package"  # what checks/<checks>_checks.py tries
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
     compilers: Launch = "cmake"  # how they are started: by launchers of CMake's, or looked for on PATH
     debian: Mapping[str, str] = no_entries()  # version -> suite and source package in Debian: "trixie/pytorch"
