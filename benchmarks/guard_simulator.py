@@ -148,7 +148,6 @@ class _Run:
     done: float = 0.0  # seconds of work
     has: int = 0  # bytes
     looked: int = 0  # bytes that it had at the last look
-    rests: float = 0.0  # since when it is paused
     until: float = 0.0  # once it is ended: when the kernel has taken back its memory
 
 
@@ -218,11 +217,10 @@ class _World:
             case Pause() | Resume():
                 run = self.running[number]
                 if isinstance(decision, Pause):
-                    run.ticket, run.rests = replace(run.ticket, paused=True), self.now
+                    run.ticket = replace(run.ticket, paused=self.now)
                     self.outcome.pauses += 1
                 else:
-                    rested = run.ticket.rested + self.now - run.rests
-                    run.ticket = replace(run.ticket, paused=False, rested=rested)
+                    run.ticket = run.ticket.resumed(self.now)
             case Rerun():
                 self.ended[number] = self.ended.get(number, 0) + 1
                 self.outcome.reruns += 1
@@ -230,7 +228,7 @@ class _World:
 
     def advance(self, period: float) -> None:
         """Go on to the next event; `period` is the time between acting and the next look."""
-        moving = [one for one in self.running.values() if not one.ticket.paused]
+        moving = [one for one in self.running.values() if one.ticket.paused is None]
         busy = sum(one.job.weight for one in moving)
         pace = min(1.0, self.machine.cores / busy) if busy else 1.0
         ends = [self.now + (one.job.seconds - one.done) / pace for one in moving]

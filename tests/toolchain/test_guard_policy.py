@@ -52,13 +52,13 @@ def drawn(seed: int) -> PolicyInput:
         )
         used = source.choice((0, what.peak // 3, what.peak, 2 * what.peak))
         since = 1000 - source.choice((0.0, 1.0, 50.0, 1000.0))
-        return UnitTicket(number, what, since, used=used, paused=source.random() < 0.3)
+        return UnitTicket(number, what, since, used=used, paused=1000.0 if source.random() < 0.3 else None)
 
     running = tuple(one(number) for number in range(source.choice((0, 0, 1, 2, 5, 20))))
     if running and source.random() < 0.1:
         running = (replace(running[0], alone=True),)
     waiting = tuple(
-        replace(one(number), used=0, paused=False, alone=source.random() < 0.2)
+        replace(one(number), used=0, paused=None, alone=source.random() < 0.2)
         for number in range(100, 100 + source.choice((0, 1, 3, 100)))
     )
     headroom = source.choice((-GIB, 0, 20 * MIB, 60 * MIB, 200 * MIB, GIB, 5 * GIB, 500 * GIB))
@@ -141,7 +141,7 @@ def test_something_always_goes_on() -> None:
         view = drawn(seed)
         for _ in range(60):
             view = carried_out(view)
-            if any(not one.paused for one in view.running):
+            if any(one.paused is None for one in view.running):
                 break
         else:
             assert not view.running, seed
@@ -158,12 +158,12 @@ def carried_out(view: PolicyInput) -> PolicyInput:
             case Admit(number):
                 running[number] = replace(waiting.pop(number), since=view.now)
             case Pause(number):
-                running[number] = replace(running[number], paused=True)
+                running[number] = replace(running[number], paused=view.now)
             case Resume(number):
-                running[number] = replace(running[number], paused=False)
+                running[number] = running[number].resumed(view.now)
             case Rerun(number):
                 freed += running[number].used
-                waiting[number] = replace(running.pop(number), used=0, paused=False)
+                waiting[number] = replace(running.pop(number), used=0, paused=None)
     return replace(
         view,
         headroom=view.headroom + freed,
@@ -256,11 +256,11 @@ def test_the_youngest_are_paused_when_what_they_grow_by_is_not_there() -> None:
 def test_what_ends_before_the_oldest_wants_its_memory_is_not_paused_for_it() -> None:
     """Its end makes room; were it paused, there would be room for it to go on, again and again."""
     oldest = ticket(1, one=unit(4 * GIB, 400.0, half=0.9), since=0.0, used=GIB)
-    rests = replace(ticket(2, one=unit(2 * GIB, 400.0), since=1.0, used=GIB), paused=True)
+    rests = replace(ticket(2, one=unit(2 * GIB, 400.0), since=1.0, used=GIB), paused=100.0)
     small = ticket(3, one=unit(300 * MIB, 20.0), since=99.0, used=200 * MIB)
     view = PolicyInput(100.0, GIB, 3 * GIB, 8.0, (), (oldest, rests, small))
     assert decide(view) == ()
-    paused = replace(view, running=(oldest, rests, replace(small, paused=True)))
+    paused = replace(view, running=(oldest, rests, replace(small, paused=100.0)))
     assert decide(paused) == (Resume(3),)
     later = replace(small, unit=unit(600 * MIB, 600.0))
     assert decide(replace(view, running=(oldest, rests, later))) == (Pause(3),), "it would be there by then"
@@ -297,8 +297,18 @@ def test_nobody_is_ended_twice_for_the_same_memory() -> None:
     assert not any(isinstance(one, Rerun) for one in decide(view))
 
 
+def test_only_the_time_between_pauses_counts() -> None:
+    runs = ticket(1, since=10.0)
+    assert runs.ran(12.0) == 2
+    rests = replace(runs, paused=12.0)
+    assert rests.ran(15.0) == 2
+    assert rests.resumed(16.0).ran(17.0) == 3
+    again = replace(rests.resumed(16.0), paused=18.0)
+    assert again.resumed(20.0).ran(21.0) == 5
+
+
 def test_the_oldest_goes_on_first() -> None:
-    running = tuple(replace(ticket(number, since=number, used=300 * MIB), paused=True) for number in range(3))
+    running = tuple(replace(ticket(number, since=number, used=300 * MIB), paused=9.0) for number in range(3))
     assert decide(PolicyInput(9.0, 150 * MIB, 1050 * MIB, 8.0, (), running)) == (Resume(0),)
     assert decide(PolicyInput(9.0, 4 * GIB, 5 * GIB, 8.0, (), running)) == (Resume(0), Resume(1), Resume(2))
 

@@ -58,8 +58,16 @@ class UnitTicket:
     since: float  # when it asked; once it runs, when it started
     alone: bool = False  # it must have the machine to itself
     used: int = 0  # bytes that it has now
-    paused: bool = False
-    rested: float = 0.0  # seconds since it started in which it was paused
+    paused: float | None = None  # since when it is
+    rested: float = 0.0  # seconds since it started in which it was paused before
+
+    def ran(self, now: float) -> float:
+        """Return the seconds since it started in which it was not paused."""
+        return (now if self.paused is None else self.paused) - self.since - self.rested
+
+    def resumed(self, now: float) -> "UnitTicket":
+        """Return it as it is when it goes on after a pause."""
+        return replace(self, paused=None, rested=now - self.since - self.ran(now))
 
     @property
     def growth(self) -> int:
@@ -201,13 +209,13 @@ def decide(state: PolicyInput) -> tuple[Decision, ...]:
         return relief
     resumed = tuple(_resumed(state))
     going = {one.number for one in resumed}
-    running = tuple(replace(one, paused=False) if one.number in going else one for one in state.running)
+    running = tuple(one.resumed(state.now) if one.number in going else one for one in state.running)
     return (*resumed, *_admitted(replace(state, running=running)))
 
 
 def seconds_to_shortage(state: PolicyInput) -> float:
     """Return the seconds until the memory may be short; infinite where nothing takes any."""
-    moving = sum(not one.paused for one in state.running)
+    moving = sum(one.paused is None for one in state.running)
     spare = state.headroom - TIGHT * reserved_bytes(state.limit)
     pace = max(STEEP * moving, HASTE * state.falling)
     return spare / pace if pace else FOREVER
@@ -229,7 +237,7 @@ def spare_tokens(state: PolicyInput, typical: int) -> int:
 
 
 def _busy(running: Sequence[UnitTicket]) -> float:
-    return sum(one.unit.weight for one in running if not one.paused)
+    return sum(one.unit.weight for one in running if one.paused is None)
 
 
 def _relief(state: PolicyInput) -> Iterator[Decision]:
@@ -240,7 +248,7 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     """
     kept = reserved_bytes(state.limit)
     oldest_first = sorted(state.running, key=lambda one: (one.since, one.number))
-    moving = [one for one in oldest_first if not one.paused]
+    moving = [one for one in oldest_first if one.paused is None]
     fall = _fall(state, moving)
     room, soon = state.headroom - EMPTY * kept, state.headroom - fall
     if fall <= sum(one.growth for one in moving) <= room:
@@ -292,11 +300,12 @@ def _too_many(state: PolicyInput, moving: Sequence[UnitTicket], room: float) -> 
 
 def _resumed(state: PolicyInput) -> Iterator[Resume]:
     """Yield the paused units that may go on, oldest first; one always may where nothing else moves."""
-    moving = [one for one in state.running if not one.paused]
+    moving = [one for one in state.running if one.paused is None]
     future = MemoryForecast(state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in moving))
     idle = not moving
-    for one in sorted((one for one in state.running if one.paused), key=lambda one: (one.since, one.number)):
-        forecast = _going(replace(one, paused=False), state.now)
+    paused = (one for one in state.running if one.paused is not None)
+    for one in sorted(paused, key=lambda one: (one.since, one.number)):
+        forecast = _going(one.resumed(state.now), state.now)
         if (idle and not state.ending) or future.fits(forecast):
             future.add(forecast)
             idle = False
@@ -349,9 +358,9 @@ def _forecast(unit: Unit) -> UnitForecast:
 
 def _going(one: UnitTicket, now: float) -> UnitForecast:
     """Return what a unit that runs is expected to do from now on."""
-    fresh, past = _forecast(one.unit), now - one.since - one.rested
+    fresh, past = _forecast(one.unit), one.ran(now)
     guess = max(fresh.guess - past, one.unit.seconds * LATE)
-    if one.paused:
+    if one.paused is not None:
         return UnitForecast(FOREVER, one.used, one.growth, AT_ONCE, guess)
     left = guess if one.unit.measured else FOREVER
     return UnitForecast(left, one.used, one.growth, max(fresh.rise - past, AT_ONCE), guess)

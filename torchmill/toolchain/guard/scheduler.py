@@ -36,9 +36,6 @@ class TrackedUnit:
     peak: int = 0  # most that was seen in this run
     most: int = 0  # and in any
     allowed: int = 0  # most that all units together could have in this run
-    begun: float = 0.0
-    paused: float | None = None  # since when
-    rested: float = 0.0  # seconds of this run in which it was paused before
     rises: list[tuple[float, int]] = field(default_factory=list)  # when it had run so long, it had so much
     ended: int = 0  # times that the guard ended it
     killed: int = 0  # times that the kernel did
@@ -51,48 +48,27 @@ class TrackedUnit:
         unit = expectations.expect(self.description)
         return expect_again(unit, self.most) if self.most else unit
 
-    def start(self, now: float) -> None:
+    def start(self) -> None:
         """Let its compiler start."""
         self.peak, self.allowed = 0, 0
-        self.begun, self.paused, self.rested = now, None, 0.0
         self.rises.clear()
         self.client.send("go")
 
-    def running_seconds(self, now: float) -> float:
-        """Return the seconds of this run in which it was not paused."""
-        return now - self.begun - self.paused_seconds(now)
-
-    def paused_seconds(self, now: float) -> float:
-        """Return the seconds of this run in which it was paused."""
-        return self.rested + (0.0 if self.paused is None else now - self.paused)
-
-    def half_peak_share(self, now: float) -> float:
-        """Return the share of its time in which it had less than half of its peak; 0.0 where nobody saw."""
+    def half_peak_share(self, ran: float) -> float:
+        """Return the share of the seconds that it ran in which it had less than half of its peak; 0.0: nobody saw."""
         low = max((seconds for seconds, had in self.rises if 2 * had < self.peak), default=0.0)
-        return low / self.running_seconds(now) if low else 0.0
+        return low / ran if low else 0.0
 
-    def record_memory(self, now: float, has: int) -> None:
-        """Remember what its processes have at a time."""
+    def record_memory(self, ran: float, has: int) -> None:
+        """Remember what its processes have when it has run for so many seconds."""
         if not self.rises or has > RISE_FACTOR * self.rises[-1][1]:
-            self.rises.append((self.running_seconds(now), has))
+            self.rises.append((ran, has))
         self.record_peak(has)
 
     def record_peak(self, peak: int) -> None:
         """Remember that its processes had so many bytes."""
         self.peak = max(self.peak, peak)
         self.most = max(self.most, peak)
-
-    def pause(self, now: float) -> None:
-        """Stop its processes where they are."""
-        self.paused = now
-        self.signal(signal.SIGSTOP)
-
-    def resume(self, now: float) -> None:
-        """Let them go on."""
-        if self.paused is not None:
-            self.rested += now - self.paused
-        self.paused = None
-        self.signal(signal.SIGCONT)
 
     def end_for_rerun(self) -> None:
         """End its processes now: its gate would too, but it may be late, and asks again in any case.
@@ -193,7 +169,7 @@ class UnitScheduler:
             for number, ticket in begun.items():
                 tracked = self._tracked[number]
                 if tracked.group is not None:
-                    tracked.record_memory(now, has[tracked.group])
+                    tracked.record_memory(ticket.ran(now), has[tracked.group])
                     begun[number] = replace(ticket, used=has[tracked.group])
 
     def apply_policy(self, room: RoomReading) -> float:
@@ -255,7 +231,7 @@ class UnitScheduler:
 
     def _record_moment(self, room: RoomReading) -> None:
         now, used = self._clock(), self.used
-        moving = [one for one in self._running.values() if not one.paused]
+        moving = [one for one in self._running.values() if one.paused is None]
         busy = sum(one.unit.weight for one in moving)
         self._short_of_memory = bool(self._waiting) and busy + 1 <= room.cores
         allowed = max(0, room.headroom + used)
@@ -265,23 +241,19 @@ class UnitScheduler:
         self._record(TimelineMoment(now, used, allowed, len(moving), waiting, paused, room.cores, self._short))
 
     def _policy_input(self, room: RoomReading) -> PolicyInput:
-        now = self._clock()
         view = PolicyInput(
-            now=now,
+            now=self._clock(),
             headroom=room.headroom,
             limit=room.headroom + self.used,
             cores=room.cores,
             waiting=tuple(self._waiting.values()),
-            running=tuple(self._rested(one, now) if one.paused else one for one in self._running.values()),
+            running=tuple(self._running.values()),
             tokens=self._pool.held,
             ending=sum(one.used for one in self._ending.values()),
             falling=room.falling,
             rising=room.rising,
         )
         return replace(view, lag=policy.next_look(view) + room.late)
-
-    def _rested(self, one: UnitTicket, now: float) -> UnitTicket:
-        return replace(one, rested=self._tracked[one.number].paused_seconds(now))
 
     def _queue(self, tracked: TrackedUnit, asks: StartRequest) -> None:
         number = tracked.client.number
@@ -306,9 +278,8 @@ class UnitScheduler:
         if tracked.peak > tracked.allowed:
             self._event("too large", ticket, tracked.describe_need("needed"))
         if ended.code == 0 and tracked.description is not None:
-            now = self._clock()
-            seconds, half = tracked.running_seconds(now), tracked.half_peak_share(now)
-            self._expectations.learn(tracked.description, tracked.peak, seconds, half)
+            ran = ticket.ran(self._clock())
+            self._expectations.learn(tracked.description, tracked.peak, ran, tracked.half_peak_share(ran))
             self._learned = True
 
     def _killed(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
@@ -348,19 +319,17 @@ class UnitScheduler:
         match decision:
             case Admit(number):
                 ticket = self._waiting.pop(number)
-                now = self._clock()
-                self._running[number] = replace(ticket, since=now)
-                tracked.start(now)
+                self._running[number] = replace(ticket, since=self._clock())
+                tracked.start()
                 if ticket.alone:
                     self._event("alone", ticket)
             case Pause(number) if tracked.group is not None:  # else it starts only now: wait for it
-                tracked.pause(self._clock())
-                self._running[number] = replace(self._running[number], paused=True)
+                tracked.signal(signal.SIGSTOP)
+                self._running[number] = replace(self._running[number], paused=self._clock())
                 self._event("pause", self._running[number])
             case Resume(number) if tracked.group is not None:
-                now = self._clock()
-                tracked.resume(now)
-                self._running[number] = replace(self._rested(self._running[number], now), paused=False)
+                tracked.signal(signal.SIGCONT)
+                self._running[number] = self._running[number].resumed(self._clock())
                 self._event("resume", self._running[number])
             case Rerun(number):
                 tracked.ended += 1
