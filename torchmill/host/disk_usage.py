@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,8 @@ def measure_paths(paths: Iterable[Path]) -> DiskBytes:
     """Return what files and folders take; links are not followed, what vanishes meanwhile counts nothing."""
     single = files = 0
     linked: dict[Inode, LinkedFile] = {}
-    for status, is_folder in _walk(paths):
+    for status in _walk(paths):
+        is_folder = stat.S_ISDIR(status.st_mode)
         files += not is_folder
         if is_folder or status.st_nlink == 1:
             single += _size(status)
@@ -67,24 +69,15 @@ def measure_paths(paths: Iterable[Path]) -> DiskBytes:
     return DiskBytes(single, files, linked)
 
 
-def _walk(paths: Iterable[Path]) -> Iterator[tuple[os.stat_result, bool]]:
-    """Yield the status of all there is, and whether it is a folder."""
-    waiting = []
+def _walk(paths: Iterable[Path]) -> Iterator[os.stat_result]:
+    """Yield the status of all there is."""
     for path in paths:
         with contextlib.suppress(OSError):
-            status = path.lstat()
-            is_folder = path.is_dir() and not path.is_symlink()
-            yield status, is_folder
-            if is_folder:
-                waiting.append(str(path))
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                    yield entry.stat(follow_symlinks=False), is_folder
-                    if is_folder:
-                        waiting.append(entry.path)
+            yield path.lstat()
+            for folder, inner, names in os.walk(path) if not path.is_symlink() else ():
+                for name in (*inner, *names):
+                    with contextlib.suppress(OSError):
+                        yield os.lstat(f"{folder}{os.sep}{name}")
 
 
 def _size(status: os.stat_result) -> int:
