@@ -20,6 +20,7 @@ from torchmill.core.errors import BusyError, VerifyError
 from torchmill.core.process import capture
 from torchmill.core.stat_cache import digest_data
 from torchmill.host import environments
+from torchmill.host.disk_usage import newest_change
 from torchmill.host.environments import Install
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.wheel import dist_files, statement
@@ -120,7 +121,8 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     family = own.parent.glob(f"{context.plan.build.family(context.host.arch)}-{'?' * 8}")
     others = [folder for folder in family if folder != own and BuildTree(folder).source.is_dir()]
     cells = [one for one in own.parent.glob(f"*/{locks.LOCK_FILE}") if one.parent not in {own, context.outputs.folder}]
-    for folder in sorted(others, key=locks.last_taken, reverse=True)[TREES_KEPT - 1 :]:
+    taken = {folder: newest_change([folder / locks.HOLDER_FILE]) for folder in others}
+    for folder in sorted(others, key=taken.__getitem__, reverse=True)[TREES_KEPT - 1 :]:
         with contextlib.suppress(BusyError, OSError):
             with files.hold_locks(cells):
                 away = files.move_out_of_sight(files.list_contents(folder))

@@ -73,14 +73,6 @@ def read_holder(folder: Path) -> str:
     return "another run"
 
 
-def last_taken(folder: Path) -> float:
-    """Return when the folder was taken last, in seconds since 1970; 0.0 where nobody did."""
-    try:
-        return (folder / HOLDER_FILE).stat().st_mtime
-    except OSError:
-        return 0.0
-
-
 def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
     """Take the folder's lock, and return what lets go of it; None where another run holds it for so many seconds.
 

@@ -13,7 +13,7 @@ from torchmill.config.matrix import all_builds
 from torchmill.config.model import Facts
 from torchmill.core.errors import TorchmillError
 from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_text
-from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
+from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
 from torchmill.core.paths import CACHE_FILES, EMPTY_ENVIRONMENTS, PROOFS_CACHE, Layout, nox_environment_name
 from torchmill.fetch.source.git_command import git_folder
 from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
@@ -91,7 +91,7 @@ def find_trees(place: StoragePlace, kind: str = "trees") -> Iterator[StoredItem]
 
     for tag, folder in _cells(place):
         if inside := find(folder):
-            used = max(newest_change((*inside, *(path / "build" for path in inside))), last_taken(folder))
+            used = newest_change((*inside, *(path / "build" for path in inside), folder / HOLDER_FILE))
             others = () if kind == "outputs" else _cells_sharing(place, tag, folder)
             locks, name = (folder / LOCK_FILE, *others), f"{tag}/{folder.name}"
             yield StoredItem(kind, name, partial(find, folder), used, tag, locks)
