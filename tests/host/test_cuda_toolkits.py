@@ -23,7 +23,6 @@ from torchmill.host.provisioned import (
     ProvisionRecord,
     format_provision_record,
     provisioned_compilers,
-    provisioned_libraries,
 )
 from torchmill.host.provisioned import list_provisioned as all_kept
 
@@ -90,7 +89,7 @@ def test_a_kept_toolkit_goes_before_the_systems_and_after_the_named_one(tmp_path
     gcc = kept(tmp_path / "home", "gcc-11", "compiler")
     cache = tmp_path / "home/.cache/torchmill"
     assert provisioned_compilers(cache, native_arch()) == [gcc / "bin/g++-11"]
-    assert provisioned_libraries(all_kept(cache, native_arch()).values()) == {"gcc-11": str(gcc)}
+    assert {one.home for one in all_kept(cache, native_arch()).values()} == {folder, gcc}
     assert toolkits(only(tmp_path), tmp_path) == {"11.8": str(folder)}
     assert toolkits(only(tmp_path, CUDA_HOME=str(mine)), tmp_path) == {"11.8": str(mine)}
     (folder / RECORD).unlink()  # half removed

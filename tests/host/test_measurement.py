@@ -13,7 +13,7 @@ from tests.support.machines import file, gcc, made_up_programs, only, program, s
 from torchmill.config.model import Gpu
 from torchmill.host import native, programs
 from torchmill.host.measurement import measure_host
-from torchmill.host.programs import find_tools, is_translated, macos_version, make_runner, xcode_tools
+from torchmill.host.programs import find_tools, is_translated, make_runner, system_version, xcode_tools
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,7 +118,7 @@ def test_a_mac_tells_its_version_its_tools_and_rosetta(tmp_path: Path) -> None:
     program(tmp_path, "sysctl", "1")
     environ = only(tmp_path)
     run = make_runner(environ)
-    assert macos_version(run) == {"macos": "14.5"}
+    assert system_version(run)["macos"] == "14.5"
     assert xcode_tools(find_tools(environ), run) == {"xcode": "/Library/Developer/CommandLineTools"}
     assert is_translated(run)
 
@@ -126,7 +126,7 @@ def test_a_mac_tells_its_version_its_tools_and_rosetta(tmp_path: Path) -> None:
 def test_another_machine_has_none_of_it(tmp_path: Path) -> None:
     program(tmp_path, "sysctl", "0")
     run = make_runner(only(tmp_path))
-    assert macos_version(run) == {}
+    assert "macos" not in system_version(run)
     assert xcode_tools({}, run) == {}
     assert not is_translated(run)
 

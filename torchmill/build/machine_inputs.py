@@ -15,7 +15,7 @@ from torchmill.core.files import is_file, read_table_beside, real_path
 from torchmill.core.process import capture
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
 from torchmill.host import programs
-from torchmill.host.programs import LAUNCHERS, RunProgram, make_caching_runner, starts_another
+from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_another
 from torchmill.plan import cuda_toolkit
 
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
@@ -76,7 +76,7 @@ def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, s
 
 def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
     """Return the digests of the C and C++ compilers and of all that they bring along."""
-    run = make_caching_runner(environ, stat_cache)
+    run = make_runner(environ, stat_cache)
     languages = {"C": programs.compiler_command(environ, programs.C), "C++": programs.compiler_command(environ)}
     parts = (
         (f"{language}: {name}", stat_cache.digest(path))

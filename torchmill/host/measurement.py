@@ -26,7 +26,7 @@ _THREADS = 8  # programs wait for their files more than they compute
 
 def measure_basic_host(stat_cache: StatCache) -> Host:
     """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
-    return _measure_basis(os.environ, Path("/"), Path.home(), programs.make_caching_runner(os.environ, stat_cache))
+    return _measure_basis(os.environ, Path("/"), Path.home(), programs.make_runner(os.environ, stat_cache))
 
 
 def with_named_compiler(host: Host, settings: Mapping[str, str], environ: Mapping[str, str]) -> Host:
@@ -69,7 +69,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         libraries=libraries.find_libraries(environ, root, toolkits) | programs.own_cxx_library(command, run),
         toolkits=toolkits,
         completed={version: completed[place] for version, place in toolkits.items() if place in completed},
-        kept=provisioned.provisioned_libraries(there),
+        kept={one.name: str(one.home) for one in there if one.record.kind != provisioned.TOOLKIT},
     )
 
 
@@ -95,7 +95,7 @@ def measure_host(
             complete=True,
             compilers=known.result(),
             tools={**host.tools, **programs.xcode_tools(tools, run)},
-            versions=versions.result() | programs.macos_version(run) | programs.system_codename(),
+            versions=versions.result() | programs.system_version(run),
             interpreters=_texts(places),
             broken_interpreters=_texts(interpreters.shadowing_shims(places, environ, home) | broken.result()),
             headless_interpreters=_texts(headless.result()),

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -42,29 +43,22 @@ _BEHIND = ("cc1", "cc1plus", "clang")
 _LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")
 
 
-def make_runner(environ: Mapping[str, str]) -> RunProgram:
-    """Return what runs programs with these variables, in English."""
+def make_runner(environ: Mapping[str, str], stat_cache: StatCache | None = None) -> RunProgram:
+    """Return what runs programs with these variables, in English.
+
+    With a memory, compilers are asked each question once for as long as the compiler stays the same file.
+    """
     variables = {**environ, "LC_ALL": "C"}
-
-    def run(argv: Sequence[str]) -> str:
-        # The calling process's PATH, not that of `env`, is where a bare name would be looked for.
-        found = shutil.which(argv[0], path=environ.get("PATH"))
-        return program_output(found, *argv[1:], env=variables) if found else ""
-
-    return run
-
-
-def make_caching_runner(environ: Mapping[str, str], stat_cache: StatCache) -> RunProgram:
-    """Return what runs compilers, each question once for as long as the compiler stays the same file."""
-    ask = make_runner(environ)
     searched = " ".join(environ.get(name, "") for name in _SEARCH)
 
     def run(argv: Sequence[str]) -> str:
-        found = shutil.which(argv[0], path=environ.get("PATH"))
-        if found is None or starts_another(Path(found)):
-            return ask(argv)
-        question = f"{shlex.join([found, *argv[1:]])} {searched}"
-        return stat_cache.program_output(question, [real_path(found)], lambda: ask(argv))
+        # The calling process's PATH, not that of `env`, is where a bare name would be looked for.
+        if (found := shutil.which(argv[0], path=environ.get("PATH"))) is None:
+            return ""
+        ask = partial(program_output, found, *argv[1:], env=variables)
+        if stat_cache is None or starts_another(Path(found)):
+            return ask()
+        return stat_cache.program_output(f"{shlex.join([found, *argv[1:]])} {searched}", [real_path(found)], ask)
 
     return run
 
@@ -111,19 +105,12 @@ def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram
     return {row[1]: row[2] for row in rows if row[:1] == ["installed"] and len(row) > 2}  # noqa: PLR2004
 
 
-def system_codename() -> dict[str, str]:
-    """Return what a Linux distribution calls its release, as the version of a tool: {"codename": "trixie"}."""
-    try:
-        name = platform.freedesktop_os_release().get("VERSION_CODENAME")
-    except OSError:  # no Linux, or one that does not say what it is
-        return {}
-    return {"codename": name} if name else {}
-
-
-def macos_version(run: RunProgram) -> dict[str, str]:
-    """Return the version of macOS."""
-    said = run(["sw_vers", "-productVersion"]).strip()
-    return {"macos": said} if said else {}
+def system_version(run: RunProgram) -> dict[str, str]:
+    """Return the version of macOS, or what a Linux distribution calls its release: {"codename": "trixie"}."""
+    found = {"macos": run(["sw_vers", "-productVersion"]).strip()}
+    with contextlib.suppress(OSError):  # no Linux, or one that does not say what it is
+        found["codename"] = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    return {name: version for name, version in found.items() if version}
 
 
 def xcode_tools(places: Mapping[str, str], run: RunProgram) -> dict[str, str]:

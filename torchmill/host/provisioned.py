@@ -59,11 +59,6 @@ def list_provisioned(cache: Path, arch: str) -> dict[str, ProvisionedFolder]:
     return found
 
 
-def provisioned_libraries(there: Iterable[ProvisionedFolder]) -> dict[str, str]:
-    """Return the folders of the libraries and compilers among what is kept, by name."""
-    return {one.name: str(one.home) for one in there if one.record.kind != TOOLKIT}
-
-
 def completed_toolkits(there: Iterable[ProvisionedFolder]) -> dict[str, str]:
     """Return what the completed toolkits among what is kept are made of, by their folders."""
     return {
