@@ -5,7 +5,7 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
@@ -102,25 +102,14 @@ FAMILIES = {
 }
 
 
-@dataclass(slots=True)
-class _Samples:
-    """What units of one kind needed in this build, for each processor that they kept busy."""
-
-    peaks: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-
-    def usual(self) -> MeasuredNeed:
-        return MeasuredNeed(int(_quantile(self.peaks, USUAL)), _quantile(self.seconds, 0.5))
-
-
 class UnitExpectations:
     """What is expected of the units of one build; it grows with what they show."""
 
     def __init__(self, history: NeedHistory, known: Sequence[KnownUnit]) -> None:
         self._history = history
         self._facts = [(re.compile(f".*/{translate(one.pattern)}"), one) for one in known]
-        self._folders: dict[tuple[str, str], _Samples] = defaultdict(_Samples)
-        self._families: dict[str, _Samples] = defaultdict(_Samples)
+        # what units of each kind needed in this build, for each processor that they kept busy
+        self._shown: dict[tuple[str, str], list[MeasuredNeed]] = defaultdict(list)
         self._ratios: list[float] = []  # of what was needed to what units.toml says
 
     def expect(self, description: UnitDescription) -> Unit:
@@ -142,9 +131,8 @@ class UnitExpectations:
         if (known := self._matching_fact(description)) is not None:
             self._ratios.append(each / known.peak)
             return
-        for shown in (self._families[description.family], self._folders[_folder(description)]):
-            shown.peaks.append(each)
-            shown.seconds.append(seconds)
+        for kind in _kinds(description):
+            self._shown[kind].append(MeasuredNeed(each, seconds))
 
     def _guess(self, description: UnitDescription) -> MeasuredNeed:
         default = FAMILIES.get(description.family, FAMILIES["c++"])
@@ -153,11 +141,10 @@ class UnitExpectations:
             # by how much this compiler and its options differ from those that units.toml is of
             correction = _quantile(self._ratios, 0.9) if len(self._ratios) >= COMPARED else 1.0
             return MeasuredNeed(int(known.peak * correction), seconds)
-        near, all_ = self._folders.get(_folder(description)), self._families.get(description.family)
-        if near is not None and len(near.peaks) >= NEIGHBOURS:
-            return near.usual()
-        if all_ is not None and len(all_.peaks) >= RELATIVES:
-            return all_.usual()
+        for kind, enough in zip(_kinds(description), (NEIGHBOURS, RELATIVES), strict=True):
+            if len(shown := self._shown[kind]) >= enough:
+                peak = _quantile([one.peak for one in shown], USUAL)
+                return MeasuredNeed(int(peak), _quantile([one.seconds for one in shown], 0.5))
         return default
 
     def _matching_fact(self, description: UnitDescription) -> KnownUnit | None:
@@ -179,8 +166,9 @@ def relevant_units(known: Iterable[KnownUnit], package: str, release: str) -> tu
     )
 
 
-def _folder(description: UnitDescription) -> tuple[str, str]:
-    return description.family, str(PurePosixPath(description.source).parent)
+def _kinds(description: UnitDescription) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return of which kinds a unit is: of its family in its folder, and of its family."""
+    return (description.family, str(PurePosixPath(description.source).parent)), (description.family, "")
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
