@@ -77,30 +77,24 @@ class StageLog:
         self._context = context
         self.recorded = dict(recorded)
         self.valid: dict[str, StageRecord] = {}
-        self.why = ""  # why the first stage that is not valid has to be done
         self.earlier_manifest = dist_files.read_manifest(context.wheel)
-        for stage in STAGES:
-            record = recorded.get(stage)
-            if record is None:
-                self.why = f"{stage} was not done yet"
-                break
-            if changed := self._changes(stage, record):
-                self.why = f"{stage}: {', '.join(changed)} changed"
-                break
-            self.valid[stage] = record
+        # why the first stage that is not valid has to be done
+        self.why = next(filter(None, map(self._why_again, STAGES)), "")
 
-    def _changes(self, stage: str, record: StageRecord) -> list[str]:
-        """Return the first things that changed since a stage was done; those before it are valid."""
+    def _why_again(self, stage: str) -> str:
+        """Return why a stage has to be done; "" where it is valid, as those before it are, which is noted."""
+        if (record := self.recorded.get(stage)) is None:
+            return f"{stage} was not done yet"
         parts = stage_inputs(self._context, stage, self.valid)
-        return list(islice(find_differences(record, parts, self._context.stat_cache), _MOST_LISTED))
+        if changed := list(islice(find_differences(record, parts, self._context.stat_cache), _MOST_LISTED)):
+            return f"{stage}: {', '.join(changed)} changed"
+        self.valid[stage] = record
+        return ""
 
     def is_valid(self, stage: str) -> bool:
         """Tell whether a stage would make the same again; the stages before it must be valid, too."""
-        if stage not in self.valid and all(name in self.valid for name in _earlier(stage)):
-            record = self.recorded.get(stage)
-            if record and not self._changes(stage, record):
-                self.valid[stage] = record
-        return stage in self.valid
+        earlier = all(name in self.valid for name in _earlier(stage))
+        return stage in self.valid or (earlier and not self._why_again(stage))
 
     def find_product(self, stage: str) -> Path | None:
         """Return the file that a valid stage made; None where the stage has to be done (again)."""
