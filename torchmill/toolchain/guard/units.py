@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import psutil
+
 from torchmill.core.files import read_table_beside
 
 _WORDS = read_table_beside(__file__, "compilers.toml")
@@ -206,12 +208,10 @@ class GateClient:
         """Tell whether a process is the gate's child: in another namespace that number is somebody else's."""
         if sys.platform != "linux":
             return True
-        try:
-            peer = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-            status = Path(f"/proc/{process}/stat").read_bytes()
-        except OSError:  # it has ended
-            return False
-        return int(status.rpartition(b")")[2].split()[1]) == int(_PEER.unpack(peer)[0])
+        peer = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended
+            return bool(psutil.Process(process).ppid() == _PEER.unpack(peer)[0])
+        return False
 
     def close(self) -> None:
         """End the connection: a gate that is still there goes on by itself."""
