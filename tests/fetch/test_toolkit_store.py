@@ -16,7 +16,7 @@ from tests.support.silent_progress import SilentBar
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.errors import HostError
 from torchmill.fetch.toolkit.request import ToolkitRequest
-from torchmill.fetch.toolkit.store import fetch_piece, make_in_store, work_folder
+from torchmill.fetch.toolkit.store import fetch_piece, make_in_store
 from torchmill.host.provisioned import RECORD, ProvisionedFolder, ProvisionRecord, list_provisioned
 
 PIECE = ProviderPackage("debian", "nvcc", "11.8.89", "nvcc.deb", "", "ab" * 32, 7)
@@ -65,7 +65,7 @@ def test_what_fails_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
         with refused("no"):
             make(tmp_path, broken)
     assert list_provisioned(tmp_path, "x86_64") == {}
-    left = work_folder(tmp_path, "11.8", "x86_64") / "whole"
+    left = tmp_path / "toolkits/.making-11.8-x86_64/whole"
     left.mkdir()
     (left / "half").write_text("of a run that was killed")
     make(tmp_path, filled)
@@ -117,7 +117,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(HostError):
         make(tmp_path, filled)
     assert list_provisioned(tmp_path, "x86_64") == {}
-    assert work_folder(tmp_path, "11.8", "x86_64").parent.is_file()
+    assert (tmp_path / "toolkits").is_file()
 
 
 CONTENT = b"a wheel, say"

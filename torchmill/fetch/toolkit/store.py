@@ -51,11 +51,6 @@ def fetch_piece(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
     return download_file(piece.url, folder, bar, otherwise=_OTHERWISE, refused=_REFUSED, said=said)
 
 
-def work_folder(cache: Path, name: str, arch: str) -> Path:
-    """Return the folder in which something is assembled, under a lock."""
-    return cache / provisioned.FOLDER / f"{provisioned.MAKING}{name}-{arch}"
-
-
 def make_in_store(
     cache: Path,
     request: ToolkitRequest,
@@ -69,7 +64,7 @@ def make_in_store(
     nothing stays but what was downloaded. Raises HostError for a full disk.
     """
     arch = request.arch
-    place = work_folder(cache, request.name, arch)
+    place = cache / provisioned.FOLDER / f"{provisioned.MAKING}{request.name}-{arch}"
     who = f"the run that brings {request.name} (process {os.getpid()})"
     with locks.wait_for_lock(place, who, lambda _: note(f"waiting for {locks.read_holder(place)}")):
         if (there := find()) is not None:
