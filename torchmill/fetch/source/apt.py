@@ -136,8 +136,8 @@ class Apt:
         found = (package for package in parse_showsrc(listed) if upstream in {None, package.upstream})
         return next(found, None)  # apt lists the newest first
 
-    def download(self, package: SourcePackage) -> Path:
-        """Return the package's upstream tarball, downloaded unless it is there and intact.
+    def download(self, package: SourcePackage) -> None:
+        """Bring the package's upstream tarball, unless it is there and intact.
 
         Raises CommandError; SourceError for one whose checksum is not the listed one.
         """
@@ -153,7 +153,6 @@ class Apt:
                 "which downloads it anew",
                 code="wrong-digest",
             )
-        return target
 
     def run(self, program: str, *arguments: str) -> str:
         """Return what a program of apt's prints. Raises CommandError."""

@@ -94,7 +94,6 @@ class NonblockingPipe:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._read = True  # False: the reader is gone
         self._pending = bytearray()
 
     def write(self, text: str) -> None:
@@ -106,17 +105,16 @@ class NonblockingPipe:
     def close(self) -> None:
         """Give a late reader a moment."""
         until = time.monotonic() + FLUSH_TIMEOUT_SECONDS
-        while self._read and self._pending and time.monotonic() < until:
+        while self._pending and time.monotonic() < until:
             self._write(until - time.monotonic())
 
     def _write(self, seconds: float) -> None:
         ready = select.poll()
         ready.register(self._descriptor, select.POLLOUT)
-        while self._read and self._pending and ready.poll(1000 * seconds):
+        while self._pending and ready.poll(1000 * seconds):
             try:  # a pipe that is ready takes this much without waiting
                 written = os.write(self._descriptor, self._pending[: select.PIPE_BUF])
-            except OSError:
-                self._read = False
+            except OSError:  # the reader is gone
                 self._pending.clear()
                 return
             del self._pending[:written]
