@@ -1,5 +1,6 @@
 """The memory and processors that this process may use: physical, control groups, ulimit, Slurm."""
 
+import contextlib
 import math
 import os
 import re
@@ -9,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from torchmill.core.files import process_limit
 
@@ -239,8 +240,8 @@ class LimitMeter:
         self._granted = _slurm_memory(environ)
         count = _slurm_number(environ, "SLURM_CPUS_ON_NODE")
         self._granted_cores = [CpuQuota("SLURM_CPUS_ON_NODE", count)] if count else []
-        self._memory = _Limits(lambda: memory_limits(root), clock)
-        self._cores = _Limits(lambda: core_limits(root), clock)
+        self._read_memory = _read_again(lambda: memory_limits(root), clock)
+        self._read_cores = _read_again(lambda: core_limits(root), clock)
 
     def memory(self, used: int = 0) -> LimitReading:
         """Return the tightest limit on the memory of children who have `used` bytes between them."""
@@ -256,11 +257,11 @@ class LimitMeter:
 
         seen = psutil.virtual_memory()
         physical = LimitReading("physical memory", seen.total, seen.total - seen.available)
-        return [physical, *(replace(one, used=used) for one in self._granted), *self._memory.read()]
+        return [physical, *(replace(one, used=used) for one in self._granted), *self._read_memory()]
 
     def quotas(self) -> list[CpuQuota]:
         """Return every limit on processors as it stands."""
-        return [_affinity(), *self._granted_cores, *self._cores.read()]
+        return [_affinity(), *self._granted_cores, *self._read_cores()]
 
 
 def tightness(limit: LimitReading | CpuQuota) -> float:
@@ -274,28 +275,21 @@ def process_memory_limits() -> list[LimitReading]:
     return [LimitReading(name, limit) for name, limit in soft.items() if limit is not None]
 
 
-class _Limits(Generic[_T]):
-    """Limits that are found now and then, and when one is gone; read each time."""
+def _read_again(find: Callable[[], Sequence[Reader[_T]]], clock: Callable[[], float]) -> Callable[[], list[_T]]:
+    """Return what reads limits each time; it finds them now and then, and when one is gone."""
+    readers: Sequence[Reader[_T]] = ()
+    until = -math.inf
 
-    def __init__(self, find: Callable[[], Sequence[Reader[_T]]], clock: Callable[[], float]) -> None:
-        self._find, self._clock = find, clock
-        self._readers: Sequence[Reader[_T]] = ()
-        self._until = -math.inf
+    def read() -> list[_T]:
+        nonlocal readers, until
+        for due in (clock() >= until, True):
+            if due:
+                readers, until = find(), clock() + KEPT_SECONDS
+            with contextlib.suppress(OSError):  # a group is gone: this process has been moved to another one
+                return [found for one in readers if (found := one()) is not None]
+        return []
 
-    def read(self) -> list[_T]:
-        """Return what each limit is now."""
-        found = self._read_all() if self._clock() < self._until else None
-        if found is None:
-            self._readers, self._until = self._find(), self._clock() + KEPT_SECONDS
-            found = self._read_all()
-        return found or []
-
-    def _read_all(self) -> list[_T] | None:
-        """Return None where a group is gone: this process has been moved to another one."""
-        try:
-            return [found for read in self._readers if (found := read()) is not None]
-        except OSError:
-            return None
+    return read
 
 
 def _affinity() -> CpuQuota:
