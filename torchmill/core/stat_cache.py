@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
@@ -43,7 +44,6 @@ class StatCache:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._known: dict[str, Any] | None = None  # what -> [look, answer]
         self._used: set[str] = set()
         self._changed = False
 
@@ -79,32 +79,31 @@ class StatCache:
     def lookup(self, what: str, seen: FileStat) -> str | None:
         """Return what was kept of something that looked like this; None where nothing was."""
         self._used.add(what)
-        kept = self._memory().get(what)
+        kept = self._memory.get(what)
         return str(kept[1]) if isinstance(kept, list) and len(kept) > 1 and kept[0] == seen.text else None
 
     def store(self, what: str, seen: FileStat, answer: str) -> None:
         """Keep an answer, unless what it is about changed just now."""
         if seen.settled:
             self._used.add(what)
-            self._memory()[what] = [seen.text, answer]
+            self._memory[what] = [seen.text, answer]
             self._changed = True
 
     def save(self) -> None:
         """Write what is new; where that is impossible, it is forgotten."""
         if not self._changed:
             return
-        text = json.dumps(self._memory(), separators=(",", ":"))
+        text = json.dumps(self._memory, separators=(",", ":"))
         if len(text) > MAX_BYTES:
-            used = {what: answer for what, answer in self._memory().items() if what in self._used}
+            used = {what: answer for what, answer in self._memory.items() if what in self._used}
             text = json.dumps(used, separators=(",", ":"))
         with contextlib.suppress(OSError):
             write_atomically(self.file, text)
         self._changed = False
 
-    def _memory(self) -> dict[str, Any]:
-        if self._known is None:
-            self._known = load_object(self.file)
-        return self._known
+    @cached_property
+    def _memory(self) -> dict[str, Any]:  # what -> [look, answer]
+        return load_object(self.file)
 
 
 def stat_file(path: Path | str) -> FileStat | None:
