@@ -247,7 +247,7 @@ def test_a_format_that_no_installer_takes_is_named(tmp_path: Path, declared: byt
     other = _replace(f"{INFO}/WHEEL", b"Wheel-Version: 1.0\n", declared)
     found = declared.decode().strip() or "Wheel-Version none"
     said = list(wheel_file.wheel_problems(made(tmp_path, change=other)))
-    assert f"WHEEL says {found.replace(':', '')}, and installers take 1.x alone" in said
+    assert f"WHEEL says {found.replace(':', '')}, and installers accept only 1.x" in said
 
 
 def test_a_record_that_says_two_things_of_a_file_is_refused(tmp_path: Path) -> None:

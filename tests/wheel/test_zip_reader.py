@@ -108,7 +108,7 @@ def no_directory(data: bytes) -> bytes:
     [
         (flip, r"tiny/large\.bin (is|has not)"),
         (without_header, "has no header"),
-        (unknown_method, "compressed as no wheel is"),
+        (unknown_method, "compressed in a way not used for wheels"),
         (longer_than_the_file, r"299\.h has another name, size or checksum"),
         (without_its_beginning, "begins before the file"),
         (no_directory, "zip"),

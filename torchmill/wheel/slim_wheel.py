@@ -67,7 +67,7 @@ def require_sound(wheel: Path) -> Distribution:
     with wheel_file.open_wheel(wheel) as archive:
         names = archive.namelist()
         if any(name.endswith((".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")) for name in names):
-            raise DeliveryError(f"{wheel}: is signed, and the signature would be of another wheel", code="signed-wheel")
+            raise DeliveryError(f"{wheel}: is signed, and the signature would no longer fit", code="signed-wheel")
         record = f"{wheel_file.dist_info_folders(names)[0]}/RECORD"
         if problems := list(islice(wheel_file.record_problems(archive, record), 3)):
             raise DeliveryError(f"{wheel}: {'; '.join(problems)}: fetch it again", code="wheel-rejected")

@@ -115,7 +115,7 @@ def tag_python(tag: Tag) -> str | None:
 
 def parse_file_name(wheel: Path) -> tuple[str, Version, BuildTag, frozenset[Tag]]:
     """Return name, version, build number and tags in a file's name. Raises DeliveryError."""
-    problem = "with other characters than such a name has"
+    problem = "it has characters that such a name cannot have"
     if WHEEL_FILE_NAME.fullmatch(wheel.name):
         try:
             return parse_wheel_filename(wheel.name)
@@ -144,7 +144,7 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
         if f"{info}/WHEEL" in archive.namelist():
             headers = parse_headers(archive.read(f"{info}/WHEEL"))
             if (format_version := headers.get("Wheel-Version", "none")).partition(".")[0] != "1":
-                yield f"WHEEL says Wheel-Version {format_version}, and installers take 1.x alone"
+                yield f"WHEEL says Wheel-Version {format_version}, and installers accept only 1.x"
             yield from _tag_mismatches(headers, tags)
             declared, number = headers.get("Build", "").strip(), "".join(map(str, build))
             if declared and declared != number:  # a wheel without one got its number later, by renaming
@@ -237,7 +237,7 @@ def open_wheel(wheel: Path) -> Iterator[ZipFile]:
             raise DeliveryError(f"{wheel}: not a file: remove it", code="not-a-wheel")
         with ZipFile(wheel) as archive:
             if not {info.compress_type for info in archive.infolist()} <= {ZIP_STORED, ZIP_DEFLATED}:
-                raise BadZipFile("it is compressed as no wheel is")
+                raise BadZipFile("it is compressed in a way not used for wheels")
             yield archive
     except (csv.Error, *zip_archive.ARCHIVE_ERRORS) as error:
         raise DeliveryError(

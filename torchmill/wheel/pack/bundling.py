@@ -170,7 +170,7 @@ def bundle_libraries(graft: Graft) -> None:
         for needed in _missing_libraries(graft, path):
             source = graft.search.find(needed, origin, info.rpath, info.machine)
             if source is None:
-                graft.missing.append(f"{needed}, which {graft.path_in_wheel(path)} needs, is nowhere")
+                graft.missing.append(f"{needed}, which {graft.path_in_wheel(path)} needs, was not found")
             else:
                 waiting.extend(_bundle_with_companions(graft, path, needed, source))
     _alias_nvrtc(graft)
@@ -368,7 +368,7 @@ def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> lis
             found += [f"{each.file} needs {one} of {library}, which is newer than {target.tag}" for one in too_new]
         for library in sorted(each.libraries & set(target.policy.blacklist)):
             used = sorted(each.symbols & target.policy.blacklist[library])
-            found += [f"{each.file} uses {one} of {library}, which {target.tag} does not promise" for one in used]
+            found += [f"{each.file} uses {one} of {library}, which {target.tag} does not allow" for one in used]
     return found
 
 

@@ -63,7 +63,7 @@ def repair_wheel(
     neither are bundled. Raises VerifyError where a library is nowhere, or a need is newer than the tag.
     """
     if platform_tag.startswith("win"):
-        return RepairResult(notes=("Windows: libraries lie beside their users, nothing to repair",))
+        return RepairResult(notes=("Windows: libraries are beside the files that use them, nothing to repair",))
     if platform_tag.startswith("macosx"):
         return RepairResult(macos.delocate_wheel(staged, platform_tag, provided))
     search = bundling.system_search(folders)

@@ -98,7 +98,7 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
     for one in tree.rglob("*"):
         status = one.lstat()
         if stat.S_ISLNK(status.st_mode):
-            raise BuildError(f"{one}: is a link, which a wheel cannot hold: replace it by a copy", code="link-in-wheel")
+            raise BuildError(f"{one} is a link, which wheels cannot hold: replace it with a copy", code="link-in-wheel")
         if not stat.S_ISDIR(status.st_mode):
             yield member_source(one.relative_to(tree).as_posix(), one, status)
 

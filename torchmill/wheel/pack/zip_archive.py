@@ -313,7 +313,7 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
     except zlib.error as error:
         raise BadZipFile(f"{info.filename} is damaged: {error}") from None
     if (crc, size) != (info.CRC, info.file_size):
-        raise BadZipFile(f"{info.filename} has not the checksum and size in the directory")
+        raise BadZipFile(f"{info.filename} does not have the checksum and size in the directory")
 
 
 def data_offset(source: BinaryIO, info: ZipInfo) -> int:
@@ -356,7 +356,7 @@ def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
 
 def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
     if info.flag_bits & ENCRYPTED_FLAG or info.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
-        raise BadZipFile(f"{info.filename} is encrypted, or compressed as no wheel is")
+        raise BadZipFile(f"{info.filename} is encrypted, or compressed in a way not used for wheels")
     if info.compress_type == ZIP_STORED:
         yield from parts
         return

@@ -64,7 +64,7 @@ def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
         for each in parsed
     )
     if one != other or parsed[0].get_payload() != parsed[1].get_payload():
-        yield "it says something else than another version, tag and label of what it requires"
+        yield "it changes more than the version, tag and label of what it requires"
 
 
 def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
         return
     before, after = ({each: list(list_fatbins(image, each)) for each in device_sections(image)} for image in (old, new))
     if [len(each) for each in before.values()] != [len(each) for each in after.values()]:
-        yield "it has another number of fatbins"
+        yield "it has a different number of fatbins"
         return
     for one, other in zip(chain(*before.values()), chain(*after.values()), strict=True):
         if (problem := _fatbin_difference(old, one, new, other)) is not None:

@@ -97,7 +97,7 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
         if match and match["suffix"] != interpreter.suffix and not _STABLE_SUFFIX.fullmatch(match["suffix"]):
             yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
         elif not match and any(each != digits for each in CPYTHON_NAME.findall(name)):
-            yield f"{name} is for another CPython than {interpreter.abi}"
+            yield f"{name} is for a different CPython than {interpreter.abi}"
 
 
 def _archive_problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: TargetInterpreter) -> Iterator[str]:
