@@ -93,7 +93,7 @@ def measure(asked: Namespace) -> None:
                 "arch_list": arch_list,
                 "bytes": [sizes[0][0], sizes[1][0]],
                 "installed": [sizes[0][1], sizes[1][1]],
-                "proved": "but code for GPUs" in said,
+                "proved": "except code for GPUs" in said,
                 **took,
             }
             if asked.cuobjdump:

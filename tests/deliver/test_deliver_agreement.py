@@ -140,7 +140,7 @@ TAMPERED: list[Tampering] = [
     (sbom_of, lambda said: said.update(components=7), "SBOM: components is 7, the manifest says ["),
     (sbom_of, lambda said: said.update(metadata={}), "SBOM: metadata.component is missing"),
     (sbom_of, lambda said: said["components"][0].update(properties=7), "].properties is 7, the manifest"),
-    (sbom_of, lambda said: said.update(bomFormat="SPDX"), "SBOM: is not of CycloneDX"),
+    (sbom_of, lambda said: said.update(bomFormat="SPDX"), "SBOM: is not a CycloneDX document"),
 ]
 
 
@@ -197,7 +197,7 @@ def test_a_paper_of_another_program_is_named(wheel: Path) -> None:
         (
             sbom_of,
             component(LIBRARY, hashes=[NOTHING]),
-            f"{told_wheels.BUNDLED} in the wheel is another file",
+            f"{told_wheels.BUNDLED} in the wheel is not the file",
         ),
         (sbom_of, lambda said: said["components"][0].update(properties=7), "SBOM: cannot be understood"),
     ],
@@ -230,12 +230,12 @@ def with_inner(wheel: Path, change: Callable[[dict[str, Any]], object], *, hones
     ("change", "honest", "problem"),
     [
         (component("submodule:third_party/fmt", version="1"), True, "[submodule:third_party/fmt].version is '1', the "),
-        (component(LIBRARY, hashes=[NOTHING]), True, f"{told_wheels.BUNDLED} in the wheel is another file"),
+        (component(LIBRARY, hashes=[NOTHING]), True, f"{told_wheels.BUNDLED} in the wheel is not the file"),
         (lambda said: said["components"].pop(0), True, "] is missing, the "),
         (component("submodule:third_party/fmt", licenses=[]), True, "licenses"),
         (component("submodule:third_party/fmt", licenses=[]), False, "serialNumber is 'urn:uuid:"),
         (lambda said: said["metadata"]["component"].update(version="2"), True, "version is '2', the wheel says"),
-        (lambda said: said.update(bomFormat="SPDX"), True, "is not of CycloneDX"),
+        (lambda said: said.update(bomFormat="SPDX"), True, "is not a CycloneDX document"),
         (lambda said: said.update(components=7), True, "cannot be understood"),
     ],
 )
@@ -438,7 +438,7 @@ def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp
     edit(sbom_of(wheel), lambda said: said.update(bomFormat="SPDX"))
     done = commands.run("invoke", "verify", "--json", str(wheel), home=tmp_path)
     assert done.returncode == DeliveryError.exit_code
-    assert "SBOM: is not of CycloneDX" in done.stderr
+    assert "SBOM: is not a CycloneDX document" in done.stderr
     assert [check["name"] for check in json.loads(done.stdout)[0]["checks"] if not check["ok"]] == ["SBOM"]
 
 
@@ -482,19 +482,19 @@ X = Reference("X")
         ({"a": True}, {"a": 1}, ["a is True, X says 1"]),
         ({"a": 1.0}, {"a": 1}, ["a is 1.0, X says 1"]),
         ({}, {"a": None}, ["a is missing, X says None"]),
-        ({"a": None}, {}, ["a is None, of which X says nothing"]),
+        ({"a": None}, {}, ["a is None, which X does not mention"]),
         ({"a": [1, 2]}, {"a": [1]}, ["a has 2 entries, X says 1"]),
         ({"a": [1, 2]}, {"a": [1, 3]}, ["a[1] is 2, X says 3"]),
         (
             {"a": ["x", "y"]},
             {"a": ["y", "z"]},
-            ["a[x] is 'x', of which X says nothing", "a[z] is missing, X says 'z'"],
+            ["a[x] is 'x', which X does not mention", "a[z] is missing, X says 'z'"],
         ),
         ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "v": 2}]}, ["a[x].v is 1, X says 2"]),
         (
             {"a": [{"name": "x", "annotations": {"kind": "patch"}}]},
             {"a": []},
-            ["a[patch x] is {'name': 'x', 'annotations': {'kind': 'patch'}}, of which X says nothing"],
+            ["a[patch x] is {'name': 'x', 'annotations': {'kind': 'patch'}}, which X does not mention"],
         ),
         ({"a": [{"name": "x"}, {"name": "x"}]}, {"a": [{"name": "x"}]}, ["a has 2 entries, X says 1"]),
         ({"a": [{"name": "y"}, {"name": "x"}]}, {"a": [{"name": "x"}, {"name": "y"}]}, []),

@@ -68,7 +68,7 @@ def test_what_a_workflow_signed_is_proven(wheel: Path, own: OwnSigstore, known: 
     assert problems(wheel, own) == ()
     check = signature.check_signatures(wheel, signature.Signers())
     assert check.problems == ()
-    assert "by its own words" in check.said
+    assert "by its own claim" in check.said
     options = {"identity": ME, "issuer": ISSUER, "trusted_root": str(own.root)}
     verify.verify_wheels(known, Layout(tmp_path, tmp_path), [str(wheel)], **options).require()  # type: ignore[arg-type]
     dist_files.manifest_path(wheel).unlink()
@@ -263,7 +263,7 @@ def test_an_attestation_of_another_wheel_is_refused_by_everybody(attested: Path,
         write_provenance(attested, own.bundle(payload, ME, ISSUER))
         for signers in (signature.Signers(), signature.read_identity(ME, ISSUER, str(own.root))):
             (problem,) = signature.check_signatures(attested, signers).problems
-            assert problem == f"{provenance_of(attested).name} is not of {attested.name} alone"
+            assert problem == f"{provenance_of(attested).name} is not for {attested.name} alone"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"attestation_bundles": 1}', '{"attestation_bundles": [{}]}'])

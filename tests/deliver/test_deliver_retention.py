@@ -212,7 +212,7 @@ def test_a_removal_that_is_refused_names_what_is_gone() -> None:
     files = [StoredFile(name, str, list, remove) for name, remove in (("a.whl", str), ("a.whl.json", refuse))]
     with refused("upload-refused") as error:
         retention.remove_files(files)
-    assert str(error.value) == "it is closed (all is uploaded; removed is a.whl)"
+    assert str(error.value) == "it is closed (everything is uploaded; removed: a.whl)"
 
 
 def test_an_index_lets_nothing_be_removed(publish: Callable[..., CommandOutput]) -> None:

@@ -469,7 +469,7 @@ def test_the_tasks_sign_and_verify(wheel: Path, keys: Path, tmp_path: Path) -> N
     both = (f"--key={keys}/ours.pub.pem", f"--key={keys}/locked.pub.pem")
     done = commands.run("invoke", "verify", str(wheel), *both, home=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "by its own words" not in done.stdout
+    assert "by its own claim" not in done.stdout
     done = commands.run("invoke", "verify", str(wheel), both[0], home=tmp_path)
     assert done.returncode == DeliveryError.exit_code
     assert "none of the keys signed it" in done.stderr

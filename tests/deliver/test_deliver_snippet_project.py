@@ -72,7 +72,7 @@ def test_comments_stay_and_a_second_time_changes_nothing(tmp_path: Path, case: s
 def test_what_gives_way_is_said(tmp_path: Path) -> None:
     edited, said = put(tmp_path, PROJECT, "macos_of_ours", "uv")
     assert "requires-python was >=3.9.2, and is >=3.10,<3.11" in said
-    assert "Torch>=2 gave way" in said
+    assert "Torch>=2 was replaced" in said
     assert "numpy>=1.20 is numpy<2,>=1.20: the wheels are compiled against NumPy 1" in said
     assert 'tool.uv.sources.torch was { index = "pytorch" }' in said
     uv = tomllib.loads(edited)["tool"]["uv"]
@@ -86,7 +86,7 @@ def test_a_comment_behind_a_line_that_gives_way_stays_with_its_package(tmp_path:
         '"Torch>=2",', '"Torch>=2",  # CVE: never below 2\n    # pinned by ops\n    "six==1",  # stays'
     )
     edited, said = put(tmp_path, text, "one_pin", "uv")
-    assert "Torch>=2 gave way" in said
+    assert "Torch>=2 was replaced" in said
     line = next(line for line in edited.splitlines() if line.endswith("# CVE: never below 2"))
     assert line.strip().startswith('"torch==')
     assert edited.splitlines()[edited.splitlines().index(line) + 1 :][:2] == [
@@ -127,7 +127,7 @@ def test_own_earlier_lines_are_replaced(tmp_path: Path) -> None:
     wanted = tomllib.loads((GOLDEN / "one_pin.uv.toml").read_text())["project"]["dependencies"]
     assert torch == [line for line in wanted if line.startswith("torch==")]
     third, said = put(tmp_path, second, "by_address", "uv")
-    assert "tool.uv.sources.torch gave way" in said
+    assert "tool.uv.sources.torch was replaced" in said
     assert "torch" not in tomllib.loads(third)["tool"]["uv"]["sources"]
 
 
@@ -165,7 +165,7 @@ def test_poetrys_own_python_is_not_left_wider(tmp_path: Path, before: str, stays
     edited, said = put(tmp_path, text, "one_pin", "poetry")
     there = tomllib.loads(edited)["tool"]["poetry"]["dependencies"]
     assert ("python" in there, "six" in there) == (stays, True)
-    assert ("tool.poetry.dependencies.python gave way: ^3.9" in said) is not stays
+    assert ("tool.poetry.dependencies.python was replaced: ^3.9" in said) is not stays
 
 
 def test_it_can_be_an_extra(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_what_cannot_be_edited_is_refused_and_stays(tmp_path: Path, content: byt
         assert file.read_bytes() == content
         assert " init`" not in str(caught.value), "uv and Poetry refuse that where there is a file"
     else:
-        assert "torch gave way" in edit_project(file, snippet, "uv", "")
+        assert "torch was replaced" in edit_project(file, snippet, "uv", "")
     assert [one.name for one in tmp_path.iterdir()] == ["pyproject.toml"]
 
 

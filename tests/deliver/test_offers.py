@@ -85,7 +85,7 @@ def test_another_checkout_takes_the_wheel_and_compiles_nothing(maker: Sample, ta
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert f"{wheel_of(maker).name} is taken from {maker.home}/dist: nothing is compiled" in said
-    assert f"{maker.folder}/nowhere is left out: it is no folder" in said
+    assert f"{maker.folder}/nowhere is left out: it is not a folder" in said
     assert wheel_of(taker).read_bytes() == wheel_of(maker).read_bytes()
     assert any("libgomp" in one["source"] for one in maker.manifest(wheel_of(maker).name)["bundled"])
     assert not (taker.home / ".torchmill" / "logs").exists(), "there was a build"
@@ -108,7 +108,7 @@ def test_an_index_offers_wheels_over_http(maker: Sample, taker: Sample, tmp_path
         for place in (f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/torch_stable.html"):
             assert take(taker, place) == (True, f"{wheel_of(maker).name} is taken from {place}: nothing is compiled")
         taken, said = take(taker, f"http://127.0.0.1:{port}/cpu/nowhere")
-        assert (taken, said.partition(" lists ")[2]) == (False, "no wheel of this cell")
+        assert (taken, said.partition(" lists ")[2]) == (False, "no wheel for this cell")
     taken, said = take(taker, f"http://127.0.0.1:{port}")
     assert not taken
     assert "is left out" in said
@@ -122,7 +122,7 @@ def test_what_an_index_has_withdrawn_is_not_offered(maker: Sample, taker: Sample
     assert done.returncode == 0, done.stderr
     with served(tmp_path / "index") as port:
         taken, said = take(taker, f"http://127.0.0.1:{port}")
-    assert (taken, said.partition(" lists ")[2]) == (False, "no wheel of this cell")
+    assert (taken, said.partition(" lists ")[2]) == (False, "no wheel for this cell")
 
 
 def test_whatever_a_page_says_leaves_that_place_out_alone(taker: Sample, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_index_without_manifests_offers_nothing(maker: Sample, taker: Sample,
     assert list((tmp_path / "index" / "cpu").glob("*.whl.cdx.json")), "the SBOM lies beside the wheel"
     taken, said = take(taker, str(tmp_path / "index"))
     assert not taken
-    assert "no manifest lies beside it" in said
+    assert "there is no manifest beside it" in said
 
 
 def test_a_bucket_and_releases_offer_wheels(maker: Sample, taker: Sample) -> None:

@@ -68,7 +68,7 @@ def _member_differences(
         elif reference.complete and name in expected:
             yield f"{path} is missing, {reference.name} says {_format_value(expected[name])}"
         elif reference.complete:
-            yield f"{path} is {_format_value(found[name])}, of which {reference.name} says nothing"
+            yield f"{path} is {_format_value(found[name])}, which {reference.name} does not mention"
 
 
 def _by_name(entries: list[Any]) -> dict[Any, Any] | None:
@@ -153,10 +153,10 @@ def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution
     manifest, expected = _check_manifest(found)
     made_of = _object_at(found.manifest, "original")
     original = original or wheel.with_name(Path(str(made_of.get("wheel"))).name or "?")
-    kept = f"{'as' if is_file(original) else 'not judged: said to be'} those of the wheel that it was made of"
+    kept = f"{'as' if is_file(original) else 'not judged: said to be'} those of the wheel that it was made from"
     checks = [
         AgreementCheck("wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"),
-        AgreementCheck("contents", f"{files} files are as RECORD says", contents),
+        AgreementCheck("contents", f"{files} files match RECORD", contents),
         AgreementCheck("tags", *((kept,) if made_of else (promise, tuple(static_checks.tag_problems(wheel))))),
         manifest,
         _check_document("statement", dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
@@ -211,7 +211,7 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
         problems = tuple(slimming.wheel_differences(original, wheel))
     except (DeliveryError, BuildError, *ARCHIVE_ERRORS, *DAMAGED) as error:
         problems = (str(error),)
-    return AgreementCheck(name, f"all of {title} but code for GPUs", problems)
+    return AgreementCheck(name, f"all of {title} except code for GPUs", problems)
 
 
 def damaged(name: str, error: Exception) -> AgreementCheck:
@@ -260,7 +260,7 @@ def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[s
     dependencies = _count(definition.get("resolvedDependencies"))
     subject = [{"name": found.path.name, "digest": {"sha256": found.sha256}}]
     return (
-        f"this digest, built by {who} of {dependencies} things",
+        f"this digest, built by {who} from {dependencies} inputs",
         document_differences(document.get("subject"), subject, WHEEL, "subject"),
     )
 
@@ -270,7 +270,7 @@ def _read_sbom(found: Distribution, document: Mapping[str, Any], *, sha256: str 
     from torchmill.wheel import sbom
 
     if document.get("bomFormat") != "CycloneDX":
-        return "", ["is not of CycloneDX"]
+        return "", ["is not a CycloneDX document"]
     about = _object_at(document, "metadata", "component")
     name = canonicalize_name(str(about.get("name")))
     claimed = {"name": name, "version": about.get("version"), "hashes": about.get("hashes")}
@@ -326,7 +326,7 @@ def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[s
         digests = [one.get("content") for one in component.get("hashes", ())]
         for one in component.get("properties", ()):
             if one.get("name") == sbom.PATH_PROPERTY and digests != [held.get(one["value"])]:
-                yield f"{one['value']} in the wheel is another file than it says"
+                yield f"{one['value']} in the wheel is not the file that it lists"
 
 
 def _count(entries: Any) -> int:

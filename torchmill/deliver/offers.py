@@ -85,7 +85,7 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
         for place in places:
             try:
                 if not (offers := list(_list_offers(place, context.plan))):
-                    note(urls.hide_password(f"{place} lists no wheel of this cell"))
+                    note(urls.hide_password(f"{place} lists no wheel for this cell"))
                 for offer in offers:
                     if why := _why_refused(context, offer, signers):
                         note(f"{offer.name} of {place} is not taken: {why}")
@@ -107,12 +107,12 @@ def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
         if why := manifest_difference(context, offer.name, manifest):
             return why
     except FileNotFoundError:
-        return "no manifest lies beside it (`invoke publish --manifest`, `invoke index --manifest`)"
+        return "there is no manifest beside it (`invoke publish --manifest`, `invoke index --manifest`)"
     except DAMAGED as error:
         return f"its manifest cannot be understood ({error})"
     # a device has 0 bytes, and no end
     if offer.local and (size := Path(offer.locate("")).stat().st_size) != manifest["size"]:
-        return f"it has {size} bytes, and {manifest['size']} by its manifest"
+        return f"it has {size} bytes, and its manifest says {manifest['size']}"
     wheel = _fetch(offer, context.outputs.offers, manifest)
     dist_files.manifest_path(wheel).write_bytes(raw)
     documents = {}
@@ -137,7 +137,7 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
     if len(log.recorded) < len(STAGES):
         return "its manifest does not say what it was made of"
     if len(log.valid) < len(STAGES):
-        return f"{log.why} against what the cell would be built of here"
+        return f"{log.why} compared with what the cell would be built from here"
     made = log.valid["verify"].made
     one = log.valid["pack"].made == made == manifest.get("sha256") and _SHA256.fullmatch(made)
     return "" if one and isinstance(manifest.get("size"), int) else "its manifest does not name one wheel"
@@ -160,7 +160,7 @@ def _all_offers(place: str, project: str) -> Iterable[Offer]:
     if not place.startswith(("http:", "https:")):
         folder = Path(url2pathname(urlsplit(place).path) if place.startswith("file:") else place)
         if not folder.is_dir():
-            raise DeliveryError("it is no folder", code="no-such-folder")
+            raise DeliveryError("it is not a folder", code="no-such-folder")
         # an index has one folder for each variant
         wheels = (path for pattern in ("*.whl", "*/*.whl") for path in sorted(folder.glob(pattern)))
         return (Offer(path.name, partial(operator.add, str(path)), local=True) for path in wheels)
@@ -169,13 +169,13 @@ def _all_offers(place: str, project: str) -> Iterable[Offer]:
             response, body = read_body(session, place, {})
             found = parse_html_page(body.decode("utf-8", "replace"), response.url)
         else:
-            found = find_project_files(session, place, project, "look at the address, or try again later") or ()
+            found = find_project_files(session, place, project, "check the address, or try again later") or ()
     return [Offer(file.name, partial(operator.add, file.url)) for file in found if not file.yanked]
 
 
 def _of_releases(repository: str, tag: str | None) -> Iterator[Offer]:
     """Yield the files of a public repository's releases (https://docs.github.com/rest/releases/releases)."""
-    missing = "it answers 404: there is no such repository that everybody may read"
+    missing = "it answers 404: there is no such public repository"
     releases = GithubApi.from_environment(os.environ).pages(f"/repos/{repository}/releases", missing)
     try:
         found = [one for one in releases if tag in {None, one["tag_name"]}]
@@ -184,7 +184,7 @@ def _of_releases(repository: str, tag: str | None) -> Iterator[Offer]:
         for asset in (asset for one in found for asset in one["assets"]):
             yield Offer(asset["name"], partial(operator.add, asset["browser_download_url"]))
     except (KeyError, TypeError):
-        raise DeliveryError("it does not answer as GitHub does: look at GITHUB_API_URL", code="not-github") from None
+        raise DeliveryError("it does not answer as GitHub does: check GITHUB_API_URL", code="not-github") from None
 
 
 def _read(offer: Offer, suffix: str) -> bytes:
@@ -212,7 +212,7 @@ def _fetch(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if offer.local:
         return Path(shutil.copyfile(where, wheel))
-    refused = f"it is not to be had, and {_BUILT}"
+    refused = f"it is not available, and {_BUILT}"
     with show_progress() as display:
         got = download_file(where, folder, display.task(offer.name), otherwise=_BUILT, refused=refused, said=said)
     return got.rename(wheel)

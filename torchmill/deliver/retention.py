@@ -98,4 +98,4 @@ def remove_files(files: Sequence[StoredFile]) -> None:
                 file.remove()
         except TorchmillError as error:
             gone = ", ".join(one.name for one in files[:number]) or "nothing"
-            raise type(error)(f"{error} (all is uploaded; removed is {gone})", code=error.code) from None
+            raise type(error)(f"{error} (everything is uploaded; removed: {gone})", code=error.code) from None

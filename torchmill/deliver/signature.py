@@ -62,7 +62,7 @@ def _read_public_key(file: str) -> "SSlibKey":
         key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
         raise ConfigError(
-            f"{file}: is no public key as PEM: `openssl pkey -in PRIVATE.pem -pubout` prints that of a private one",
+            f"{file}: is not a PEM public key: `openssl pkey -in PRIVATE.pem -pubout` prints that of a private one",
             code="invalid-key",
         ) from None
     return _name_key(file, key)
@@ -84,7 +84,7 @@ def read_signer(file: str, environ: Mapping[str, str]) -> "CryptoSigner":
     except (ValueError, TypeError, UnsupportedAlgorithm):
         wrong = "wrong-passphrase" if encrypted else "invalid-key"
         why = f"is encrypted, and {PASSPHRASE_VARIABLE} does not open it: set it, for this command"
-        other = "is no private key as PEM: `openssl genpkey -algorithm ed25519` makes one"
+        other = "is not a PEM private key: `openssl genpkey -algorithm ed25519` makes one"
         raise ConfigError(f"{file}: {why if encrypted else other}", code=wrong) from None
     return CryptoSigner(key, _name_key(file, key.public_key()))
 
@@ -106,7 +106,7 @@ def _name_key(file: str, key: Any) -> "SSlibKey":
         named = SSlibKey.from_crypto(key, hashlib.sha256(der).hexdigest())
         if named.keytype in {"ed25519", "ecdsa"}:
             return named
-    raise ConfigError(f"{file}: is of another kind than ed25519 and ECDSA on P-256, P-384 or P-521", code="invalid-key")
+    raise ConfigError(f"{file}: is neither ed25519 nor ECDSA on P-256, P-384 or P-521", code="invalid-key")
 
 
 def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers:
@@ -127,7 +127,7 @@ def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers
         verifier = Verifier(trusted_root=root) if root else Verifier.production(offline=True)
     except (OSError, ValueError, Error) as error:
         reason = str(error).partition("\n")[0]
-        raise ConfigError(f"{trusted_root}: is no trusted root of Sigstore ({reason})", code="invalid-key") from None
+        raise ConfigError(f"{trusted_root}: is not a Sigstore trusted root ({reason})", code="invalid-key") from None
 
     def open_bundle(raw: bytes) -> bytes:
         try:
@@ -158,10 +158,10 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
         file = dist_files.document_path(wheel, suffix)
         try:
             who, payload = open_file(read_document(file), signers)
-            said.append(who if wanted else f"{who} by its own words: --key or --identity proves it")
+            said.append(who if wanted else f"{who} by its own claim: --key or --identity proves it")
             problems += [f"{file.name} {one}" for one in _misfits(wheel, payload)]
         except FileNotFoundError:
-            problems += [f"none by whom it must be: {file.name} is missing"] if wanted else []
+            problems += [f"none by the signer asked for: {file.name} is missing"] if wanted else []
         except (OSError, *DAMAGED) as error:
             problems.append(f"{file.name} is not to be trusted ({error})")
     problems += _provenance_problems(wheel, signers)
@@ -177,7 +177,7 @@ def _provenance_problems(wheel: Path, signers: Signers) -> Iterator[str]:
             _, payload = _open_bundle(bundle, signers)
             subjects = [(one["name"], one["digest"]["sha256"]) for one in parse_json_object(payload)["subject"]]
             if subjects != [(wheel.name, hash_file(wheel))]:
-                yield f"{file.name} is not of {wheel.name} alone"
+                yield f"{file.name} is not for {wheel.name} alone"
     except FileNotFoundError:
         pass
     except (OSError, *DAMAGED) as error:

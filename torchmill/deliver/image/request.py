@@ -86,7 +86,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     purpose = require_choice("--purpose", said.purpose or "development", PURPOSES, "unknown-choice")
     if said.index:
         no_login = (
-            "user and password would stand in the Dockerfile and in the image's history: bring the wheels into "
+            "user and password would be readable in the Dockerfile and in the image's history: bring the wheels into "
             "dist/ (`pip download --no-deps`) and leave it out"
         )
         urls.validate_url("--index", said.index, ("https", "http"), INDEX, no_login)

@@ -166,7 +166,7 @@ def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
                 said = b""
         if wheel.entry.sha256.encode() not in said:
             raise DeliveryError(
-                f"{path}: is about another wheel: remove it, or fetch it again with its wheel", code="foreign-document"
+                f"{path}: describes another wheel: remove it, or fetch it again with its wheel", code="foreign-document"
             )
     return {path.name.removeprefix(wheel.path.name): content for path, content in found.items()}
 
@@ -179,9 +179,9 @@ def _read(path: Path, before: ScannedWheel | None, replace: Collection[str]) -> 
     found = pages.make_entry(wheel, known.uploaded if known and same else now)
     if known is not None and not same and not any(pages.is_meant(one, found) for one in replace):
         raise DeliveryError(
-            f"{path}: is another file than the index has under this name (sha256 {wheel.sha256[:12]}…, not "
-            f"{known.sha256[:12]}…), and who pinned that one would be refused this one: give it a build "
-            f"number or another version, or say --replace {found.name}=={found.version}",
+            f"{path}: is not the file that the index has under this name (sha256 {wheel.sha256[:12]}…, not "
+            f"{known.sha256[:12]}…), and whoever pinned that one could not install this one: give it a build "
+            f"number or another version, or use --replace {found.name}=={found.version}",
             code="wheel-replaced",
         )
     checks = agreement.examine_wheel(path, found=wheel).checks

@@ -277,7 +277,7 @@ def _require_room(variants: Iterable[str], entries: Iterable[IndexEntry]) -> Non
     for variant in variants:
         if variant in names or variant == HTML:
             raise DeliveryError(
-                f"+{variant}: the label of a version cannot be called as a "
+                f"+{variant}: the label of a version cannot be the name of a "
                 f"{'project' if variant in names else 'page'} of the same index: build it with another "
                 "label, or index it by itself (--dist, --out)",
                 code="label-collides",

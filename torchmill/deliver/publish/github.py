@@ -212,7 +212,7 @@ class GithubReleases(PublishTarget):
         return next((one for one in self._releases() if one["draft"] and one["tag_name"] == tag), None)
 
     def _releases(self) -> Iterator[Release]:
-        return self.api.pages(f"/repos/{self.repository}/releases", f"{self.name} is not there for this token")
+        return self.api.pages(f"/repos/{self.repository}/releases", f"{self.name} is not visible to this token")
 
     def stored(self) -> Iterator[StoredFile]:
         """Yield the files of the release that is named, or of each package's own ones."""

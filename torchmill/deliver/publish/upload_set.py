@@ -193,7 +193,7 @@ class FolderTarget(PublishTarget):
             shutil.copyfile(file.path, fresh)
             if hash_file(fresh) != file.sha256:
                 raise DeliveryError(
-                    f"{target} would not hold what {file.path} does: look at the disk, and run the command again",
+                    f"{target} would not match {file.path}: check the disk, and run the command again",
                     code="upload-differs",
                 )
             if not link_file(fresh, target):  # the name is taken, or the disk has no links

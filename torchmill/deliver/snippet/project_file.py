@@ -46,7 +46,7 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
         why = f"not TOML of a project ({error}): correct it; a project has a table [project] with name and version"
         raise refused(why, "invalid-project") from None
     except (AttributeError, TypeError, ValueError):  # tomlkit raises the last where an inline table is to have tables
-        kinds = f"has a value of another kind than {tool} takes, an inline table, or an invalid requires-python"
+        kinds = f"has a value of a kind that {tool} does not take, an inline table, or an invalid requires-python"
         raise refused(f"{kinds}: correct it", "invalid-project") from None
     edited, read = tomlkit.dumps(project), None
     if "\r\n" in text:
@@ -80,7 +80,7 @@ def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra:
     # Poetry refuses a `python` of its own that is not within requires-python
     gone = packages if project["project"]["requires-python"] == before else {*packages, "python"}
     for name in [one for one in there if canonicalize_name(one) in gone and one not in own.get(sources, {})]:
-        yield f"tool.{tool}.{sources}.{name} gave way: {there.pop(name)}"
+        yield f"tool.{tool}.{sources}.{name} was replaced: {there.pop(name)}"
     for key, value in own.items():
         title = f"tool.{tool}.{key}"
         if key == sources and key in settings:
@@ -96,7 +96,7 @@ def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra:
 def _require_static(table: Any, fields: set[str]) -> None:
     if dynamic := ", ".join(sorted(fields.intersection(table.get("dynamic", [])))):
         raise DeliveryError(
-            f"--into: the project's `dynamic` has {dynamic}, which the file must then not say: take it out of it",
+            f"--into: the project's `dynamic` has {dynamic}, which --into writes itself: remove it from there",
             code="dynamic-field",
         )
 
@@ -128,7 +128,7 @@ def _narrow_pythons(table: Any, wanted: str) -> Iterator[str]:
             if all(python in one for python in _PYTHONS if all(python in other for other in others)):
                 clauses = others
         table["requires-python"] = ",".join(sorted(map(str, clauses), reverse=True))
-        yield f"requires-python was {said}, and is {table['requires-python']}: other Pythons have no wheels"
+        yield f"requires-python was {said}, and is now {table['requires-python']}: other Pythons have no wheels"
 
 
 def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> It
                 if not set(bound.specifier) <= set(said.specifier):
                     was, said.specifier = there[number], said.specifier & bound.specifier
                     there[number] = str(said)
-                    yield f"{was} is {said}: the wheels are compiled against NumPy 1"
+                    yield f"{was} is now {said}: the wheels are compiled against NumPy 1"
 
 
 def _replace_lines(there: Any, package: str, ours: list[str]) -> Iterator[str]:
@@ -168,10 +168,10 @@ def _replace_lines(there: Any, package: str, ours: list[str]) -> Iterator[str]:
     found = [number for number, one in enumerate(there) if project_of(one) == package]
     for number, line in zip(found, ours, strict=False):
         if there[number] != line:
-            yield f"{there[number]} gave way"
+            yield f"{there[number]} was replaced"
             there[number] = line
     for number in reversed(found[len(ours) :]):
-        yield f"{there.pop(number)} gave way"
+        yield f"{there.pop(number)} was replaced"
     there.extend(ours[len(found) :])
 
 
