@@ -71,7 +71,7 @@ def test_what_is_disabled_or_cut_off_does_not_count(text: str) -> None:
 def test_an_interpreter_that_containers_do_not_see_is_refused() -> None:
     refusal = engine.explain_no_emulation("aarch64", {"qemu-aarch64": AARCH64.replace("PF", "P")})
     assert refusal is not None
-    assert "/usr/libexec/qemu-binfmt/aarch64-binfmt-P, which a container does not see" in refusal
+    assert "/usr/libexec/qemu-binfmt/aarch64-binfmt-P, which containers cannot see" in refusal
     both = {"old": AARCH64.replace("PF", "P"), "new": AARCH64}
     assert engine.explain_no_emulation("aarch64", both) is None
 

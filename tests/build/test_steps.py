@@ -116,7 +116,7 @@ def test_at_the_same_time_and_one_of_them_stopped(pair: Pair) -> None:
         try:
             until(pair.held.exists, "the first build", 600)
             with pair.sample.start("-s", second) as other:
-                said_until(other, f"waiting for {first}, which builds in the tree that this one shares")
+                said_until(other, f"waiting for {first}, which is building in the tree that both share")
                 until(lambda: len(pair.objects) > 10, "more of the first build", 600)
                 one.send_signal(signal.SIGINT)
                 one.communicate(timeout=300)

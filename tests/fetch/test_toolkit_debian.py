@@ -131,7 +131,7 @@ def test_what_a_suite_does_not_have(toolkit: DebianArchive) -> None:
     answer = offer(CUDA, sources, toolkit.folder / "cache", SilentProgress(), toolkit.etc)
     assert answer == ProviderRefusal(
         "debian",
-        "Debian's bookworm has nvidia-cuda-toolkit 11.8.89~11.8.0 now, and 11.8.0 is expected; "
+        "Debian's bookworm now has nvidia-cuda-toolkit 11.8.89~11.8.0, but 11.8.0 is expected; "
         "Debian's bookworm lists no cuda-nvcc-11-8",
     )
 
@@ -181,7 +181,7 @@ def test_a_compiler_for_a_newer_machine(tmp_path: Path) -> None:
     archive.publish()
     answer = offer(GCC, [source(COMPILER, "g++-{major}")], tmp_path / "cache", SilentProgress(), archive.etc)
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence.startswith("that of Debian's bookworm needs glibc 9.1, and this machine has ")
+    assert answer.sentence.startswith("the one of Debian's bookworm needs glibc 9.1, but this machine has ")
 
 
 def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_magma_without_the_capabilities_is_not_downloaded(tmp_path: Path, shippe
     unable = offering(tmp_path, shipped, lambda _: pytest.fail("it does not serve"), "5.0", "7.0")
     with refused("no-provider") as raised:
         install_from_providers(asked(listed="7.0;8.0"), unable)
-    assert "\n  conda: its code is for 5.0;7.0, and none for 8.0\n" in str(raised.value)
+    assert "\n  conda: it has code for 5.0;7.0, but none for 8.0\n" in str(raised.value)
     assert "`-- --set MAGMA_HOME=FOLDER`" in str(raised.value)
 
 

@@ -109,7 +109,7 @@ def test_two_at_once_make_it_once(tmp_path: Path) -> None:
     assert begun.wait(60)
     assert make(tmp_path, unneeded, note).record == RECORDED
     first.join()
-    assert said == [f"waiting for the run that brings 11.8 (process {os.getpid()})"]
+    assert said == [f"waiting for the run that installs 11.8 (process {os.getpid()})"]
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:

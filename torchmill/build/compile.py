@@ -56,7 +56,7 @@ def choose_sandbox(allowed: bool, cache: CompilerCache, variables: Mapping[str, 
     if why := "--network" if allowed else _why_needed(cache, variables):
         return Sandbox(why_open=why)
     if shutil.which(_UNSHARE) is None:
-        return Sandbox(why_open="only Linux can take it away, by `unshare` (util-linux)")
+        return Sandbox(why_open="only Linux can take it away, with `unshare` (util-linux)")
     why = ""
     for options in _WAYS:
         try:
@@ -183,7 +183,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         before = _children_cpu_seconds()
         sandbox = choose_sandbox(context.options.network, cache, variables)
         if sandbox.why_open and not context.options.network:
-            line.note(f"the build has the network ({sandbox.why_open}): what it downloads is in no record")
+            line.note(f"the build has the network ({sandbox.why_open}): what it downloads is not recorded")
         watched = cache.shared if guard.gate and cache.tool == "sccache" else None  # ccache gives up by itself
         try:
             with watch_shared_cache(watched, variables, guard.folder, guard.messages.put), share.end_as_asked(context):

@@ -327,7 +327,7 @@ def shell_variables(patterns: Iterable[str]) -> list[str]:
 def describe_unread(plan: Plan) -> str:
     """Return which variables of the shell a build would read and is not given, and what says the same; "" for none."""
     names = ", ".join(name for name in shell_variables(plan.unset) if name not in _FOR_OTHERS)
-    return names and f"not read from your shell: {names}; `--arch-list`, `--jobs`, `--set NAME=VALUE` say such things"
+    return names and f"not read from your shell: {names}; `--arch-list`, `--jobs`, `--set NAME=VALUE` set such things"
 
 
 def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:

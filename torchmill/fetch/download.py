@@ -46,7 +46,7 @@ def download_file(
     if sha256 is not None and (actual := hash_file(target)) != sha256:
         target.unlink()
         raise SourceError(
-            f"{target.name} is not the file that is expected (its sha256 is {actual}, not {sha256}) and was "
+            f"{target.name} is not the expected file (its sha256 is {actual}, not {sha256}) and was "
             f"deleted: run the command again, or {otherwise}",
             code="wrong-digest",
         )
@@ -113,7 +113,7 @@ def _receive(  # noqa: PLR0917 - what comes, where it goes, and what is known of
             if size is not None and done > size:
                 part.unlink()
                 what = f"{host_of(response.url)} sends more than the {size} bytes that {part.stem} is said to have"
-                raise SourceError(f"{what}: nothing of it is kept; tell who runs that host", code="download-too-long")
+                raise SourceError(f"{what}: none of it is kept; tell whoever runs that host", code="download-too-long")
             bar.update(done, total, "downloading")
 
 
@@ -144,8 +144,7 @@ def open_url(
         if isinstance(error, OSError) and not isinstance(error, requests.exceptions.InvalidURL):
             raise
         raise SourceError(
-            f"{hide_password(url)} leads to an address that is none ({hide_password(str(error))}): give another "
-            "address",
+            f"{hide_password(url)} redirects to an invalid address ({hide_password(str(error))}): give another address",
             code="invalid-redirect",
         ) from None
     with contextlib.closing(came):
@@ -206,5 +205,5 @@ def connection_complaint(url: str) -> str | None:
     except TimeoutError:
         return f"no answer in {_CONNECT_TIMEOUT_SECONDS:.0f} s"
     except (OSError, ValueError) as error:  # the text of the latter may have a part of a password
-        return (getattr(error, "strerror", None) or "it is no address").lower()
+        return (getattr(error, "strerror", None) or "it is not an address").lower()
     return None

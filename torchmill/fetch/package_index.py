@@ -85,7 +85,7 @@ def find_project_files(session: requests.Session, index: str, project: str, cure
             return tuple(_from_json(json.loads(body).get("files", ()), response.url))
         return parse_html_page(body.decode(response.encoding or "utf-8", "replace"), response.url)
     except (KeyError, TypeError, AttributeError, ValueError, LookupError, RecursionError):
-        raise _unreadable(index, project, "it is not a page of an index", cure) from None
+        raise _unreadable(index, project, "it is not an index page", cure) from None
 
 
 def _unreadable(index: str, project: str, why: str, cure: str) -> NetworkError:

@@ -129,7 +129,7 @@ def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
     if not has_containers(arch):
         name = {"macos": "macOS", "windows": "Windows"}.get(arch.system, arch.system)
         raise ImpossibleBuildError(
-            f"{goal.identifier} cannot be built here: {name} runs in no container; build it on such a "
+            f"{goal.identifier} cannot be built here: {name} does not run in a container; use such a "
             "machine, or on one of GitHub's runners (wheels.yml)",
             code="not-in-a-container",
         )
@@ -157,7 +157,7 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
             code="remote-container-engine",
         )
     if build.options.cpu == "native" and engine_host.arch != build.arch:
-        why = f"{engine_host.arch} emulates {build.arch} here, and native would be the emulator's processor: name one"
+        why = f"{engine_host.arch} emulates {build.arch} here, and native would mean the emulator's processor: name one"
         raise ImpossibleBuildError(f"--cpu native: {why}", code="processor-emulated")
     arch, mounts = build.arch, _mounts(build, place)
     unmountable = next((one.source for one in mounts if "," in one.source or '"' in one.source), None)

@@ -75,8 +75,8 @@ def explain_no_emulation(arch: str, entries: Mapping[str, str]) -> str | None:
         )
     if "F" not in handler.flags:
         return (
-            f"programs for {arch} are run by {handler.interpreter}, which a container does not see: register "
-            "one that is opened beforehand (flag F), as Debian's qemu-user-static does, or "
+            f"programs for {arch} are run by {handler.interpreter}, which containers cannot see: register "
+            "one that is opened beforehand (flag F), as Debian's qemu-user-static is, or "
             f"`docker run --privileged --rm tonistiigi/binfmt --install {_NAMES[arch]}`"
         )
     return None

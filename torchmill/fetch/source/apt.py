@@ -388,7 +388,7 @@ def _download(  # noqa: PLR0917 - what to bring, from where, for whom
             raise failure
         if found is None:
             other = apt.find(name)
-            has = f"it has {name} {other.upstream} now" if other else f"it has no {name}"
+            has = f"it now has {name} {other.upstream}" if other else f"it has no {name}"
             raise SourceError(
                 f"{suite} does not have {' '.join(filter(None, (name, version)))} ({has}): {request.ways_out()}",
                 code="release-not-in-debian",

@@ -67,7 +67,7 @@ def refuse_damage(archive: Path) -> Iterator[None]:
         if ours or (is_of_system(error) and getattr(error, "errno", None) not in _OF_NAMES):
             raise
         raise SourceError(
-            f"{archive} cannot be unpacked ({error}): it is damaged or no archive; get it again", code="damaged-archive"
+            f"{archive} cannot be unpacked ({error}): it is damaged or no archive: get it again", code="damaged-archive"
         ) from None
 
 
@@ -106,7 +106,7 @@ def _decompress(archive: Path, raw: IO[bytes], *, proved: bool) -> IO[bytes]:
         decompress, checks_itself = zstd.open, start[4] & 0x04 != 0
     if not proved and not checks_itself:
         raise SourceError(
-            f"nothing in {archive} tells whether its content is whole: give its sha256 with --sha256, or an "
+            f"nothing in {archive} shows whether it is complete: give its sha256 with --sha256, or an "
             "archive that checks itself (.tar.gz, .tar.xz and .zip do)",
             code="unproved-archive",
         )
@@ -166,7 +166,7 @@ def _write(member: tarfile.TarInfo, read: Callable[[], IO[bytes] | None], root: 
         target.unlink()
     if member.issym():
         if len(member.linkname) > _LONGEST_TARGET or "\n" in member.linkname:
-            raise tarfile.ReadError(f"{member.name} is no link")
+            raise tarfile.ReadError(f"{member.name} is not a link")
         _require_inside(target.parent / member.linkname, root, member.name)
         target.symlink_to(member.linkname)
     elif member.islnk():

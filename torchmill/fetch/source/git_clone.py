@@ -223,7 +223,7 @@ class GitTransport:
             return self._unreachable(url, gist)
         if cause == "damaged":
             return SourceError(
-                f"{hide_password(url)}: what git received is damaged, or made to harm ({gist}), and was not "
+                f"{hide_password(url)}: what git received is damaged or malicious ({gist}), and was not "
                 "taken: run the command again; if that does not help, use another repository",
                 code="hostile-source",
             )

@@ -152,7 +152,7 @@ def require_allowed_url(url: str) -> str:
     fine = scheme in PROTOCOLS if scheme else not re.match(r"^\w+::", url)
     if url.startswith("-") or not fine or any(ord(letter) < ord(" ") for letter in url):
         raise SourceError(
-            f"'{hide_password(url)}' is not fetched from: give an address of {', '.join(PROTOCOLS[:-1])} "
+            f"'{hide_password(url)}' cannot be fetched from: give an address of {', '.join(PROTOCOLS[:-1])} "
             f"or {PROTOCOLS[-1]}",
             code="untrusted-protocol",
         )

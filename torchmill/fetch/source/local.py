@@ -120,7 +120,7 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
         actual = hash_file(path)
         if request.sha256 and actual != request.sha256.lower():
             raise SourceError(
-                f"{path} has the sha256 {actual}, not {request.sha256} as you gave: get the right one",
+                f"{path} has the sha256 {actual}, not {request.sha256} as given: get the right one",
                 code="wrong-digest",
             )
         commit = unpack_archive(path, tree, bar, proved=bool(request.sha256))
@@ -133,7 +133,7 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
         )
     if tree.is_relative_to(path):
         raise SourceError(
-            f"{path} contains {slot.home}, where fetched sources go: give the source alone to --from",
+            f"{path} contains {slot.home}, where fetched sources go: give --from only the source",
             code="origin-contains-sources",
         )
     return _copy_folder(path, tree, bar)

@@ -70,9 +70,9 @@ class SourceRequest:
         if self.origin is not None and self.mirror is not None:
             conflict = "--from and --mirror exclude each other: a mirror holds git repositories; give one"
         elif self.origin is not None and self.ref is not None:
-            conflict = f"--ref {self.ref} names something in git, which --from does not ask; leave one out"
+            conflict = f"--ref {self.ref} names something in git, which --from does not use; leave one out"
         elif self.sha256 and self.origin in {None, DEBIAN, PYPI}:
-            conflict = "--sha256 is that of an archive: give it with --from PATH|URL"
+            conflict = "--sha256 is for an archive: give it with --from PATH|URL"
         if conflict:
             raise ConfigError(conflict, code="conflicting-options")
         if self.sha256 and not _SHA256.fullmatch(self.sha256):
@@ -350,7 +350,7 @@ def build_backend(tree: Path) -> str | None:
 def require_python_project(tree: Path, origin: str) -> None:
     """Raise SourceError where `tree`, which came from `origin`, cannot be the source of a Python package."""
     if not any((tree / name).is_file() for name in ("setup.py", "pyproject.toml")):
-        hint = "; a git repository without files is given with --mirror" if (tree / "HEAD").is_file() else ""
+        hint = "; for a bare git repository use --mirror" if (tree / "HEAD").is_file() else ""
         raise SourceError(
             f"{origin} has neither setup.py nor pyproject.toml: give the top folder of a source, or an "
             f"archive of it{hint}",
@@ -413,7 +413,7 @@ def source_requests(
     ref, or a digest, of several packages.
     """
     if (sha256 or ref) and len(releases) > 1:
-        given = "--sha256 is of one archive" if sha256 else "--ref names a commit of one package"
+        given = "--sha256 is for one archive" if sha256 else "--ref names a commit of one package"
         raise ConfigError(f"{given}: fetch one package at a time", code="ref-of-several")
     requests = []
     for each in releases:

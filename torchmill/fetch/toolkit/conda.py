@@ -48,7 +48,7 @@ def offer(
         import rattler  # noqa: F401 (whether it is there)
     except ImportError:
         return ProviderRefusal(PROVIDER, "it needs py-rattler, which is not installed (`pip install py-rattler`)")
-    why = "no channel is known that has it"
+    why = "no known channel has it"
     for source in sources:
         with contextlib.closing(progress.task(f"{request} on {hide_password(', '.join(source.where))}")):
             pieces = _solved(request, source, cache / "downloads" / "channels")

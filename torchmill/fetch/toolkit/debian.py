@@ -49,7 +49,7 @@ def offer(
         if isinstance(answer, ProviderOffer):
             return answer
         answers.append(answer)
-    return ProviderRefusal(DEBIAN, "; ".join(answers) or "no suite is known to have it")
+    return ProviderRefusal(DEBIAN, "; ".join(answers) or "no known suite has it")
 
 
 def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
@@ -155,7 +155,7 @@ def _unfit(
                 return f"{where} lists no {name}"
             return f"{where} cannot be asked ({apt.apt_complaint(failure.output)})"
         if version and known[name].upstream != version:
-            return f"{where} has {name} {known[name].upstream} now, and {version} is expected"
+            return f"{where} now has {name} {known[name].upstream}, but {version} is expected"
     return ""
 
 
@@ -165,7 +165,7 @@ def _too_new(request: ToolkitRequest, where: DebianSuite, packages: Sequence[Bin
     if request.kind != COMPILER or request.arch != platform.machine() or library != "glibc":
         return ""
     needed = max((Version(one.glibc) for one in packages if one.glibc), default=Version("0"))
-    return f"that of {where} needs glibc {needed}, and this machine has {has}" if needed > Version(has) else ""
+    return f"the one of {where} needs glibc {needed}, but this machine has {has}" if needed > Version(has) else ""
 
 
 def _is_whole(file: Path, package: BinaryPackage) -> bool:

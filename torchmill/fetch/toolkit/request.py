@@ -96,7 +96,7 @@ def candidate_sources(
         codes = [";".join(one.capabilities) for one in named]
         missed = [unserved(code, request.capabilities) if code else () for code in codes]
         serving = tuple(one for one, lacks in zip(named, missed, strict=True) if not lacks)
-        return serving or ProviderRefusal(provider, f"its code is for {codes[0]}, and none for {', '.join(missed[0])}")
+        return serving or ProviderRefusal(provider, f"it has code for {codes[0]}, but none for {', '.join(missed[0])}")
     if fitting:
         has = tuple(dict.fromkeys(version for one in fitting for version in one.versions))
         return ProviderRefusal(provider, f"it has {'CUDA ' * (request.kind == TOOLKIT)}{', '.join(has)}", has)

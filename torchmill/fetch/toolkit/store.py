@@ -65,7 +65,7 @@ def make_in_store(
     """
     arch = request.arch
     place = cache / provisioned.FOLDER / f"{provisioned.MAKING}{request.name}-{arch}"
-    who = f"the run that brings {request.name} (process {os.getpid()})"
+    who = f"the run that installs {request.name} (process {os.getpid()})"
     with locks.wait_for_lock(place, who, lambda _: note(f"waiting for {locks.read_holder(place)}")):
         if (there := find()) is not None:
             return there
