@@ -213,7 +213,7 @@ def test_native_stands_for_the_gpus_of_the_machine(shipped: Facts) -> None:
     targets, _ = arch_list.parse_arch_list(shipped, "native+PTX", "2.9.0", here)
     assert format_arch_list(targets) == "8.6;12.0+PTX"
     assert "none was found" in complaint(shipped, "native")
-    assert "does not tell the capability of Tesla K80" in complaint(shipped, "native", gpus=(Gpu("Tesla K80"),))
+    assert "does not report the capability of Tesla K80" in complaint(shipped, "native", gpus=(Gpu("Tesla K80"),))
 
 
 # Judging
@@ -233,7 +233,7 @@ def test_a_toolkit_too_old_or_too_new_is_told_with_those_that_fit(shipped: Facts
     text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "9.0;8.6")
     assert "9.0: CUDA 11.7 makes no code for it, CUDA 11.8 to" in text
     assert "torch 1.13.1 builds with CUDA 11.8;" in text
-    assert "8.6+PTX can stand for it: drivers compile its PTX for 9.0" in text
+    assert "8.6+PTX can stand in for it: drivers compile its PTX for 9.0" in text
     assert "\n  8.6" not in text, "what is right is not complained about"
     text = against(shipped, "wheel-3.10-cu121", "v2.1.0", "3.5")
     assert "CUDA 9.0 to 11.8 does; torch 2.1.0 builds with CUDA 11." in text
@@ -242,7 +242,7 @@ def test_a_toolkit_too_old_or_too_new_is_told_with_those_that_fit(shipped: Facts
 
 def test_code_of_an_earlier_minor_is_offered_instead(shipped: Facts) -> None:
     text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "8.9")
-    assert "8.6 can stand for it: its code runs on 8.9 too" in text
+    assert "8.6 can stand in for it: its code runs on 8.9 too" in text
 
 
 def test_a_capability_that_nobody_has_is_told_with_its_neighbours(shipped: Facts) -> None:
@@ -253,7 +253,7 @@ def test_a_capability_that_nobody_has_is_told_with_its_neighbours(shipped: Facts
 def test_spellings_that_the_release_cannot_read(shipped: Facts) -> None:
     text = against(shipped, "wheel-3.11-cu121", "v2.3.1", "9.0a;8.6")
     assert "9.0a: the CMake of torch 2.3.1 cannot read it (that of torch >=2.4 can)" in text
-    assert "9.0 can stand for it" in text
+    assert "9.0 can stand in for it" in text
     assert set_for(shipped, "wheel-3.11-cu121", "v2.4.0", "9.0a;8.6") == "8.6;9.0a"
     assert "10.0f: the CMake of torch 2.8.0" in against(shipped, "wheel-3.11-cu129", "v2.8.0", "10.0f")
     assert set_for(shipped, "wheel-3.11-cu130", "v2.9.0", "10.0f") == "10.0f"
@@ -263,7 +263,7 @@ def test_packages_built_by_cpp_extension_take_only_what_it_knows(shipped: Facts)
     assert set_for(shipped, "wheel-3.10-cu118", "v1.13.1", "8.9") == "8.9", "CMake takes any number"
     text = against(shipped, "vision-3.10-cu118", "v1.13.1", "8.9")
     assert "torchvision is built by torch 1.13.1's cpp_extension, which does not take it" in text
-    assert "(that of torch >=2.0 does); 8.6 can stand for it: its code runs on 8.9 too" in text
+    assert "(that of torch >=2.0 does); 8.6 can stand in for it: its code runs on 8.9 too" in text
     assert "that of no release does" in against(shipped, "vision-3.12-cu130", "v2.9.0", "10.0f")
 
 

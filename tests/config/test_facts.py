@@ -339,7 +339,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             'version = "new"',
             "images.toml: uv: 'version' is 'new', expected a version",
         ),
-        ("conda.toml", '["a"]', '["A"]', "'A' is written 'a' here"),
+        ("conda.toml", '["a"]', '["A"]', "'A' must be written 'a' here"),
         (
             "conda.toml",
             'conda = "b"',
@@ -350,7 +350,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "conda.toml",
             'conda = "b"',
             'conda = "b"\n[[name]]\npypi = ["a"]\nconda = "c"',
-            "'a' has a name already, b",
+            "'a' already has a name, b",
         ),
         ("conda.toml", "[[name]]", "[subdirectories]\n[[name]]", "unknown key 'subdirectories'"),
         ("toolkit_sources.toml", "[[debian]]", "[[debain]]", "unknown key 'debain'; did you mean debian?"),
@@ -499,8 +499,8 @@ def test_every_toolkit_that_can_be_installed_is_described(shipped: Facts) -> Non
     ("old", "new", "told"),
     [
         ('date = "2025-01-29"', 'date = "2025-01"', "'date' is '2025-01', expected a date"),
-        ('[torch.cuda.official."12.6"]', '[torch.cuda.official."12.x"]', "'12.x' is no version of CUDA"),
-        ("nvidia-nvtx-cu12==12", "nvidia-nvtx-cu12 12", "which is no requirement"),
+        ('[torch.cuda.official."12.6"]', '[torch.cuda.official."12.x"]', "'12.x' is not a version of CUDA"),
+        ("nvidia-nvtx-cu12==12", "nvidia-nvtx-cu12 12", "which is not a requirement"),
     ],
 )
 def test_dates_toolkits_and_requirements_of_a_release_are_checked(

@@ -21,7 +21,7 @@ def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_home_by_a_relative_path_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nox takes it from the checkout, invoke from where it is called: they would mean two folders."""
     monkeypatch.setenv("TORCHMILL_HOME", "elsewhere")
-    with pytest.raises(ConfigError, match="is elsewhere, which is not the whole path of a folder"):
+    with pytest.raises(ConfigError, match="is elsewhere, which is not the absolute path of a folder"):
         Layout.of_checkout(tmp_path)
 
 

@@ -86,7 +86,7 @@ def test_who_waits_says_for_whom_and_goes_on_after_it(tmp_path: Path) -> None:
         other = waiting(tmp_path)
         assert other.stdout is not None
         said = other.stdout.readline()
-        assert said.startswith("waiting for wheel-3.10-cpu, which builds in the tree that this one shares (")
+        assert said.startswith("waiting for wheel-3.10-cpu, which is building in the tree that both share (")
     assert other.communicate(timeout=60)[0] == "got it\n"
     assert read_holder(tmp_path) == "wheel-3.12-cpu"
 

@@ -237,7 +237,7 @@ def test_a_log_that_was_cut_off_at_any_place_says_what_is_whole(compiled: Path) 
 def test_what_is_no_log_is_refused(tmp_path: Path, data: bytes) -> None:
     log = tmp_path / ".ninja_deps"
     log.write_bytes(data)
-    with pytest.raises(ValueError, match="no log of ninja's dependencies that can be read"):
+    with pytest.raises(ValueError, match="cannot be read as ninja's log of dependencies"):
         read_dependencies(log)
 
 

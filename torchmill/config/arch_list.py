@@ -60,7 +60,7 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     hint = f"; near it are {', '.join(known[one] for one in near)}" if near else ""
     raise ConfigError(
         f"no GPU called '{name}' is known{hint}; `nvidia-smi --query-gpu=name,compute_cap --format=csv` on "
-        "its machine tells the compute capability",
+        "that machine shows the compute capability",
         code="unknown-gpu",
     )
 
@@ -231,12 +231,12 @@ def _targets(facts: Facts, word: str, torch: str, gpus: tuple[Gpu, ...]) -> Iter
 def _native(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     if not gpus:
         raise UnreadableArchError(
-            "stands for the GPUs of this machine, and none was found; `invoke arch --gpu NAME` tells the "
+            "stands for the GPUs of this machine, and none was found; `invoke arch --gpu NAME` shows the "
             "capability of a GPU"
         )
     if silent := [gpu.name for gpu in gpus if gpu.capability is None]:
         raise UnreadableArchError(
-            f"stands for the GPUs of this machine, and the driver does not tell the capability of "
+            f"stands for the GPUs of this machine, and the driver does not report the capability of "
             f"{', '.join(silent)}; `invoke arch --gpu NAME` does"
         )
     return tuple(sorted({gpu.capability for gpu in gpus if gpu.capability}, key=capability_key))
@@ -361,7 +361,7 @@ def _out_of_reach(facts: Facts, target: ArchTarget, release: Release) -> str | N
 def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:
     torch, own = release.torch_version, facts.packages[release.package].capabilities
     if not is_within(own, target.capability):
-        return f"{target.name}: {release.package} has kernels for {format_bounds(own or SpecifierSet())} alone"
+        return f"{target.name}: {release.package} has kernels only for {format_bounds(own or SpecifierSet())}"
     if release.torch is None:
         return _unread(facts, target, torch)
     gpu = facts.capability(target.capability)
@@ -398,12 +398,12 @@ def _instead(facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release:
         return ""
     for one in fitting:
         if one.capability == gpu.name:
-            return f"; {one.name} can stand for it"
+            return f"; {one.name} can stand in for it"
         if code_runs(facts, one, gpu):
-            return f"; {one.name} can stand for it: its code runs on {gpu.name} too"
+            return f"; {one.name} can stand in for it: its code runs on {gpu.name} too"
     for one in fitting:
         if ptx_runs(facts, one, gpu) and not is_chip(facts, one.capability):
-            return f"; {one} can stand for it: drivers compile its PTX for {gpu.name}"
+            return f"; {one} can stand in for it: drivers compile its PTX for {gpu.name}"
     return ""
 
 

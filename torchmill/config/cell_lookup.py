@@ -73,7 +73,7 @@ def require_machine(facts: Facts, native: str) -> None:
     """Raise ImpossibleBuildError where no fact speaks of a machine's system and processor: "linux_ppc64le"."""
     if native not in facts.arches:
         known = ", ".join(facts.arches)
-        raise ImpossibleBuildError(f"torchmill builds for {known}, not on {native}", code="unknown-machine")
+        raise ImpossibleBuildError(f"torchmill builds for {known}, not for {native}", code="unknown-machine")
 
 
 def usual_spelling(identifier: str) -> str:

@@ -49,9 +49,9 @@ def _conda_names(file: TomlTable) -> dict[str, CondaName]:
         name = table.read(CondaName, name=table.text("conda"))
         for project in projects:
             if project != canonicalize_name(project):
-                table.problem(f"'{project}' is written '{canonicalize_name(project)}' here")
+                table.problem(f"'{project}' must be written '{canonicalize_name(project)}' here")
             if project in found:
-                table.problem(f"'{project}' has a name already, {found[project].name}")
+                table.problem(f"'{project}' already has a name, {found[project].name}")
             found[project] = name
     return found
 
@@ -336,14 +336,14 @@ def _built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
 
 def _cuda(table: TomlTable, version: str) -> Cuda:
     if not is_version(version):
-        table.problem(f"'{version}' is no version of CUDA, such as '12.4'")
+        table.problem(f"'{version}' is not a version of CUDA, such as '12.4'")
     lists = {"x86_64": table.optional("capabilities"), "aarch64": table.optional("capabilities_aarch64")}
     requires = table.texts("requires", ())
     for text in requires:
         try:
             Requirement(text)
         except InvalidRequirement:
-            table.problem(f"'requires' has '{text}', which is no requirement (PEP 508)")
+            table.problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
     pinned = {
         library: table.optional(library)
         or next((one.partition("==")[2] for one in requires if f"-{library}-" in one), None)

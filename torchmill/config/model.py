@@ -549,7 +549,7 @@ class PublishedWheel:
     def __str__(self) -> str:
         """Return what a user who is about to build should know, as a clause."""
         cuda = f" with CUDA {self.toolkit.version}" if self.toolkit else ""
-        return "; ".join((f"by the facts, an official wheel{cuda} would do as well: `{self.command}`", *self.remarks))
+        return "; ".join((f"a known official wheel{cuda} would do as well: `{self.command}`", *self.remarks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class TomlTable:
             self.problem(f"'{key}' is empty: expected Pythons such as '3.10', or leave the key out")
         found = self.texts(key, default)
         for wrong in (one for one in found if one and not _PYTHON.fullmatch(one)):
-            self.problem(f"'{key}' has '{wrong}', which is no Python such as '3.10' or '3.13t'")
+            self.problem(f"'{key}' has '{wrong}', which is not a Python such as '3.10' or '3.13t'")
         return tuple(one for one in found if _PYTHON.fullmatch(one))
 
     def template(self, key: str, names: Collection[str], default: str | None = None) -> str:

@@ -76,7 +76,7 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
     if isinstance(error, OSError) and is_of_system(error):
         return machine_error(error, None)
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-        return HostError("no memory is left: free some, or raise `ulimit -v` and `-u`; then go on", code="no-memory")
+        return HostError("no memory is left: free some, or raise `ulimit -v` and `-u`, then retry", code="no-memory")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "torchmill":
         return HostError(
             f"the package {error.name} is not installed: run `{sys.executable} -m pip install -r requirements.txt`",
@@ -84,7 +84,7 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
         )
     gist = hide_password(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
     return UnforeseenError(
-        f"torchmill made a mistake ({gist}): please report it{_write_traceback(error)}", code="unforeseen"
+        f"torchmill has a bug ({gist}): please report it{_write_traceback(error)}", code="unforeseen"
     )
 
 

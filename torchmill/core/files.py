@@ -25,15 +25,15 @@ _TRIAL_BYTES = 2**25  # more than pip and setuptools in a new environment take: 
 _TRIAL_FILES = 2**11  # the same, in files
 _SMALLEST_LIMIT_BYTES = 2**26  # of a file: below that pip and compilers fail
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CLOSED = ("not-writable", "see whose it is, or let another folder be used")
-_TAKEN = ("not-writable", "see what has that name, or let another folder be used")
+_CLOSED = ("not-writable", "see who owns it, or use another folder")
+_TAKEN = ("not-writable", "see what has that name, or use another folder")
 # what the system refuses for reasons of the machine, not of the file: the code to show, and what helps
 _REFUSALS = {
     **dict.fromkeys(_DISK_FULL, ("disk-full", "")),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _CLOSED),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), _TAKEN),
-    errno.ENOENT: ("not-writable", "make the folder that it should be in, or let another be used"),
-    **dict.fromkeys((errno.EIO, errno.ESTALE), ("disk-failed", "the disk, or its server, fails")),
+    errno.ENOENT: ("not-writable", "create the folder that it should be in, or use another"),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), ("disk-failed", "the disk, or its server, is failing")),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), ("too-many-files", "raise the limit (`ulimit -n 4096`)")),
     errno.ENOMEM: ("no-memory", "free some memory, and run the command again to go on"),
 }
@@ -213,7 +213,7 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"it says {constant}, which is no JSON")
+    raise ValueError(f"it says {constant}, which is not JSON")
 
 
 @contextlib.contextmanager

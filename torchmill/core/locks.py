@@ -42,7 +42,7 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
     try:
         if lock is None:
             note(
-                f"waiting for {read_holder(folder)}, which builds in the tree that this one shares "
+                f"waiting for {read_holder(folder)}, which is building in the tree that both share "
                 f"({folder}){_left_behind(folder)}"
             )
         while lock is None:
@@ -62,7 +62,7 @@ def _left_behind(folder: Path) -> str:
     with contextlib.suppress(OSError):
         said = (folder / LOCK_FILE).read_text(encoding="utf-8", errors="replace").split()
     who = f"process {said[0]} of {said[1]}" if len(said) > 1 else ""
-    return f"; its disk has no locks: where {who} is gone, `rm {shlex.quote(str(folder / LOCK_FILE))}`" if who else ""
+    return f"; its disk has no locks: if {who} is gone, `rm {shlex.quote(str(folder / LOCK_FILE))}`" if who else ""
 
 
 def read_holder(folder: Path) -> str:
@@ -87,7 +87,7 @@ def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[obj
         return None
     except OSError as error:
         raise HostError(
-            f"{folder} cannot be locked ({error.strerror or error}): see whose it is, and how much room its "
+            f"{folder} cannot be locked ({error.strerror or error}): see who owns it, and how much room its "
             "disk has (`invoke status`), or let TORCHMILL_HOME (of the cache XDG_CACHE_HOME, of nox's environments "
             "NOX_ENVDIR) name another folder",
             code="not-lockable",

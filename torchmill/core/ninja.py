@@ -145,7 +145,7 @@ def read_dependencies(log: Path) -> dict[str, list[str]]:
     start = len(_SIGNATURE) + 4
     version = int.from_bytes(data[len(_SIGNATURE) : start], "little")
     if not data.startswith(_SIGNATURE) or len(data) < start or version not in _BEFORE:
-        raise ValueError(f"{log}: no log of ninja's dependencies that can be read")
+        raise ValueError(f"{log}: cannot be read as ninja's log of dependencies")
     names: list[str] = []
     needed: dict[int, array[int]] = {}
     try:

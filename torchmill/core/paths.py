@@ -42,15 +42,15 @@ class Layout:
         """
         home = os.environ.get("TORCHMILL_HOME")
         if home and (not os.path.isabs(home) or os.path.isfile(home)):  # noqa: PTH113, PTH117 - they raise nothing
-            wrong = "a file" if os.path.isabs(home) else "not the whole path of a folder"  # noqa: PTH117
-            told = f"TORCHMILL_HOME is {home}, which is {wrong}: name a folder by its whole path, or unset it"
+            wrong = "a file" if os.path.isabs(home) else "not the absolute path of a folder"  # noqa: PTH117
+            told = f"TORCHMILL_HOME is {home}, which is {wrong}: name a folder by its absolute path, or unset it"
             raise ConfigError(told, code="invalid-home")
         guest = os.environ.get(GUEST, "")
         if not re.fullmatch(r"\w*", guest):
             raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it", code="invalid-guest")
         if not os.path.isabs(own := os.path.expanduser("~")):  # noqa: PTH111, PTH117 - ~ where a user is a mere number
-            why = "HOME is not set, and the system knows no user of this number" if own == "~" else f"HOME is {own}"
-            raise ConfigError(f"{why}: `export HOME=FOLDER`, one that may be written", code="no-home")
+            why = "HOME is not set, and the system knows no user with this number" if own == "~" else f"HOME is {own}"
+            raise ConfigError(f"{why}: `export HOME=FOLDER`, one that you may write to", code="no-home")
         return cls(Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path(own)), guest)
 
     # in the user's cache

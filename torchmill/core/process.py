@@ -287,7 +287,7 @@ def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
             with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 process.wait(INTERRUPT_TIMEOUT_SECONDS)
             end_children()
-            raise InterruptedBuildError("interrupted: give the same command to go on", code="interrupted") from None
+            raise InterruptedBuildError("interrupted: run the same command to go on", code="interrupted") from None
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:

@@ -28,7 +28,7 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
     compiler, command = host.named_compiler(named), named or host.tools.get("c++", "c++")
     if compiler is None or compiler.family not in {"gcc", "clang"}:
         raise ConfigError(
-            f"--cpu {options.cpu}: only gcc and clang on Linux are told a processor here, and the compiler is "
+            f"--cpu {options.cpu}: it works only with gcc and clang on Linux, and the compiler is "
             f"{compiler or 'none that is known'}: omit --cpu, or set CXX",
             code="processor-not-told",
         )

@@ -127,7 +127,7 @@ def is_translated(run: RunProgram) -> bool:
 def command_words(environ: Mapping[str, str], name: str) -> list[str]:
     """Return the words of the command that a variable names. Raises ConfigError for a quote that is left open."""
     said = environ.get(name) or ""
-    return parse_option(f"{name}={said} is no command such as `g++-12`", said, shlex.split, "invalid-command")
+    return parse_option(f"{name}={said} is not a command such as `g++-12`", said, shlex.split, "invalid-command")
 
 
 def compiler_command(environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CPP) -> list[str] | None:

@@ -70,16 +70,16 @@ def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
 def _engine_shard(count: int, environ: Mapping[str, str]) -> Shard:
     def number_in(name: str, usual: str) -> int:
         if not (said := environ.get(name, usual)).isdecimal():
-            raise ValueError(f"{name} is '{said[:40]}', which is no number: write 3/16")
+            raise ValueError(f"{name} is '{said[:40]}', which is not a number: write 3/16")
         return int(said)
 
     engines = [one for one in _ENGINES if environ.get(one["number"], "").isdecimal()]
     if len(engines) != 1:
         names = ", ".join(one["number"] for one in engines) or "Slurm, SGE, GitLab, Buildkite …"
-        raise ValueError(f"no engine tells which share this is, or several do ({names}): write 3/16")
+        raise ValueError(f"no engine says which share this is, or several do ({names}): write 3/16")
     number, begin = engines[0]["number"], engines[0]["first"]
     if not (shares := count or number_in(engines[0].get("count", ""), "0")):
-        raise ValueError(f"{number} gives a number, and nothing says of how many: write auto/COUNT")
+        raise ValueError(f"{number} gives a number, but nothing gives the total: write auto/COUNT")
     begin = begin if isinstance(begin, int) else number_in(begin, "1")
     return Shard(number_in(number, "") - begin + 1, shares)
 
@@ -175,7 +175,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     try:
         names = ninja.compiled()
     except subprocess.CalledProcessError as error:
-        sys.stderr.write(f"error: ninja does not tell what it compiles, as 1.11 and newer do: {error}\n")
+        sys.stderr.write(f"error: ninja does not say what it compiles, as 1.11 and newer do: {error}\n")
         return 1
     before = order.get("made") or {"compiles": 0, "made": 0, "failed": [], "seconds": [0.0] * shard.count}
     seconds = {name: expected_seconds(name, order["costs"]) for name in names}

@@ -56,7 +56,7 @@ def _compile(target: Path, compiler: Sequence[str]) -> Path:
         try:
             capture([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(SOURCE)])
         except (CommandError, HostError) as error:
-            raise OSError(f"the program before the compilers cannot be compiled: {error}") from error
+            raise OSError(f"the program that starts the compilers cannot be compiled: {error}") from error
         if not _runs(fresh):  # made for another machine, or kept where nothing may run
             raise OSError(f"{target} cannot be run")
         return fresh.replace(target)

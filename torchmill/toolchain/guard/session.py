@@ -103,7 +103,7 @@ def _meeting_folder(site: GuardSite) -> Iterator[Path]:
     if not site.enabled:
         raise OSError("--no-guard")
     if sys.platform == "win32":
-        raise OSError("Windows has no sockets that are files")
+        raise OSError("Python on Windows has no Unix sockets")
     try:
         folder = Path(tempfile.mkdtemp(prefix="torchmill-"))
     except OSError:
