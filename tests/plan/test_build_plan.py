@@ -297,7 +297,7 @@ def test_a_line_that_is_no_requirement_is_named_with_its_rule(configs: Path, lin
     )
     with refused("facts-invalid") as caught:
         planned(known, "wheel-3.10-cpu", "v1.0.0")
-    assert f"'{line}' is no requirement" in str(caught.value)
+    assert f"'{line}' is not a requirement" in str(caught.value)
     assert str(caught.value).startswith("base.toml: rule ")
 
 

@@ -69,7 +69,7 @@ def test_each_option_that_cures_keeps_its_value() -> None:
         "",
         "build on a system with glibc 2.17",
         "`invoke clean --free '20 GiB'` makes room",
-        "nox -s w -- --set MAGMA_HOME=FOLDER, where a 2.6.1 lies",
+        "nox -s w -- --set MAGMA_HOME=FOLDER, where FOLDER has a 2.6.1",
         "invoke image --kind builder --build; nox -s w",
         "remove what's too old",
         "restart the machine: `sudo reboot`",

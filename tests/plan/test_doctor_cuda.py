@@ -202,7 +202,7 @@ def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Fact
     assert other.because.endswith("; the kept 2.6.1 has code for 7.0 and none for 8.6")
     nobody = magma(shipped, {}, "3.5")
     assert nobody.cure == (
-        "nox -s wheel-3.10-cu118 -- --set MAGMA_HOME=FOLDER, where a 2.6.1 lies that was compiled for 3.5"
+        "nox -s wheel-3.10-cu118 -- --set MAGMA_HOME=FOLDER, where FOLDER has a 2.6.1 compiled for 3.5"
     )
     assert magma(shipped, {}, "7.0", replace(LINUX, complete=False)).verdict == "unknown"
 

@@ -157,7 +157,7 @@ def test_a_driver_older_than_the_toolkit_is_told_with_what_it_must_be(shipped: F
     told = explain_no_gpu(shipped, old, "11.8", "CUDA driver version is insufficient for CUDA runtime version")
     assert "driver 440.33 is older than 450.80.02, the oldest that runs what CUDA 11.8 makes" in told
     with_compat = explain_no_gpu(shipped, replace(old, compat=("/cuda/compat",)), "11.8", ERROR_804)
-    assert "/cuda/compat makes up for it only on GPUs of data centres" in with_compat
+    assert "/cuda/compat makes up for it only on data-centre GPUs" in with_compat
     centre = replace(old, gpus=(A100,), compat=("/cuda/compat",))
     assert "older" not in explain_no_gpu(shipped, centre, "11.8", "No CUDA GPUs are available")
 

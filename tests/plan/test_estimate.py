@@ -190,7 +190,7 @@ def test_one_sentence_says_how_long_it_takes(shipped: Facts) -> None:
     made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
     found = estimate.estimate_build(shipped, made)
     assert found is not None
-    pattern = r"expected to take about (.+) \((.+) to (.+)\), less for all .*"
+    pattern = r"expected to take about (.+) \((.+) to (.+)\), less with what .*"
     said = re.fullmatch(pattern, estimate.expected_duration(shipped, made))
     assert said is not None
     wall = found.wall
@@ -203,7 +203,7 @@ def test_a_further_python_takes_a_part_of_what_the_first_took(shipped: Facts) ->
     assert part is not None
     assert 0.153 < part.cpu.likely / estimated(shipped, made).cpu.likely < 0.25, "as measured, here and by upstream"
     said = estimate.expected_duration(shipped, made, further=True)
-    assert said.startswith(f"expected to take {part.wall} in the tree of the first Python, less for all ")
+    assert said.startswith(f"expected to take {part.wall} in the tree of the first Python, less with what ")
 
 
 def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:

@@ -222,7 +222,7 @@ def test_a_generator_in_python_under_ninja(tmp_path: Path) -> None:
 @needs_build_tools
 def test_a_command_that_says_nothing_of_use_is_quoted(tmp_path: Path) -> None:
     assert ninja(tmp_path, "echo sorry && false") == BuildFailure("other", "sorry", "out0")
-    assert ninja(tmp_path, "false") == BuildFailure("other", "failed without a word", "out0")
+    assert ninja(tmp_path, "false") == BuildFailure("other", "failed without a message", "out0")
 
 
 @needs_build_tools

@@ -204,7 +204,7 @@ def test_a_source_of_the_users_makes_another_wheel(shipped: Facts, provider: str
 def test_a_sentence_says_what_is_to_be_known_beside_the_command(shipped: Facts) -> None:
     told = str(wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1"))
     assert told == (
-        "by the facts, an official wheel with CUDA 12.1 would do as well: `pip install torch==2.4.1`; "
+        "a known official wheel with CUDA 12.1 would do as well: `pip install torch==2.4.1`; "
         "it needs driver 525.60.13 or newer"
     )
     windows = str(wheel_for(shipped, "wheel-3.12-cu121-amd64", "v2.4.1"))
@@ -235,8 +235,8 @@ def test_a_wheel_whose_cudnn_has_no_code_for_a_gpu_says_so(shipped: Facts) -> No
             "upstream made wheels for Python 3.10, 3.11, 3.12, 3.13, 3.14, 3.14t on x86_64 only",
         ),
         ("wheel-3.8-cu110", "v1.8.1", "upstream made wheels with CUDA 10.1, 10.2, 11.1 only: this one has to be built"),
-        ("conv1d-3.12-cu118", "v2.6.0", "where a wheel of upstream's can be had is not recorded"),
-        ("wheel-3.9-cpu", "v1.8.1", "where a wheel of upstream's can be had is not recorded"),
+        ("conv1d-3.12-cu118", "v2.6.0", "where to get upstream's wheel is not recorded"),
+        ("wheel-3.9-cpu", "v1.8.1", "where to get upstream's wheel is not recorded"),
     ],
 )
 def test_why_there_is_none_is_told(shipped: Facts, name: str, tag: str, told: str) -> None:

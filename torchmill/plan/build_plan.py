@@ -143,7 +143,7 @@ def _refuse_idle(package: Package, build: Build, session: str, options: Options)
     elif build.cuda is None:
         said["TORCH_CUDA_ARCH_LIST"] = "a session with CUDA"
     for name in said.keys() & options.settings:
-        raise ConfigError(f"--set {name}: {said[name]} says that: leave the setting out", code="two-settings")
+        raise ConfigError(f"--set {name}: {said[name]} decides that: leave the setting out", code="two-settings")
 
 
 def _partner_requirements(rules: Iterable[Rule], release: model.Release) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor 
     if options.cpu is None or options.processor is not None:
         return options.processor
     if not (told := facts.arches[build.arch].cpu_option):
-        message = f"--cpu {options.cpu}: compilers are told a processor on Linux only: leave the option out"
+        message = f"--cpu {options.cpu}: this option works on Linux only: leave it out"
         raise ConfigError(message, code="processor-not-told")
     return Processor(options.cpu, (f"{told}={options.cpu}",))
 
@@ -176,7 +176,7 @@ def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor 
 def _processor_rule(processor: Processor) -> Rule:
     flags, needs = " ".join(processor.flags), ", ".join(processor.needs) or "?"
     only = ", and nobody else's means the same" if processor.name.startswith("native") else ""
-    reason = f"it is compiled for this processor, {processor.name}{only}, and runs where one has {needs}"
+    reason = f"it is compiled for this processor, {processor.name}{only}, and runs only where one has {needs}"
     return Rule("--cpu", model.When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
 
 
@@ -226,7 +226,7 @@ def _requirements(
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
-            wrong = f"{where}: '{text}' is no requirement, such as 'numpy<2' (PEP 508)"
+            wrong = f"{where}: '{text}' is not a requirement, such as 'numpy<2' (PEP 508)"
             raise ConfigError(wrong, code="facts-invalid") from None
         known = merged.setdefault(canonicalize_name(requirement.name), requirement)
         known.specifier &= requirement.specifier

@@ -340,7 +340,7 @@ def cost_rows(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = Fa
 def expected_duration(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = False) -> str:
     """Return a sentence on how long carrying out a plan takes, as `estimate_build`; "" where nothing is known."""
     estimate = estimate_build(facts, plan, own, further=further)
-    less = f", less for all that the compiler cache has{_on_boards(plan, own)}"
+    less = f", less with what the compiler cache has{_on_boards(plan, own)}"
     return f"expected to take {estimate.wall}{_FURTHER * further}{less}" if estimate else ""
 
 

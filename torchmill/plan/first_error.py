@@ -222,7 +222,7 @@ def _failed_step(lines: Sequence[LogLine]) -> BuildFailure | None:
             return found
     for block in blocks:
         said = [line.text for line in block[1:] if line.text]
-        message = said[-1].strip() if said else "failed without a word"
+        message = said[-1].strip() if said else "failed without a message"
         return BuildFailure("other", shorten_message(message), target_of_line(block, 0), number=block[0].number)
     return None
 

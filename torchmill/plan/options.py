@@ -101,7 +101,7 @@ def _part_of_build(found: argparse.Namespace, prog: str) -> dict[str, Any]:
     """Return which part of a build is asked for, and where the others' work is."""
     parts = None if found.parts is None else Path(found.parts).absolute()
     if parts and (not found.parts or (exists(parts) and not parts.is_dir())):
-        raise ConfigError(f"{prog}: --parts '{found.parts}' is no folder, and cannot be one", code="invalid-parts")
+        raise ConfigError(f"{prog}: --parts '{found.parts}' is not a folder, and cannot be one", code="invalid-parts")
     shard, until = found.shard, found.until
     if shard is not None and parts is None:
         raise ConfigError(f"{prog}: --shard needs --parts, the folder for what it compiles", code="shard-without-parts")
@@ -110,7 +110,7 @@ def _part_of_build(found: argparse.Namespace, prog: str) -> dict[str, Any]:
     if until is not None:
         until = parse_option(f"{prog}: --until", until, parse_duration, "invalid-option")
         if not until:
-            raise ConfigError(f"{prog}: --until 0 leaves no time to build: give more, as 5h20m", code="invalid-option")
+            raise ConfigError(f"{prog}: --until 0 leaves no time to build: give more, say 5h20m", code="invalid-option")
     return {"shard": shard, "parts": str(parts) if parts else None, "until": until}
 
 

@@ -213,4 +213,4 @@ def why_unpublished(facts: Facts, cell: Cell) -> str:
         return f"upstream made wheels with CUDA {', '.join(official)} only: this one has to be built"
     if pythons and build.python not in pythons:
         return f"upstream made wheels for Python {', '.join(pythons)} on {build.arch} only: this one has to be built"
-    return "where a wheel of upstream's can be had is not recorded"
+    return "where to get upstream's wheel is not recorded"

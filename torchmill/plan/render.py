@@ -81,11 +81,11 @@ def plan_as_text(plan: Plan, host: Host) -> str:
         *(f"  {requirement}" for requirement in plan.requirements),
         *(f"  {requirement}, for every Python" for requirement in plan.kit),
         *([f"  {plan.torch}, as it is installed in {plan.lender}"] if plan.lender else []),
-        f"  where no index is reached, bring them before: {_download_command(plan)}",
+        f"  if no index can be reached, download them first: {_download_command(plan)}",
         "  and build with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels",
     ]
     if plan.lacks:
-        lines += ["", "lacks, against the official wheel", *(f"  {one}" for one in plan.lacks)]
+        lines += ["", "lacks, compared with the official wheel", *(f"  {one}" for one in plan.lacks)]
     if plan.reasons:
         lines += ["", "because", *(f"  {reason}" for reason in plan.reasons)]
     commands = (*plan.prepare, *plan.compile)

@@ -130,8 +130,8 @@ def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str,
     unable = build.arch == "arm64" and macos.startswith("10.")  # which no Apple silicon runs
     if "{macos}" in template and (unable or not _MACOS_TARGET.fullmatch(macos)):
         raise ConfigError(
-            f"MACOSX_DEPLOYMENT_TARGET={macos}: from macOS 11 on, installers know tags of 11.0, 12.0 and so on "
-            "alone: set one of these",
+            f"MACOSX_DEPLOYMENT_TARGET={macos}: from macOS 11 on, installers know only tags of 11.0, 12.0 and so on"
+            ": set one of these",
             code="invalid-platform",
         )
     if "{glibc}" in template and host.glibc is None:

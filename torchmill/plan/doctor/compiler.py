@@ -47,7 +47,7 @@ def no_compiler(host: Host, needed: str) -> Finding:
     if host.system == "windows":  # the build finds Visual Studio where PATH does not
         return Finding("C++ compiler", "none on PATH", needed, "unknown")
     cure = "xcode-select --install" if host.system == "macos" else "invoke deps"
-    because = "where one has another name, or is not on PATH, set CC and CXX to it; correct them where they name none"
+    because = "if yours has another name, or is not on PATH, set CC and CXX to it; correct them if they name none"
     return absence_finding(host, "C++ compiler", needed, cure, because)
 
 

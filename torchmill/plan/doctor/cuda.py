@@ -61,7 +61,7 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     if cure is None:
         package = f"cuda-toolkit-{cuda.replace('.', '-')}"
         cure = finding.install_hint(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
-        because = because or "NVIDIA's repositories have it; one that lies elsewhere is found through CUDA_HOME"
+        because = because or "NVIDIA's repositories have it; one installed elsewhere is found through CUDA_HOME"
     return Finding(subject, found, needed, verdict, cure, because)
 
 
@@ -109,7 +109,7 @@ def _cudnn(context: CheckContext) -> Finding:
     if version and not needs.allows(version):
         return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
     if version and theirs and not needs.bounds and Version(version).major != Version(theirs).major:
-        because = "nobody is known to have built this release with another major version than its own"
+        because = "nobody is known to have built this release with a major version other than its own"
         return Finding(subject, version, needed, "warning", cure, because)
     return Finding(subject, version or "there, of an unknown version", needed, "ok")
 

@@ -179,7 +179,7 @@ def magma_command(context: CheckContext, theirs: str) -> str | None:
     command = f"invoke toolkit --library magma-cu{cuda.replace('.', '')}"
     if serving:
         return f"{command} --arch-list '{listed}'"
-    return f"{context.session} -- --set MAGMA_HOME=FOLDER, where a {theirs} lies that was compiled for {listed}"
+    return f"{context.session} -- --set MAGMA_HOME=FOLDER, where FOLDER has a {theirs} compiled for {listed}"
 
 
 @dataclass(frozen=True, slots=True)

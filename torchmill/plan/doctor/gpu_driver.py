@@ -64,14 +64,14 @@ def driver_mismatch(host: Host) -> Iterator[Finding]:
     library, kernel = host.driver, host.kernel_driver
     if library and kernel and library != kernel:
         found = f"library {library}, kernel {kernel}"
-        because = "programs stop with Error 804 or 803 until both halves of the driver are of one version"
+        because = "programs stop with Error 804 or 803 until both halves of the driver have the same version"
         yield Finding("driver's halves", found, "one version", "warning", "restart the machine: `sudo reboot`", because)
 
 
 def forward_compatibility(host: Host) -> Iterator[Finding]:
     """Yield the findings on forward-compatibility libraries that the loader finds."""
     for folder in host.compat:
-        subject, needed = "forward compatibility", "only on GPUs of data centres"
+        subject, needed = "forward compatibility", "only on data-centre GPUs"
         if not host.gpus:
             yield Finding(subject, folder, needed, "unknown")
         elif has_consumer_gpu(host):
@@ -103,7 +103,7 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
     if way == "code":
         return Finding("GPU", found, needed, "ok")
     if way == "PTX":
-        because = "the list holds only PTX for this GPU"
+        because = "the list has only PTX for this GPU"
         if not is_ptx_compiled(toolkit, context.host):
             because += f", which a driver before {toolkit.driver_ptx} does not compile"
             return Finding("GPU", found, needed, "warning", f"install driver {toolkit.driver_ptx} or newer", because)
@@ -161,7 +161,7 @@ def _visible_causes(facts: Facts, host: Host, toolkit: str | None) -> Iterator[t
         oldest = oldest_driver(known, host.system)
         because = f"driver {host.running_driver} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"
         if host.compat:
-            because += f", and {host.compat[0]} makes up for it only on GPUs of data centres"
+            because += f", and {host.compat[0]} makes up for it only on data-centre GPUs"
         yield because, f"install driver {oldest} or newer, or build with an older toolkit"
     for finding in forward_compatibility(host):
         if finding.verdict == "warning":

@@ -194,7 +194,7 @@ def _glibc(context: CheckContext) -> Finding:
     older = ", or older where its symbols allow that" if plan.computed else ""
     because = f"the wheel is tagged {plan.platform_tag}{older}: pip installs it where glibc is that new"
     if theirs is not None and Version(theirs) < Version(host.glibc):  # which matters to nobody who uses it here
-        because += f"; one that goes as far as the official wheel is built on a system with glibc {theirs}"
+        because += f"; one that runs as widely as the official wheel is built on a system with glibc {theirs}"
     return Finding(subject, host.glibc, "any, for a wheel used here", "ok", because=because)
 
 
@@ -252,10 +252,10 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
 def _blind(host: Host, tool: str | None) -> str:
     """Return what a compiler cache cannot do for CUDA; nothing where it can, or its version is not known."""
     if tool != "ccache":
-        return "it keeps nothing of nvcc; ccache does"
+        return "it does not cache nvcc; ccache does"
     version = host.versions.get(tool)
     blind = version is not None and Version(version) < compiler_cache.CUDA_SINCE
-    return f"it keeps nothing of nvcc before {compiler_cache.CUDA_SINCE}" if blind else ""
+    return f"it does not cache nvcc before {compiler_cache.CUDA_SINCE}" if blind else ""
 
 
 def xcode_finding(host: Host) -> Finding:
@@ -334,7 +334,7 @@ def disk_finding(free: int | None, needed: CostRange, subject: str = "disk") -> 
     if free >= needed.high:
         return Finding(subject, found, wanted, "ok")
     lacking = format_bytes(needed.high - free)
-    cure = f"`invoke clean --free '{lacking}'` makes room of what builds left; else {_MOVE}"
+    cure = f"`invoke clean --free '{lacking}'` removes what builds left; else {_MOVE}"
     if free >= needed.low:
         return Finding(subject, found, wanted, "warning", cure, "the disk may be full before the build ends")
     return Finding(subject, found, wanted, "failure", cure, "the build does not fit")
