@@ -106,7 +106,7 @@ def own_environment(session: nox.Session, python: str) -> Path:
     location = getattr(session.virtualenv, "location", None)
     if location is None or session.python != python:
         raise HostError(
-            f"{session.name} needs an environment of its own, with Python {python}: leave out --no-venv, "
+            f"{session.name} needs its own environment, with Python {python}: leave out --no-venv, "
             "--force-python and --extra-python",
             code="no-own-environment",
         )
@@ -189,7 +189,7 @@ def run_first(session: nox.Session, folder: Path, *words: str) -> None:
     if code == UnfinishedBuildError.exit_code:
         sys.exit(code)
     if code:
-        session.error(f"`nox {shlex.join(words)}` failed, as told above")
+        session.error(f"`nox {shlex.join(words)}` failed, as shown above")
 
 
 def add_session(listed: selection.MatrixSession, installed: Container[str]) -> None:

@@ -37,31 +37,31 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 # The tasks, in the order of `invoke --list`, and what each does.
 LINES = {
-    "build": "Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify.",
-    "matrix": "Print which Pythons and toolkits a release is built with; impossible cells with their reason.",
-    "explain": "Say whether a cell can be built, why not, and what can be built instead.",
-    "plan": "Print what a session would do and cost, with --all everything.",
-    "jobs": "Say what limits memory and processors here, and what follows for a build.",
+    "build": "Build wheels from start to finish: sources, toolkit, libraries, Python, compile, verify.",
+    "matrix": "Print which Pythons and toolkits a release builds with, and why the others are impossible.",
+    "explain": "Say whether a build is possible; if not, why not, and what can be built instead.",
+    "plan": "Print what a session would do and cost; with --all, every detail.",
+    "jobs": "Say what limits memory and processors here, and what that means for a build.",
     "bisect": (
         "Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each."
     ),
-    "cluster": "Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine.",
+    "cluster": "Write jobs that share one build among machines and make its wheel, for Slurm or another engine.",
     "shards": "Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs.",
-    "arch": "Say which GPUs, toolkits and releases go with compute capabilities.",
+    "arch": "Say which GPUs, toolkits and releases match given compute capabilities.",
     "facts": "Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages.",
     "fetch": "Fetch a release and its submodules, verify the commit, and select the release.",
-    "doctor": "Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it.",
+    "doctor": "Examine this machine, for one build or in general: found, needed, verdict, and what fixes it.",
     "toolkit": "List CUDA toolkits, installed and available; install one, a library or a compiler without root.",
-    "diagnose": "Say why a build failed, by its log, and what fixes it.",
-    "report": "Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words.",
-    "status": "Show what is stored where and how big, and who uses it.",
-    "clean": "Remove what can be made again, by kind, age, release or size, and nothing that is in use.",
+    "diagnose": "Say from its log why a build failed, and what fixes it.",
+    "report": "Show how a build used memory and time: a page, a picture, a trace for Perfetto, and text.",
+    "status": "Show what is stored where, how big it is, and what uses it.",
+    "clean": "Remove what can be made again, by kind, age, release or size; never what is in use.",
     "index": "Write a static package index of the wheels in dist/, for pip, uv and any web server.",
     "image": "Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it.",
     "snippet": "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi.",
-    "verify": "See whether wheels, their manifests, statements, SBOMs and contents agree.",
-    "slim": "Leave out of wheels, or of an environment, the GPU code that its GPUs do not run.",
-    "publish": "Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any.",
+    "verify": "Check that wheels, their manifests, statements, SBOMs and contents agree.",
+    "slim": "Drop from wheels, or from an environment, the GPU code that your GPUs do not run.",
+    "publish": "Publish verified wheels to an index, a GitHub release, a folder or a bucket; never replace any.",
 }
 # Where those are that have no module of their own in torchmill/commands/.
 PLACES = {
@@ -156,7 +156,7 @@ def _slip(task: str, error: ParseError) -> str:
         return (
             f"there is no option {word}{did_you_mean(word, context.flags)}"
             if option
-            else f"{word} is one word too many"
+            else f"{word} is one argument too many"
         )
     near = did_you_mean(word, [*COMMANDS, "deps"])
     cell = "; `invoke build` and such a name builds a wheel" if re.match(r"[\w-]+-(cp|py)?\d", word) else ""
@@ -242,7 +242,7 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
         if command.rest:
             kwargs[command.rest] = REST
         elif REST:
-            raise ConfigError(f"invoke {task} takes its options without `--`: leave that out", code="words-after-dash")
+            raise ConfigError(f"invoke {task} takes its options without `--`: leave it out", code="words-after-dash")
         as_json = command.json and kwargs.pop("json")
         folded = command.folded and not (kwargs.get("json") or kwargs.get("sh"))  # which return a file's text
         result: Any = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
@@ -278,7 +278,7 @@ def install_dependencies(context: Context, tag: str = "", print_: bool = False, 
     from torchmill.plan import system_packages
 
     if REST:
-        raise ConfigError("invoke deps takes its options without `--`: leave that out", code="words-after-dash")
+        raise ConfigError("invoke deps takes its options without `--`: leave it out", code="words-after-dash")
     facts = _load_facts()
     release = selection.selected_or_newest(facts, LAYOUT, tag)
     manager = manager or system_packages.find_manager(os.environ)

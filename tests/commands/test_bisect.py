@@ -114,7 +114,7 @@ def test_a_search_survives_a_kill_and_finds_the_commit(
     ("program", "said"),
     [
         ("sys.exit(7)", "--good is not good (COMMAND ended with 7)"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "COMMAND ended with -11, as what cannot be run or is killed"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "COMMAND ended with -11, as if it could not be run or was killed"),
     ],
 )
 def test_a_command_that_tells_nothing(
@@ -262,7 +262,7 @@ def test_a_commit_that_cannot_be_fetched_stops_the_search(tmp_path: Path, upstre
     for _ in range(2):
         done = run("invoke", *words, home=tmp_path / "home", env=env)
         assert done.returncode == 5, done.stdout + done.stderr
-        assert "failed, as told above: the same command goes on there" in done.stderr
+        assert "failed, as shown above: the same command goes on there" in done.stderr
         assert "tinymath" in done.stderr
         assert "skip" not in done.stdout
 
@@ -293,7 +293,7 @@ def test_two_searches_at_once(tmp_path: Path, env: dict[str, str]) -> None:
         done = run("invoke", "bisect", CELL, "--good=a", "--bad=b", "--", "true", home=tmp_path, env=env)
         holder.communicate("\n")
     assert done.returncode == 10, done.stdout + done.stderr
-    assert "another run searches" in done.stderr
+    assert "another run is searching" in done.stderr
 
 
 def test_the_history_has_no_files(tmp_path: Path, history: SearchedUpstream, env: dict[str, str]) -> None:

@@ -116,7 +116,7 @@ def test_a_machine_without_an_engine(sample: Sample, tmp_path: Path) -> None:
     assert "install a container engine" in done.stderr
     plan = run("invoke", "plan", SESSION, home=sample.home, env=sample.env | {"PATH": path(tmp_path)})
     assert plan.returncode == 0, plan.stderr
-    assert "in a container, which cannot be had: none of docker, podman and buildah is on PATH" in plan.stdout
+    assert "in a container, which is not possible: none of docker, podman and buildah is on PATH" in plan.stdout
 
 
 def test_what_was_not_fetched_is_told_first(tmp_path: Path) -> None:

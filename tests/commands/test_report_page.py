@@ -52,7 +52,7 @@ def made(folder: Path) -> Path:
 
 def test_the_page_says_what_happened(tmp_path: Path) -> None:
     found = page(tmp_path)
-    assert "3 units in 0:20, 1 failed, 1.3 at a time on the average" in texts(found, "p")
+    assert "3 units in 0:20, 1 failed, 1.3 at a time on average" in texts(found, "p")
     assert "memory: at most 3.9 of 4.0 GiB, at 0:04" in texts(found, "li")
     assert texts(found, "h2") == ["memory", "units and processors", "the slowest units", "compiler cache"]
     assert {"used", "allowed", "running", "paused", "waiting", "processors"} == {*texts(found, "span")[:2]} | {

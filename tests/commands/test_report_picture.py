@@ -33,7 +33,7 @@ def size(path: Path) -> tuple[int, int]:
 def test_the_picture_says_what_happened(tmp_path: Path) -> None:
     said = texts(draw_picture(recording(tmp_path)))
     assert "wheel-3.10-cpu" in said
-    head = "3 units in 0:20, 1 failed, 1.3 at a time on the average"
+    head = "3 units in 0:20, 1 failed, 1.3 at a time on average"
     assert f"{head}  ·  at most 3.9 of 4.0 GiB  ·  0:02 short of memory" in said
     assert {"used", "allowed", "1 paused", "1 run again"} <= set(said)
     assert {"running", "paused", "waiting", "processors"} <= set(said)

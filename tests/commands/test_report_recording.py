@@ -86,7 +86,7 @@ def test_the_totals_of_next_to_nothing(tmp_path: Path) -> None:
 def test_a_build_in_words(tmp_path: Path) -> None:
     lines = summarize_recording(recording(tmp_path)).splitlines()
     assert lines[:5] == [
-        "wheel-3.10-cpu: 3 units in 0:20, 1 failed, 1.3 at a time on the average",
+        "wheel-3.10-cpu: 3 units in 0:20, 1 failed, 1.3 at a time on average",
         "  memory: at most 3.9 of 4.0 GiB, at 0:04",
         "  waiting for memory while a processor was free: 0:02",
         "  units: 1 paused, 1 ended and run again",
@@ -110,7 +110,7 @@ def test_a_build_without_trouble(tmp_path: Path) -> None:
     found = recording(tmp_path, [moment(0), replace(ran("a", 0, 60), measured=True), moment(60)])
     said = summarize_recording(replace(found, notes=("it is short",)))
     assert said.splitlines()[:4] == [
-        "wheel-3.10-cpu: 1 unit in 1:00, 1.0 at a time on the average",
+        "wheel-3.10-cpu: 1 unit in 1:00, 1.0 at a time on average",
         "  memory: at most 1.0 of 4.0 GiB, at 0:00",
         "  no unit was paused, ended or killed",
         "  note: it is short",

@@ -231,4 +231,4 @@ def test_a_task_with_an_argument_of_its_own_has_help(tmp_path: Path, task: str) 
 def test_a_home_that_is_refused_is_told_before_anything_else(tmp_path: Path) -> None:
     done = run("invoke", "--list", home=tmp_path, env={"TORCHMILL_HOME": "relative"})
     assert done.returncode == 2
-    assert done.stderr.startswith("error: TORCHMILL_HOME is relative, which is not the whole path of a folder")
+    assert done.stderr.startswith("error: TORCHMILL_HOME is relative, which is not the absolute path of a folder")

@@ -160,7 +160,7 @@ def test_a_build_without_an_environment_of_its_own_is_refused(tmp_path: Path) ->
         (tmp_path / name.replace(".", "-")).mkdir(exist_ok=True)
         done = run("nox", "--envdir", str(tmp_path), *words, "-s", name, home=tmp_path)
         assert done.returncode != 0
-        assert f"needs an environment of its own, with Python {this}: leave out" in done.stderr
+        assert f"needs its own environment, with Python {this}: leave out" in done.stderr
         assert "Traceback" not in done.stderr
 
 

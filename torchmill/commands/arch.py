@@ -43,7 +43,7 @@ def _capability_as_text(facts: Facts, one: Capability) -> str:
 
 def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
     able = arch_list.toolkits_with_target(facts, one.name)
-    yield "GPUs", ", ".join(one.gpus) or "none that NVIDIA's pages name"
+    yield "GPUs", ", ".join(one.gpus) or "none listed on NVIDIA's pages"
     if not able:
         yield "toolkits", "none makes code for it"
         return
@@ -206,7 +206,7 @@ def _served(targets: Sequence[ArchTarget], ways: Mapping[str, str | None], gpus:
             yield f"  {title:<10}  {', '.join(names)}"
     for one in gpus:
         if ways[one.capability.name] is None:
-            yield f"{one.gpu} ({one.capability.name}) runs nothing of this list"
+            yield f"{one.gpu} ({one.capability.name}) can run nothing on this list"
 
 
 def _remarks(
@@ -244,7 +244,7 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     tag: str = "",
     host: str = "",
 ) -> CommandOutput:
-    """Say which GPUs, toolkits and releases go with compute capabilities."""
+    """Say which GPUs, toolkits and releases match given compute capabilities."""
     wanted = selection.selected_or_newest(facts, layout, tag) if local else None
     machine = read_or_measure_host(host, layout.root)
     return answer_arch(facts, machine, list_ or "", names=gpu or (), local=wanted, cuda=cuda, tag=tag)

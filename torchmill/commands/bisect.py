@@ -110,15 +110,15 @@ class CommitSearch(NamedTuple):
         code = run_in_terminal(command, variables)
         if not 0 <= code < NO_VERDICT:
             raise ConfigError(
-                f"COMMAND ended with {code}, as what cannot be run or is killed, which is no verdict: correct it; to "
-                "find a crash, let a shell make 1 of it (`sh -c '… || exit 1'`)",
+                f"COMMAND ended with {code}, as if it could not be run or was killed: no verdict; correct it; to "
+                "find a crash, let a shell turn it into 1 (`sh -c '… || exit 1'`)",
                 code="command-without-verdict",
             )
         return {0: "good", SKIP: "skip"}.get(code, "bad"), f"COMMAND ended with {code}"
 
     def _result(self) -> CommandOutput:
         suspects = [f"  {self.history.describe(one)}" for one in self.history.suspects()]
-        first = f"first bad commit:{' one of these, as skipped ones tell nothing' if suspects[1:] else ''}"
+        first = f"first bad commit:{' one of these, as some were skipped' if suspects[1:] else ''}"
         tested = self.record["tested"].items()
         skipped = [f"  {self.history.describe(one)}: {why}" for one, (word, why) in tested if word == "skip"]
         lines = ["", first, *suspects, *(["skipped:", *skipped] if skipped else []), f"wheels: {self.home.dist}"]
@@ -130,7 +130,7 @@ def _require_success(words: Sequence[str], else_return: Collection[int] = ()) ->
     code = run_step(line := shlex.join(words))
     if code and code not in else_return:
         shown = hide_password(line)
-        error = SourceError(f"`{shown}` failed, as told above: the same command goes on there", code="bisect-stopped")
+        error = SourceError(f"`{shown}` failed, as shown above: the same command goes on there", code="bisect-stopped")
         error.exit_code = code
         raise error
     return code
@@ -157,7 +157,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     if not reset and not (good and bad and command):
         raise ConfigError("give --good, --bad, and COMMAND after --: `invoke --help bisect`", code="bisect-incomplete")
     folder = layout.bisect
-    with hold_folder(folder, 0, f"another run searches in {folder}: wait for it", "bisect-running"):
+    with hold_folder(folder, 0, f"another run is searching in {folder}: wait for it", "bisect-running"):
         if reset:
             (folder / RECORD).unlink(missing_ok=True)
             return CommandOutput("no search is under way; `invoke clean --kind bisect` removes what was built")
@@ -198,7 +198,7 @@ def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
     search.record.update(built, asked=asked, ends=ends, tested={}, tag=release.tag, dependent=dependent)
     if shutil.which(word := asked["command"][0], path=search.provide()["PATH"]) is None:
         raise ConfigError(
-            f"there is no program '{word}' on PATH, nor in the environment: correct COMMAND, or bring it by --with",
+            f"there is no program '{word}' on PATH, nor in the environment: correct COMMAND, or add it by --with",
             code="no-such-command",
         )
 

@@ -44,11 +44,11 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     ref: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify."""
+    """Build wheels from start to finish: sources, toolkit, libraries, Python, compile, verify."""
     if cell and (python or cuda):
-        raise ConfigError("name cells, or say --python and --cuda: one of the two", code="two-ways-to-name")
+        raise ConfigError("name cells, or give --python and --cuda, not both", code="two-ways-to-name")
     if gpu and options.arch_list:
-        raise ConfigError("--gpu stands for an --arch-list: give one of the two", code="two-lists")
+        raise ConfigError("--gpu stands for an --arch-list: give only one of them", code="two-lists")
     host = survey_machine(facts, layout)
     gpus = _named_gpus(facts, gpu or (), host, chosen=not (cell or cuda or options.arch_list))
     release = selection.selected_release(facts, layout, tag)
@@ -170,7 +170,7 @@ class Dialogue(NamedTuple):
         runs = estimate.read_own_runs(self.facts, self.layout.dist)
         lines = [show_cures(cures, new)]
         if self.source and not any(one.startswith(FETCH) for one in cures.commands):
-            lines.append(f"  the sources that are here stay: {shlex.join(self.source)} is for `{FETCH}`")
+            lines.append(f"  the sources already here are kept: {shlex.join(self.source)} is for `{FETCH}`")
         trees = set()
         for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
             host = with_named_compiler(self.host, self._own(cell).settings, os.environ)

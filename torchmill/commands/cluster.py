@@ -39,14 +39,14 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     submit: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
-    """Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine."""
+    """Write jobs that share one build among machines and make its wheel, for Slurm or another engine."""
     named = {"image": image, "volume": volume, "queue": queue}
     _check_options(engine, shards, {**named, "sbatch": sbatch, "prologue": prologue, "submit": submit}, options)
     found = cell_lookup.find_cell(facts, cell, native_arch(), selection.selected_release(facts, layout, tag))
     if engine == "slurm":
         require_source(layout, facts, found)  # nodes may have no network
     if found.build.arch != native_arch():
-        raise ImpossibleBuildError(f"{cell} is for another architecture than this machine's", code="not-native")
+        raise ImpossibleBuildError(f"{cell} is for a different architecture than this machine", code="not-native")
     if facts.packages[found.build.package].after and options.torch is None:
         raise ConfigError(f"{cell}: each share builds torch: give --torch WHEEL or PyPI", code="share-without-torch")
     folder = layout.cluster / f"{found.release.tag}-{cell}" / engine
@@ -80,7 +80,7 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""
         raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")
     if options.cpu == "native":
-        why = "each share would take its own node's processor: name one, such as x86-64-v3"
+        why = "each share would use its own node's processor: name one, such as x86-64-v3"
         raise ConfigError(f"--cpu native: {why}", code="invalid-option")
     every = {**told, "jobs": options.jobs, "memory": options.memory}
     for name in (name for name in needed if not _NAME.fullmatch(str(every[name] or ""))):

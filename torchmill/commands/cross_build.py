@@ -242,7 +242,7 @@ def preview_cross_build(
     try:
         made = prepare_run(CHECKOUT, facts, CrossBuild(cell, name, options=options, image=image), machine)
     except (HostError, ImpossibleBuildError) as error:
-        return f"\nin a container, which cannot be had: {error}", {"missing": str(error)}
+        return f"\nin a container, which is not possible: {error}", {"missing": str(error)}
     sentences = [*made.sentences, *(f"missing: {why}" for why in made.missing)]
     commands = [*made.steps.before, made.steps.main, made.steps.after]
     lines = [*sentences, *(map(shlex.join, commands) if whole else ())]

@@ -9,7 +9,7 @@ from torchmill.plan.first_error import read_log
 
 
 def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> CommandOutput:
-    """Say why a build failed, by its log, and what fixes it."""
+    """Say from its log why a build failed, and what fixes it."""
     release = selection.selected_release(facts, layout, tag) if tag else None
     diagnosis = causes.diagnose(facts.causes, read_log(log), release.version if release else None)
     text, data = causes.diagnosis_as_text(diagnosis, log), causes.diagnosis_as_data(diagnosis, log)

@@ -158,9 +158,9 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     fix: bool = False,
     yes: bool = False,
 ) -> CommandOutput:
-    """Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it."""
+    """Examine this machine, for one build or in general: found, needed, verdict, and what fixes it."""
     if (fix and (host or json)) or (yes and not fix):
-        raise ConfigError("doctor: --fix is for this machine and a terminal, --yes for --fix", code="fix-elsewhere")
+        raise ConfigError("doctor: --fix is for this machine, on a terminal; --yes needs --fix", code="fix-elsewhere")
     release = selection.selected_release(facts, layout, tag)
     if not host:
         _refuse_wrong_settings()

@@ -47,7 +47,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
         first = next(iter(missing.values()))
         raise type(first)("; ".join(map(str, missing.values())), code=first.code)
     own = selection.selected_tag(layout)
-    before = f", but TORCHMILL_TAG is {own}, which goes before it: unset it" if own != release.tag else ""
+    before = f", but TORCHMILL_TAG is {own}, which overrides it: unset it" if own != release.tag else ""
     return f"selected {release.package} {release.tag}{before}: `nox -l` lists what this machine can build of it"
 
 

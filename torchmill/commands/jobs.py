@@ -115,7 +115,7 @@ class Budget:
 def show_budget(  # noqa: PLR0917 - every one is an option
     facts: Facts, layout: Layout, build: str | None = None, tag: str = "", host: str = "", options: Options = NO_OPTIONS
 ) -> CommandOutput:
-    """Say what limits memory and processors here, and what follows for a build."""
+    """Say what limits memory and processors here, and what that means for a build."""
     machine, release = load_host(Path(host)) if host else None, selection.selected_release(facts, layout, tag)
     native, of = machine.arch if machine else native_arch(), release or newest_release(facts)
     named = [cell_lookup.find_cell(facts, build, native, release)] if build else buildable_cells(facts, of, native)
@@ -150,13 +150,13 @@ def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand,
 
 def _warnings(budget: Budget) -> Iterator[str]:
     if budget.system == "windows":
-        yield "there is no guard on Windows: the number without it holds"
+        yield "there is no guard on Windows: the number without it applies"
     if not budget.demands:
         return
     hungriest = max(budget.demands, key=lambda one: one.largest.high)
     need = f"the largest compiles of {hungriest.builds} take up to {format_bytes(hungriest.largest.high)}"
     if hungriest.largest.high > budget.allowed.available:
-        yield f"{need}, more than there is: such a one is built alone, and may fail even then"
+        yield f"{need}, more than there is: such a file is compiled alone, and may fail even then"
     for one in budget.of_one:
         if hungriest.largest.high > one.limit:
             allows = f"{one.source} allows a process {format_bytes(one.limit)}"

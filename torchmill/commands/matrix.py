@@ -29,7 +29,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
     json: bool = False,
     all_: bool = False,
 ) -> str:
-    """Print which Pythons and toolkits a release is built with; impossible cells with their reason."""
+    """Print which Pythons and toolkits a release builds with, and why the others are impossible."""
     release = selection.selected_or_newest(facts, layout, tag)
     if not (json or all_):
         arch, package = arch or native_arch(), package or release.package
@@ -51,7 +51,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 
 
 def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
-    """Say whether a cell can be built, why not, and what can be built instead."""
+    """Say whether a build is possible; if not, why not, and what can be built instead."""
     machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
     product, cell = product_cell(facts, identifier, machine.arch, release)
@@ -81,7 +81,7 @@ def cells_as_text(facts: Facts, cells: Sequence[Cell]) -> str:
     for cell in cells:
         groups.setdefault((cell.release.package, cell.build.arch), []).append(cell)
     tables = ("\n".join([*_table(facts, group), *_reasons(facts, group)]) for group in groups.values())
-    return "\n\n".join([*tables, "x: can be built; o: can be built, and by the facts there is an official wheel"])
+    return "\n\n".join([*tables, "x: can be built; o: can be built, and an official wheel is known to exist"])
 
 
 def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:

@@ -35,7 +35,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     all_: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
-    """Print what a session would do and cost, with --all everything."""
+    """Print what a session would do and cost; with --all, every detail."""
     if sh and json:
         raise ConfigError("invoke plan: --sh prints a script, --json data: give one", code="contradictory-options")
     machine = read_or_measure_host(host, layout.root)

@@ -37,11 +37,11 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     keep: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any."""
+    """Publish verified wheels to an index, a GitHub release, a folder or a bucket; never replace any."""
     target, most = targets.choose_target(to, os.environ, simple), retention.parse_keep(keep)
     if (sign_key or most or manifest) and not target.takes_documents:
         raise ConfigError(
-            f"{target.name} takes wheels alone: --sign-key, --keep and --manifest are for folders, GitHub and buckets",
+            f"{target.name} takes only wheels: --sign-key, --keep and --manifest are for folders, GitHub and buckets",
             code="contradictory-options",
         )
     chosen = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)

@@ -40,7 +40,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     plan = compute_plan(facts, found, machine, options)
     whole = estimate.estimate_build(facts, plan, () if host else estimate.read_own_runs(facts, layout.dist))
     if whole is None or facts.assumed is None:
-        raise ConfigError(f"{cell}: nothing like it was ever measured, so nothing can be foretold", code="not-measured")
+        raise ConfigError(f"{cell}: nothing like it was ever measured: no time can be predicted", code="not-measured")
     longest = estimate.longest_compile(facts, found.release)
     builds = list(estimate.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *asked})))
     advised = estimate.advised_machines(builds)
@@ -52,7 +52,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
         _table(builds),
         "█ the shares  ░ the last build; queues, uploads and downloads come on top",
         *([f"no share is shorter than the longest compile: {format_estimate(longest)}"] if longest else []),
-        *(["of device code no single compile is known: the longest may take longer"] if plan.toolkit else []),
+        *(["single compiles of device code were never measured: the longest may take longer"] if plan.toolkit else []),
         "",
         _advice([cell, *([f"--tag={tag}"] if tag else []), *format_options(options)], builds[0], advised),
     ]
@@ -79,7 +79,7 @@ def _advice(words: Sequence[str], one: SharedBuild, advised: SharedBuild) -> str
     if advised.machines == 1:
         return f"one machine is cheaper: `invoke build {shlex.join(words)}`"
     count, cost = advised.machines, advised.machine_seconds / one.machine_seconds
-    sooner = f"{one.wall / advised.wall:.1f} times as soon for {cost:.1f} times the machine time"
+    sooner = f"{one.wall / advised.wall:.1f} times as fast for {cost:.1f} times the machine time"
     return f"{count} machines: {sooner}; `invoke cluster {shlex.join(words)} --shards {count}`"
 
 

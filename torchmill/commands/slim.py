@@ -33,10 +33,10 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
     out: str = "",
     dry_run: bool = False,
 ) -> str:
-    """Leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
+    """Drop from wheels, or from an environment, the GPU code that your GPUs do not run."""
     request = _request(facts, layout, arch_list, gpu or (), local)
     if bool(wheel) == bool(environment) or (environment and out):
-        why = "name wheels, or --environment .venv, which has no --out: it is changed itself"
+        why = "name wheels, or --environment .venv, which takes no --out: it is changed in place"
         raise ConfigError(why, code="nothing-to-slim")
     if environment:
         return "\n".join(_slim_environment(Path(environment), request, dry_run))
@@ -124,7 +124,7 @@ def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Ite
         command = f"{shlex.quote(str(pip))} install --force-reinstall"
         if not pip.exists():  # as uv makes environments
             command = f"uv pip install --python {shlex.quote(str(environment))} --reinstall"
-        yield f"the way back: {command} --no-deps {' '.join(pins)}"
+        yield f"to undo this: {command} --no-deps {' '.join(pins)}"
 
 
 def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:

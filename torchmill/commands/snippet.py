@@ -53,7 +53,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
         )
     if (into and tool not in _OF_PYPROJECT) or (extra and (not into or len(variants) > 1)):
         raise ConfigError(
-            f"--into edits the pyproject.toml of {', '.join(_OF_PYPROJECT)}; --extra goes with it and one --variant",
+            f"--into edits the pyproject.toml of {', '.join(_OF_PYPROJECT)}; --extra needs it, and only one --variant",
             code="contradictory-options",
         )
     if extra:
@@ -95,7 +95,7 @@ def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Relea
         if any(is_offer_of(facts, one, release) for one in offers):
             return release
     has = ", ".join(sorted({str(one.version) for one in offers})) or "none"
-    wanted = chosen or f"a release of {package} that we know"
+    wanted = chosen or f"a known release of {package}"
     raise DeliveryError(
         f"{stock.where} has no wheel of {wanted} (of {package}: {has}): build it, name another release with "
         "--tag, or another index with --index",

@@ -76,7 +76,7 @@ def _require_curable(cures: Cures, done: Collection[str]) -> None:
     tried = [one for command, one in cures.commands.items() if command in done and one.verdict == "failure"]
     if lacking := [*cures.left, *tried]:
         lines = "\n".join(dict.fromkeys(f"  {one.sentence()}" for one in lacking))  # cells lack the same
-        raise HostError(f"this machine lacks what no command brings:\n{lines}", code="not-curable")
+        raise HostError(f"this machine lacks what no command can install:\n{lines}", code="not-curable")
 
 
 def _run_cures(cures: Cures, commands: Iterable[str]) -> int:

@@ -56,7 +56,7 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
     asked = bool(options.cuda or options.libraries or options.compiler)
     if options.complete:
         if asked or options.listing or options.provider or options.channel:
-            raise _refuse("--complete stands alone: leave out the other options")
+            raise _refuse("--complete takes no other options: leave them out")
         _toolkit_request("--complete", options.complete, facts, arch)
     if options.listing and asked:
         raise _refuse("--list only shows: leave it out to install something")
@@ -69,7 +69,7 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
         options = replace(options, cuda=requests[0].version)  # of "cu118"
     requests += [_library_request(text, options, facts, arch) for text in options.libraries]
     if options.arch_list and not any(one.kind == MAGMA for one in requests):
-        raise _refuse("--arch-list is what MAGMA's code must be for: give --library magma, too")
+        raise _refuse("--arch-list says what MAGMA must have code for: give --library magma, too")
     if options.compiler:
         requests.append(_compiler_request(options.compiler, facts, arch))
     return tuple(requests)
@@ -132,7 +132,7 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
     providers: dict[str, AskProvider] = {"conda": conda.offer, "debian": debian.offer, "pypi": pypi.offer}
     name = options.provider or ("conda" if options.channel else "")
     if options.channel and name != "conda":
-        raise _refuse(f"--channel names a channel of conda, which --from {name} does not ask")
+        raise _refuse(f"--channel names a conda channel, which --from {name} does not use")
     return {name: providers[require_choice("--from", name, providers, "unknown-provider")]} if name else providers
 
 

@@ -28,7 +28,7 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     issuer: str = "",
     trusted_root: str = "",
 ) -> CommandOutput:
-    """See whether wheels, their manifests, statements, SBOMs and contents agree."""
+    """Check that wheels, their manifests, statements, SBOMs and contents agree."""
     files = named_wheels(layout, wheel or ())
     if write:
         write_missing(files)
@@ -53,7 +53,7 @@ def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
     if len(wrong) == 1:
         wrong[0].require()
     if wrong:
-        head = f"{len(wrong)} of {len(verdicts)} wheels are not what they claim, do not use them:"
+        head = f"{len(wrong)} of {len(verdicts)} wheels are not what they claim to be; do not use them:"
         raise DeliveryError("\n  ".join([head, *map(str, wrong)]), code="wheels-disagree")
 
 

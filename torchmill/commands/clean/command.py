@@ -145,7 +145,7 @@ class StoredUsage(NamedTuple):
 
 
 def show_status(facts: Facts, layout: Layout) -> CommandOutput:
-    """Show what is stored where and how big, and who uses it."""
+    """Show what is stored where, how big it is, and what uses it."""
     place = StoragePlace(layout, nox_environments_folder(), facts)
     items = [one for kind in stored.KINDS for one in kind.find(place)]
     processes = in_use.list_processes()
@@ -170,7 +170,7 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
             total = format_bytes(add_up(one.usage for one in members).size)
             rows += [(kind.name, total, "", f"if removed: {kind.cost}"), *_rows(members), ("",) * 4]
     lines = [format_table(("stored", "size", "last needed", ""), rows)] if rows else []
-    lines.append(f"{format_bytes(size)} in total; a file with several names counts in each item, and once here")
+    lines.append(f"{format_bytes(size)} in total; a file with several names counts in each item, but only once here")
     if leftovers:
         lines.append(f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it")
     lines += [
@@ -206,7 +206,7 @@ def clean(  # noqa: PLR0917 - every one is an option
     free: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Remove what can be made again, by kind, age, release or size, and nothing that is in use."""
+    """Remove what can be made again, by kind, age, release or size; never what is in use."""
     criteria = parse_criteria(facts, kind or (), age, release, free)
     outcome = clean_items(StoragePlace(layout, nox_environments_folder(), facts), criteria, dry_run)
 

@@ -90,7 +90,7 @@ def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
 
 
 def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
-    """Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words."""
+    """Show how a build used memory and time: a page, a picture, a trace for Perfetto, and text."""
     path, notes = find_timeline(build or "", layout)
     recording = read_timeline(path)
     recording = replace(recording, notes=(*notes, *recording.notes))

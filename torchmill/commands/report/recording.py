@@ -137,7 +137,7 @@ def build_headline(sums: Totals) -> str:
     """Return how much was built in what time."""
     units = f"{sums.units} unit" if sums.units == 1 else f"{sums.units} units"
     failed = f", {sums.failed} failed" if sums.failed else ""
-    return f"{units} in {format_clock(sums.wall)}{failed}, {sums.together:.1f} at a time on the average"
+    return f"{units} in {format_clock(sums.wall)}{failed}, {sums.together:.1f} at a time on average"
 
 
 def describe_sums(sums: Totals) -> Iterator[str]:
