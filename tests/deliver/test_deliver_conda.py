@@ -19,6 +19,7 @@ from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.model import Facts
+from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
 from torchmill.deliver.conda import channel, package
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
@@ -61,7 +62,7 @@ def verified(sample: Facts, layout: Layout, wheel: Path) -> VerifiedWheel:
     word = {"tinytorch": "wheel", "tinyvision": "vision"}[name]
     release = matrix.find_release(sample, "tinytorch", "v1.0.0")
     cell = cell_lookup.find_cell(sample, f"{word}-{PYTHON}-cpu", platform.machine(), release)
-    return VerifiedWheel(layout, sample, cell, tiny.plan(name, version), wheel, {})
+    return VerifiedWheel(layout, sample, cell, tiny.plan(name, version), wheel, {"sha256": hash_file(wheel)})
 
 
 def layout_of(folder: Path) -> Layout:
@@ -238,6 +239,14 @@ def test_a_wheel_that_is_not_what_record_says_is_refused(
     assert not (tmp_path / "dist").exists()
 
 
+def test_a_sound_wheel_that_is_not_its_manifests_is_refused(
+    sample: Facts, wheels: tuple[Path, Path], tmp_path: Path
+) -> None:
+    found = replace(verified(sample, layout_of(tmp_path), wheels[0]), manifest={"sha256": "0" * 64})
+    with refused("wheel-changed"):
+        package.make_conda_package(found, PLAIN)
+
+
 def test_who_lacks_the_library_is_told_what_to_install(
     sample: Facts, wheels: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +257,7 @@ def test_who_lacks_the_library_is_told_what_to_install(
 
 def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
     wheel = paper_wheels.made(tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}")
-    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"planned": wheel.name}))
+    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"planned": wheel.name, "sha256": hash_file(wheel)}))
     env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0"}
     done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 
 from packaging.requirements import Requirement
 
-from torchmill.core.errors import DeliveryError, VerifyError
+from torchmill.core.errors import VerifyError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.locks import hold_lock
 from torchmill.core.process import CommandError, program_output, stream
@@ -156,11 +156,6 @@ def make_libtorch(found: VerifiedWheel) -> Product:
     manifest describes, VerifyError where no program can be built or run with the archive.
     """
     stat_cache = StatCache(found.layout.stat_cache)
-    if stat_cache.digest(found.wheel) != found.manifest.get("sha256"):
-        raise DeliveryError(
-            f"{found.wheel}: is not the file that its manifest describes: run its session, which builds it again",
-            code="wheel-changed",
-        )
     parts = _parts(found, stat_cache)
     unchanged = products.find_unchanged(sorted(found.layout.dist.glob("lib*.zip")), parts, stat_cache)
     stat_cache.save()
@@ -173,7 +168,7 @@ def _parts(found: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
     package = found.facts.packages[build.package]
     named = [package.import_name, package.checks, found.plan.version, _texts(found)]
     return {
-        **products.wheel_parts(found.wheel, stat_cache),
+        **products.wheel_parts(found, stat_cache),
         "facts": digest_data([*named, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]),
         "code": digest_code(stat_cache, "deliver/libtorch.py", "deliver/consumers", "wheel/pack"),
         "tools": str(zip_archive.best_codec()),

@@ -77,11 +77,6 @@ def _made_of(record: Mapping[str, Any]) -> list[dict[str, str]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def wheel_parts(wheel: Path, recall: StatCache) -> dict[str, str]:
-    """Return the parts that a wheel is: its name, which tells what it is for, and its bytes."""
-    return {"wheel": wheel.name, "wheel_sha256": recall.digest(wheel) or ""}
-
-
 def installed_version(distribution: str) -> str:
     """Return the version of an installed package, "" where it is not installed."""
     try:
@@ -133,6 +128,20 @@ class VerifiedWheel:
     plan: Plan
     wheel: Path
     manifest: Mapping[str, Any]
+
+
+def wheel_parts(found: VerifiedWheel, recall: StatCache) -> dict[str, str]:
+    """Return the parts that a wheel is: its name, which tells what it is for, and its bytes.
+
+    Raises DeliveryError where it is not the file that its manifest describes.
+    """
+    sha256 = recall.digest(found.wheel)
+    if sha256 is None or sha256 != found.manifest.get("sha256"):
+        raise DeliveryError(
+            f"{found.wheel}: is not the file that its manifest describes: run its session, which builds it again",
+            code="wheel-changed",
+        )
+    return {"wheel": found.wheel.name, "wheel_sha256": sha256}
 
 
 def find_verified(

@@ -179,7 +179,7 @@ def make_conda_package(found: VerifiedWheel, options: ProductOptions) -> Product
 def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) -> dict[str, str]:
     """Return all that can change a package; what the wheel's symbols add to the recipe follows from these."""
     return {
-        **products.wheel_parts(found.wheel, stat_cache),
+        **products.wheel_parts(found, stat_cache),
         "recipe": digest_data(asdict(planned)),
         "facts": digest_data(asdict(requirements.conda_facts(found.facts))),
         "code": digest_code(stat_cache, "deliver/conda", "deliver/libtorch.py", "wheel/wheel_file.py", "wheel/pack"),
