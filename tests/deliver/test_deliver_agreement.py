@@ -116,7 +116,7 @@ TAMPERED: list[Tampering] = [
     (
         statement_of,
         lambda said: said.update(more=1),
-        "statement: more is 1, of which the manifest says no",
+        "statement: more is 1, which the manifest does not mention",
     ),
     (statement_of, lambda said: said.update(predicateType="https://x"), "is not SLSA 1 provenance"),
     (statement_of, lambda said: said.update(predicate=[]), "statement: has the buildType None"),

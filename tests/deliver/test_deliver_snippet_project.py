@@ -71,9 +71,9 @@ def test_comments_stay_and_a_second_time_changes_nothing(tmp_path: Path, case: s
 
 def test_what_gives_way_is_said(tmp_path: Path) -> None:
     edited, said = put(tmp_path, PROJECT, "macos_of_ours", "uv")
-    assert "requires-python was >=3.9.2, and is >=3.10,<3.11" in said
+    assert "requires-python was >=3.9.2, and is now >=3.10,<3.11" in said
     assert "Torch>=2 was replaced" in said
-    assert "numpy>=1.20 is numpy<2,>=1.20: the wheels are compiled against NumPy 1" in said
+    assert "numpy>=1.20 is now numpy<2,>=1.20: the wheels are compiled against NumPy 1" in said
     assert 'tool.uv.sources.torch was { index = "pytorch" }' in said
     uv = tomllib.loads(edited)["tool"]["uv"]
     assert uv["sources"] == {"torch": {"index": "torchmill"}, "other": {"git": "https://example.org/other"}}

@@ -71,7 +71,7 @@ def test_a_share_is_named_or_told_by_the_engine(text: str, environ: dict[str, st
         ("5/4", {}, "there is no share 5/4"),
         ("3", {}, "is not a share"),
         ("a/b", {}, "is not a share"),
-        ("auto", {}, "no engine tells"),
+        ("auto", {}, "no engine says"),
         ("auto", {"JOB_COMPLETION_INDEX": "0"}, "nothing gives the total"),
         ("auto/4", {"JOB_COMPLETION_INDEX": "4"}, "there is no share 5/4"),
         ("1/1001", {}, "COUNT/COUNT, with up to 1000"),

@@ -129,7 +129,7 @@ def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
     if not has_containers(arch):
         name = {"macos": "macOS", "windows": "Windows"}.get(arch.system, arch.system)
         raise ImpossibleBuildError(
-            f"{goal.identifier} cannot be built here: {name} does not run in a container; use such a "
+            f"{goal.identifier} cannot be built here: {name} does not run in a container: build on such a "
             "machine, or on one of GitHub's runners (wheels.yml)",
             code="not-in-a-container",
         )
