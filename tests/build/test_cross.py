@@ -277,7 +277,8 @@ def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("wheel-3.10-cpu-arm64", "macOS does not run in a"), ("wheel-3.10-cpu-amd64", "Windows does not run")]
+    ("name", "said"),
+    [("wheel-3.10-cpu-arm64", "macOS does not run in a"), ("wheel-3.10-cpu-amd64", "Windows does not run")],
 )
 def test_other_systems_run_in_no_container(shipped: Facts, name: str, said: str) -> None:
     with refused("not-in-a-container") as caught:

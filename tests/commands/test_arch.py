@@ -121,8 +121,9 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
     assert "run on it: 1.0.0 to 2.14.1 (code for 5.0)" in told("GTX 960")
     assert "1.6.0 to 2.14.1 (code for 6.0)" in told("GTX 1080 Ti")
     assert "1.8.0 to 2.15.0 (code for 8.6); for aarch64: 2.9.0 to 2.15.0 (code for 8.0)" in told("RTX 4090")
-    assert "a known official wheel with CUDA 13.2 would do as well: `pip install torch==2.15.0`; it needs driver" in told(
-        "H100"
+    assert (
+        "a known official wheel with CUDA 13.2 would do as well: `pip install torch==2.15.0`; it needs driver"
+        in told("H100")
     )
     pascal = answer_arch(shipped, HOST, names=("GTX 1080 Ti",), tag="v2.8.0")
     assert pascal.data["published"]["version"] == "2.8.0+cu126"
