@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Self
 
 from torchmill.core import console, files, locks, stat_cache
 from torchmill.core.errors import DeliveryError
@@ -33,18 +32,11 @@ FILE, DIRECTORY, OTHER = "file", "folder", "other"  # OTHER: links, pipes, devic
 
 
 @dataclass(frozen=True, slots=True)
-class ScannedWheel:
-    """A wheel of dist/ that was read, or that an index remembers, and its entry in the index."""
+class RememberedWheel:
+    """A wheel that was read, and how its file looked then ("" where it had just changed)."""
 
-    path: Path  # of one that is remembered, the name alone
-    look: str  # how its file looked; of one that is remembered "" where that had changed just then
+    look: str
     entry: IndexEntry
-
-    @property
-    def remembered(self) -> Self:
-        """Return what is remembered: nothing of how it looks, where it changed just now."""
-        settled = stat_cache.FileStat(self.look, since=int(self.look.split()[1])).settled
-        return self if settled else replace(self, look="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +48,7 @@ class IndexState:
     """
 
     written: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    wheels: Mapping[str, ScannedWheel] = field(default_factory=dict)  # by the name of the file
+    wheels: Mapping[str, RememberedWheel] = field(default_factory=dict)  # by the name of the file
     yanked: Mapping[str, str] = field(default_factory=dict)  # "torch==1.13.1+cpu" -> the reason
 
 
@@ -78,9 +70,7 @@ def load_state(out: Path) -> IndexState | None:
             wheels = data["wheels"].items()
             return IndexState(
                 written={place: tuple(digests) for place, digests in data["written"].items()},
-                wheels={
-                    name: ScannedWheel(Path(name), one["look"], pages.restore_entry(name, one)) for name, one in wheels
-                },
+                wheels={name: RememberedWheel(one["look"], pages.restore_entry(name, one)) for name, one in wheels},
                 yanked=dict(data["yanked"]),
             )
         why = f"its format is {data['format']}, not {FORMAT}"
@@ -106,8 +96,23 @@ def save_state(out: Path, state: IndexState) -> None:
         files.write_atomically(kept, text)
 
 
+@dataclass(frozen=True, slots=True)
+class ScannedWheel:
+    """A wheel of dist/ and its entry in the index."""
+
+    path: Path
+    look: str
+    entry: IndexEntry
+
+    @property
+    def remembered(self) -> RememberedWheel:
+        """Return what is remembered: nothing of how it looks, where it changed just now."""
+        settled = stat_cache.FileStat(self.look, since=int(self.look.split()[1])).settled
+        return RememberedWheel(self.look if settled else "", self.entry)
+
+
 def scan_wheels(
-    dists: Sequence[Path], known: Mapping[str, ScannedWheel], replace: Collection[str]
+    dists: Sequence[Path], known: Mapping[str, RememberedWheel], replace: Collection[str]
 ) -> tuple[ScannedWheel, ...]:
     """Return the wheels of some folders, by name, version and file; show progress unless all are known.
 
@@ -124,7 +129,7 @@ def scan_wheels(
 
 
 def _read_all(
-    paths: Sequence[Path], known: Mapping[str, ScannedWheel], replace: Collection[str]
+    paths: Sequence[Path], known: Mapping[str, RememberedWheel], replace: Collection[str]
 ) -> dict[Path, IndexEntry]:
     read, problems = {}, []
     with console.show_progress() as progress, contextlib.closing(progress.task("wheels")) as bar:
@@ -171,7 +176,7 @@ def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
     return {path.name.removeprefix(wheel.path.name): content for path, content in found.items()}
 
 
-def _read(path: Path, before: ScannedWheel | None, replace: Collection[str]) -> IndexEntry:
+def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
     wheel = wheel_file.read_wheel(path)
     known = before.entry if before else None
     same = known is not None and known.sha256 == wheel.sha256
