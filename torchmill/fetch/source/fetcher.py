@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 from torchmill.config.model import Source
@@ -76,7 +75,7 @@ def _whole_record(slot: SourceDir) -> FetchRecord | None:
     seen = source_dir.refuse_changes(record)
     if not slot.tree.is_dir() or source_dir.moved_clause(record.source) is not None:
         return None
-    source_dir.write_record(slot.folder, replace(record, fingerprint=seen))  # intact, and requested last
+    source_dir.refresh_record(slot.folder, record, seen)
     return record
 
 

@@ -9,7 +9,7 @@ import shutil
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torchmill.config.model import Facts, Package, Release, Source
@@ -395,6 +395,14 @@ def write_record(folder: Path, record: FetchRecord) -> None:
     values = asdict(record.source) | {"asked": asked, "fingerprint": fingerprint, "contents": record.contents}
     del values["path"]
     write_atomically(folder / RECORD, json.dumps(values, indent=2) + "\n")
+
+
+def refresh_record(folder: Path, record: FetchRecord, seen: TreeFingerprint) -> None:
+    """Record that the tree, as it looks now, is intact, and that it was requested last: also on a full disk."""
+    if seen == record.fingerprint:
+        os.utime(folder / RECORD)
+    else:
+        write_record(folder, replace(record, fingerprint=seen))
 
 
 def source_requests(
