@@ -116,7 +116,7 @@ def _add_image(plan: LibraryPlan, image: ElfImage, request: Request) -> dict[int
 def _add_fatbin(plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, at: int, request: Request) -> int:
     """Plan what of a fatbin stays, beginning at an offset, and return where it ends."""
     if unknown := {each.kind for each in fatbin.pieces} - {*CODE_KINDS.values()}:
-        raise ValueError(f"it has code for {', '.join(sorted(unknown))}, which is not known")
+        raise ValueError(f"it has code of {', '.join(sorted(unknown))}, which is not known")
     kept: set[FatbinPiece] = set()
     for gpu, ptx in request.gpus:
         own = kept_pieces(request.facts, gpu, ptx, fatbin.pieces)
