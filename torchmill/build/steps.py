@@ -121,8 +121,8 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     family = own.parent.glob(f"{context.plan.build.family(context.host.arch)}-{'?' * 8}")
     others = [folder for folder in family if folder != own and BuildTree(folder).source.is_dir()]
     cells = [one for one in own.parent.glob(f"*/{locks.LOCK_FILE}") if one.parent not in {own, context.outputs.folder}]
-    taken = {folder: newest_change([folder / locks.HOLDER_FILE]) for folder in others}
-    for folder in sorted(others, key=taken.__getitem__, reverse=True)[TREES_KEPT - 1 :]:
+    others.sort(key=lambda folder: newest_change([folder / locks.HOLDER_FILE]), reverse=True)
+    for folder in others[TREES_KEPT - 1 :]:
         with contextlib.suppress(BusyError, OSError):
             with files.hold_locks(cells):
                 away = files.move_out_of_sight(files.list_contents(folder))

@@ -79,7 +79,7 @@ class StageLog:
         self.valid: dict[str, StageRecord] = {}
         self.earlier_manifest = dist_files.read_manifest(context.wheel)
         # why the first stage that is not valid has to be done
-        self.why = next(filter(None, map(self._why_again, STAGES)), "")
+        self.why = next((why for stage in STAGES if (why := self._why_again(stage))), "")
 
     def _why_again(self, stage: str) -> str:
         """Return why a stage has to be done; "" where it is valid, as those before it are, which is noted."""

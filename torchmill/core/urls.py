@@ -11,7 +11,9 @@ SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:
 # a user alone may be a token, but for ssh, where it is "git"
 _LOGIN = re.compile(r"(?i)(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
 _QUERY = re.compile(r"\?[^\s?'\")\\]*=[^\s'\")\\]*")  # which may be a signature that opens a bucket, or a token
-_CONDA_TOKEN = re.compile(r"(//[^\s/]+(?:/[^\s/]+)*?/t)/[\w-]{8,}(?=/)")
+_CONDA_TOKEN = re.compile(  # as conda's servers take it: https://HOST/t/TOKEN/CHANNEL
+    r"(//[^\s/]+(?:/[^\s/]+)*?/t)/[\w-]{8,}(?=/)"
+)
 _HERE = {"", "localhost"}  # the machines that file: may name
 
 

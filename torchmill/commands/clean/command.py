@@ -106,7 +106,7 @@ def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dr
     """Remove an item under its locks, or only measure it; return why it stays, as a clause, and what it took."""
     size = DiskBytes()
     try:
-        why = item.hindrance(processes) if item.hindrance else ""
+        why = item.find_hindrance(processes)
         if not why and dry_run:
             with hold_locks(lock for lock in item.locks if lock.exists()):
                 size = measure_paths(item.find())
@@ -152,7 +152,7 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
     with ThreadPoolExecutor(_THREADS) as threads:
         sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
     # One after the other: some items have a lock in common.
-    busy = [in_use.find_occupant(one.locks) or (one.hindrance(processes) if one.hindrance else "") for one in items]
+    busy = [in_use.find_occupant(item.locks) or item.find_hindrance(processes) for item in items]
     usages = list(map(StoredUsage, items, sizes, busy))
     folders = (layout.state, layout.dist, place.environments, layout.cache)
     by_device = {folder.stat().st_dev: folder for folder in reversed(folders) if folder.is_dir()}

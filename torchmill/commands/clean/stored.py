@@ -57,6 +57,10 @@ class StoredItem:
     locks: tuple[Path, ...] = ()  # held by whoever uses it
     hindrance: Hindrance | None = None  # why it must stay for now, as a clause; "" if it may go; None: locks say it all
 
+    def find_hindrance(self, processes: RunningProcesses) -> str:
+        """Return why it must stay for now beside its locks, as a clause; "" if it may go."""
+        return self.hindrance(processes) if self.hindrance else ""
+
 
 def stored(
     kind: str,

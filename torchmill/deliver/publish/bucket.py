@@ -72,8 +72,8 @@ class BucketTarget(PublishTarget):
 
     def list_keys(self) -> Iterator[str]:
         """Yield the keys of all objects below the prefix."""
-        pages = iter(self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix))
-        for page in iter(partial(self._call, partial(next, pages, None)), None):
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
+        for page in self._call(lambda: list(pages)):
             yield from (one["Key"] for one in page.get("Contents", ()))
 
     def signed_url(self, key: str, suffix: str = "") -> str:
