@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.support.index_server import Index, serving
+from tests.support.index_server import Index, gone_index, serving
 from tests.support.nvidia_wheels import put, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
@@ -292,10 +292,9 @@ def test_a_file_without_a_digest_is_not_taken(index: Index, tmp_path: Path) -> N
 
 
 def test_an_index_that_does_not_answer_has_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with serving(Index()) as gone:
-        pass
-    monkeypatch.setenv("PIP_INDEX_URL", gone.url)
-    assert "/simple/cuda-toolkit/ cannot be read (connection refused)" in lacking(tmp_path)
+    with gone_index() as gone:
+        monkeypatch.setenv("PIP_INDEX_URL", gone.url)
+        assert "/simple/cuda-toolkit/ cannot be read (connection refused)" in lacking(tmp_path)
 
 
 def test_toolkits_of_pypi_are_pinned() -> None:

@@ -5,6 +5,7 @@ import html
 import io
 import json
 import re
+import socket
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -117,6 +118,16 @@ def send_answer(handler: BaseHTTPRequestHandler, status: int, content: bytes, he
     handler.send_header("Content-Length", str(len(content)))
     handler.end_headers()
     handler.wfile.write(content)
+
+
+@contextmanager
+def gone_index() -> Iterator[Index]:
+    """Yield an index that does not answer; nobody else gets its port for as long as the context lasts."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        index = Index()
+        index.url = f"http://127.0.0.1:{held.getsockname()[1]}/simple"
+        yield index
 
 
 @contextmanager

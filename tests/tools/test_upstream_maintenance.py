@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import run
-from tests.support.index_server import MILLION, Index, serving, wheel
+from tests.support.index_server import MILLION, Index, gone_index, serving, wheel
 from tools.facts import FactsOptions, run_facts
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError
@@ -77,9 +77,8 @@ def test_a_release_that_appeared_is_drafted_and_then_known(tmp_path: Path, confi
 
 
 def test_an_index_that_is_gone_has_its_own_exit_code(tmp_path: Path, configs: Path) -> None:
-    with serving(Index()) as index:
-        pass
-    code, _, err = facts(tmp_path, configs, index, "--check")
+    with gone_index() as index:
+        code, _, err = facts(tmp_path, configs, index, "--check")
     assert code == 6
     assert "/simple/addon/ cannot be read" in err
 
