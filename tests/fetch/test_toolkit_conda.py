@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.index_server import gone_index
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ToolkitSource
@@ -239,11 +240,27 @@ def test_a_package_that_is_not_the_listed_one_is_refused(channel: Path, served: 
             offer.fill(home)
 
 
-def test_without_py_rattler_the_refusal_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_py_rattler_and_an_index_the_refusal_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "rattler", None)  # as where it is not installed
-    answer = asked(tmp_path, "conda-forge")
+    with gone_index() as gone:
+        monkeypatch.setenv("PIP_INDEX_URL", gone.url)
+        answer = asked(tmp_path, "conda-forge")
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence == "it needs py-rattler, which is not installed (`pip install py-rattler`)"
+    assert answer.sentence.startswith("it needs py-rattler, which could not be installed (cannot reach 127.0.0.1 (")
+
+
+def test_a_mirror_stands_for_anacondas_server(
+    served: str, channel: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", served.removesuffix("/"))
+    (channel / "nvidia" / "label").mkdir(parents=True)
+    for folder in (SUBDIRS[ARCH], "noarch"):
+        (channel / folder).rename(channel / "nvidia" / "label" / folder)
+    offer = asked(tmp_path / "cache", "nvidia/label")
+    assert isinstance(offer, ProviderOffer), offer
+    assert all(piece.url.startswith(f"{served}/nvidia/label/") for piece in offer.pieces)
+    assert conda.channel_address("nvidia", {}) == "https://conda.anaconda.org/nvidia"
+    assert conda.channel_address("https://own.example/channel") == "https://own.example/channel"
 
 
 def test_what_is_asked_of_channels_can_be_read() -> None:

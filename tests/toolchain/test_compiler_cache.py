@@ -45,7 +45,7 @@ def imagined(folder: Path, *tools: str, features: str = FEATURES) -> Host:
 
 def site(folder: Path, host: Host, noted: list[str], **environ: str) -> CacheSite:
     log, digest = folder / "logs/it.ccache", StatCache(folder / "recall.json").digest
-    return CacheSite(host, folder, folder / "kept", log, CLEAN | environ, noted.append, digest)
+    return CacheSite(host, folder, folder / "kept", log, CLEAN | environ, noted.append, digest, lambda: None)
 
 
 def chosen(folder: Path, host: Host, **environ: str) -> tuple[str, str, str]:
@@ -83,17 +83,13 @@ def test_a_shared_cache_is_used_by_the_tool_that_supports_it(tmp_path: Path) -> 
     )
 
 
-def test_a_storage_that_this_ccache_lacks_is_left_to_sccache_or_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_storage_that_this_ccache_lacks_is_left_to_sccache_or_not_used(tmp_path: Path) -> None:
     """A kind of cache that it does not know would stop its every compile."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
     few = imagined(tmp_path, "ccache", features="file-storage http-storage")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"redis://127.0.0.1:{listener.getsockname()[1]}"
         tool, shared, noted = chosen(tmp_path, few, TORCHMILL_CACHE=address)
     assert (tool, shared) == ("ccache", "")
-    assert "could not install sccache (" in noted
     assert noted.endswith(f"ccache 4.7.5 does not support {address}: building without the shared cache")
 
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from string import Template
 
@@ -17,13 +17,15 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
-from torchmill.core.errors import ConfigError, SourceError
+from torchmill.core.console import show_progress
+from torchmill.core.errors import ConfigError, HostError, NetworkError, SourceError
 from torchmill.core.files import delete_paths, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.git_command import copy_or_link
 from torchmill.fetch.source.source_dir import load_source
+from torchmill.fetch.user_packages import SCCACHE, bring_package
 from torchmill.host import environments
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
@@ -295,8 +297,20 @@ def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) ->
     environ = {**os.environ, **compiler_variables(context.plan.set)}
     digest, toolkit = context.stat_cache.digest, context.plan.toolkit
     parts = tuple(_parts(context, note))
-    site = CacheSite(context.host, layout.root, layout.cache, log, environ, note, digest, toolkit, parts)
+    provide = partial(_provide_sccache, layout.cache, note)
+    site = CacheSite(context.host, layout.root, layout.cache, log, environ, note, digest, provide, toolkit, parts)
     return compiler_cache.set_up_cache(site)
+
+
+def _provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
+    """Return the path of an sccache in the user's cache, brought there if need be; None, after a note, without one."""
+    try:
+        with show_progress() as progress:
+            folder = bring_package(SCCACHE, cache, progress)
+    except (NetworkError, SourceError, HostError) as error:
+        note(f"could not install sccache ({error}): building without a compiler cache")
+        return None
+    return str(folder / SCCACHE.sign)
 
 
 def _parts(context: BuildContext, note: Callable[[str], None]) -> Iterator[RemoteCache]:

