@@ -6,7 +6,7 @@ from textwrap import dedent
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config.model import Compiler, Gpu, Host
+from torchmill.config.model import Compiler, Gpu, Host, LinuxDistribution
 from torchmill.core.errors import ConfigError
 from torchmill.host.measurement import describe_host, load_host, save_host
 
@@ -57,6 +57,7 @@ FULL = Host(
     memory=64 * 2**30,
     disk=123_456_789_012,
     glibc="2.31",
+    distribution=LinuxDistribution("ubuntu", "20.04", ("debian",), "35.4.1"),
     complete=True,
     translated=True,
     compiler=Compiler("gcc", "9.4.0"),
@@ -69,6 +70,8 @@ FULL = Host(
     versions={"git": "2.25.1"},
     libraries={"cudnn": "8.6.0", "cudnn@11.8": "8.9.7", "numa": ""},
     manager="apt",
+    managers=("apt", "conda"),
+    root=False,
     packages={"build-essential": "12.8ubuntu1", "libnuma-dev": ""},
     toolkits={"11.8": "/usr/local/cuda-11.8"},
     completed={"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"},
@@ -135,6 +138,24 @@ def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
     ):
         assert [line for line in problems if expected in line], (expected, problems)
     assert len(problems) == 8
+
+
+def test_a_wrong_distribution_is_refused_and_the_valid_keys_are_listed(tmp_path: Path) -> None:
+    head = 'arch = "arm64"\nsystem = "macos"\ncores = 1\nmemory = "1 GiB"\nroot = "yes"\nextras = 1\n'
+    path = described(tmp_path, f'{head}[distribution]\nversion = 22.04\nl4t = "R36"\nname = "Ubuntu"\n')
+    with refused("invalid-host-file") as caught:
+        load_host(path)
+    problems = str(caught.value)
+    for expected in (
+        "host.toml: 'root' is 'yes', expected true or false",
+        "'distribution' is one of Linux, and 'system' is 'macos'",
+        "distribution: key 'id' is missing",
+        "distribution: 'version' is the number 22.04: quote it",
+        "distribution: 'l4t' is 'R36', expected a release of Jetson Linux",
+        "distribution: unknown key 'name': expected one of id, version, like, l4t",
+        "host.toml: unknown key 'extras': expected one of system, compilers,",
+    ):
+        assert expected in problems
 
 
 @pytest.mark.parametrize("cores", ["0", "true", "1.5"])

@@ -118,7 +118,7 @@ def test_a_mac_tells_its_version_its_tools_and_rosetta(tmp_path: Path) -> None:
     program(tmp_path, "sysctl", "1")
     environ = only(tmp_path)
     run = make_runner(environ)
-    assert system_version(run)["macos"] == "14.5"
+    assert system_version(tmp_path, run)["macos"] == "14.5"
     assert xcode_tools(find_tools(environ), run) == {"xcode": "/Library/Developer/CommandLineTools"}
     assert is_translated(run)
 
@@ -126,7 +126,7 @@ def test_a_mac_tells_its_version_its_tools_and_rosetta(tmp_path: Path) -> None:
 def test_another_machine_has_none_of_it(tmp_path: Path) -> None:
     program(tmp_path, "sysctl", "0")
     run = make_runner(only(tmp_path))
-    assert "macos" not in system_version(run)
+    assert "macos" not in system_version(tmp_path, run)
     assert xcode_tools({}, run) == {}
     assert not is_translated(run)
 

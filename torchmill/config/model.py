@@ -33,6 +33,8 @@ from torchmill.core.units import Bytes
 Launch = Literal["cmake", "path"]
 Precedence = Literal["machine", "specific", "general", "report"]  # whatever else fails, fails of what a machine lacks
 SWITCHED_ON, SWITCHED_OFF = {"1", "ON", "YES", "TRUE", "Y"}, {"0", "OFF", "NO", "FALSE", "N"}  # whatever their case
+# major version of L4T -> of JetPack: https://developer.nvidia.com/embedded/jetpack-archive
+JETPACKS: Mapping[str, int] = {"32": 4, "34": 5, "35": 5, "36": 6, "38": 7}
 SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})  # changes how fast, not what
 
 
@@ -366,6 +368,26 @@ class DiskSpace:
 
 
 @dataclass(frozen=True, slots=True)
+class LinuxDistribution:
+    """A Linux distribution, as its os-release file names it."""
+
+    id: str  # ID, "ubuntu"
+    version: str = ""  # VERSION_ID, "22.04"; "" for one without releases, as Arch
+    like: tuple[str, ...] = ()  # ID_LIKE, the nearest first: "rhel", "fedora"
+    l4t: str | None = None  # the release of Jetson Linux on a board of NVIDIA's, "36.4.3"; None: no Jetson
+
+    def __str__(self) -> str:
+        """Return "ubuntu 22.04", with "JetPack 6" if it is a Jetson's."""
+        board = f"(JetPack {self.jetpack})" if self.jetpack else f"(L4T {self.l4t})" if self.l4t else ""
+        return " ".join(filter(None, (self.id, self.version, board)))
+
+    @property
+    def jetpack(self) -> int | None:
+        """Return the major version of NVIDIA's JetPack; None if this is no Jetson, or its L4T is not recorded."""
+        return JETPACKS.get((self.l4t or "").partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A machine that builds: measured (`measure_host`) or described in a file (`load_host`)."""
 
@@ -376,6 +398,7 @@ class Host:
     disk: Bytes | None = None  # free where builds happen
     processor_seconds: int | None = None  # that one process may use (`ulimit -t`); None: as many as it likes
     glibc: VersionText | None = None  # "2.36"; None: not Linux, or another C library
+    distribution: LinuxDistribution | None = None  # None: not Linux, or not described
     complete: bool = False  # what is not named below is not there; else it is only not known
     translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
     compiler: Compiler | None = None  # that a build would use: CXX, or the default; None: there is none
@@ -386,6 +409,8 @@ class Host:
     # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "" where it is silent
     libraries: Mapping[str, str] = no_entries()
     manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
+    managers: tuple[str, ...] = ()  # all that are there, `manager` or not; none: not described
+    root: bool | None = None  # commands can be run as root, by sudo if `tools` has it; None: cannot be told
     packages: Mapping[str, str] = no_entries()  # that were asked for -> version; "": not installed
     toolkits: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME
     completed: Mapping[str, str] = no_entries()  # "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9"

@@ -199,7 +199,8 @@ class TomlTable:
     def check_unknown_keys(self) -> None:
         """Complain about every key that nobody asked for."""
         for key in self.data:
-            self.problem(f"unknown key '{key}'{did_you_mean(key, self.requested)}")
+            hint = did_you_mean(key, self.requested) or f": expected one of {', '.join(dict.fromkeys(self.requested))}"
+            self.problem(f"unknown key '{key}'{hint}")
 
 
 def _range(table: TomlTable, key: str, read: Callable[[TomlTable, str], float]) -> CostRange:

@@ -2,6 +2,7 @@
 
 - cuda_toolkits: find the CUDA toolkits of a machine and their parts, environment modules too
 - disk_usage: how much disk space files take, counting hard links once
+- distribution: the Linux distribution of a machine, its package managers, and who may install packages
 - environments: the virtual environment of a cell, and the tools that all cells of a tree share
 - gpu_driver: the GPUs of a machine and their driver
 - interpreters: find the CPythons of this machine without running any; prove one by running it

@@ -11,13 +11,23 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from torchmill.config.model import Compiler, Gpu, Host
+from torchmill.config.model import Compiler, Gpu, Host, LinuxDistribution
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import nearest_existing, process_limit, report_unwritable
 from torchmill.core.paths import user_cache_folder
 from torchmill.core.stat_cache import StatCache
-from torchmill.host import cuda_toolkits, gpu_driver, interpreters, libraries, limits, native, programs, provisioned
+from torchmill.host import (
+    cuda_toolkits,
+    distribution,
+    gpu_driver,
+    interpreters,
+    libraries,
+    limits,
+    native,
+    programs,
+    provisioned,
+)
 
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
 _NO_VERSIONS = {"codename", "libstdc++"}  # of a Linux distribution, and where one lies
@@ -61,6 +71,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         memory=meter.memory().available,
         processor_seconds=process_limit("RLIMIT_CPU"),
         glibc=version if libc == "glibc" else None,
+        distribution=distribution.measure_distribution(root) if native.native_system() == "linux" else None,
         translated=translated,
         processor=tuple(sorted(native.processor_flags(root))),
         compiler=programs.identify_compiler(command, environ, run),
@@ -94,8 +105,10 @@ def measure_host(
             disk=shutil.disk_usage(nearest_existing(builds)).free,
             complete=True,
             compilers=known.result(),
-            tools={**host.tools, **programs.xcode_tools(tools, run)},
-            versions=versions.result() | programs.system_version(run),
+            tools={**host.tools, **programs.xcode_tools(tools, run), **_sudo(environ)},
+            versions=versions.result() | programs.system_version(root, run),
+            managers=distribution.installed_managers(environ),
+            root=distribution.may_use_root(environ),
             interpreters=_texts(places),
             broken_interpreters=_texts(interpreters.shadowing_shims(places, environ, home) | broken.result()),
             headless_interpreters=_texts(headless.result()),
@@ -105,6 +118,12 @@ def measure_host(
             compat=gpu_driver.compat_folders(environ, root),
             gpus=gpus.result(),
         )
+
+
+def _sudo(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return where sudo is; nothing for root, who needs none."""
+    place = None if distribution.is_root() else shutil.which("sudo", path=environ.get("PATH"))
+    return {"sudo": place} if place else {}
 
 
 def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
@@ -138,6 +157,7 @@ def load_host(path: Path) -> Host:
         cuda_compiler=_compiler(table, "cuda_compiler"),
         compilers={name: compiler for name, compiler in compilers.items() if compiler is not None},
         gpus=table.read_each("gpus", Gpu),
+        distribution=_distribution(table, system),
         rooms=(),
         runs=(),
     )
@@ -167,7 +187,10 @@ def describe_host(host: Host) -> str:
     told |= {name: str(told[name]) for name in ("compiler", "cuda_compiler") if told[name]}
     told["compilers"] = {name: str(one) for name, one in host.compilers.items()}
     told["gpus"] = [{key: value for key, value in asdict(gpu).items() if value} for gpu in host.gpus]
+    if host.distribution is not None:
+        told["distribution"] = {key: value for key, value in asdict(host.distribution).items() if value}
     kept = {name: value for name, value in told.items() if value and name not in {"rooms", "runs"}}
+    kept |= {} if host.root is None else {"root": host.root}  # false says something too
     first = "# A machine, as `invoke doctor --save` wrote it; examine it with `invoke doctor --host FILE`\n"
     return first + tomlkit.dumps(kept)
 
@@ -178,6 +201,20 @@ def _arch(table: TomlTable, system: str) -> str:
     if arch and usual and arch not in usual and not arch.startswith(f"{system}_"):
         table.problem(f"'arch' is '{arch}', expected {' or '.join(usual)} where 'system' is '{system}'")
     return arch
+
+
+def _distribution(table: TomlTable, system: str) -> LinuxDistribution | None:
+    """Take the distribution, a table with at least an `id`."""
+    if "distribution" not in table.data:
+        table.requested.append("distribution")
+        return None
+    if system in native.ARCHES and system != "linux":
+        table.problem(f"'distribution' is one of Linux, and 'system' is '{system}': leave it out")
+    inner = table.table("distribution")
+    found = inner.read(LinuxDistribution)
+    if found.l4t and not is_version(found.l4t):
+        inner.problem(f"'l4t' is '{found.l4t}', expected a release of Jetson Linux, such as '36.4.3'")
+    return found
 
 
 def _compiler(table: TomlTable, key: str) -> Compiler | None:

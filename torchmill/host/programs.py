@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -20,6 +19,7 @@ from torchmill.core.files import find_paths, is_file, real_path
 from torchmill.core.process import program_output
 from torchmill.core.stat_cache import StatCache
 from torchmill.host.disk_usage import list_names
+from torchmill.host.distribution import os_release
 
 RunProgram = Callable[[Sequence[str]], str]  # what a program prints; "" where it does not run
 
@@ -105,12 +105,11 @@ def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram
     return {row[1]: row[2] for row in rows if row[:1] == ["installed"] and len(row) > 2}  # noqa: PLR2004
 
 
-def system_version(run: RunProgram) -> dict[str, str]:
-    """Return the version of macOS, or what a Linux distribution calls its release: {"codename": "trixie"}."""
-    found = {"macos": run(["sw_vers", "-productVersion"]).strip()}
-    with contextlib.suppress(OSError):  # no Linux, or one that does not say what it is
-        found["codename"] = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
-    return {name: version for name, version in found.items() if version}
+def system_version(root: Path, run: RunProgram) -> dict[str, str]:
+    """Return the version of macOS, or what the Linux below `root` calls its release: {"codename": "trixie"}."""
+    names = {"macos": run(["sw_vers", "-productVersion"]).strip()}
+    names["codename"] = os_release(root).get("VERSION_CODENAME", "")
+    return {name: version for name, version in names.items() if version}
 
 
 def xcode_tools(places: Mapping[str, str], run: RunProgram) -> dict[str, str]:
