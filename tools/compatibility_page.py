@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 
 from torchmill.config import matrix
 from torchmill.config.model import Build, Facts, Host, OfficialPart, Options, Plan, Release, Rule, Toolkit
+from torchmill.config.trial import find_trial
 from torchmill.plan import build_plan
 
 NOTE = """\
@@ -31,7 +32,8 @@ Look up which Pythons, CUDA toolkits, compilers and partner packages go with eac
 | [wheels of 2.x](wheels-2.md), [wheels of 1.x](wheels-1.md) | what PyPI has |
 | [parts of the official wheels](official.md) | what they were built with, and what ours have instead |
 
-`invoke matrix --tag v1.13.1` prints the cells of a release; `invoke explain CELL` says why one is impossible.
+`invoke matrix --tag v1.13.1` prints the cells of a release, and who has built them; `invoke explain CELL` says why one
+is impossible, or that nobody has tried it.
 """
 RELEASES = """\
 # Releases and their partners
@@ -48,9 +50,10 @@ the narrower range that somebody is known to have built with.
 CUDA = """\
 # CUDA of torch {series}
 
-See which CUDA toolkits a release builds with, and what the official builds used. *builds with* is what the
-sources accept; the official builds follow, * marking the toolkit of the wheels on PyPI. Capabilities are
-values of `TORCH_CUDA_ARCH_LIST`.
+See which CUDA toolkits a release takes, and what the official builds used. *takes* is what its sources accept on
+Linux x86_64, which is no promise: *untried* are those of them that nobody is known to have built it with, *also tried*
+those that somebody else than upstream did. The official builds follow, * marking the toolkit of the wheels on PyPI.
+Capabilities are values of `TORCH_CUDA_ARCH_LIST`.
 """
 TOOLKITS = """\
 # CUDA toolkits
@@ -96,7 +99,7 @@ def compatibility_pages(facts: Facts) -> dict[str, str]:
     }
     for major in ("1", "2"):
         series = [release for release in releases if release.version.startswith(f"{major}.")]
-        pages[f"cuda-{major}.md"] = _page(CUDA.format(series=f"{major}.x"), cuda, _cuda(series))
+        pages[f"cuda-{major}.md"] = _page(CUDA.format(series=f"{major}.x"), cuda, _cuda(facts, series))
         platforms = (base, "platform", "Python")
         pages[f"wheels-{major}.md"] = _page(WHEELS.format(series=f"{major}.x"), platforms, _wheels(series))
     return pages
@@ -176,13 +179,9 @@ def _required(by_python: Mapping[str, Sequence[Rule]], project: str) -> str:
     return "; ".join(f"{bounds or 'any'} ({' '.join(pythons)})" for bounds, pythons in found.items())
 
 
-def _cuda(releases: Iterable[Release]) -> Rows:
+def _cuda(facts: Facts, releases: Iterable[Release]) -> Rows:
     for release in releases:
-        yield (
-            release.version,
-            f"builds with {matrix.format_bounds(release.cuda)}" if release.cuda else "",
-            *[""] * 5,
-        )
+        yield release.version, _taken_toolkits(facts, release), *[""] * 5
         for version, cuda in release.cuda_official.items():
             yield (
                 "",
@@ -193,6 +192,22 @@ def _cuda(releases: Iterable[Release]) -> Rows:
                 cuda.capabilities.get("x86_64", ""),
                 cuda.capabilities.get("aarch64", ""),
             )
+
+
+def _taken_toolkits(facts: Facts, release: Release) -> str:
+    """Return which toolkits a release takes, and which of them nobody, or nobody but upstream, was recorded with."""
+    if release.cuda is None:
+        return ""
+    standings: dict[str, set[str]] = {}
+    for cell in matrix.possible_cells(facts, release, ARCH):
+        if cell.build.cuda:
+            standings.setdefault(cell.build.cuda, set()).add(find_trial(facts, cell).standing)
+    untried = [cuda for cuda, known in standings.items() if known == {"untried"}]
+    others = [cuda for cuda in standings if cuda not in {*untried, *release.cuda_official}]
+    clauses = [f"takes {matrix.format_bounds(release.cuda)}"]
+    clauses += [f"untried {' '.join(untried)}"] if untried else []
+    clauses += [f"also tried {' '.join(others)}"] if others else []
+    return "; ".join(clauses)
 
 
 def _toolkits(toolkits: Iterable[Toolkit]) -> Iterator[Sequence[str]]:

@@ -70,9 +70,13 @@ def test_explain_gives_every_reason(known: Facts) -> None:
             "wheel-3.13-cu124 is untried: base 1.0.0 was released for Python 3.9, 3.10: "
             "nobody is known to have tried a newer one"
         ),
-        "also: base 1.0.0 builds with CUDA >=10.2,<12: nobody is known to have tried a newer one",
+        "also: base 1.0.0 takes CUDA >=10.2,<12: nobody is known to have tried a newer one",
         "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu",
         "releases that can build it: v2.0.0",
+        (
+            "to try it all the same, add it to `pythons`, or to `range` below [base.cuda], in "
+            "build_configs/releases/1.0.0.toml"
+        ),
     ]
 
 

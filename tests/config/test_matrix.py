@@ -74,7 +74,7 @@ TOO_NEW = "base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have
             "x86_64",
             TOO_NEW,
         ),
-        ("3.10", "cu124", "x86_64", f"base 1.0.0 builds with CUDA >=10.2,<12: {UNTRIED}"),
+        ("3.10", "cu124", "x86_64", f"base 1.0.0 takes CUDA >=10.2,<12: {UNTRIED}"),
         ("3.10", "cu102", "aarch64", "CUDA 10.2 exists for x86_64 only"),
         ("3.10", "cu118", "aarch64", "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"),
     ],
@@ -89,7 +89,7 @@ def test_a_cell_has_all_its_reasons_the_axes_first(known: Facts) -> None:
     build = Build("base", "wheel", "3.13", "cu124", "arm64", "12.4")
     assert make_cell(known, known.releases["base"][0], build).reasons == (
         TOO_NEW,
-        f"base 1.0.0 builds with CUDA >=10.2,<12: {UNTRIED}",
+        f"base 1.0.0 takes CUDA >=10.2,<12: {UNTRIED}",
         "CUDA 12.4 exists for x86_64, aarch64 only",
     )
 
@@ -130,19 +130,20 @@ def test_an_unknown_tag_gets_near_matches(known: Facts) -> None:
 
 def test_listing_names_every_cell_of_the_grid(known: Facts) -> None:
     cells = list(release_grid(known, known.releases["base"][0]))
-    entries = matrix.cells_as_data(cells, "x86_64")
+    entries = matrix.cells_as_data(known, cells, "x86_64")
     assert len(entries) == 3 * 4 * 4, "arches x pythons x (cpu and three toolkits)"
-    assert set(entries[0]) == {"identifier", "package", "python", "variant", "arch", "possible", "reason"}
+    cell = {"identifier", "package", "python", "variant", "arch", "possible", "reason"}
+    assert set(entries[0]) == {*cell, "standing", "because", "source"}
     assert all((entry["reason"] is None) == entry["possible"] for entry in entries)
 
 
 def test_listing_as_text_shows_cells_and_reasons(known: Facts) -> None:
     cells = [one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "x86_64"]
     text = matrix.cells_as_text(known, cells)
-    assert text.startswith("base 1.0.0 on x86_64\n  Python  3.9   3.10\n  cpu     x     x\n")
-    assert "not cu124: base 1.0.0 builds with CUDA >=10.2,<12" in text
+    assert text.startswith("base 1.0.0 on x86_64\n  Python  3.9   3.10\n  cpu     tried tried\n")
+    assert "untried cu124: base 1.0.0 takes CUDA >=10.2,<12" in text
     on_arm = [one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "aarch64"]
-    assert "not cu118 with Python 3.10: nobody has made" in matrix.cells_as_text(known, on_arm)
+    assert "no cu118 with Python 3.10: nobody has made" in matrix.cells_as_text(known, on_arm)
 
 
 def test_a_grid_says_what_is_official_and_fits_a_terminal(shipped: Facts) -> None:
@@ -154,7 +155,7 @@ def test_a_grid_says_what_is_official_and_fits_a_terminal(shipped: Facts) -> Non
         one for one in release_grid(shipped, find_release(shipped, "torch", "2.4.1")) if one.build.arch == "x86_64"
     ]
     rows = {line.split()[0]: line.split()[1:] for line in matrix.cells_as_text(shipped, newer).splitlines() if line}
-    assert (rows["cu121"], rows["cu122"]) == (["o"] * 5, ["x"] * 5)
+    assert (rows["cu121"], rows["cu122"]) == (["wheel"] * 5, ["?"] * 5)
 
 
 def test_no_two_shipped_cells_share_a_name(shipped: Facts) -> None:

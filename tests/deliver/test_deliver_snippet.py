@@ -17,6 +17,7 @@ from tests.support.refusals import refused
 from torchmill.config import matrix
 from torchmill.config.matrix import find_release
 from torchmill.config.model import Facts
+from torchmill.config.official_wheels import wheel_places
 from torchmill.deliver.snippet import tools
 from torchmill.deliver.snippet.decision import decide
 from torchmill.deliver.snippet.stock import (
@@ -36,7 +37,6 @@ from torchmill.deliver.snippet.tools import (
 )
 from torchmill.deliver.templates import toml_string
 from torchmill.fetch.package_index import IndexFile
-from torchmill.plan.published import wheel_places
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snippets"
 SERVED = WheelPlace("torchmill", "https://wheels.example.org")

@@ -64,7 +64,7 @@ def test_chosen_releases(shipped: Facts) -> None:
 def test_official_toolkits_of_chosen_releases(shipped: Facts) -> None:
     text = compatibility_pages(shipped)["cuda-1.md"]
     of = {part.split(" |", 1)[0]: part for part in text.split("\n| ") if part[0].isdigit()}
-    assert "builds with >=10.2,<=12.3" in of["1.13.1"]
+    assert "takes >=10.2,<=12.3; untried 10.2 11.0" in of["1.13.1"]
     below = text.partition("| 1.13.1 |")[2].partition("| 1.13.0 |")[0].splitlines()[1:]
     assert below == [
         "|  | 11.6 | 8.3.2.44 |  | 2.6.1 | 3.7;5.0;6.0;7.0;7.5;8.0;8.6 |  |",

@@ -12,6 +12,7 @@ from typing import TextIO, TypeVar
 
 from torchmill.config.matrix import Cell, python_key
 from torchmill.config.model import Facts
+from torchmill.config.official_wheels import wheel_pythons
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
 from torchmill.deliver.products import PUBLISHED_OPTION, ProductOptions, VerifiedWheel
@@ -20,7 +21,6 @@ from torchmill.host import interpreters
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems
 from torchmill.plan.options import OptionParser
-from torchmill.plan.published import wheel_pythons
 from torchmill.wheel.verify import clean_environment
 
 T = TypeVar("T")

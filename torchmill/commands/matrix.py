@@ -7,17 +7,19 @@ from typing import Any
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.arch_list import official_arch_list
-from torchmill.config.matrix import CPU, Cell, release_grid, releases_of
+from torchmill.config.matrix import CPU, UNTRIED, Cell, release_grid, releases_of
 from torchmill.config.model import Facts
+from torchmill.config.trial import STANDINGS, Standing, find_trial
 from torchmill.core.console import fold_text
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.deliver.products import product_cell
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.native import native_arch
-from torchmill.plan.published import find_published, published_wheels, why_unpublished
+from torchmill.plan.published import find_published, why_unpublished
 
 FEW = 3  # variants are named one by one
+MARKS: dict[Standing, str] = {"wheel": "wheel", "tried": "tried", "untried": "?", "impossible": "no"}
 
 
 def show_matrix(  # noqa: PLR0917 - every one is an option
@@ -47,7 +49,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
             f"choose from {', '.join(facts.arches)}, and of packages from {', '.join(facts.packages)}",
             code="empty-grid",
         )
-    return dumps(cells_as_data(cells, native_arch()), indent=1) if json else cells_as_text(facts, cells)
+    return dumps(cells_as_data(facts, cells, native_arch()), indent=1) if json else cells_as_text(facts, cells)
 
 
 def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
@@ -64,48 +66,51 @@ def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = 
     return CommandOutput(text, data)
 
 
-def cells_as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
-    """Return one JSON-ready entry per cell."""
+def cells_as_data(facts: Facts, cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
+    """Return one JSON-ready entry per cell: whether it can be built, who has built it, and why it cannot be."""
     fields = ("package", "python", "variant", "arch")
-    return [
-        {"identifier": cell.build.identifier(native)}
-        | {field: getattr(cell.build, field) for field in fields}
-        | {"possible": cell.possible, "reason": cell.reason}
-        for cell in cells
-    ]
+    entries = []
+    for cell in cells:
+        trial = find_trial(facts, cell)
+        named = {field: getattr(cell.build, field) for field in fields}
+        known = {"standing": trial.standing, "because": trial.text, "source": trial.source}
+        entries.append(
+            {"identifier": cell.build.identifier(native)}
+            | named
+            | {"possible": cell.possible, "reason": cell.reason}
+            | known
+        )
+    return entries
 
 
 def cells_as_text(facts: Facts, cells: Sequence[Cell]) -> str:
-    """Return a table per package and machine, and under it the reasons for the gaps."""
+    """Return a table per package and machine, under it the reasons for the gaps, and what the marks mean."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.release.package, cell.build.arch), []).append(cell)
     tables = ("\n".join([*_table(facts, group), *_reasons(facts, group)]) for group in groups.values())
-    return "\n\n".join([*tables, "x: can be built; o: can be built, and an official wheel is known to exist"])
+    legend = "\n".join(f"{MARKS[standing]:6} {meaning}" for standing, meaning in STANDINGS.items())
+    return "\n\n".join([*tables, legend])
 
 
 def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the rows of one table: a mark for each possible cell."""
+    """Yield the rows of one table: a mark for each cell of a Python and a variant with which anything can be built."""
     release, arch = cells[0].release, cells[0].build.arch
-    official = {
-        (python, one.toolkit.variant if one.toolkit else CPU)
-        for one in published_wheels(facts, release, arch)
-        for python in one.pythons
-    }
-    marks = {
-        (one.python, one.variant): "o" if (one.python, one.variant) in official else "x"
-        for one in (cell.build for cell in cells if cell.possible)
-    }
-    pythons = dict.fromkeys(python for python, _ in marks)
-    rows = {"Python": pythons} | {
-        variant: [marks.get((python, variant), ".") for python in pythons]
-        for variant in sorted({variant for _, variant in marks}, key=lambda one: variant_key(facts, one))
-    }
+    possible = [cell.build for cell in cells if cell.possible]
+    pythons = dict.fromkeys(build.python for build in possible)
+    variants = sorted({build.variant for build in possible}, key=lambda one: variant_key(facts, one))
+    marks = {(cell.build.python, cell.build.variant): _mark(facts, cell) for cell in cells}
     yield f"{release} on {arch}"
-    for name, row in rows.items() if marks else ():
-        yield f"  {name:8}{''.join(f'{text:6}' for text in row)}".rstrip()
-    if not marks:
+    if not possible:
         yield "  nothing can be built"
+        return
+    rows = {"Python": [*pythons]} | {variant: [marks[python, variant] for python in pythons] for variant in variants}
+    for name, row in rows.items():
+        yield f"  {name:8}{''.join(f'{text:6}' for text in row)}".rstrip()
+
+
+def _mark(facts: Facts, cell: Cell) -> str:
+    return MARKS[find_trial(facts, cell).standing if cell.possible else "impossible"]
 
 
 def variant_key(facts: Facts, variant: str) -> int:
@@ -114,15 +119,16 @@ def variant_key(facts: Facts, variant: str) -> int:
 
 
 def _reasons(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield each reason once, with the cells that it forbids, folded for a terminal."""
-    forbidden: dict[str, list[Cell]] = {}
+    """Yield each reason once, with the cells that it rules out, folded for a terminal."""
+    ruled_out: dict[str, list[Cell]] = {}
     shown = {cell.build.variant for cell in cells if cell.possible}
     for cell in cells:
         if cell.reason:  # those that differ in the toolkit alone are one
             reason = cell.reason.replace(f"CUDA {cell.build.cuda} exists", "it exists")
-            forbidden.setdefault(reason, []).append(cell)
-    for reason, group in forbidden.items():
-        yield fold_text(f"  not {_span(facts, group, shown)}: {reason}")
+            ruled_out.setdefault(reason, []).append(cell)
+    for reason, group in ruled_out.items():
+        word = "untried" if reason.endswith(UNTRIED) else "no"
+        yield fold_text(f"  {word} {_span(facts, group, shown)}: {reason}")
 
 
 def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:

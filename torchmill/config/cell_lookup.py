@@ -7,8 +7,9 @@ from dataclasses import replace
 from packaging.version import Version
 
 from torchmill.config import matrix
-from torchmill.config.matrix import CPU, UNTRIED, Cell
+from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import Build, Facts, Release
+from torchmill.config.trial import is_merely_untried
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did_you_mean
 from torchmill.core.files import read_table_beside
 
@@ -101,12 +102,20 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
     tag = selecting_tag(facts, nearest.release)
     which = "" if len(cells) == 1 else f" with every release; with {tag}"
     first, *more = nearest.reasons
-    word = "untried" if all(one.endswith(UNTRIED) for one in nearest.reasons) else "impossible"
+    merely_untried = is_merely_untried(nearest)
+    word = "untried" if merely_untried else "impossible"
     lines = [f"{identifier} is {word}{which}: {first}", *(f"also: {reason}" for reason in more)]
     if instead := _neighbours(facts, nearest):
         lines.append(f"possible instead with {tag}: {', '.join(build.identifier(native) for build in instead)}")
     if others := [one.release for one in _cells(facts, nearest.build, None) if one.possible]:
         lines.append(f"releases that can build it: {_series(facts, others)}")
+    elif not instead:
+        lines.append("nothing near it can be built: `invoke matrix` shows what can")
+    if merely_untried:
+        lines.append(
+            f"to try it all the same, add it to `pythons`, or to `range` below [{nearest.release.package}.cuda], in "
+            f"build_configs/releases/{nearest.release.torch_version}.toml"
+        )
     return "\n".join(lines)
 
 

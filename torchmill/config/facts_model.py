@@ -76,6 +76,7 @@ class MeasuredRun:
     environment: Bytes | None = None  # of what was installed for it, beside the tree
     wheel: Bytes | None = None
     capabilities: str = ""  # TORCH_CUDA_ARCH_LIST, "" without CUDA
+    arch: str = "x86_64"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
         yield f"{release} is built without CUDA"
     elif not is_within(release.cuda, toolkit.version):
         newer = any(one.operator[0] == "<" and not one.contains(toolkit.version) for one in release.cuda)
-        yield f"{release} builds with CUDA {format_bounds(release.cuda)}{f': {UNTRIED}' * newer}"
+        yield f"{release} takes CUDA {format_bounds(release.cuda)}{f': {UNTRIED}' * newer}"
     if build.arch not in toolkit.arches:
         yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
 

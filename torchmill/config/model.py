@@ -237,6 +237,7 @@ class Release:
     explained: Mapping[str, str] = no_entries()  # what PyPI says otherwise -> why
     sha256: str | None = None  # of its source archive on PyPI
     stable_abi: SpecifierSet | None = None  # torch that its wheel serves, by libtorch's stable ABI: ">=2.10"
+    tried: Mapping[str, str] = no_entries()  # "cu114", "cu114-aarch64" -> who built it so, beside upstream: an address
 
     def __str__(self) -> str:
         """Return "torch 1.13.1"."""

@@ -15,6 +15,7 @@ from torchmill.config import matrix, model
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, find_release, is_within, rule_matches
 from torchmill.config.model import PYPI, Build, Facts, Host, Options, Package, Plan, Processor, Rule, Source
+from torchmill.config.official_wheels import wheel_places
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_text
 from torchmill.core.stat_cache import digest_data
@@ -293,7 +294,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
 
 def _is_on_pypi(facts: Facts, base: model.Release, variant: str, arch: str) -> bool:
     """Tell whether the index that pip asks by itself is known to have wheels of a variant for a machine."""
-    return any(one.default for one in published.wheel_places(facts, base, variant, arch))
+    return any(one.default for one in wheel_places(facts, base, variant, arch))
 
 
 def _given_version(base: str, build: Build, place: Path) -> tuple[str, str]:

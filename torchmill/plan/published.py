@@ -11,22 +11,14 @@ from packaging.version import Version
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.matrix import CPU, Cell, base_package, find_release, is_within, python_key
-from torchmill.config.model import Arch, Capability, Facts, Gpu, Host, OfferedWheels, PublishedWheel, Release, Toolkit
+from torchmill.config.matrix import CPU, Cell, base_package, find_release
+from torchmill.config.model import Capability, Facts, Gpu, Host, PublishedWheel, Release, Toolkit
+from torchmill.config.official_wheels import wheel_places, wheel_pythons
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
 UNRECORDED = "not recorded"
 PYPI_LARGEST, GITHUB_LARGEST = 100 * 2**20, 2 * 2**30 - 1  # bytes of a file; PyPI may grant a project more
-_TAGS = {"linux": ("manylinux", "linux_"), "macos": ("macosx_",), "windows": ("win_",)}
 _OLDEST_GLIBC = "2.17"  # of those that any official wheel runs with, whatever its tag says
-
-
-def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
-    """Return the platform of a wheel's platform tag, "manylinux_2_17_x86_64"; None where we know none."""
-    for arch in facts.arches.values():
-        if tag.endswith(f"_{arch.name}") and tag.startswith(_TAGS.get(arch.system, ())):
-            return arch
-    return None
 
 
 def official_glibc(wheels: Mapping[str, object], arch: str) -> str | None:
@@ -41,25 +33,6 @@ def official_macos(wheels: Mapping[str, object], arch: str) -> str | None:
     """Return the oldest macOS that pip installs the official wheels for a machine on."""
     found = (re.fullmatch(rf"macosx_(\d+)_(\d+)_{arch}", tag) for tag in wheels)
     return min((f"{one[1]}.{one[2]}" for one in found if one), key=Version, default=None)
-
-
-def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
-    """Return the Pythons that a release has wheels for on a machine, oldest first."""
-    tagged = (pythons for tag, pythons in release.wheels.items() if platform_of_tag(facts, tag) == facts.arches[arch])
-    return tuple(sorted({python for some in tagged for python in some}, key=python_key))
-
-
-def wheel_places(facts: Facts, release: Release, variant: str, arch: str) -> Iterator[OfferedWheels]:
-    """Yield the indexes that have a release's wheels of a variant for a machine."""
-    release = find_release(facts, release.package, release.tag)  # its own, not those of a later torch that it goes with
-    official = {one.variant: one.version for one in facts.toolkits if one.version in release.cuda_official}
-    kinds = {CPU} if variant == CPU else {"cuda"} if variant in official else set()
-    if official.get(variant, "") == release.cuda_pypi:
-        kinds.add("pypi")
-    for one in facts.elsewhere if wheel_pythons(facts, release, arch) else ():
-        fits = release.package in one.packages and is_within(one.release, release.torch_version)
-        if fits and arch in one.arches and not kinds.isdisjoint(one.variants):
-            yield one
 
 
 def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[PublishedWheel]:

@@ -12,12 +12,12 @@ from packaging.version import Version
 
 from torchmill.config.matrix import CPU, python_key
 from torchmill.config.model import Arch, Facts, Release
+from torchmill.config.official_wheels import platform_of_tag, wheel_places, wheel_pythons
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import real_path
 from torchmill.core.paths import Layout
 from torchmill.deliver.index.pages import make_entry, requirement_differences
-from torchmill.plan.published import platform_of_tag, wheel_places, wheel_pythons
 from torchmill.wheel import wheel_file
 from torchmill.wheel.wheel_file import BuildTag
 
