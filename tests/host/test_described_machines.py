@@ -1,0 +1,56 @@
+"""The machines of public threads that benchmarks/judge_machines.py asks for."""
+
+import re
+import shlex
+from pathlib import Path
+
+import tomlkit
+from judge_machines import Answer, Machine, read_machines, shortcomings, verdict_table
+
+from torchmill.host.measurement import load_host
+
+MACHINES = read_machines()
+
+
+def test_machines_are_told_apart() -> None:
+    assert len({machine.name for machine in MACHINES}) == len(MACHINES) >= 70
+    assert len({machine.at for machine in MACHINES}) == len(MACHINES)
+    assert {machine.wanted for machine in MACHINES} == {"build", "official", "other", "scope"}
+
+
+def test_hosts_are_what_doctor_saves(tmp_path: Path) -> None:
+    for machine in MACHINES:
+        file = tmp_path / f"{machine.name}.toml"
+        file.write_text(tomlkit.dumps(machine.host), encoding="utf-8")
+        assert load_host(file).arch == machine.host["arch"]
+
+
+def test_questions_and_patterns_are_valid() -> None:
+    for machine in MACHINES:
+        assert all(shlex.split(question)[0] in {"arch", "doctor", "explain", "plan"} for question in machine.ask)
+        assert all(re.compile(pattern) for pattern in (*machine.says, *machine.never))
+
+
+def _machine(**fields: object) -> Machine:
+    return Machine(
+        **{"name": "m", "at": "https://github.com/o/n/issues/1", "date": "2026", "os": "debian 12", "wants": "w"}
+        | {"truth": "t", "sure": "s", "wanted": "build", "ask": ["doctor"], "host": {}}
+        | fields  # type: ignore[arg-type]
+    )
+
+
+def test_shortcomings_are_what_is_missing_and_what_must_not_be_said() -> None:
+    machine = _machine(says=[r"g\+\+-8", "CUDA 10"], never=["gcc-toolset"])
+    good = Answer("doctor", 0, "install g++-8\n  for cuda\n10.2")
+    assert shortcomings(machine, [good]) == []
+    assert shortcomings(machine, [Answer("doctor", 1, "gcc-toolset-8 for CUDA 10.2")]) == [
+        r"does not say 'g\\+\\+-8'",
+        "says 'gcc-toolset'",
+    ]
+    assert shortcomings(machine, [good, Answer("plan", 1, "Traceback (most recent call last):")]) == ["`plan` broke"]
+
+
+def test_table_counts_the_verdicts_of_both_rounds() -> None:
+    table = verdict_table([_machine()], {"m": {"question": "q", "first": "silent", "last": "foreseen and cured"}})
+    assert "| silent | 1 | 0 |" in table
+    assert "| [o/n#1](https://github.com/o/n/issues/1) | q | silent | foreseen and cured |" in table
