@@ -295,7 +295,9 @@ def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(
         "#!/bin/sh\n[ $1 = --version ] && echo 'g++ 9.5.0, Free Software Foundation' || echo 9.5.0\n"
     )
     own.chmod(0o755)
-    monkeypatch.setattr(context, "measure_host", lambda _: replace(HOST, compilers={"g++": Compiler("gcc", "13.2.0")}))
+    monkeypatch.setattr(
+        context, "measure_host", lambda *_, **__: replace(HOST, compilers={"g++": Compiler("gcc", "13.2.0")})
+    )
     monkeypatch.setattr(context, "resolve_processor", stop)
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path))
     cell = job(known, tmp_path, HOST).cell

@@ -14,7 +14,7 @@ import pytest
 
 from torchmill.core import process
 from torchmill.core.errors import HostError, InterruptedBuildError
-from torchmill.core.process import TAIL_LINES, CommandError, capture, program_output, stream
+from torchmill.core.process import TAIL_LINES, CommandError, NoAnswerError, capture, program_output, stream
 
 
 def python(code: str) -> list[str]:
@@ -72,9 +72,31 @@ def test_messages_show_no_password_of_an_address() -> None:
     assert not [one for one in (failed, stopped, hanging) if "secret" in str(one.value)]
 
 
-def test_a_program_that_gives_no_answer_counts_as_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "ANSWER_TIMEOUT_SECONDS", 0.2)
+def test_a_program_that_gives_no_answer_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHMILL_ANSWER", "0.2")
     assert program_output(sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)") == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="without process groups")
+@pytest.mark.parametrize(
+    "hanging",
+    ["trap '' INT TERM; sleep 600 & wait; wait", "(trap '' INT TERM HUP; sleep 600; true) & exit 0", "cat; sleep 600"],
+    ids=["deaf", "gone before its child", "reading"],
+)
+def test_a_silent_program_is_killed_with_all_that_it_started(hanging: str, tmp_path: Path) -> None:
+    script = tmp_path / "nvidia-smi"
+    script.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/group\n{hanging}\n")
+    script.chmod(0o755)
+    with pytest.raises(NoAnswerError, match=r"did not answer within 0\.3 s and was killed"):
+        process.ask([str(script)], seconds=0.3)
+    assert not process.wait_until_ended(process.find_by_group(int((tmp_path / "group").read_text())), 10)
+
+
+def test_a_person_reads_what_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(process, "NOTICE_SECONDS", 0.1)
+    with pytest.raises(NoAnswerError):
+        process.ask([sys.executable, "-c", "import time; time.sleep(600)"], seconds=0.4)
+    assert "has not answered for 0.1 s; it is ended after 0.4 s" in capsys.readouterr().err
 
 
 def test_a_missing_program_is_named() -> None:

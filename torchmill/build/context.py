@@ -206,7 +206,7 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     stat_cache = StatCache(layout.stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(cell.build.arch)} --")
     whole = cell.build.cuda or "CXX" in options.settings  # which needs the machine's compilers to be known
-    machine = measure_host(layout.root) if whole else measure_basic_host(stat_cache)
+    machine = measure_host(layout.root, gpus=bool(cell.build.cuda)) if whole else measure_basic_host(stat_cache)
     machine = with_named_compiler(machine, options.settings, os.environ)
     options = resolve_processor(facts, cell.build.arch, machine, options)
     fetched = require_source(layout, facts, cell)

@@ -12,7 +12,7 @@ from pathlib import Path
 from torchmill.config.model import Host, Plan
 from torchmill.core import ninja
 from torchmill.core.files import is_file, read_table_beside, real_path
-from torchmill.core.process import capture
+from torchmill.core.process import ask
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
 from torchmill.host import programs
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_another
@@ -70,7 +70,7 @@ def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, s
     headers = sorted(base.glob(f"include/{real.name}*/pyconfig.h"))
     argv = [str(executable), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"]
     programs = [real, *libraries]
-    version = stat_cache.program_output(" ".join(argv), programs, lambda: capture(argv).strip())
+    version = stat_cache.program_output(" ".join(argv), programs, lambda: ask(argv).strip())
     return {"version": version, **{path.name: stat_cache.digest(path) or "" for path in (*programs, *headers)}}
 
 

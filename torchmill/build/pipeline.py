@@ -32,7 +32,7 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
     environment. Raises TorchmillError.
     """
     if not context.host.complete:  # all that is to be known of the machine before something is done on it
-        context = replace(context, host=measure_host(context.layout.root))
+        context = replace(context, host=measure_host(context.layout.root, gpus=bool(context.cell.build.cuda)))
     preflight(context, line.note)
     explain_rebuild(context, line.note)
     with hold_cell(context):

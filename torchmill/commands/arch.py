@@ -121,7 +121,7 @@ def answer_arch(
     toolkit = arch_list.find_toolkit(facts, "--cuda", cuda) if cuda else None
     release = find_release(facts, base_package(facts).name, tag) if tag else None
     gpus = [one for name in names for one in arch_list.find_gpus(facts, name)]
-    gpus += arch_list.gpus_of_host(facts, host.gpus) if local else ()
+    gpus += arch_list.gpus_of_host(facts, host.gpus, host.gpus_unknown) if local else ()
     own = {one.capability.name: one.capability for one in gpus}
     shortest = arch_list.format_arch_list(arch_list.shortest_arch_list(facts, own.values()))
     asked = listed or (shortest if local else ";".join(own))

@@ -49,7 +49,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         raise ConfigError("name cells, or give --python and --cuda, not both", code="two-ways-to-name")
     if gpu and options.arch_list:
         raise ConfigError("--gpu stands for an --arch-list: give only one of them", code="two-lists")
-    host = survey_machine(facts, layout)
+    host = survey_machine(facts, layout, () if gpu else cell or ())
     gpus = _named_gpus(facts, gpu or (), host, chosen=not (cell or cuda or options.arch_list))
     release = selection.selected_release(facts, layout, tag)
     question = BuildQuestion(cell or (), python or (), cuda or (), gpus, options.torch is None)
@@ -84,12 +84,14 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
     Its own are meant too where the variant is `chosen` and none is named. Raises ConfigError.
     """
     found: list[Capability] = []
+    if chosen and not names and host.gpus_unknown:
+        print_now(f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in --gpu 8.6")
     named = [one for text in names for one in arch_list.gpu_names(text)]
     for name in named or (["local"] if chosen and host.gpus else []):
         if name in cell_lookup.NO_VARIANTS:
             raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
         if name == "local":
-            found += [one.capability for one in arch_list.gpus_of_host(facts, host.gpus)]
+            found += [one.capability for one in arch_list.gpus_of_host(facts, host.gpus, host.gpus_unknown)]
             continue
         targets, problems = arch_list.parse_arch_list(facts, name, matrix.newest_release(facts).torch_version)
         if arch_list.UNDOTTED.fullmatch(name) and problems:
@@ -134,9 +136,13 @@ class Dialogue(NamedTuple):
                 return CommandOutput(STOPPED, exit_code=BuildError.exit_code)
         return CommandOutput("\n".join(self.results()))
 
+    def identifiers(self) -> list[str]:
+        """Return the names of the sessions."""
+        return [cell.build.identifier(self.native) for cell in self.cells]
+
     def cures(self) -> Cures:
         """Return what the cells need on this machine."""
-        host = survey_machine(self.facts, self.layout)
+        host = survey_machine(self.facts, self.layout, self.identifiers())
         found = find_cures(one for cell in self.cells for one in self._findings(cell, host))
         whole = {
             shlex.join([*shlex.split(one), *self.source]) if one.startswith(FETCH) else one: why
@@ -189,7 +195,7 @@ class Dialogue(NamedTuple):
         """Return the commands that build the cells; one of another release than the selected one names that."""
         fetched = [command.split("--tag ")[1].split()[0] for command in cures.commands if command.startswith(FETCH)]
         selected = fetched[-1] if fetched else selection.selected_tag(self.layout)
-        lines, host = [], survey_machine(self.facts, self.layout)
+        lines, host = [], survey_machine(self.facts, self.layout, self.identifiers())
         for cell in self.cells:
             tag, own = cell_lookup.selecting_tag(self.facts, cell.release), find_cures(self._findings(cell, host))
             variables = {**({} if tag == selected else {"TORCHMILL_TAG": tag}), **own.variables}

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -133,14 +134,15 @@ def _folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> B
     return BuildFolders(tree, layout.tree(tag, identifier), environments / nox_environment_name(identifier))
 
 
-def survey_machine(facts: Facts, layout: Layout) -> Host:
-    """Return this machine, measured now, with what facts ask of it."""
-    return examination.survey_host(facts, measurement.measure_host(layout.root), os.environ)
+def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> Host:
+    """Return this machine, measured now, with what facts ask of it; for builds of the CPU alone without its GPUs."""
+    gpus = not (cells and all(map(measurement.is_for_cpu, cells)))
+    return examination.survey_host(facts, measurement.measure_host(layout.root, gpus=gpus), os.environ)
 
 
 def _refuse_wrong_settings() -> None:
     """Raise ConfigError for a variable of torchmill's whose value only a later step would refuse."""
-    for check in (silence.silence_limit, read_trusted_keys, source_date_epoch):
+    for check in (silence.silence_limit, partial(silence.answer_limit, ""), read_trusted_keys, source_date_epoch):
         check(os.environ)
     offers.parse_places(os.environ.get(offers.VARIABLE, ""))
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
@@ -167,7 +169,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     examined = measurement.load_host(Path(host)) if host else None
 
     def examine() -> DoctorReport:
-        machine = examined or survey_machine(facts, layout)
+        machine = examined or survey_machine(facts, layout, [build] if build and not save else [])
         if save:
             measurement.save_host(machine, Path(save))
         return examine_host(facts, None if host else layout, machine, build or "", release, options)

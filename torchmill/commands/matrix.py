@@ -54,7 +54,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 
 def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
     """Say whether a build is possible; if not, why not, and what can be built instead."""
-    machine = read_or_measure_host(host, layout.root)
+    machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
     product, cell = product_cell(facts, identifier, machine.arch, release)
     name = cell.build.identifier(machine.arch)

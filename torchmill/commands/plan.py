@@ -38,7 +38,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     """Print what a session would do and cost; with --all, every detail."""
     if sh and json:
         raise ConfigError("invoke plan: --sh prints a script, --json data: give one", code="contradictory-options")
-    machine = read_or_measure_host(host, layout.root)
+    machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
     product, cell = product_cell(facts, identifier, machine.arch, release)
     if facts.arches[cell.build.arch].system != machine.system:  # of whose machines nothing is known here

@@ -33,7 +33,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs."""
     asked = [require_count("--count", count, 1, MOST_SHARDS, "invalid-shard")] if count else _COUNTS
-    machine = read_or_measure_host(host, layout.root)
+    machine = read_or_measure_host(host, layout.root, cell)
     found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))
     if not host:
         options = resolve_processor(facts, found.build.arch, machine, options)

@@ -49,7 +49,9 @@ def _request(facts: Facts, layout: Layout, listed: str, names: Sequence[str], lo
     if problems:
         raise ConfigError(f"--arch-list {listed}: {'; '.join(problems)}", code="invalid-arch-list")
     found = [one for name in names for one in find_gpus(facts, name)]
-    found += gpus_of_host(facts, measure_host(layout.root).gpus) if local else ()
+    if local:
+        machine = measure_host(layout.root)
+        found += gpus_of_host(facts, machine.gpus, machine.gpus_unknown)
     wanted = {each.capability.name: False for each in found}
     for target in targets:
         wanted[target.capability] = target.ptx or wanted.get(target.capability, False)

@@ -65,10 +65,11 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     )
 
 
-def gpus_of_host(facts: Facts, gpus: Iterable[Gpu]) -> tuple[NamedGpu, ...]:
+def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[NamedGpu, ...]:
     """Return the GPUs of a machine with their capabilities; an old driver tells only the name.
 
-    Raises ConfigError when there is none, or the capability of one is not known.
+    `unknown` is why it is not known which GPUs there are, if it is not. Raises ConfigError when there is none, or
+    the capability of one is not known.
     """
     found: list[NamedGpu] = []
     for gpu in gpus:
@@ -79,6 +80,8 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu]) -> tuple[NamedGpu, ...]:
                 f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks", code="unknown-capability"
             )
         found.append(NamedGpu(gpu.name, known))
+    if not found and unknown:
+        raise ConfigError(f"cannot tell which GPUs are here ({unknown}): name one, as in --gpu 8.6", code="no-gpu")
     if not found:
         raise ConfigError("no GPU was found here: name one, as in --gpu 'RTX 3090'", code="no-gpu")
     return tuple(found)

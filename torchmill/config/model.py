@@ -426,12 +426,20 @@ class Host:
     kernel_driver: VersionText | None = None  # as the running kernel says it
     compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
     gpus: tuple[Gpu, ...] = ()
+    # programs that were asked and did not answer: "nvidia-smi" -> "did not answer within 30 s"
+    unanswered: Mapping[str, str] = no_entries()
     rooms: tuple[DiskSpace, ...] = ()  # the disks of one build, where they were looked at
     runs: tuple[MeasuredRun, ...] = ()  # builds that it has made, where they were looked at
 
     def named_compiler(self, command: str) -> Compiler | None:
         """Return the compiler of a command, a name or a path; the host's own of one that is not known."""
         return self.compilers.get(command, self.compilers.get(PurePath(command).name, self.compiler))
+
+    @property
+    def gpus_unknown(self) -> str:
+        """Return why it is not known which GPUs there are; "" where it is."""
+        said = self.unanswered.get("nvidia-smi", "")
+        return f"nvidia-smi {said}" if said and not self.gpus else ""
 
     @property
     def running_driver(self) -> str | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchmill.core.errors import ConfigError, HostError, InterruptedBuildError, TorchmillError
-from torchmill.core.silence import until_silent
+from torchmill.core.silence import answer_limit, until_silent
 from torchmill.core.urls import hide_password
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ LOAD_POLL_SECONDS = 0.005
 WATCHERS: set[int] = set()  # processes of this run that see to their own end: reaper
 END_ROUNDS = 5  # what is ended may have started more a moment before
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that makes or unpacks something
-ANSWER_TIMEOUT_SECONDS = 300.0  # for one that tells something: nvidia-smi hangs where a GPU has failed
+NOTICE_SECONDS = 5.0  # after which a person reads what is waited for
+KILL_SECONDS = 1.0  # that a killed program is waited for; the kernel may hold it in a driver for ever
 TAIL_LINES = 200  # lines of output that an error carries
 _SHOWN_CHARACTERS = 200  # of a command that an error names
 _PYTHON_CRASH = re.compile(r"\(most recent call first\):\n +(File .+)")  # as its faulthandler prints it
@@ -187,10 +188,59 @@ def capture(
     return stdout
 
 
+class NoAnswerError(HostError):
+    """A program that only tells something did not end in time: what it would have told is not known."""
+
+
+def ask(argv: Sequence[str], env: Mapping[str, str] | None = None, seconds: float | None = None) -> str:
+    """Return what a program that changes nothing writes to stdout.
+
+    A program that has not ended after `seconds`, by default those of `answer_limit`, is killed with its process group
+    at once, for it has no files to put away. Raises NoAnswerError then, CommandError if it fails, HostError if it
+    cannot be started.
+    """
+    seconds = answer_limit(Path(argv[0]).name) if seconds is None else seconds
+    process = _start(argv, None, env, stderr=subprocess.PIPE)
+    try:
+        stdout, stderr = _answer(process, argv, seconds)
+    except BaseException:
+        _abandon(process)
+        raise
+    if process.returncode != 0:
+        raise CommandError(argv, process.returncode, stdout + stderr)
+    return stdout
+
+
+def _answer(process: subprocess.Popen[str], argv: Sequence[str], seconds: float) -> tuple[str, str]:
+    notice = min(NOTICE_SECONDS, seconds)
+    try:
+        return process.communicate(timeout=notice)
+    except subprocess.TimeoutExpired:
+        pass
+    if seconds > notice:
+        waiting = f"`{_shown(argv)}` has not answered for {notice:g} s; it is ended after {seconds:g} s"
+        print(waiting, file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
+    try:
+        return process.communicate(timeout=seconds - notice)
+    except subprocess.TimeoutExpired:
+        told = f"`{_shown(argv)}` did not answer within {seconds:g} s and was killed: run it yourself to see why"
+        raise NoAnswerError(told, code="program-hangs") from None
+
+
+def _abandon(process: subprocess.Popen[str]) -> None:
+    """Kill a program with its group and descendants, and wait no longer than KILL_SECONDS for it."""
+    _kill(process)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=KILL_SECONDS)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
 def program_output(*argv: str, env: Mapping[str, str] | None = None) -> str:
     """Return what a program writes to stdout; "" where it fails, cannot be started or gives no answer."""
     try:
-        return capture(argv, env=env, seconds=ANSWER_TIMEOUT_SECONDS)
+        return ask(argv, env)
     except (CommandError, HostError):
         return ""
 

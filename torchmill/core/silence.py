@@ -1,4 +1,4 @@
-"""How long what others send may stay away: told after 15 seconds, ended after 60."""
+"""How long what others send may stay away: told after 15 seconds, ended after 60; and how long an answer may."""
 
 import contextlib
 import os
@@ -14,6 +14,11 @@ from torchmill.core.errors import ConfigError, NetworkError
 TOLD_AFTER_SECONDS = 15.0
 ENDED_AFTER_SECONDS = 60.0
 VARIABLE = "TORCHMILL_SILENCE"  # seconds, in place of 60
+ANSWER_SECONDS = 20.0  # for a program that only tells something: one from a cold network disk needs some seconds
+# Without its persistence daemon, nvidia-smi initialises every GPU of the machine first.
+# https://docs.nvidia.com/deploy/driver-persistence/
+_ANSWER_SECONDS: Mapping[str, float] = {"nvidia-smi": 30.0}
+ANSWER_VARIABLE = "TORCHMILL_ANSWER"  # seconds, in place of both
 LOWEST_RATE = 100  # bytes per second; what comes more slowly is silent for a part of the time
 _LOOK_SECONDS = 0.5
 _QUEUED = 8  # items that may wait to be taken
@@ -27,16 +32,24 @@ class SilentError(NetworkError):
 
 def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
     """Return the seconds of silence after which something is ended. Raises ConfigError."""
-    said = environ.get(VARIABLE, "")
+    return _seconds(environ, VARIABLE, ENDED_AFTER_SECONDS, "a silent connection is ended")
+
+
+def answer_limit(program: str, environ: Mapping[str, str] = os.environ) -> float:
+    """Return the seconds that a program has, by its file's name, to tell something. Raises ConfigError."""
+    usual = _ANSWER_SECONDS.get(program, ANSWER_SECONDS)
+    return _seconds(environ, ANSWER_VARIABLE, usual, "a program that only tells something is ended")
+
+
+def _seconds(environ: Mapping[str, str], variable: str, usual: float, what: str) -> float:
+    text = environ.get(variable, "")
     try:
-        seconds = float(said or ENDED_AFTER_SECONDS)
+        seconds = float(text or usual)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < threading.TIMEOUT_MAX:
-        raise ConfigError(
-            f"{VARIABLE} is '{said}': give the seconds after which a silent connection is ended, such as 60",
-            code="invalid-silence",
-        )
+        told = f"{variable} is '{text}': give the seconds after which {what}, such as {usual:g}"
+        raise ConfigError(told, code="invalid-silence")
     return seconds
 
 

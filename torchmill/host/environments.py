@@ -17,7 +17,7 @@ from packaging.tags import platform_tags
 from torchmill.core import files, locks
 from torchmill.core.errors import HostError
 from torchmill.core.files import fresh_path, link_file, parse_json, read_text, report_unwritable
-from torchmill.core.process import CommandError, capture, program_output
+from torchmill.core.process import CommandError, ask, capture, program_output
 from torchmill.core.stat_cache import digest_data, stat_file, stat_folder
 from torchmill.host.interpreters import resolve_interpreter
 
@@ -225,7 +225,7 @@ def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:
 
     Two with one identity compile the same: interpreter, headers and installed packages are the same.
     """
-    version, *said = parse_json(capture([str(python), "-I", "-c", _PROBE]))
+    version, *said = parse_json(ask([str(python), "-I", "-c", _PROBE]))
     headers = _with_real(said)
     identity = digest_data([str(venv), wanted, version, headers, installed_distributions(venv, wanted)])
     return TreeUser(identity, headers, _with_real([str(link), str(venv), *headers]))

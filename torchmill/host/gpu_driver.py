@@ -48,6 +48,7 @@ def compat_folders(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
 def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
     """Return the machine's GPUs, from nvidia-smi, or else from what the kernel tells of them."""
     query = ("nvidia-smi", "--format=csv,noheader")
+    # drivers before 510 do not know the second field; a program that did not answer is not asked again
     said = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
     board = read_text(root / "proc/device-tree/model").rstrip("\0\n").replace("NVIDIA Orin", "NVIDIA Jetson Orin")
     jetson = (Gpu(board),) if "Jetson" in board else ()

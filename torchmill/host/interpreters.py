@@ -5,12 +5,15 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from torchmill.core.errors import HostError
 from torchmill.core.files import exists, is_file, read_text
-from torchmill.core.process import CommandError, capture
+from torchmill.core.process import CommandError, NoAnswerError, ask
+from torchmill.core.silence import answer_limit
 from torchmill.host import native
 from torchmill.host.disk_usage import list_children, list_names
 
@@ -18,6 +21,8 @@ _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
 _CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")  # not pypy, not a named environment
 _CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")  # folders that its installers make
 _OLDEST_OF_UV = 8  # of Python 3
+_MOST_AT_ONCE = 16  # interpreters that are asked at the same time
+Answer = TypeVar("Answer")
 Interpreters = dict[str, Path]  # "3.10" or "3.13t" to executable
 
 _PROBE = """\
@@ -44,14 +49,23 @@ def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = No
     """Return the shims that do not run, of versions that are not installed; runs each of those."""
     known = _candidates(environ, home)
     missing = {version: path for version, path in find_shims(environ).items() if version not in known}
-    return {version: path for version, path in missing.items() if isinstance(_probe(version, path), str)}
+    answers = _at_once(_probe, missing)
+    return {version: path for version, path in missing.items() if isinstance(answers[version], str)}
 
 
 def interpreters_without_headers(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the CPythons without their headers, of which no other is installed; runs each suspect."""
     suspects = {version: places[0] for version, places in _candidates(environ, home).items()}
-    asked = [(version, one, _query(version, one)) for version, one in suspects.items() if not _has_headers(one)]
-    return {version: one for version, one, said in asked if not isinstance(said, str) and not is_file(said[1])}
+    asked = {version: path for version, path in suspects.items() if not _has_headers(path)}
+    answers = _at_once(_query, asked)
+    headers = {version: answer[1] for version, answer in answers.items() if not isinstance(answer, str)}
+    return {version: asked[version] for version, header in headers.items() if not is_file(header)}
+
+
+def _at_once(question: Callable[[str, Path], Answer], asked: Mapping[str, Path]) -> dict[str, Answer]:
+    """Return what a question about each interpreter is answered, by version; those that hang do so together."""
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
+        return dict(zip(asked, threads.map(question, asked, asked.values()), strict=True))
 
 
 def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
@@ -131,10 +145,12 @@ def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
     """Return where the interpreter and its header really are, or what is wrong with it."""
     environ = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     try:
-        implementation, actual, include, real = json.loads(capture([str(executable), "-I", "-c", _PROBE], env=environ))
+        implementation, actual, include, real = json.loads(ask([str(executable), "-I", "-c", _PROBE], environ))
     except CommandError as error:
         without = "" if environ == os.environ else " without LD_LIBRARY_PATH, as a wheel is tried"
         return f"{executable} ends with exit code {error.returncode}{without}"
+    except NoAnswerError:
+        return f"{executable} did not answer within {answer_limit(executable.name):g} s"
     except (HostError, ValueError):
         return f"{executable} does not run"
     if implementation != "cpython" or actual != version:

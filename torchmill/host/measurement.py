@@ -11,6 +11,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from torchmill.config.matrix import CPU
 from torchmill.config.model import Compiler, Gpu, Host, LinuxDistribution
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml
 from torchmill.core.errors import ConfigError
@@ -36,7 +37,9 @@ _THREADS = 8  # programs wait for their files more than they compute
 
 def measure_basic_host(stat_cache: StatCache) -> Host:
     """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
-    return _measure_basis(os.environ, Path("/"), Path.home(), programs.make_runner(os.environ, stat_cache))
+    run = programs.make_runner(os.environ, stat_cache)
+    host = _measure_basis(os.environ, Path("/"), Path.home(), run)
+    return replace(host, unanswered=dict(run.unanswered))
 
 
 def with_named_compiler(host: Host, settings: Mapping[str, str], environ: Mapping[str, str]) -> Host:
@@ -85,9 +88,17 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
 
 
 def measure_host(
-    builds: Path, environ: Mapping[str, str] = os.environ, root: Path = Path("/"), home: Path | None = None
+    builds: Path,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+    home: Path | None = None,
+    *,
+    gpus: bool = True,
 ) -> Host:
-    """Measure the machine whose files lie below `root`; `builds` is where builds will happen."""
+    """Measure the machine whose files lie below `root`; `builds` is where builds will happen.
+
+    Without `gpus` the driver is not asked for any: what is built for the CPU alone does not depend on them.
+    """
     home = home or Path.home()
     run = programs.make_runner(environ)
     tools = programs.find_tools(environ)
@@ -95,12 +106,12 @@ def measure_host(
     with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
         known = threads.submit(programs.installed_compilers, environ, root, brought, run, probes)
         versions = threads.submit(programs.tool_versions, tools, run, probes)
-        gpus = threads.submit(gpu_driver.find_host_gpus, root, run)
+        found = threads.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
         broken = threads.submit(interpreters.broken_shims, environ, home)
         headless = threads.submit(interpreters.interpreters_without_headers, environ, home)
         host = _measure_basis(environ, root, home, run)
         places = interpreters.installed_interpreters(environ, home)
-        return replace(
+        host = replace(
             host,
             disk=shutil.disk_usage(nearest_existing(builds)).free,
             complete=True,
@@ -116,8 +127,9 @@ def measure_host(
             driver=gpu_driver.driver_library_version(environ, root),
             kernel_driver=gpu_driver.kernel_driver_version(root),
             compat=gpu_driver.compat_folders(environ, root),
-            gpus=gpus.result(),
+            gpus=found.result() if found else (),
         )
+    return replace(host, unanswered=dict(run.unanswered))
 
 
 def _sudo(environ: Mapping[str, str]) -> dict[str, str]:
@@ -130,9 +142,17 @@ def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
     return {version: str(path) for version, path in paths.items()}
 
 
-def read_or_measure_host(file: str, root: Path) -> Host:
-    """Return the machine that a file describes, and without one this machine, for a checkout in `root`."""
-    return load_host(Path(file)) if file else measure_host(root)
+def read_or_measure_host(file: str, root: Path, identifier: str = "") -> Host:
+    """Return the machine that a file describes, and without one this machine, for a checkout in `root`.
+
+    `identifier` names the build that is asked about: one for the CPU does not ask for GPUs.
+    """
+    return load_host(Path(file)) if file else measure_host(root, gpus=not is_for_cpu(identifier))
+
+
+def is_for_cpu(identifier: str) -> bool:
+    """Tell whether a session's name is of a build for the CPU: "wheel-3.10-cpu"."""
+    return CPU in identifier.split("-")
 
 
 def load_host(path: Path) -> Host:

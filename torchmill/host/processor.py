@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torchmill.config.model import Compiler, Facts, Host, Options, Processor
 from torchmill.core.errors import ConfigError, HostError, did_you_mean
-from torchmill.core.process import CommandError, capture, why_failed
+from torchmill.core.process import CommandError, ask, why_failed
 from torchmill.host.programs import command_words
 
 NATIVE = "native"
@@ -34,7 +34,7 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
         )
     words, variables = command_words({"CXX": command}, "CXX"), {**os.environ, "LC_ALL": "C"}
     try:
-        macros = capture([*words, f"{option}={options.cpu}", "-dM", *_QUIET], env=variables)
+        macros = ask([*words, f"{option}={options.cpu}", "-dM", *_QUIET], variables)
     except (CommandError, HostError) as error:
         raise _unknown_processor(options.cpu, compiler, str(getattr(error, "output", error))) from None
     name, flags = options.cpu, [f"{option}={options.cpu}"]
@@ -52,7 +52,7 @@ def _resolve_native(words: Sequence[str], option: str, variables: Mapping[str, s
     """Return what this machine's processor is called, and flags that mean it elsewhere; clang does not tell."""
 
     def settings(name: str) -> str:
-        return capture([*words, f"{option}={name}", "-Q", "--help=target"], env=variables)
+        return ask([*words, f"{option}={name}", "-Q", "--help=target"], variables)
 
     try:
         here = settings(NATIVE)

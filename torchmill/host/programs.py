@@ -9,14 +9,14 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from torchmill.config.model import Compiler
-from torchmill.core.errors import parse_option
+from torchmill.core.errors import HostError, parse_option
 from torchmill.core.files import find_paths, is_file, real_path
-from torchmill.core.process import program_output
+from torchmill.core.process import CommandError, NoAnswerError, ask, program_output
+from torchmill.core.silence import answer_limit
 from torchmill.core.stat_cache import StatCache
 from torchmill.host.disk_usage import list_names
 from torchmill.host.distribution import os_release
@@ -43,24 +43,48 @@ _BEHIND = ("cc1", "cc1plus", "clang")
 _LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")
 
 
-def make_runner(environ: Mapping[str, str], stat_cache: StatCache | None = None) -> RunProgram:
-    """Return what runs programs with these variables, in English.
+class ProgramRunner:
+    """What runs programs with some variables, in English.
 
-    With a memory, compilers are asked each question once for as long as the compiler stays the same file.
+    With a memory, compilers are asked each question once for as long as the compiler stays the same file. A program
+    that did not answer is not asked again.
     """
-    variables = {**environ, "LC_ALL": "C"}
-    searched = " ".join(environ.get(name, "") for name in _SEARCH)
 
-    def run(argv: Sequence[str]) -> str:
+    def __init__(self, environ: Mapping[str, str], stat_cache: StatCache | None = None) -> None:
+        self.unanswered: dict[str, str] = {}  # name of a program -> "did not answer within 20 s"
+        self._path = environ.get("PATH")
+        self._variables = {**environ, "LC_ALL": "C"}
+        self._searched = " ".join(environ.get(name, "") for name in _SEARCH)
+        self._stat_cache = stat_cache
+        self._silent: set[str] = set()  # paths of programs
+
+    def __call__(self, argv: Sequence[str]) -> str:
+        """Return what a program prints; "" where it does not run, fails or does not answer."""
         # The calling process's PATH, not that of `env`, is where a bare name would be looked for.
-        if (found := shutil.which(argv[0], path=environ.get("PATH"))) is None:
+        program = shutil.which(argv[0], path=self._path)
+        if program is None or program in self._silent:
             return ""
-        ask = partial(program_output, found, *argv[1:], env=variables)
-        if stat_cache is None or starts_another(Path(found)):
-            return ask()
-        return stat_cache.program_output(f"{shlex.join([found, *argv[1:]])} {searched}", [real_path(found)], ask)
+        command = [program, *argv[1:]]
+        if self._stat_cache is None or starts_another(Path(program)):
+            return self._ask(command)
+        question = f"{shlex.join(command)} {self._searched}"
+        return self._stat_cache.program_output(question, [real_path(program)], lambda: self._ask(command))
 
-    return run
+    def _ask(self, command: Sequence[str]) -> str:
+        name = Path(command[0]).name
+        try:
+            return ask(command, self._variables)
+        except NoAnswerError:
+            self._silent.add(command[0])
+            self.unanswered[name] = f"did not answer within {answer_limit(name):g} s"
+            return ""
+        except (CommandError, HostError):
+            return ""
+
+
+def make_runner(environ: Mapping[str, str], stat_cache: StatCache | None = None) -> ProgramRunner:
+    """Return what runs programs with these variables."""
+    return ProgramRunner(environ, stat_cache)
 
 
 def starts_another(program: Path) -> bool:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -141,8 +141,8 @@ def _storages(name: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
     return [()] if name == "docker" else [(), COPIES]
 
 
-def _answer(argv: tuple[str, ...], environ: Mapping[str, str]) -> str:
-    return process.capture(argv, env=environ, seconds=ANSWER_TIMEOUT_SECONDS).strip()
+def _answer(argv: Sequence[str], environ: Mapping[str, str] | None) -> str:
+    return process.ask(argv, environ, ANSWER_TIMEOUT_SECONDS).strip()
 
 
 def _refusal(names: tuple[str, ...], silent: Mapping[str, str]) -> str:
@@ -258,7 +258,7 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
     Raises HostError where it does not say.
     """
     try:
-        arch, rootless, remote = json.loads(process.capture(engine.command(*_ENGINES[engine.name]["host"])))
+        arch, rootless, remote = json.loads(_answer(engine.command(*_ENGINES[engine.name]["host"]), None))
     except (CommandError, ValueError) as error:
         raise HostError(
             f"{engine.name} does not say where its containers run ({error}): make `{engine.name} info` work",
@@ -270,7 +270,7 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
         if not daemon:
             with contextlib.suppress(CommandError):
                 question = engine.command("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
-                daemon = process.capture(question)
+                daemon = _answer(question, None)
         remote = daemon.startswith(("tcp://", "ssh://", "http://", "https://"))
     # On a Mac every engine has a virtual machine, which sees the user's folders.
     native = next((one for one, name in _NAMES.items() if name == arch), arch)
@@ -326,5 +326,5 @@ def describe_image(engine: Engine, image: str, environ: Mapping[str, str]) -> st
     """Return what an engine says of an image, JSON without spaces; None where it has none of that name."""
     question = ("inspect", "--type", "image") if engine.name == "buildah" else ("image", "inspect")
     with contextlib.suppress(CommandError):
-        return "".join(process.capture(engine.command(*question, image), env=environ).split())
+        return "".join(_answer(engine.command(*question, image), environ).split())
     return None

@@ -200,7 +200,7 @@ class GitTransport:
         """Raise NetworkError within seconds where git itself would wait for minutes."""
         env = git_environment(os.environ)
         # by the user's own insteadOf
-        real = process.capture(["git", "ls-remote", "--get-url", "--", url], env=env).strip() or url
+        real = process.ask(["git", "ls-remote", "--get-url", "--", url], env).strip() or url
         if host_of(real) in self.reached:
             return
         if program_output("git", "config", "--get-urlmatch", "http.proxy", real, env=env).strip():

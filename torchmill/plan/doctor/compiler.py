@@ -1,6 +1,7 @@
 """Check the C++ compiler against the release and the toolkit."""
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from packaging.version import Version
 
@@ -43,7 +44,9 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
 def no_compiler(host: Host, needed: str) -> Finding:
     """Return the finding on a compiler that nobody names."""
     if "c++" in host.tools:
-        return Finding("C++ compiler", f"{host.tools['c++']}, which does not say what it is", needed, "unknown")
+        command = host.tools["c++"]
+        silence = host.unanswered.get(PurePath(command.partition(" ")[0]).name, "does not say what it is")
+        return Finding("C++ compiler", f"{command}, which {silence}", needed, "unknown")
     if host.system == "windows":  # the build finds Visual Studio where PATH does not
         return Finding("C++ compiler", "none on PATH", needed, "unknown")
     cure = "xcode-select --install" if host.system == "macos" else "invoke deps"

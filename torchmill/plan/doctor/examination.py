@@ -38,7 +38,8 @@ def examine_build(context: CheckContext) -> tuple[Finding, ...]:
     """Return what a build finds on its host, in the order of a build."""
     found = [finding for check in _CHECKS for finding in check(context)]
     named = {finding.subject for finding in found}
-    return (*found, *(one for one in system.check_shortfalls(context) if one.subject not in named))
+    more = [*system.check_shortfalls(context), *unanswered(context.host)]
+    return (*found, *(one for one in more if one.subject not in named))
 
 
 def can_start(findings: Iterable[Finding]) -> bool:
@@ -61,7 +62,10 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
         manager = system_packages.find_manager(environ, partial(shutil.which, path=environ.get("PATH")))
     except HostError:
         return host
-    there = installed_packages(manager, environ, make_runner(environ))
+    run = make_runner(environ)
+    there = installed_packages(manager, environ, run)
+    if run.unanswered:
+        return replace(host, manager=manager, unanswered={**host.unanswered, **run.unanswered})
     asked = {
         name
         for package in facts.packages.values()
@@ -84,6 +88,7 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
         *gpu_driver.driver_mismatch(host),
         *gpu_driver.forward_compatibility(host),
         *_gpus(facts, host),
+        *unanswered(host),
         *system.package_room(host, base_package(facts)),
     )
 
@@ -162,7 +167,17 @@ def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
     return Finding(subject, found, needed, "warning", because="no compiler here is one that its nvcc takes")
 
 
+def unanswered(host: Host) -> Iterator[Finding]:
+    """Yield what programs did not tell: that is not known, and no proof that it is not there."""
+    others = {name: said for name, said in host.unanswered.items() if not (name == "nvidia-smi" and host.gpus_unknown)}
+    for program, said in others.items():
+        because = "what it would tell is not known here: run it yourself to see what it waits for"
+        yield Finding(program, said, "an answer", "unknown", because=because)
+
+
 def _gpus(facts: Facts, host: Host) -> Iterator[Finding]:
+    if host.gpus_unknown:
+        yield Finding("GPU", "cannot tell", "none, to build", "unknown", because=host.gpus_unknown)
     for gpu in dict.fromkeys(host.gpus):
         capability = gpu_capability(facts, gpu)
         driver = f"driver {host.running_driver}" if host.running_driver else ""

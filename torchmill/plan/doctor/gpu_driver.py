@@ -31,6 +31,8 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
     oldest = oldest_driver(toolkit, host.system)
     needed = f">={oldest}, to run it" if oldest else f"for CUDA {toolkit.version}: not known"
     version = host.running_driver
+    if version is None and host.gpus_unknown:
+        return Finding(subject, "cannot tell", needed, "unknown", because=host.gpus_unknown)
     if version is None:
         verdict: Verdict = "ok" if host.complete and not host.gpus else "unknown"
         because = "a build needs no GPU; what the wheel does on one cannot be tried here" if host.complete else ""
@@ -127,6 +129,8 @@ def _refused(context: CheckContext, toolkit: Toolkit, gpu: Capability) -> bool:
 
 def why_no_gpu(host: Host) -> str | None:
     """Return why no program can reach a GPU of a measured host; None where one may be asked."""
+    if host.gpus_unknown:
+        return f"cannot tell which GPUs are here: {host.gpus_unknown}, as happens where a GPU or its driver failed"
     if not (host.gpus or host.running_driver):
         return "no NVIDIA GPU here, or no driver for it: try the wheels on a machine where `nvidia-smi` lists one"
     if host.kernel_driver and host.driver is None and host.system == "linux":

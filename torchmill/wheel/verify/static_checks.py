@@ -15,7 +15,7 @@ from packaging.tags import compatible_tags, cpython_tags
 from torchmill.config.model import Plan
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import read_refusal
-from torchmill.core.process import capture
+from torchmill.core.process import ask
 from torchmill.core.units import name_few
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import bundling, elf, metadata, zip_archive
@@ -54,7 +54,7 @@ class TargetInterpreter:
 
 def probe_interpreter(python: Path) -> TargetInterpreter:
     """Run `python` and return what it is. Raises CommandError or HostError where it does not run."""
-    return TargetInterpreter(*json.loads(capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables())))
+    return TargetInterpreter(*json.loads(ask([str(python), "-I", "-c", INTERPRETER_PROBE], clean_variables())))
 
 
 def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
