@@ -63,7 +63,6 @@ BASE = """
     import_name = "base"
     checks = "sample"
     tag = "v{version}"
-    unset = ["USE_*"]
     memory_per_job = "2 GiB"
     disk = "1 GiB"
 
@@ -107,7 +106,6 @@ ADDON = """
     checks = "sample"
     after = "base"
     tag = "v{version}"
-    unset = []
     memory_per_job = "1 GiB"
     disk = "1 GiB"
 

@@ -98,9 +98,13 @@ def test_more_compilers_are_started_where_the_gate_holds_all(begun: BuildContext
     assert noted == []
 
 
-def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
-    begun: BuildContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_launcher(begun: BuildContext) -> BuildContext:
+    """Return a build whose user said `--set CMAKE_CXX_COMPILER_LAUNCHER=distcc`."""
+    settings = {**begun.plan.set, "CMAKE_CXX_COMPILER_LAUNCHER": "distcc"}
+    return replace(begun, plan=replace(begun.plan, set=settings))
+
+
+def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(begun: BuildContext) -> None:
     launchers = dict.fromkeys(("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER"), "/usr/bin/ccache")
     caching = {"CCACHE_DIR": "/cache", **launchers}
     cache = CompilerCache("ccache", "/usr/bin/ccache", "4.7.5", caching)
@@ -110,8 +114,7 @@ def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
     noted: list[str] = []
     assert compiler_environment(begun, guard, cache, noted.append)["MAX_JOBS"] == "18"
     assert noted == []
-    monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "distcc")
-    assert compiler_environment(begun, guard, cache, noted.append)["MAX_JOBS"] == "4"
+    assert compiler_environment(with_launcher(begun), guard, cache, noted.append)["MAX_JOBS"] == "4"
     (sentence,) = noted
     assert sentence.startswith("CMAKE_CXX_COMPILER_LAUNCHER stays 'distcc', as you set it")
 
@@ -125,12 +128,9 @@ def test_a_build_without_a_guard_has_the_fixed_number(begun: BuildContext) -> No
     assert not {name for name in found if name.endswith("_LAUNCHER")}
 
 
-def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(
-    begun: BuildContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "distcc")
+def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(begun: BuildContext) -> None:
     noted: list[str] = []
-    found = compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)
+    found = compiler_environment(with_launcher(begun), guarded(begun), CompilerCache(), noted.append)
     assert (found["CMAKE_CXX_COMPILER_LAUNCHER"], found["MAX_JOBS"]) == ("distcc", "4")
     (sentence,) = noted
     assert sentence.endswith("so it hides compilers from the guard: compiling 4 at a time")

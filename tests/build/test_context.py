@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     assert found["MAX_JOBS"] == "4"
     assert {"USE_FAST", "TORCHMILL_GATE", "TORCHMILL_GATED", *HOOK}.isdisjoint(found)
     assert found["GIT_CEILING_DIRECTORIES"] == str(begun.tree.folder)
-    assert not set(HOOK) & machine_inputs.read_user_variables(os.environ, begun.plan).keys()
+    assert not set(HOOK) & machine_inputs.read_user_variables(os.environ, begun.plan, "linux").keys()
 
 
 def test_compilers_speak_english_whatever_the_users_locale_is(
@@ -269,16 +270,27 @@ def test_variables_of_the_shell_that_a_build_does_not_get_are_noted(
     assert "NO_COLOR" not in said
 
 
-def test_what_names_no_proxy_and_no_colour_is_no_switch_of_a_build(
-    shipped: Facts, monkeypatch: pytest.MonkeyPatch
+def test_a_build_without_cuda_finds_no_nvcc_and_all_other_programs(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = shipped.packages["torch"]
-    switches = [*package.off_spelling.values(), "NO_API", "NO_CAFFE2_OPS", "NO_PYTHON", "NO_TEST"]
-    for name in (*switches, "NO_COLOR", "NO_PROXY"):
-        monkeypatch.setenv(name, "1")
-    found = context.shell_variables(package.unset)
-    assert set(switches) <= set(found)
-    assert not {"NO_COLOR", "NO_PROXY"} & set(found)
+    toolkit, distribution = tmp_path / "cuda/bin", tmp_path / "usr/bin"
+    for folder, names in ((toolkit, ("nvcc", "cuobjdump")), (distribution, ("nvcc", "c++"))):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).write_text("#!/bin/sh\n")
+            (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{toolkit}{os.pathsep}{distribution}")
+    monkeypatch.setenv("CUDA_HOME", str(toolkit.parent))
+    environment = context.build_environment(job(known, tmp_path, HOST), {})
+    assert "CUDA_HOME" not in environment
+    assert shutil.which("nvcc", path=environment["PATH"]) is None
+    for program in (toolkit / "cuobjdump", distribution / "c++"):
+        visible = shutil.which(program.name, path=environment["PATH"])
+        assert visible is not None
+        assert Path(visible).resolve() == program
+    (distribution / "c++").unlink()
+    environment = context.build_environment(job(known, tmp_path, HOST), {})
+    assert shutil.which("c++", path=environment["PATH"]) is None, "what was removed does not stay visible"
 
 
 def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(

@@ -32,19 +32,21 @@ def planned(shipped: Facts, stat_cache: StatCache) -> Plan:
     return build_plan.compute_plan(shipped, matrix.Cell(build, release), machine, Options())
 
 
-def test_variables_that_compilers_read_count_and_others_do_not(planned: Plan) -> None:
-    heard = {"CXX": "c++", "LD_LIBRARY_PATH": "/x", "Foo_ROOT": "/x", "CONDA_PREFIX": "/x", "AR": "ar"}
-    unheard = {
-        "HOME": "/x", "LANG": "C", "TERM": "x", "PATH": "/x", "GITHUB_PATH": "/x", "XDG_DATA_HOME": "/x",
-        "PYENV_ROOT": "/x", "NVM_DIR": "/x", "MAX_JOBS": "2", "NO_COLOR": "1", "SLURM_SUBMIT_DIR": "/x",
+def test_only_variables_that_reach_a_compiler_count(planned: Plan) -> None:
+    counting = {"CXX": "c++", "LD_LIBRARY_PATH": "/x", "NIX_CFLAGS_COMPILE": "-I/x", "SOURCE_DATE_EPOCH": "1"}
+    others = {
+        "AR": "ar", "Foo_ROOT": "/x", "CONDA_PREFIX": "/x", "HOME": "/x", "LANG": "C", "PATH": "/x", "PYENV_ROOT": "/x",
+        "MAKEFLAGS": "ks -j8 -- CFLAGS=-O0", "USE_MPI": "1", "CCACHE_DIR": "/x", "https_proxy": "http://x",
     }  # fmt: skip
-    assert machine_inputs.read_user_variables({**heard, **unheard}, planned) == heard
-    run_by_make = "ks -j8 --jobserver-auth=fifo:/tmp/GMfifo42"
-    assert machine_inputs.read_user_variables({"MAKEFLAGS": run_by_make}, planned) == {}, "another fifo in each run"
-    told = machine_inputs.read_user_variables({"MAKEFLAGS": f"{run_by_make} -- CFLAGS=-O0"}, planned)
-    assert told == {"MAKEFLAGS": " -- CFLAGS=-O0"}
-    kept_away = {"USE_MPI": "1", **dict.fromkeys(planned.set, "x")}
-    assert machine_inputs.read_user_variables(kept_away, planned) == {}, "the plan decides of these"
+    assert machine_inputs.read_user_variables({**counting, **others}, planned, "linux") == counting
+    decided = dict.fromkeys(planned.set, "x")
+    assert machine_inputs.read_user_variables(decided, planned, "linux") == {}, "the plan decides these"
+
+
+def test_a_search_path_of_compilers_counts_only_in_a_container_of_ours(planned: Plan) -> None:
+    shell = {"COMPILER_PATH": "/opt/cross-compilers/bin"}
+    assert machine_inputs.read_user_variables(shell, planned, "linux") == {}
+    assert machine_inputs.read_user_variables({**shell, "TORCHMILL_GUEST": "aarch64"}, planned, "linux") == shell
 
 
 def test_a_compiler_is_known_by_its_parts(planned: Plan, stat_cache: StatCache, tmp_path: Path) -> None:

@@ -372,7 +372,6 @@ session = "scatter"
 after = "tinytorch"
 pypi = "tiny-scatter"
 import_name = "tiny_scatter"
-unset = ["USE_*"]
 compilers = "path"
 memory_per_job = "0.3 GiB"
 disk = "200 MiB"

@@ -12,7 +12,6 @@ ONE = """
     after = "base"
     pypi = "tiny-scatter"
     import_name = "tiny_scatter"
-    unset = []
     memory_per_job = "1 GiB"
     disk = "1 GiB"
     smoke = ["import tiny_scatter", "assert tiny_scatter.add(1, 1) == 2"]

@@ -126,7 +126,6 @@ def package(repository: str, debian: Mapping[str, str] | None = None) -> Package
         after=None,
         tag="v{version}",
         version_variables={},
-        unset=(),
         off_spelling={},
         off_spelling_releases=SpecifierSet(),
         memory_per_job=1,

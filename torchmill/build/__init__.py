@@ -4,6 +4,7 @@
 - containers/: container engines, their images and runs, and builds for another architecture
 - context: all that one session works with: plan, source, folders, interpreter and machine inputs of a cell
 - disk_space: how much disk space a build has and will need, before it starts
+- hidden_nvcc: hide nvcc from a build without CUDA
 - machine_inputs: what the machine contributes to a build: compilers, libraries, variables, files
 - pipeline: the main job: one cell from its plan to the verified wheel in dist/
 - prepare: make a tree ready to compile: a fresh copy, the old one, or one retargeted to another Python

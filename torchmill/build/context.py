@@ -4,14 +4,14 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
 from string import Template
 
-from torchmill.build.machine_inputs import UNSET_PATTERNS, collect_machine_inputs, describe_interpreter
+from torchmill.build.hidden_nvcc import hide_nvcc
+from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.config.cell_lookup import fetch_command
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Plan, Source
@@ -30,7 +30,7 @@ from torchmill.host import environments
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import build_plan, cuda_toolkit, wheel_name
+from torchmill.plan import build_plan, cuda_toolkit, shell_seal, wheel_name
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
 from torchmill.toolchain import compiler_cache, shards
@@ -38,8 +38,6 @@ from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
 from torchmill.toolchain.guard.timeline import SUFFIX as TIMELINE_SUFFIX
 from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
-
-_FOR_OTHERS = ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "JAVA_HOME", "MKL_NUM_THREADS")  # not for a build
 
 
 class BuildTree:
@@ -191,7 +189,6 @@ class BuildContext:
             "venv": str(venv),
             "python": str(in_environment(venv)),
             "patches": str(self.facts.patches),
-            "PATH": os.environ.get("PATH", os.defpath),
         }
         return found | cuda_toolkit.cuda_placeholders(self.plan, self.host)
 
@@ -333,29 +330,42 @@ def _parts(context: BuildContext, note: Callable[[str], None]) -> Iterator[Remot
     note(f"parts in {folder}: {', '.join(shares) or 'none'}")
 
 
-def shell_variables(patterns: Iterable[str]) -> list[str]:
-    """Return the variables of the user's shell that one of some patterns matches."""
-    return [name for name in sorted(os.environ) if any(fnmatchcase(name, pattern) for pattern in patterns)]
+def passing_patterns(plan: Plan) -> tuple[str, ...]:
+    """Return the patterns of the variables that get through to a build from the environment of this process."""
+    in_container = shell_seal.is_guest(os.environ)
+    return (*plan.passed, *shell_seal.GUEST_PATTERNS) if in_container else plan.passed
 
 
 def describe_unread(plan: Plan) -> str:
-    """Return which variables of the shell a build would read and is not given, and what says the same; "" for none."""
-    names = ", ".join(name for name in shell_variables(plan.unset) if name not in _FOR_OTHERS)
-    return names and f"not read from your shell: {names}; `--arch-list`, `--jobs`, `--set NAME=VALUE` set such things"
+    """Return a sentence that names the settings of the shell that the build does not get; "" if there are none."""
+    prefix = plan.build.package.upper().replace("-", "_") + "_"
+    names = ", ".join(shell_seal.dropped_settings(os.environ, passing_patterns(plan), [prefix]))
+    if not names:
+        return ""
+    return f"not read from your shell: {names}; `--arch-list`, `--jobs`, `--set NAME=VALUE` set such things"
 
 
 def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of the build: the user's, less what would leak in, plus the plan's.
+    """Return the whole environment of the build: what gets through from the user's shell, and the plan's variables.
 
-    `ours` (cache, gate) is there for what neither says: a cache that the user has set up stays the user's. Of the
-    user's locale only its characters are left: the guard and the diagnosis read what compilers say in English.
+    `ours` (compiler cache, gate) yields to both, so a cache that the user has set up stays the user's.
     """
-    plan, places = context.plan, context.placeholders
-    unset = shell_variables((*plan.unset, *UNSET_PATTERNS))
-    kept = {name: value for name, value in os.environ.items() if name not in unset}
-    characters = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), None)
-    kept |= {"LC_CTYPE": characters} if characters else {}
-    return {**ours, **kept, **{name: fill_placeholders(value, places) for name, value in plan.set.items()}}
+    shell = shell_seal.sealed_variables(os.environ, passing_patterns(context.plan))
+    places = {**context.placeholders, "PATH": visible_path(context)}
+    planned = {name: fill_placeholders(value, places) for name, value in context.plan.set.items()}
+    return {**ours, **shell, **planned}
+
+
+def visible_path(context: BuildContext) -> str:
+    """Return the PATH of the user's shell as the build sees it: without CUDA there is no nvcc on it.
+
+    PyTorch's build helper for extensions looks for nvcc on PATH, and many a setup.py compiles CUDA if it finds one:
+    https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
+    """
+    path = os.environ.get("PATH", os.defpath)
+    if context.plan.toolkit is not None:
+        return path
+    return hide_nvcc(path, context.tree.folder / "without-nvcc")
 
 
 def copy_source(tree: BuildTree, source: Source) -> None:

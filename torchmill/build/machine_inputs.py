@@ -4,8 +4,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,13 +15,11 @@ from torchmill.core.process import ask
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
 from torchmill.host import programs
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_another
-from torchmill.plan import cuda_toolkit
+from torchmill.plan import cuda_toolkit, shell_seal
 
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
-UNSET_PATTERNS: Sequence[str] = _NAMES["unset"]
 _OF_CUDA = ("cudnn", "nccl", "magma", "cufile")
 UNKNOWN = "?"  # stands for what could not be found out, and is never unchanged
-_JOBS = re.compile(r"^[ksw]+(?= |$)| *(-j\d*|--jobserver-\S+)(?= |$)")  # in MAKEFLAGS, of a make that this is run by
 _WORD = re.compile(r"(?:[^ $|:\n]|\$.)+")  # of a line in build.ninja
 _SYSTEM = ("/proc/", "/dev/", "/sys/")
 _HEADERS = ("/usr/include/", "/usr/local/include/")
@@ -45,20 +42,16 @@ def collect_machine_inputs(host: Host, plan: Plan, environ: Mapping[str, str], s
         if not name.startswith(_OF_CUDA) or (plan.toolkit and not name.endswith(others)):
             inputs[f"library {name}"] = version
     inputs |= {f"library {name}, kept": version for name, version in plan.libraries.items()}
-    variables = read_user_variables(environ, plan).items()  # digests: their values are nobody's business
+    variables = read_user_variables(environ, plan, host.system).items()  # digests: their values are nobody's business
     return inputs | {name: hashlib.sha256(os.fsencode(value)).hexdigest() for name, value in variables}
 
 
-def read_user_variables(environ: Mapping[str, str], plan: Plan) -> dict[str, str]:
-    """Return the user's variables that get through to a build and can change what it makes."""
-
-    def matches(name: str, patterns: Iterable[str]) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-    names = (name for name in sorted(environ) if name not in plan.set and matches(name, _NAMES["read"]))
-    read = (name for name in names if not matches(name, (*_NAMES["others"], *UNSET_PATTERNS, *plan.unset)))
-    found = {name: _JOBS.sub("", environ[name]) if name == "MAKEFLAGS" else environ[name] for name in read}
-    return {name: value for name, value in found.items() if value or name != "MAKEFLAGS"}
+def read_user_variables(environ: Mapping[str, str], plan: Plan, system: str) -> dict[str, str]:
+    """Return the user's variables that get through to a build on a system and can change what it makes."""
+    patterns = shell_seal.compiler_patterns(system, guest=shell_seal.is_guest(environ))
+    return {
+        name: environ[name] for name in sorted(environ) if name not in plan.set and shell_seal.matches(name, patterns)
+    }
 
 
 def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, str]:

@@ -121,7 +121,6 @@ class Package:
     after: str | None  # the package it is built against
     tag: VersionTemplate  # "v{version}"
     version_variables: Mapping[str, VersionTemplate]  # environment that fixes the version, values with {version}
-    unset: tuple[str, ...]  # patterns of variables the build would read from the user's shell
     off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", where a rule asks for it
     off_spelling_releases: SpecifierSet
     memory_per_job: Bytes  # the largest compile seen
@@ -596,7 +595,7 @@ class Plan:
     commit: str | None
     version: str  # with the local label
     set: Mapping[str, str]
-    unset: tuple[str, ...]  # patterns
+    passed: tuple[str, ...]  # patterns of the variables of the user's shell that the build sees, and no others
     requirements: tuple[str, ...]
     kit: tuple[str, ...]  # requirements that serve every interpreter: CMake, ninja
     patches: tuple[str, ...]

@@ -12,6 +12,7 @@
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
+- shell_seal: seal a build from its user's shell: which variables get through to it, and which others to name
 - system_packages: the system packages that a release needs, and the command that installs them
 - wheel_name: the name of a wheel: version, local label and tags
 """

@@ -20,7 +20,7 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_text
 from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes
-from torchmill.plan import cuda_toolkit, published, wheel_name
+from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.wheel_name import local_label
 
@@ -102,7 +102,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         commit=commit,
         version=version,
         set=variables,
-        unset=package.unset,
+        passed=shell_seal.passing_patterns(host.system),
         requirements=requirements,
         kit=kit,
         patches=patches,

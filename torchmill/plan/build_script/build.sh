@@ -15,8 +15,9 @@ export patches=$work/patches
 mkdir -p "$tree" "$dist" "$patches"
 rm -rf "$raw"
 
-# what the build would read from this shell and the plan does not set
-while read -r name; do unset "$name"; done < <(compgen -e | grep -xE '@unset@' || true)
+# A build sees what programs need to run, the compilers that this shell names, and no other setting. The second part
+# of the pattern is this script's own.
+while read -r name; do unset "$name"; done < <(compgen -e | grep -vxE '@passed@|[a-z_]+|SOURCE|PYTHON|FIND_LINKS|WORK|PIP_.*' || true)
 
 "${PYTHON:-@interpreter@}" -m venv "$venv"
 "$python" -m pip install --quiet --find-links "${FIND_LINKS:-$dist}" @requirements@

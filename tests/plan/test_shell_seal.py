@@ -1,0 +1,66 @@
+"""Which variables of a shell get through to a build, and which are named because they do not."""
+
+import pytest
+
+from torchmill.plan import shell_seal
+
+LINUX = shell_seal.passing_patterns("linux")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # what setup-python, EasyBuild, Spack and users' modules set, and CMake reads
+        "Python3_ROOT_DIR", "pythonLocation", "CUDAToolkit_ROOT", "fmt_DIR", "Torch_DIR", "EBROOTPYTHON", "BLA_VENDOR",
+        "CUDAARCHS", "CMAKE_PREFIX_PATH", "CMAKE_GENERATOR", "CMAKE_TOOLCHAIN_FILE", "Protobuf_ROOT", "MKLROOT",
+        # pkg-config, compilers, linkers and setuptools
+        "PKG_CONFIG_PATH", "PKG_CONFIG_SYSROOT_DIR", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CPATH", "LIBRARY_PATH",
+        "CFLAGS", "LDFLAGS", "LD_RUN_PATH", "LD_PRELOAD", "SDKROOT", "INCLUDE", "LIB", "DISTUTILS_USE_SDK",
+        "DIST_EXTRA_CONFIG",
+        # PyTorch's own, and those of extensions
+        "USE_CUDA", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA", "CUDA_HOME", "MAX_JOBS", "XFORMERS_BUILD_TYPE",
+        # what leads Python or git elsewhere, and secrets
+        "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "GIT_DIR", "GH_TOKEN", "GITHUB_TOKEN", "TWINE_PASSWORD",
+        "A_NAME_THAT_NOBODY_LISTED",
+    ],
+)  # fmt: skip
+def test_settings_of_a_shell_do_not_get_through(name: str) -> None:
+    assert shell_seal.sealed_variables({name: "x"}, LINUX) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "HOME", "TMPDIR", "CC", "CXX", "LD_LIBRARY_PATH", "https_proxy", "CCACHE_DIR"]
+)
+def test_what_programs_and_compilers_need_gets_through(name: str) -> None:
+    assert shell_seal.sealed_variables({name: "x"}, LINUX) == {name: "x"}
+
+
+def test_each_system_has_variables_of_its_own() -> None:
+    shell = {"SDKROOT": "/sdk", "INCLUDE": "C:/include", "SYSTEMROOT": "C:/Windows"}
+    macos, windows = map(shell_seal.passing_patterns, ("macos", "windows"))
+    assert shell_seal.sealed_variables(shell, macos) == {"SDKROOT": "/sdk"}
+    assert shell_seal.sealed_variables(shell, windows) == {"INCLUDE": "C:/include", "SYSTEMROOT": "C:/Windows"}
+
+
+@pytest.mark.parametrize(
+    ("makeflags", "passed"),
+    [
+        ("ks -j8 --jobserver-auth=fifo:/tmp/GMfifo42", "-j8 --jobserver-auth=fifo:/tmp/GMfifo42"),
+        ("--jobserver-auth=3,4 -- CFLAGS=-O0", "--jobserver-auth=3,4"),
+        ("-j", "-j"),
+        ("-- CFLAGS=-j4 -j8", None),
+        ("--no-builtin-rules", None),
+    ],
+)
+def test_of_makeflags_only_the_jobserver_gets_through(makeflags: str, passed: str | None) -> None:
+    sealed = shell_seal.sealed_variables({"MAKEFLAGS": makeflags}, LINUX)
+    assert sealed.get("MAKEFLAGS") == passed
+
+
+def test_settings_that_are_dropped_are_named_and_other_programs_are_not() -> None:
+    meant = {"Python3_ROOT_DIR", "PKG_CONFIG_PATH", "USE_CUDA", "CFLAGS", "CUDAARCHS", "COMPILER_PATH", "XFORMERS_X"}
+    unrelated = {"JAVA_HOME", "GITHUB_PATH", "SLURM_SUBMIT_DIR", "NO_COLOR", "CUDA_HOME", "PWD", "OMP_NUM_THREADS"}
+    shell = dict.fromkeys((*meant, *unrelated, "CC"), "x")
+    assert shell_seal.dropped_settings(shell, LINUX, ["XFORMERS_"]) == sorted(meant)
+    assert shell_seal.dropped_settings({"MAKEFLAGS": "-j8 -- CFLAGS=-O0"}, LINUX, ()) == ["MAKEFLAGS"]
+    assert shell_seal.dropped_settings({"MAKEFLAGS": "-j8"}, LINUX, ()) == []
