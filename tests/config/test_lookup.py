@@ -28,6 +28,25 @@ def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
     assert cell_lookup.usual_spelling("wheel-3.9") == "wheel-3.9", "it names no toolkit"
 
 
+def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(shipped: Facts) -> None:
+    for name in ("mmcv-3.10-cu118", "pytorch3d-3.9-cu112", "vllm-3.11-cpu"):
+        with refused("unknown-build") as caught:
+            cell_lookup.find_build(shipped, name, "x86_64", None)
+        assert "add-a-package.md" in str(caught.value)
+        assert "did you mean" not in str(caught.value)
+        assert "flash-attn (flash)" in str(caught.value)
+    for name, meant in (
+        ("torch-3.12-cpu", "wheel-3.12-cpu"),
+        ("visoin-3.12-cpu", "vision-3.12-cpu"),
+        ("flash-attn-3.12-cu126", "flash-3.12-cu126"),
+        ("rocm-3.12-cpu", "ROCm is no variant"),
+    ):
+        with refused("unknown-build") as caught:
+            cell_lookup.find_build(shipped, name, "x86_64", None)
+        assert meant in str(caught.value)
+        assert "add-a-package" not in str(caught.value)
+
+
 def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:
     old, new = (matrix.find_release(known, "base", tag) for tag in ("v1.0.0", "v2.0.0"))
     assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", old).release is old
@@ -56,6 +75,18 @@ def test_on_a_machine_of_which_nothing_is_known_only_a_full_name_is_a_build(know
     with refused("unknown-machine"):
         cell_lookup.find_cell(known, "wheel-3.10-cpu", "linux_ppc64le", None)
     assert cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "linux_ppc64le", None).build.arch == "x86_64"
+
+
+def test_owners_of_other_machines_are_told_where_to_look(shipped: Facts) -> None:
+    for native, way_out in (
+        ("macos_x86_64", "torch 2.2.2"),
+        ("linux_s390x", "download.pytorch.org"),
+        ("linux_armv7l", "64-bit system"),
+        ("linux_alpha", "not for linux_alpha"),
+    ):
+        with refused("unknown-machine") as caught:
+            cell_lookup.require_machine(shipped, native)
+        assert way_out in str(caught.value)
 
 
 def test_the_native_machine_may_be_named_too(known: Facts) -> None:
@@ -104,5 +135,9 @@ def test_what_is_named_stays_readable(shipped: Facts) -> None:
 
 def test_a_package_without_a_release_for_the_selection_is_told(shipped: Facts) -> None:
     selected = matrix.find_release(shipped, "torch", "1.1.0")
-    with refused("no-partner-release"):
+    with refused("no-partner-release") as caught:
         cell_lookup.explain_cell(shipped, "audio-3.7-cpu", "x86_64", selected)
+    assert "known to go with: v2." in str(caught.value)
+    with refused("no-partner-release") as caught:
+        cell_lookup.explain_cell(shipped, "flash-3.7-cu102", "x86_64", selected)
+    assert "add-a-package.md" in str(caught.value)

@@ -14,6 +14,10 @@ from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did
 from torchmill.core.files import read_table_beside
 
 NO_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_names.toml")["variants"]
+_WAYS_OUT = {arch: table["way_out"] for arch, table in read_table_beside(__file__, "other_machines.toml").items()}
+_CELL_NAME = re.compile(r"(?P<word>[a-z][\w.-]*?)-\d+\.\d+t?-(?:cpu|cu\d+)(?:-\w+)?")
+_MISSPELT = 0.75  # of difflib's ratio: "whel" is "wheel", "pytorch3d" is not "torch"
+_PACKAGE_PAGE = "docs/how-to/add-a-package.md"
 NEIGHBOURS = 6  # of each kind that a message names
 SERIES = 8
 
@@ -48,16 +52,42 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
         for word in identifier.lower().split("-"):
             hint = f": {reason}" if (reason := NO_VARIANTS.get(word.rstrip("0123456789."))) else hint
         raise UnknownReleaseError(
-            f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)", code="unknown-build"
+            _undescribed_package(facts, identifier)
+            or f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)",
+            code="unknown-build",
         )
     build = known[identifier]
     if selected is not None and matrix.paired_release(facts, build.package, selected) is None:
-        raise UnknownReleaseError(
-            f"no release of {build.package} is known to go with {selected.package} {selected.version}: "
-            f"`invoke explain {identifier}` with another --tag says what is possible",
-            code="no-partner-release",
-        )
+        raise UnknownReleaseError(_without_partner(facts, build.package, selected), code="no-partner-release")
     return build
+
+
+def _undescribed_package(facts: Facts, identifier: str) -> str:
+    """Say that a name is a cell's but for its package, which no fact describes; "" for any other name."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    match = _CELL_NAME.fullmatch(usual_spelling(identifier))
+    packages = facts.packages.values()
+    words = [word for package in packages for word in (package.session, package.name)]
+    if match is None or match["word"] in NO_VARIANTS or get_close_matches(match["word"], words, 1, _MISSPELT):
+        return ""
+    described = ", ".join(f"{package.name} ({package.session})" for package in packages)
+    return (
+        f"torchmill does not know how to build '{match['word']}'; it builds {described}. "
+        f"Another extension of torch is described in one file: {_PACKAGE_PAGE}"
+    )
+
+
+def _without_partner(facts: Facts, package: str, torch: Release) -> str:
+    """Say with which releases of torch a package is known to go, where the selected one is not among them."""
+    partners = {release.torch for release in facts.releases[package]}
+    taken = [release for release in facts.releases[torch.package] if release.version in partners]
+    lines = [f"no release of {package} is known to go with {torch.package} {torch.version}"]
+    if taken:
+        lines.append(f"releases that {package} is known to go with: {_series(facts, reversed(taken))}")
+    if facts.packages[package].pypi:
+        lines.append(f"another release of {package} can be described, and tried: {_PACKAGE_PAGE}")
+    return "\n".join(lines)
 
 
 def uncontained_arch(facts: Facts, names: Iterable[str], native: str) -> str:
@@ -74,7 +104,8 @@ def require_machine(facts: Facts, native: str) -> None:
     """Raise ImpossibleBuildError where no fact speaks of a machine's system and processor: "linux_ppc64le"."""
     if native not in facts.arches:
         known = ", ".join(facts.arches)
-        raise ImpossibleBuildError(f"torchmill builds for {known}, not for {native}", code="unknown-machine")
+        way_out = f": {_WAYS_OUT[native]}" if native in _WAYS_OUT else ""
+        raise ImpossibleBuildError(f"torchmill builds for {known}, not for {native}{way_out}", code="unknown-machine")
 
 
 def usual_spelling(identifier: str) -> str:
