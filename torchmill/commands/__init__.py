@@ -25,5 +25,6 @@ Only `noxfile.py` and `tasks.py` import it.
 - snippet: `invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip, conda or pixi
 - terminal: what a person is asked in a terminal, and the commands that are run there for them
 - toolkit: `invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them without root
+- walk: the walk of `invoke build`: every step asked for what it needs, before the first one runs
 - verify: `invoke verify`: check that wheels, manifests, statements and SBOMs agree
 """

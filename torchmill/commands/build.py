@@ -2,24 +2,38 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
+from torchmill.build import disk_space
 from torchmill.build.context import has_finished_tree
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.commands.doctor import examine_host, survey_machine
-from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, run_step, show_cures
+from torchmill.commands.doctor import cell_folders, examine_host, survey_machine
+from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, run_step
+from torchmill.commands.walk import (
+    Walk,
+    ask_machine,
+    described_disks,
+    own_places,
+    plan_steps,
+    session_needs,
+    walk_steps,
+    with_sources,
+)
 from torchmill.config import arch_list, cell_lookup, matrix, selection
+from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell
-from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Release
+from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, Release
 from torchmill.core.console import fit_screen
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
+from torchmill.core.urls import hide_password
 from torchmill.deliver import products
-from torchmill.fetch.source.source_dir import DEBIAN, PYPI, source_requests
-from torchmill.host.measurement import with_named_compiler
+from torchmill.fetch.source.source_dir import DEBIAN, PYPI, SourceRequest, source_requests
+from torchmill.host.measurement import load_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
@@ -27,6 +41,8 @@ from torchmill.plan.cell_choice import BuildQuestion, choose_cells, named_cells
 from torchmill.plan.cuda_libraries import cudnn_remark
 from torchmill.plan.doctor.finding import Cures, Finding, find_cures
 from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.plan.step_origins import Places, Session, Surroundings
+from torchmill.plan.walk import Answers, Foresight, foresee
 
 
 def build_wheels(  # noqa: PLR0917 - every one is an option
@@ -42,6 +58,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     from_: str = "",
     mirror: str = "",
     ref: str = "",
+    host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Build wheels from start to finish: sources, toolkit, libraries, Python, compile, verify."""
@@ -49,21 +66,28 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         raise ConfigError("name cells, or give --python and --cuda, not both", code="two-ways-to-name")
     if gpu and options.arch_list:
         raise ConfigError("--gpu stands for an --arch-list: give only one of them", code="two-lists")
-    host = survey_machine(facts, layout, () if gpu else cell or ())
-    gpus = _named_gpus(facts, gpu or (), host, chosen=not (cell or cuda or options.arch_list))
+    if host and not dry_run:
+        raise ConfigError(
+            "--host describes another machine, on which nothing can be run: add --dry-run", code="host-without-dry-run"
+        )
+    described = load_host(Path(host)) if host else None
+    machine = described or survey_machine(facts, layout, () if gpu else cell or ())
+    gpus = _named_gpus(facts, gpu or (), machine, chosen=not (cell or cuda or options.arch_list))
     release = selection.selected_release(facts, layout, tag)
     question = BuildQuestion(cell or (), python or (), cuda or (), gpus, options.torch is None)
-    cells = choose_cells(facts, question, host, release)
+    cells = choose_cells(facts, question, machine, release)
     if gpus:
         options = replace(options, arch_list=arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus)))
     releases = {cell.release.package: cell.release for cell in cells}
-    for request in source_requests(facts, [*releases.values()], ref=ref, mirror=mirror, origin=from_):
+    requests = source_requests(facts, [*releases.values()], ref=ref, mirror=mirror, origin=from_)
+    for request in requests:
         request.validate()
     source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
-    newest = _older_wheel(facts, gpus, host, cells, release)
-    native = cell_lookup.uncontained_arch(facts, cell or (), host.arch)
-    named = [each for one in cell or () for each in named_cells(facts, one, host.arch, release)] or cells
-    return Dialogue(facts, layout, host, native, cells, named, options, source, yes, dry_run).go(newest)
+    newest = _older_wheel(facts, gpus, machine, cells, release)
+    native = cell_lookup.uncontained_arch(facts, cell or (), machine.arch)
+    named = [each for one in cell or () for each in named_cells(facts, one, machine.arch, release)] or cells
+    dialogue = Dialogue(facts, layout, machine, native, cells, named, options, source, requests, described is not None)
+    return dialogue.go(newest, yes=yes, dry_run=dry_run)
 
 
 def _older_wheel(
@@ -118,20 +142,28 @@ class Dialogue(NamedTuple):
     named: Sequence[Cell]  # of these, not what they are built against
     options: Options
     source: Sequence[str]  # what `invoke fetch` is told of it
-    yes: bool
-    dry_run: bool
+    requests: Sequence[SourceRequest]
+    described: bool  # the host is another machine
 
-    def go(self, newest: str) -> CommandOutput:
-        """Show what would be done, and do it where that is wanted; `newest` is an older release's official wheel.
+    def go(self, newest: str, *, yes: bool, dry_run: bool) -> CommandOutput:
+        """Show what would be done, and do it if that is wanted; `newest` is an older release's official wheel.
 
-        Raises HostError where something is missing that no command brings.
+        Raises StepError if the last step cannot be reached, before the first one runs; HostError if something is
+        missing that the commands did not bring.
         """
-        if not self._wanted_all_the_same(newest):
+        if not self._wanted_all_the_same(newest, yes=yes, dry_run=dry_run):
             return CommandOutput("nothing was done", exit_code=1)
-        ended = bring_missing(self.cures, self.steps, all_of_it=True, yes=self.yes, dry_run=self.dry_run)
+        foresight = self.foresight()
+        sessions = self.sessions(foresight)
+        walk = self.walk(foresight, sessions)
+        print_now(fit_screen(hide_password(self.list_steps(foresight, sessions, walk))))
+        walk.require()
+        if dry_run or not agree("Go on?", yes=yes):
+            return CommandOutput("nothing was done", exit_code=int(not dry_run))
+        ended = bring_missing(self.cures, all_of_it=True, yes=yes, agreed=foresight.commands)
         if ended is not None:
             return ended
-        for line in self.session_lines(self.cures()):
+        for line in self.session_lines(self.cures().commands):
             if run_step(line):
                 return CommandOutput(STOPPED, exit_code=BuildError.exit_code)
         return CommandOutput("\n".join(self.results()))
@@ -140,19 +172,40 @@ class Dialogue(NamedTuple):
         """Return the names of the sessions."""
         return [cell.build.identifier(self.native) for cell in self.cells]
 
+    def foresight(self) -> Foresight:
+        """Return what has to be done before the sessions, also what becomes known only on the way."""
+        seen = foresee(lambda host: [one for cell in self.cells for one in self._findings(cell, host)], self.host)
+        return replace(seen, commands=self._with_source(seen.commands))
+
+    def walk(self, foresight: Foresight, sessions: Sequence[Session]) -> Walk:
+        """Return the walk to the wheels; a machine that is described is asked for nothing."""
+        arch = self.cells[0].build.arch
+        if self.described:
+            places = with_sources(Places(), self.requests)
+            around = Surroundings(self.facts, arch, self.host, places)
+            return walk_steps(around, foresight, sessions, Answers(disks=described_disks(self.host)))
+        places = own_places(self.facts, self.layout, self.requests, os.environ)
+        around = Surroundings(self.facts, arch, self.host, places)
+        answers = ask_machine(plan_steps(around, foresight, sessions), self.layout)
+        return walk_steps(around, foresight, sessions, answers)
+
     def cures(self) -> Cures:
         """Return what the cells need on this machine."""
         host = survey_machine(self.facts, self.layout, self.identifiers())
         found = find_cures(one for cell in self.cells for one in self._findings(cell, host))
-        whole = {
-            shlex.join([*shlex.split(one), *self.source]) if one.startswith(FETCH) else one: why
-            for one, why in found.commands.items()
+        return replace(found, commands=self._with_source(found.commands))
+
+    def _with_source(self, commands: Mapping[str, Finding]) -> dict[str, Finding]:
+        """Return commands of which those that fetch say from where."""
+        return {
+            shlex.join([*shlex.split(command), *self.source]) if command.startswith(FETCH) else command: finding
+            for command, finding in commands.items()
         }
-        return replace(found, commands=whole)
 
     def _findings(self, cell: Cell, host: Host) -> Sequence[Finding]:
         name, base = cell.build.identifier(self.native), cell_lookup.base_release(self.facts, cell.release)
-        return examine_host(self.facts, self.layout, host, name, base, self._own(cell)).findings
+        layout = None if self.described else self.layout
+        return examine_host(self.facts, layout, host, name, base, self._own(cell)).findings
 
     def _own(self, cell: Cell) -> Options:
         """Return the options of a cell: variables and patches are for what was named, capabilities for CUDA alone."""
@@ -160,7 +213,7 @@ class Dialogue(NamedTuple):
         options = self.options if cell in self.named else replace(self.options, settings={}, patches={})
         return replace(options, arch_list=None) if beside else options
 
-    def _wanted_all_the_same(self, newest: str) -> bool:
+    def _wanted_all_the_same(self, newest: str, *, yes: bool, dry_run: bool) -> bool:
         """Tell whether the wheels are wanted although official ones would do."""
         listed = self.options.arch_list
         usual_words = {f"--from={DEBIAN}", f"--from={PYPI}"}
@@ -169,33 +222,61 @@ class Dialogue(NamedTuple):
         found = [published.find_published(self.facts, one, self.host, listed) if usual else None for one in self.cells]
         for line in dict.fromkeys([*(str(one) for one in found if one), newest]):
             print_now(fit_screen(line), end="\n" if line else "")
-        return None in found or self.dry_run or agree("Build anyway?", yes=self.yes, default=False)
+        return None in found or dry_run or agree("Build anyway?", yes=yes, default=False)
 
-    def steps(self, cures: Cures, new: Sequence[str]) -> str:
-        """Return a list of the commands to come, with what each is for."""
-        runs = estimate.read_own_runs(self.facts, self.layout.dist)
-        lines = [show_cures(cures, new)]
-        if self.source and not any(one.startswith(FETCH) for one in cures.commands):
+    def list_steps(self, foresight: Foresight, sessions: Sequence[Session], walk: Walk) -> str:
+        """Return the steps to come, with what each is for and where it takes what it needs from."""
+        lines = ["to do, in this order:"]
+        for command, finding in foresight.commands.items():
+            lines += [f"  {command}", f"      {finding.subject}: {finding.found}"]
+            lines += [f"      {note}" for note in walk.notes(command)]
+        if self.source and not any(one.startswith(FETCH) for one in foresight.commands):
             lines.append(f"  the sources already here are kept: {shlex.join(self.source)} is for `{FETCH}`")
-        trees = set()
-        for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
-            host = with_named_compiler(self.host, self._own(cell).settings, os.environ)
+        for session in sessions:
+            lines += [
+                f"  {session.command}",
+                *(f"      {line}" for line in (*session.lines, *walk.notes(session.command))),
+            ]
+        return "\n".join([*lines, *(f"  {line}" for line in walk.room())])
+
+    def sessions(self, foresight: Foresight) -> list[Session]:
+        """Return the sessions that build the cells, with what each takes."""
+        runs = estimate.read_own_runs(self.facts, self.layout.dist)
+        found, trees = [], set()
+        for cell, command in zip(self.cells, self.session_lines(foresight.commands), strict=True):
+            host = self.host if self.described else with_named_compiler(self.host, self._own(cell).settings, os.environ)
             options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
             plan = compute_plan(self.facts, cell, host, options)
             tree = cell.release.tag, cell.build.family("")
             shared = tree in trees and self.facts.packages[cell.build.package].after is None
             shared = shared or has_finished_tree(self.layout, self.facts, cell, self.native)
-            takes = estimate.expected_duration(self.facts, plan, runs, further=shared)
             trees.add(tree)
-            lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]
-            lines += [f"      {remark}" for remark in cudnn_remark(self.facts, plan, self.host)]
-        return "\n".join(lines)
+            takes = estimate.expected_duration(self.facts, plan, runs, further=shared)
+            lines = [f"{cell.release}: {takes or 'nobody knows how long this takes'}"]
+            lines += cudnn_remark(self.facts, plan, self.host)
+            needs = session_needs(self._storage(plan, runs, shared=shared), self._there(cell))
+            wanted = tuple(line for line in (*plan.kit, *plan.requirements) if "+" not in line)  # others are our own
+            found.append(Session(command, tuple(lines), wanted, needs))
+        return found
 
-    def session_lines(self, cures: Cures) -> list[str]:
+    def _storage(self, plan: Plan, runs: estimate.OwnRuns, *, shared: bool) -> dict[str, CostRange]:
+        """Return the bytes of a build by part; a shared tree is counted where it is made."""
+        parts = estimate.storage_needs(self.facts, plan, runs) or {}
+        return {part: need for part, need in parts.items() if not (shared and part in {"tree", "kit"})}
+
+    def _there(self, cell: Cell) -> dict[str, int]:
+        """Return the bytes of a build that are there already, by part."""
+        if self.described:
+            return {}
+        folders = cell_folders(self.layout, cell, self.host, in_container=False)
+        spaces = disk_space.disk_spaces(folders, self.layout.cache, None)
+        return {part: size for space in spaces for part, size in space.there.items()}
+
+    def session_lines(self, commands: Iterable[str]) -> list[str]:
         """Return the commands that build the cells; one of another release than the selected one names that."""
-        fetched = [command.split("--tag ")[1].split()[0] for command in cures.commands if command.startswith(FETCH)]
+        fetched = [command.split("--tag ")[1].split()[0] for command in commands if command.startswith(FETCH)]
         selected = fetched[-1] if fetched else selection.selected_tag(self.layout)
-        lines, host = [], survey_machine(self.facts, self.layout, self.identifiers())
+        lines, host = [], self.host if self.described else survey_machine(self.facts, self.layout, self.identifiers())
         for cell in self.cells:
             tag, own = cell_lookup.selecting_tag(self.facts, cell.release), find_cures(self._findings(cell, host))
             variables = {**({} if tag == selected else {"TORCHMILL_TAG": tag}), **own.variables}

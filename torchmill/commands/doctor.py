@@ -13,7 +13,7 @@ from torchmill.build import disk_space
 from torchmill.build.containers import cross
 from torchmill.build.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.commands.terminal import bring_missing, show_cures
+from torchmill.commands.terminal import bring_missing
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release
@@ -107,7 +107,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         options = resolve_processor(facts, cell.build.arch, host, options)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)
     if layout:
-        folders = _folders(layout, cell, host, in_container=in_container)
+        folders = cell_folders(layout, cell, host, in_container=in_container)
         host = disk_space.with_disk_space(host, facts, layout, folders, fetched)
     question = CheckContext(facts, cell, host, computed, fetched)
     if in_container:
@@ -123,7 +123,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
 
 
-def _folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:
+def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:
     """Return where a build would go on, in the newest tree that may be its own."""
     native, environments = host.arch, nox_environments_folder()
     if in_container:  # as this machine sees them
@@ -176,7 +176,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
 
     report = examine()
     if fix and find_cures(report.findings).commands:
-        ended = bring_missing(lambda: find_cures(examine().findings), show_cures, all_of_it=False, yes=yes)
+        ended = bring_missing(lambda: find_cures(examine().findings), all_of_it=False, yes=yes)
         if ended is not None:
             return ended
         report = examine()

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from itertools import takewhile
 
 from torchmill.commands.command import CommandOutput
@@ -38,13 +38,12 @@ def agree(question: str, *, yes: bool, default: bool = True) -> bool:
 
 def bring_missing(
     examine: Callable[[], Cures],
-    show: Callable[[Cures, Sequence[str]], str],  # of cures and those of their commands that are new
     *,
     all_of_it: bool,
     yes: bool = False,
-    dry_run: bool = False,
+    agreed: Collection[str] = (),
 ) -> CommandOutput | None:
-    """Show what was found, ask, and run the cures and those that only then appear.
+    """Run the cures of what is missing, and those that only then appear; ask before each that was not `agreed` to.
 
     Return how it ended where it did not succeed. Raises HostError where `all_of_it` is needed, and something is
     missing that no command brings.
@@ -55,12 +54,12 @@ def bring_missing(
         if all_of_it:
             _require_curable(cures, done)
         new = [command for command in cures.commands if command not in done]
-        if new or not done:
-            print_now(fit_screen(hide_password(show(cures, new))))
-            if dry_run or not agree("Go on?", yes=yes):
-                return CommandOutput("nothing was done" if not done else STOPPED, exit_code=int(not dry_run))
         if not new:
             return None
+        if unseen := [command for command in new if command not in agreed]:
+            print_now(fit_screen(hide_password(show_cures(cures, unseen))))
+            if not agree("Go on?", yes=yes):
+                return CommandOutput("nothing was done" if not done else STOPPED, exit_code=1)
         done |= {*new}
         if code := _run_cures(cures, new):
             return CommandOutput(STOPPED, exit_code=code)

@@ -257,6 +257,8 @@ class ToolkitSource:
     cuda: str | None  # the toolkits that a library goes with, by their major version; of MAGMA "11.8"
     source: str
     capabilities: tuple[str, ...] = ()  # of a library with code of its own for GPUs: what that is for
+    glibc: VersionText | None = None  # the oldest with which its programs are known to run; None: not recorded
+    download: Bytes | None = None  # of all its packages together, for the larger of its machines; None: not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -410,6 +410,7 @@ class Host:
     libraries: Mapping[str, str] = no_entries()
     manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
     managers: tuple[str, ...] = ()  # all that are there, `manager` or not; none: not described
+    archives: tuple[str, ...] = ()  # whose packages apt can check: "debian", "ubuntu"; none: not described
     root: bool | None = None  # commands can be run as root, by sudo if `tools` has it; None: cannot be told
     packages: Mapping[str, str] = no_entries()  # that were asked for -> version; "": not installed
     toolkits: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME

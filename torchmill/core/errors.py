@@ -78,6 +78,10 @@ class UnfinishedBuildError(TorchmillError, exit_code=15):
     """The build ended as it was asked to, before its wheel was made."""
 
 
+class StepError(TorchmillError, exit_code=16):
+    """A step of a build cannot be done, which was seen before the first one was begun."""
+
+
 class InterruptedBuildError(TorchmillError, exit_code=130):
     """The user stopped the run (exit code of SIGINT in a shell)."""
 

@@ -10,9 +10,12 @@
 - first_error: read build logs, and find the first real error in one
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
+- providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
 - shell_seal: seal a build from its user's shell: which variables get through to it, and which others to name
+- step_origins: where the steps on the way to a wheel take what they need from
 - system_packages: the system packages that a release needs, and the command that installs them
+- walk: the way to some wheels, step by step to its end, and what stops it
 - wheel_name: the name of a wheel: version, local label and tags
 """

@@ -260,6 +260,15 @@ def suite_archives(
     return tuple(dict.fromkeys(read))
 
 
+def checked_vendors(etc: Path) -> tuple[str, ...]:
+    """Return the distributions whose archive a machine's apt uses, or has the keys of; `etc` has its settings."""
+    if shutil.which("apt-get") is None:
+        return ()
+    machine = machine_archives(etc)
+    suites = [DebianSuite(name, table["suites"][0], ("main",)) for name, table in _DISTRIBUTIONS.items()]
+    return tuple(suite.distribution for suite in suites if suite_archives(suite, machine, KEYRINGS))
+
+
 @dataclass(frozen=True, slots=True)
 class BinaryPackage(_ListedPackage):
     """A binary package that the archive lists."""

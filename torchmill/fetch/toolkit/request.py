@@ -126,10 +126,11 @@ def refusal_message(request: ToolkitRequest, lacking: Sequence[ProviderRefusal])
     lines = [f"{request} is not available for {request.arch}:"]
     lines += [f"  {one.provider}: {one.sentence}" for one in lacking]
     has = sorted({version for one in lacking for version in one.has}, key=version_key)
-    return "\n".join([*lines, f"  {_remedy(request, has)}"])
+    return "\n".join([*lines, f"  {remedy(request, has)}"])
 
 
-def _remedy(request: ToolkitRequest, has: Sequence[str]) -> str:
+def remedy(request: ToolkitRequest, has: Sequence[str]) -> str:
+    """Return what to do where no provider serves a request; `has` are the versions that providers have instead."""
     if request.completes:
         return f"install a complete one: `invoke toolkit --cuda {request.version}`"
     if request.kind == COMPILER:

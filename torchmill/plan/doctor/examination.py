@@ -12,6 +12,7 @@ from torchmill.config.arch_list import gpu_capability
 from torchmill.config.matrix import all_pythons, base_package, buildable_cells, format_bounds
 from torchmill.config.model import Facts, Host, Release, Toolkit
 from torchmill.core.errors import HostError
+from torchmill.fetch.source import apt
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
@@ -57,7 +58,7 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
         for version, home in host.toolkits.items()
     }
     named = {version: ", ".join(names) for version, names in lacks.items() if names}
-    host = replace(host, lacking=named) if named else host
+    host = replace(host, lacking=named, archives=apt.checked_vendors(Path("/etc/apt")))
     try:
         manager = system_packages.find_manager(environ, partial(shutil.which, path=environ.get("PATH")))
     except HostError:

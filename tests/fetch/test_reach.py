@@ -1,0 +1,89 @@
+"""Whether addresses answer: told in seconds, whatever a server does."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.index_server import Index, gone_index, serving
+from torchmill.fetch.reach import ask_addresses
+
+
+@contextmanager
+def trickling() -> Iterator[str]:
+    """Serve a head that never ends: a byte now and then keeps every limit on silence from being reached."""
+    ended = threading.Event()
+
+    def trickle(client: socket.socket) -> None:
+        with client:
+            while not ended.wait(0.02):
+                try:
+                    client.send(b"H")
+                except OSError:
+                    return
+
+    def accept(server: socket.socket) -> None:
+        while not ended.is_set():
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=trickle, args=(client,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, args=(server,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/page"
+        ended.set()
+
+
+def test_pages_that_are_there_answer() -> None:
+    with serving(Index()) as index:
+        page = f"{index.url}/torch/"
+        assert ask_addresses([page, page], {}) == {page: ""}
+        assert index.asked == ["GET /simple/torch/"], "each address is asked once"
+
+
+def test_a_page_that_is_gone_is_named_without_its_password() -> None:
+    with serving(Index()) as index:
+        address = index.url.replace("http://", "http://me:s3cret@").replace("/simple", "/channel/repodata.json?token=a")
+        (complaint,) = ask_addresses([address], {}).values()
+    assert complaint.endswith("/channel/repodata.json answers 404 Not Found")
+    assert "s3cret" not in complaint
+
+
+def test_a_host_that_is_gone_is_named_once() -> None:
+    with gone_index() as gone:
+        answers = ask_addresses([f"{gone.url}/a/", f"{gone.url}/b/"], {})
+    assert set(answers.values()) == {"127.0.0.1 cannot be reached (connection refused)"}
+
+
+def test_servers_that_hang_are_given_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHMILL_SILENCE", "0.3")
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as silent, trickling() as slow:
+        quiet = f"http://127.0.0.1:{silent.getsockname()[1]}/page"
+        answers = ask_addresses([slow, *(f"{quiet}{number}" for number in range(9))], {"TORCHMILL_SILENCE": "0.3"})
+    assert len(answers) == 10
+    assert all("no answer in" in complaint for complaint in answers.values())
+    assert time.monotonic() - began < 30, "not ten times the limit of a host"
+
+
+def test_files_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    found = ask_addresses([str(tmp_path / "here"), (tmp_path / "gone").as_uri()], {})
+    assert list(found.values()) == ["", f"there is no {tmp_path}/gone"]
+
+
+@pytest.mark.parametrize(
+    "address", ["git@github.com:pytorch/pytorch", "ssh://git@host/x", "http://[bad/", "s3://bucket"]
+)
+def test_what_cannot_be_asked_is_left_out(address: str) -> None:
+    assert ask_addresses([address], {}) == {}
+
+
+def test_nothing_is_asked_where_that_is_unwanted(tmp_path: Path) -> None:
+    assert ask_addresses([str(tmp_path / "gone"), "http://127.0.0.1:1/"], {"TORCHMILL_PROBE": "off"}) == {}
