@@ -49,6 +49,10 @@ def test_chosen_releases(shipped: Facts) -> None:
         "torchvision": "0.14.1 (not 3.11)",
         "torchaudio": "0.13.1 (not 3.11)",
         "torchtext": "0.14.1",
+        "flash-attn": "2.5.8",
+        "torch-cluster": "1.6.1",
+        "torch-scatter": "2.1.1",
+        "torch-sparse": "0.6.17",
     }
     assert told("1.0.0") == {
         "date": "2018-12-07",
@@ -57,7 +61,8 @@ def test_chosen_releases(shipped: Facts) -> None:
         "glibc": "2.17",
         "torchvision": "0.2.1",
     }
-    assert told("2.11.0")["torch-scatter"] == "2.1.2", "of a package that declares its releases itself"
+    scatter = {torch: told(torch).get("torch-scatter") for torch in ("1.7.1", "1.11.0", "1.12.1", "2.0.1", "2.11.0")}
+    assert list(scatter.values()) == [None, "2.0.9", "2.1.0", "2.1.2", "2.1.2"], "each the newest that takes it"
     assert list(releases)[2] == "2.15.0", "the newest first"
 
 
