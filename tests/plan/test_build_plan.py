@@ -558,15 +558,16 @@ def test_what_is_compiled_follows_the_interpreter_and_its_requirements(known: Fa
     assert len({first, *changed}) == 1 + len(changed)
 
 
-def test_the_tree_follows_the_text_of_a_patch(known: Facts, base: Plan) -> None:
+def test_the_tree_follows_the_bytes_of_a_patch(known: Facts, base: Plan) -> None:
     patched = replace(base, patches=("base/a.patch",))
     patch = known.patches / "base" / "a.patch"
     patch.parent.mkdir(parents=True)
     keys = set()
-    for text in ("one", "two"):
-        patch.write_text(text)
+    contents = (b"one", b"two", b"one\n", b"one\r\n", b"caf\xe9", b"caf\xe8", "caf\u00e9".encode(), b"\xff\xfe\0")
+    for content in contents:
+        patch.write_bytes(content)
         keys.add(tree_key(patched, SOURCE, known.patches, GROUND))
-    assert len(keys) == 2
+    assert len(keys) == len(contents)
 
 
 def test_conda_is_taken_only_when_an_environment_is_active() -> None:

@@ -1,6 +1,7 @@
 """A plan as JSON and as a shell script."""
 
 import json
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from torchmill.plan.cuda_libraries import cudnn_remark
 LINUX = Host("x86_64", "linux", cores=8, memory=2**35, glibc="2.36")
 
 
-def written(known: Facts, settings: dict[str, str]) -> str:
+def written(known: Facts, settings: dict[str, str], patches: dict[str, str] | None = None) -> str:
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
-    return render.plan_as_script(build_plan.compute_plan(known, cell, LINUX, Options(settings=settings)), known, LINUX)
+    options = Options(settings=settings, patches=patches or {})
+    return render.plan_as_script(build_plan.compute_plan(known, cell, LINUX, options), known, LINUX)
 
 
 def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
@@ -93,6 +95,23 @@ def test_the_script_is_bash(known: Facts, tmp_path: Path) -> None:
     file.write_text(written(known, {}))
     done = subprocess.run(["bash", "-n", str(file)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"a\n+b\n", b"", b"no newline at the end", b"caf\xe9\n", b"a\r\n", b"a\0\n", b"a\nEND_OF_PATCH\ntouch evil\n"],
+)
+def test_a_patch_is_in_the_script_to_the_byte(known: Facts, tmp_path: Path, content: bytes) -> None:
+    patch = tmp_path / "fix $(touch evil).patch"
+    patch.write_bytes(content)
+    script = written(known, {}, {f"given/{patch.name}": str(patch)})
+    commands = re.search(r'(?s)mkdir -p "\$patches".*?\nEND_OF_PATCH\n', script)
+    assert commands is not None
+    work = tmp_path / "work"
+    work.mkdir()
+    subprocess.run(["bash", "-euc", f"patches=$PWD\n{commands[0]}"], cwd=work, check=True)
+    assert (work / "given" / patch.name).read_bytes() == content
+    assert [path.name for path in work.rglob("*")] == ["given", patch.name]
 
 
 @pytest.mark.parametrize(

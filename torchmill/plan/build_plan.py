@@ -346,12 +346,17 @@ def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[
         {
             "set": plan.switches,
             "kit": plan.kit,
-            "patches": [(patches / plan.given.get(patch, patch)).read_text(encoding="utf-8") for patch in plan.patches],
+            "patches": [_read_patch(patches / plan.given.get(patch, patch)) for patch in plan.patches],
             "prepare": [command.argv for command in plan.prepare],
             "source": [source.provider, source.origin, source.commit, dict(source.submodules)],
             "ground": dict(machine_inputs),
         }
     )
+
+
+def _read_patch(file: Path) -> str:
+    """Return what a patch holds; bytes that are no UTF-8, as in patches of old files, become surrogates."""
+    return file.read_bytes().decode("utf-8", "surrogateescape")
 
 
 def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:

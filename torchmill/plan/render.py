@@ -1,5 +1,6 @@
 """A plan as text, as JSON-ready data, and as a shell script that needs no torchmill."""
 
+import base64
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from torchmill.core.console import fold_text
 from torchmill.plan import cuda_toolkit
 
 SCRIPTS = Path(__file__).with_name("build_script")
+_END_OF_PATCH = "END_OF_PATCH"  # ends the here-document that holds a patch
 SYSTEM_LIBRARIES = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
 
 
@@ -199,9 +201,30 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
 
 def _patch_lines(plan: Plan, facts: Facts) -> Iterator[str]:
     for patch in plan.patches:
-        text = (facts.patches / plan.given.get(patch, patch)).read_text(encoding="utf-8").removesuffix("\n")
-        yield f'mkdir -p "$patches/{patch.rsplit("/", 1)[0]}"'
-        yield f"cat > \"$patches/{patch}\" <<'END_OF_PATCH'\n{text}\nEND_OF_PATCH"
+        content = (facts.patches / plan.given.get(patch, patch)).read_bytes()
+        folder, target = (f'"$patches"/{shlex.quote(path)}' for path in (patch.rpartition("/")[0], patch))
+        yield f"mkdir -p {folder}"
+        yield f"{_write_command(content)} > {target} <<'{_END_OF_PATCH}'\n{_as_lines(content)}\n{_END_OF_PATCH}"
+
+
+def _write_command(content: bytes) -> str:
+    return "cat" if _is_plain(content) else "base64 -d"
+
+
+def _as_lines(content: bytes) -> str:
+    """Return a patch as the lines of a here-document: as it is if it is plain text, else in base64."""
+    if _is_plain(content):
+        return content.decode("utf-8").removesuffix("\n")
+    return base64.encodebytes(content).decode("ascii").rstrip("\n")
+
+
+def _is_plain(content: bytes) -> bool:
+    """Tell whether a here-document can hold a text as it is: a line like its end would make commands of the rest."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return text.endswith("\n") and not {"\0", "\r"} & {*text} and _END_OF_PATCH not in text.split("\n")
 
 
 def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:

@@ -55,12 +55,13 @@ def set_git_version(staged: StagedWheel, file: str, commit: str) -> None:
     Sources without git leave "Unknown" there. Raises BuildError where the file has no line for it.
     """
     path = staged.root / file
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    # Old sources are in other encodings: bytes that are no UTF-8 are written back as they are.
+    text = path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else ""
     edited, count = GIT_VERSION.subn(rf"\g<name> '{commit}'", text)
     if count != 1:
         problem = f"{file} has {count} lines that set git_version, not one"
         raise BuildError(f"{staged.raw_name}: {problem}: build it again", code="no-version-module")
-    path.write_text(edited, encoding="utf-8", newline="\n")
+    path.write_text(edited, encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
 def stamp_version(staged: StagedWheel, version: str, base: str | None) -> StagedWheel:
