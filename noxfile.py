@@ -36,6 +36,7 @@ from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError, UnfinishedBuildError
 from torchmill.core.exits import CONTROL, as_torchmill_error, is_of_runner, open_closed_streams, show_uncaught
 from torchmill.core.files import blame_disk, read_text, report_unwritable
+from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import Layout, nox_environment_name
 from torchmill.host import environments, interpreters
 from torchmill.host.native import native_arch
@@ -83,8 +84,9 @@ if not LIST_ASKED:
 
 @contextmanager
 def reported(session: nox.Session) -> Iterator[None]:
-    """End a session with one message, whatever stops it."""
+    """End a session with one message, whatever stops it. What it leaves behind is marked as the user's."""
     try:
+        mark_home(Layout.of_checkout(ROOT))
         yield
     except UnfinishedBuildError as error:
         session.log(str(error))
@@ -159,6 +161,8 @@ def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = 
                 from torchmill.build.context import require_source
 
                 require_source(Layout.of_checkout(ROOT), *load_cell(name))
+        if not asks_for_help():
+            mark_home(Layout.of_checkout(ROOT))  # an environment counts as the user's only where the state does
         return create(self)
     except (TorchmillError, OSError) as error:  # of the latter Nox makes a traceback
         shown = f"{as_torchmill_error(error)}{' (`export NOX_ENVDIR=FOLDER`)' if isinstance(error, OSError) else ''}"
@@ -409,7 +413,9 @@ def further(word: str, *, dependent: bool) -> tuple[str, ...]:
 def main() -> None:
     """Register the matrix of the selected release on this machine."""
     try:
-        tag = selection.selected_tag(Layout.of_checkout(ROOT))
+        layout = Layout.of_checkout(ROOT)
+        require_untracked_state(layout.root)
+        tag = selection.selected_tag(layout)
         os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
         installed = interpreters.installed_interpreters()
         names = selection.asked_sessions(sys.argv, os.environ.get("NOXSESSION", ""))

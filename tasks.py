@@ -27,6 +27,7 @@ from torchmill.core import reaper
 from torchmill.core.console import fit_screen, fold_text
 from torchmill.core.errors import ConfigError, did_you_mean
 from torchmill.core.exits import exit_with_error, open_closed_streams, print_now, show_uncaught
+from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import Layout
 
 ROOT = Path(__file__).parent
@@ -74,6 +75,7 @@ PLACES = {
 COMMANDS = {name: (PLACES.get(name, f"torchmill.commands.{name}"), line) for name, line in LINES.items()}
 
 COLOURS = {"ok": "32", "warning": "33", "failure": "31", "unknown": "36"}  # green, yellow, red, cyan
+KEEPING_TASKS = {"bisect", "cluster", "fetch", "image", "index"}  # which write to the state folder themselves
 CELL_TASKS = {"bisect", "build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}  # whose argument names one
 
 
@@ -234,6 +236,8 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
     @wraps(command.run)
     def body(_: Context, *args: Any, **kwargs: Any) -> None:
         reaper.watch_run()
+        if task in KEEPING_TASKS:
+            mark_home(LAYOUT)
         if command.argument in command.repeated and names:
             kwargs[command.argument] = [kwargs.pop(name) for name in names]
         if command.session_options:
@@ -317,6 +321,7 @@ deps: Task[Any] = Task(
 )
 try:
     LAYOUT = Layout.of_checkout(ROOT)
+    require_untracked_state(LAYOUT.root)
     if "--complete" in sys.argv:
         complete_cells(sys.argv[sys.argv.index("--complete") + 1 :])
     namespace = Collection(deps, *(make_task(name, own) for name in COMMANDS))

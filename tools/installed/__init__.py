@@ -1,40 +1,45 @@
 """torchmill as pip installs it: the whole suite lies in this folder, and works for the folder it is called in."""
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
-from filelock import FileLock
-
 SUITE = Path(__file__).parent
+EARLY_ERROR = 1  # exit code of what is wrong before the suite could say so itself
 
 
 def start(home: Path) -> None:
-    """Let the suite work for a folder: what it makes lies there, and facts in its build_configs/ go before its own."""
-    sys.path.insert(0, str(SUITE))
-    os.environ.setdefault("TORCHMILL_HOME", str(home))
+    """Let the suite work for a folder: what it makes lies there, and facts in its build_configs/ go before its own.
+
+    A folder that the user did not name (TORCHMILL_HOME) may be a clone of somebody's repository: what lies there is
+    used only if the user made it. Ends the program with a message if something is wrong.
+    """
+    if str(SUITE) not in sys.path:
+        sys.path.insert(0, str(SUITE))
+    from torchmill.core.errors import TorchmillError
+
+    try:
+        _start(home)
+    except (TorchmillError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code if isinstance(error, TorchmillError) else EARLY_ERROR)
+
+
+def _start(home: Path) -> None:
+    from torchmill.config.own_facts import merge_facts
+    from torchmill.core.homes import require_own_home
+    from torchmill.core.paths import CONFIGS, Layout
+
+    named = bool(os.environ.get("TORCHMILL_HOME"))
+    if not named:
+        os.environ["TORCHMILL_HOME"] = str(home)
+    layout = Layout.of_checkout(SUITE)
+    if not named:
+        require_own_home(layout)
     os.environ.setdefault("NOX_ENVDIR", str(home / ".nox"))
     own = home / "build_configs"
     os.environ.setdefault("TORCHMILL_OWN_CONFIGS", str(own))
-    if "TORCHMILL_CONFIGS" not in os.environ and any(path.suffix != ".md" for path in own.rglob("*.*")):
-        os.environ["TORCHMILL_CONFIGS"] = str(_merge_facts(own, home / ".torchmill" / "build_configs"))
-
-
-def _merge_facts(own: Path, merged: Path) -> Path:
-    """Return a folder with the shipped facts and a project's own: a file of its own stands for the shipped one."""
-    files = _files(SUITE / "build_configs") | _files(own)
-    merged.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(merged.with_name("build_configs.lock")):  # several commands may begin at a time
-        if {name: one[1:] for name, one in _files(merged).items()} != {name: one[1:] for name, one in files.items()}:
-            shutil.rmtree(merged, ignore_errors=True)
-            for name, (path, *_) in files.items():
-                (merged / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(path, merged / name)
-    return merged
-
-
-def _files(top: Path) -> dict[Path, tuple[Path, int, int]]:
-    """Return the files below a folder by their place in it: path, size (bytes) and time (nanoseconds)."""
-    found = {path: path.stat() for path in top.rglob("*.*") if path.is_file()}
-    return {path.relative_to(top): (path, one.st_size, one.st_mtime_ns) for path, one in found.items()}
+    if "TORCHMILL_CONFIGS" not in os.environ:
+        merged = merge_facts(own, SUITE / "build_configs", layout.cache / CONFIGS)
+        if merged is not None:
+            os.environ["TORCHMILL_CONFIGS"] = str(merged)

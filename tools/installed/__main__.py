@@ -1,5 +1,6 @@
 """The command `torchmill`: `torchmill TASK` is invoke's, `torchmill nox -s SESSION` is nox, `torchmill init` begins."""
 
+import os
 import shutil
 import sys
 from importlib.metadata import version
@@ -8,14 +9,17 @@ from pathlib import Path
 from . import SUITE, start
 
 INIT = "torchmill init [--github]: write what a repository of wheels needs into this folder; files that are there stay"
+TRUST = "torchmill trust: record that what torchmill keeps in this folder, and links to it, are yours"
 
 
 def main() -> None:
-    """Run a task, a session, or begin a project in this folder."""
+    """Run a task, a session, begin a project in this folder, or record that its state is the user's."""
     words = sys.argv[1:]
     sys.excepthook = lambda _, error, __: sys.stderr.write(f"error: {error}\n")  # until tasks.py has its own
     if words[:1] == ["init"]:
         sys.exit(begin_project(words[1:], Path.cwd()))
+    if words[:1] == ["trust"]:
+        sys.exit(trust_folder(words[1:], Path.cwd()))
     start(Path.cwd())
     if words[:1] == ["nox"]:
         from nox.__main__ import main as run_nox
@@ -29,19 +33,44 @@ def main() -> None:
     Program(name="torchmill", binary="torchmill", version=version("torchmill")).run()
 
 
+def trust_folder(words: list[str], folder: Path) -> int:
+    """Record that a folder's state and links are the user's, and return the exit code."""
+    if words:
+        sys.stderr.write(f"error: {' '.join(words)}: {TRUST}\n")
+        return 2
+    sys.path.insert(0, str(SUITE))
+    from torchmill.core.errors import TorchmillError
+    from torchmill.core.homes import trust_home
+    from torchmill.core.paths import Layout
+
+    os.environ.setdefault("TORCHMILL_HOME", str(folder))
+    try:
+        lines = trust_home(Layout.of_checkout(SUITE))
+    except (TorchmillError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code if isinstance(error, TorchmillError) else 1
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
 def begin_project(words: list[str], folder: Path) -> int:
-    """Write the files of a project into a folder and return the exit code."""
+    """Write the files of a project into a folder and return the exit code; nothing is written through a link."""
     if {*words} - {"--github"}:
         sys.stderr.write(f"error: {' '.join(words)}: {INIT}\n")
         return 2
     for top in (SUITE / "project", *([SUITE / "github"] if words else [])):
-        for path in sorted(one for one in top.rglob("*") if one.is_file() and one.parent.name != "__pycache__"):
+        for path in sorted(path for path in top.rglob("*") if path.is_file() and path.parent.name != "__pycache__"):
             name = Path(*(part.replace("dot-", ".") for part in path.relative_to(top).parts))
-            there = (folder / name).exists()
-            if not there:
+            present = os.path.lexists(folder / name)
+            link = next((place for place in name.parents if (folder / place).is_symlink()), None)
+            if link is not None and not present:
+                sys.stderr.write(f"error: {folder / link} is a link: remove it, then {name} can be written here\n")
+                return 2
+            if not present:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, folder / name)
-            sys.stdout.write(f"{name}: {'is there, and stays' if there else 'written'}\n")
+            sys.stdout.write(f"{name}: {'is there, and stays' if present else 'written'}\n")
+    sys.stdout.write("noxfile.py and tasks.py are programs: whoever runs `nox` or `invoke` in this folder runs them\n")
     sys.stdout.write("next: invoke build --tag v2.4.1 --python 3.12\n")
     return 0
 

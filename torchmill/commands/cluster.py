@@ -13,7 +13,7 @@ from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, PYPI, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError, require_choice, require_count
-from torchmill.core.files import read_table_beside, write_script
+from torchmill.core.files import fresh_path, read_table_beside, write_script
 from torchmill.core.paths import CHECKOUT, Layout, facts_folder, nox_environment_name, nox_environments_folder
 from torchmill.core.process import CommandError, capture
 from torchmill.host.native import native_arch
@@ -52,7 +52,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     folder = layout.cluster / f"{found.release.tag}-{cell}" / engine
     checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
     paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}
-    paths |= {"configs": facts_folder(CHECKOUT), "environments": nox_environments_folder()}
+    paths |= {"configs": _facts_for_nodes(layout, folder), "environments": nox_environments_folder()}
     words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
     words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": cell_lookup.fetch_command(facts, found)}
     words |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "name": f"torchmill-{nox_environment_name(cell)}"}
@@ -68,6 +68,19 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     if not shutil.which("sbatch"):
         raise HostError(f"`sbatch` is not on PATH: run `{shlex.join(command)}` where Slurm is", code="no-slurm")
     return capture(command).rstrip()
+
+
+def _facts_for_nodes(layout: Layout, folder: Path) -> Path:
+    """Return the folder of facts that jobs read: a copy beside them if nodes may not see it, in the user's cache."""
+    facts = facts_folder(CHECKOUT)
+    if not facts.is_relative_to(layout.cache):
+        return facts
+    copied = folder / "facts" / facts.name
+    if not copied.is_dir():  # its name is a digest of what it holds
+        with fresh_path(copied) as fresh:
+            shutil.copytree(facts, fresh)
+            fresh.rename(copied)
+    return copied
 
 
 def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], options: Options) -> None:

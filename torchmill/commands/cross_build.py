@@ -189,7 +189,7 @@ def builder_images(question: CheckContext) -> Iterator[str]:
 def _place(root: Path) -> ContainerPlace:
     layout = Layout.of_checkout(root)
     configs = os.environ.get("TORCHMILL_CONFIGS")
-    listing = process.ask([sys.executable, "-m", "pip", "config", "list"])
+    listing = process.ask([sys.executable, "-P", "-m", "pip", "config", "list"])
     return ContainerPlace(
         checkout=real_path(root),
         layout=layout,

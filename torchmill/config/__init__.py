@@ -7,6 +7,7 @@
 - matrix: the matrix: which cells exist, which a release can build, and why not; what the rules of a cell demand
 - model: values: builds, plans, packages, releases, rules, toolkits, machines
 - official_wheels: upstream's wheels by the facts: their Pythons and machines, and which indexes have them
+- own_facts: put a project's own facts beside the shipped ones, in the user's cache
 - selection: the selected release, and the sessions that nox lists for it
 - toml_reader: read TOML tables strictly: every mistake is collected with its place
 - trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody who is known

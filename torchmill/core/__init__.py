@@ -4,6 +4,8 @@
 - errors: every error that a user can act on, with its exit code and a stable code
 - exits: how a command ends: whatever is raised becomes one message and an exit code, never a traceback
 - files: write files atomically, hash them, read JSON objects strictly, and delete folders safely
+- git_index: read which files git tracks, without running git
+- homes: tell whether what lies in a home is the user's, by a mark that no repository can bring
 - locks: lock folders against other runs: refuse, or wait for the holder to end
 - ninja: read ninja's progress and its record of files read
 - paths: where everything is kept: the only module that knows folder names

@@ -13,6 +13,8 @@ CHECKOUT = PACKAGE.parent
 GUEST = "TORCHMILL_GUEST"  # names the arch of a container in which a suite works beside the machine's
 EMPTY_ENVIRONMENTS = "environments"
 CACHE_FILES = ("facts.json", "sessions.json", "recall.json")
+HOMES = "homes"  # of the cache: which folders' states are the user's
+CONFIGS = "configs"  # of the cache: shipped facts together with those of a project
 PROOFS_CACHE = "upstream-tests"  # what upstream's tests said of published wheels
 
 

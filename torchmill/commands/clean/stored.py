@@ -13,8 +13,18 @@ from torchmill.config.matrix import all_builds
 from torchmill.config.model import Facts
 from torchmill.core.errors import TorchmillError
 from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_text
+from torchmill.core.git_index import list_tracked
+from torchmill.core.homes import MARK
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
-from torchmill.core.paths import CACHE_FILES, EMPTY_ENVIRONMENTS, PROOFS_CACHE, Layout, nox_environment_name
+from torchmill.core.paths import (
+    CACHE_FILES,
+    CONFIGS,
+    EMPTY_ENVIRONMENTS,
+    HOMES,
+    PROOFS_CACHE,
+    Layout,
+    nox_environment_name,
+)
 from torchmill.fetch.source.git_command import git_folder
 from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
 from torchmill.host import provisioned
@@ -26,13 +36,13 @@ from torchmill.wheel.dist_files import companion_paths, manifest_path, read_mani
 Hindrance = Callable[[RunningProcesses], str]
 Finder = Callable[[], Iterable[Path]]
 
-TOOLS = ("gates", "stand-ins", "compilers", "programs", EMPTY_ENVIRONMENTS)  # folders of the cache
+TOOLS = ("gates", "stand-ins", "compilers", "programs", CONFIGS, EMPTY_ENVIRONMENTS)  # folders of the cache
 HISTORY = "units.sqlite"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PROOFS_CACHE)
-CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, provisioned.FOLDER})
-_CONFIGS = ("build_configs", "build_configs.lock")  # of an installed suite
-_STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster", "channel", *_CONFIGS)
+CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, HOMES, provisioned.FOLDER})
+_STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster", "channel", MARK)
 _ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")  # of a build, with a long path, of `nox -s gpu`
+_DELIVERED = re.compile(rb"\.whl|\.conda|\.zip")  # in the names of files that `dist/` has
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
 
 
@@ -75,14 +85,19 @@ def stored(
     return StoredItem(kind, name, lambda: paths, newest_change(tuple(touched) or paths), tag, tuple(locks), hindrance)
 
 
+def _list_folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, by name, without links: what these lead to is not ours to remove."""
+    return [path for path in list_children(folder) if path.is_dir() and not path.is_symlink()]
+
+
 # What builds of this checkout leave behind
 
 
 def _cells(place: StoragePlace) -> Iterator[tuple[str, Path]]:
     """Yield the tag and the folder of all trees and cells."""
-    for tag in list_children(place.layout.trees):
-        for folder in list_children(tag):
-            readable = folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)
+    for tag in _list_folders(place.layout.trees):
+        for folder in _list_folders(tag):
+            readable = os.access(folder, os.R_OK | os.X_OK)
             if readable and not folder.name.startswith("."):
                 yield tag.name, folder
 
@@ -115,8 +130,8 @@ def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
 
 def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield fetched sources, and what unfinished fetches left."""
-    for folder in (folder for home in list_children(place.layout.sources) for folder in list_children(home)):
-        if not folder.is_dir() or folder.name.startswith(DELETED_NAME):
+    for folder in (folder for home in _list_folders(place.layout.sources) for folder in _list_folders(home)):
+        if folder.name.startswith(DELETED_NAME):
             continue
         unfinished, package = folder.name.startswith("."), folder.parent.name
         tag = (folder.name.rpartition("-")[2] if unfinished else "") or folder.name
@@ -157,7 +172,7 @@ def _own_refs(tree: Path) -> Iterator[str]:
 def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield the environments that nox made for builds; others in its folder are not ours."""
     cells = [(nox_environment_name(folder.name), tag, folder) for tag, folder in _cells(place)]
-    for folder in list_children(place.environments):
+    for folder in _list_folders(place.environments):
         if _ENVIRONMENT.fullmatch(folder.name) and (folder / "pyvenv.cfg").is_file():
             users = [(tag, cell) for name, tag, cell in cells if name == folder.name]
             logs = (place.layout.logs / f"{tag}-{cell.name}.log" for tag, cell in users)
@@ -180,14 +195,21 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
         yield stored("logs", name, *paths, tag=tag, locks=locks)
 
 
+def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None]:
+    """Return what says why a file of `dist/` must stay: it came with the repository, or was handed on with it."""
+    tracked = {place.layout.dist / entry.path for entry in list_tracked(place.layout.dist, _DELIVERED) or ()}
+    return lambda path: (lambda _: "git tracks it") if path in tracked else None
+
+
 def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield verified wheels with the files beside them; one without a manifest was not built here."""
+    hindrance = _tracked_hindrance(place)
     for wheel in list_children(place.layout.dist):
         if wheel.suffix == ".whl" and manifest_path(wheel).is_file():
             manifest = read_manifest(wheel)
             companions = [path for path in companion_paths(wheel) if path.is_file()]
             locks, tag = _cells_using(place, manifest), str(manifest.get("tag", ""))
-            yield stored("wheels", wheel.name, *companions, wheel, tag=tag, locks=locks)
+            yield stored("wheels", wheel.name, *companions, wheel, tag=tag, locks=locks, hindrance=hindrance(wheel))
 
 
 def _cells_using(place: StoragePlace, manifest: Mapping[str, object]) -> Iterator[Path]:
@@ -213,11 +235,14 @@ def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
 
 def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield conda packages, and archives with their records; an archive without one is not ours."""
-    dist = place.layout.dist
-    conda, archives = sorted(dist.glob("conda/*/*.conda")), sorted(dist.glob("lib*.zip"))
-    for path in (*conda, *(one for one in archives if manifest_path(one).is_file())):
+    dist, hindrance = place.layout.dist, _tracked_hindrance(place)
+    kinds = _list_folders(place.layout.conda)  # of machines
+    conda = [path for kind in kinds for path in list_children(kind) if path.suffix == ".conda"]
+    archives = sorted(dist.glob("lib*.zip"))
+    for path in (*conda, *(archive for archive in archives if manifest_path(archive).is_file())):
         records = [one for one in (manifest_path(path),) if one.is_file()]
-        yield stored("packages", path.relative_to(dist).as_posix(), *records, path, touched=(path,))
+        name = path.relative_to(dist).as_posix()
+        yield stored("packages", name, *records, path, touched=(path,), hindrance=hindrance(path))
 
 
 def find_published(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
@@ -342,8 +367,8 @@ def find_leftovers(place: StoragePlace) -> Iterator[Path]:
     """Yield what an interrupted clean renamed but did not delete; not what another one deletes right now."""
     layout = place.layout
     homes = [layout.state, layout.logs, layout.dist, layout.cache, place.environments]
-    homes += [*list_children(layout.sources), *list_children(layout.cache)]
-    homes += [cell for tag in list_children(layout.trees) for cell in list_children(tag)]
+    homes += [*_list_folders(layout.sources), *_list_folders(layout.cache)]
+    homes += [cell for _, cell in _cells(place)]
     for path in (path for home in homes for path in list_children(home)):
         if path.name.startswith(DELETED_NAME) and not is_being_deleted(path):
             yield path
