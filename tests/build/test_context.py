@@ -42,7 +42,7 @@ def test_a_folder_that_is_written_at_the_end_is_tried_at_the_beginning(known: Fa
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["a|b", "a,b", "a:b", 'a"b', "$a", "a;b", "a[b]", "a\\b", "a\nb", "a\udce9"])
+@pytest.mark.parametrize("name", ["a|b", "a,b", "a:b", 'a"b', "$a", "a;b", "a[b]", "a\\b", "a\nb", "{a}", "a\udce9"])
 def test_a_name_that_cmake_misreads_is_told_before_anything_is_built(known: Facts, tmp_path: Path, name: str) -> None:
     begun = job(known, tmp_path, HOST)
     with refused("host-not-ready") as caught:

@@ -191,6 +191,19 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "pythons = []",
             "1.0.0.toml: base: 'pythons' is empty: expected Pythons such as '3.10', or leave the key out",
         ),
+        *(
+            ("packages/base.toml", 'tag = "v{version}"', f'tag = "{tag}"', "which cannot name a folder")
+            for tag in (
+                "../../../v{version}",
+                "/v{version}",
+                ".v{version}",
+                "a/v{version}",
+                "-{version}",
+                "v {version}",
+            )
+        ),
+        ("packages/base.toml", 'checks = "sample"', 'checks = "../../base"', "which cannot name a folder"),
+        ("arches.toml", "[x86_64]", '["../x86_64"]', "'../x86_64' cannot name an arch"),
         (
             "packages/base.toml",
             'reason = "numpy 2 came later"',

@@ -158,6 +158,13 @@ def test_a_wrong_distribution_is_refused_and_the_valid_keys_are_listed(tmp_path:
         assert expected in problems
 
 
+def test_a_machine_has_memory(tmp_path: Path) -> None:
+    path = described(tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "0 B"\n')
+    with refused("invalid-host-file") as caught:
+        load_host(path)
+    assert "'memory' is nothing" in str(caught.value)
+
+
 @pytest.mark.parametrize("cores", ["0", "true", "1.5"])
 def test_cores_are_a_whole_number(tmp_path: Path, cores: str) -> None:
     path = described(tmp_path, f'arch = "x86_64"\nsystem = "linux"\ncores = {cores}\nmemory = "1 GiB"\n')

@@ -19,8 +19,9 @@ from torchmill.host.disk_usage import list_children
 from torchmill.plan import estimate
 
 _KIT = "kit"
-# in the name of a tree, by CMake 4.4, linkers and PATH; and bytes that are no UTF-8, in which scripts are written
-_MISREAD = re.compile(rf'[|\n"$;\\\[\],{os.pathsep}\udc80-\udcff]')
+# in the name of a tree, by CMake 4.4, linkers and PATH; and bytes that are no UTF-8, in which scripts are written;
+# setuptools takes what stands in braces for a variable, in the paths of `install` (distutils.util.subst_vars)
+_MISREAD = re.compile(rf'[|\n"$;\\\[\],{{}}{os.pathsep}\udc80-\udcff]')
 
 
 def with_disk_space(host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None) -> Host:

@@ -23,6 +23,7 @@ from torchmill.core.stat_cache import StatCache
 T = TypeVar("T")
 _SAID_ONCE = ("date", "commit", "built_from", "wheels", "explained")  # of a release that pairs with several torch
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of a file or a folder, wherever it is made
 PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
 
 
@@ -148,6 +149,11 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
     )
     for table in opened:
         table.check_unknown_keys()
+    problems += [
+        f"arches.toml: '{name}' cannot name an arch: use letters, digits and _"
+        for name in facts.arches
+        if not re.fullmatch(r"\w+", name, re.ASCII)
+    ]
     _cross_check(facts, problems)
     if problems:
         lines = "\n".join(f"  {line}" for line in problems)
@@ -208,6 +214,7 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         editions=tuple(_edition(table) for table in file.tables("release")),
     )
     debian.check_unknown_keys()
+    _check_names(file, found)
     for key, lines in (("smoke", found.smoke), ("gpu_smoke", found.gpu_smoke)):
         try:  # which need not be lines that this Python runs
             ast.parse("\n".join(lines))
@@ -218,6 +225,20 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
     if found.editions and found.after is None:
         file.problem("it has [[release]], which pair with a release of 'after', but it has no 'after'")
     return found
+
+
+def _check_names(file: TomlTable, package: Package) -> None:
+    """Note names of a package that cannot be those of files and folders: facts may come from anybody."""
+    tag = package.tag.replace("{version}", "1.0")
+    names = {"name": package.name, "session": package.session, "import_name": package.import_name, "tag": tag}
+    for key, name in {**names, "checks": package.checks}.items():
+        if name and not _PLAIN_NAME.fullmatch(name):
+            file.problem(f"'{key}' is '{name}', which cannot name a folder: use letters, digits and . _ + -")
+    for patch in (patch for rule in package.rules for patch in rule.patches):
+        if not all(_PLAIN_NAME.fullmatch(part) for part in patch.split("/")):
+            file.problem(
+                f"patch '{patch}' cannot be a file in patches/{package.name}/: use letters, digits and . _ + -"
+            )
 
 
 def _edition(table: TomlTable) -> Edition:

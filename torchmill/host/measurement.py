@@ -184,6 +184,8 @@ def load_host(path: Path) -> Host:
     for name, version in {**host.versions, **host.libraries}.items():
         if version and name not in _NO_VERSIONS and not is_version(version):
             table.problem(f"'{name}' is '{version}', expected a version, such as '2.35' (PEP 440)")
+    if not problems and host.memory <= 0:
+        table.problem("'memory' is nothing: expected what the machine has, such as '16 GiB'")
     for gpu in host.gpus:
         if gpu.capability and not re.fullmatch(r"\d+\.\d", gpu.capability):
             table.problem(f"'capability' is '{gpu.capability}', expected one such as '8.6'")
