@@ -155,3 +155,31 @@ def test_a_clang_is_held_against_its_own_bounds(known: Facts) -> None:
     host = replace(LINUX, compiler=Compiler("clang", "17.0.6"), compilers={"clang++-15": Compiler("clang", "15.0.7")})
     finding = only(build_context(facts, host))
     assert (finding.verdict, finding.cure) == ("failure", "CC=clang-15 CXX=clang++-15 nox -s wheel-3.10-cpu")
+
+
+def _against_nvcc(known: Facts, msvc: str, takes: SpecifierSet | None) -> Finding:
+    host = replace(LINUX, compiler=Compiler("msvc", msvc), compilers={"cl": Compiler("msvc", msvc)})
+    asked = build_context(known, host, "wheel-3.10-cu118")
+    toolkits = tuple(replace(one, msvc=takes) for one in known.toolkits)
+    (_, finding) = compiler.check_compiler(replace(asked, facts=replace(known, toolkits=toolkits)))
+    return finding
+
+
+def test_a_visual_studio_that_nvcc_refuses_gets_an_older_toolset(known: Facts) -> None:
+    takes = SpecifierSet(">=19.10,<19.30")
+    finding = _against_nvcc(known, "19.33", takes)
+    assert (finding.verdict, finding.needed) == ("failure", "msvc >=19.10,<19.30")
+    assert finding.cure is not None
+    assert "`vcvarsall.bat x64 -vcvars_ver=14.29`" in finding.cure
+    assert "19.2x is Visual Studio 2019" in finding.because
+    assert _against_nvcc(known, "19.29", takes).verdict == "ok"
+    assert _against_nvcc(known, "19.0", takes).cure == "", "no older one fits"
+    assert _against_nvcc(known, "19.33", None).verdict == "unknown"
+
+
+def test_what_toolkits_take_of_visual_studio_is_known_from_their_headers(shipped: Facts) -> None:
+    takes = {one.version: one.msvc and str(one.msvc) for one in shipped.toolkits}
+    assert takes["11.3"] == "<19.30,>=19.10"
+    assert (takes["12.3"], takes["12.4"]) == ("<19.40,>=19.10", "<19.50,>=19.10")
+    assert (takes["13.1"], takes["13.2"]) == ("<19.50,>=19.20", "<19.60,>=19.20")
+    assert takes["10.2"] is None

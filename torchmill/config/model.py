@@ -173,6 +173,7 @@ class Toolkit:
     driver_windows: VersionText | None = None
     driver_ptx: VersionText | None = None  # the Linux driver that came with it: sure to compile the PTX that it makes
     jetson: tuple[str, ...] = ()  # capabilities of the Jetson boards that its aarch64 means, if it does
+    msvc: SpecifierSet | None = None  # Visual Studio's compilers that nvcc takes; None: not known
 
 
 @dataclass(frozen=True, slots=True)

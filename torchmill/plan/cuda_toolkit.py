@@ -57,7 +57,7 @@ def variables_for_compiler(command: str, *, cuda: bool) -> dict[str, str]:
 
 def compilers_of_nvcc(toolkit: Toolkit, family: str) -> SpecifierSet | None:
     """Return the host compilers of a family that nvcc takes, None where that is not known."""
-    return {"gcc": toolkit.gcc, "clang": toolkit.clang}.get(family) or None
+    return {"gcc": toolkit.gcc, "clang": toolkit.clang, "msvc": toolkit.msvc}.get(family) or None
 
 
 def nvcc_takes(toolkit: Toolkit, compiler: Compiler) -> bool:

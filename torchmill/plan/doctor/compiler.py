@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchmill.config.matrix import Constraint, format_bounds, is_within
@@ -75,8 +76,26 @@ def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler
     needed = f"{compiler.family} {format_bounds(taken)}"
     if is_within(taken, compiler.version):
         return Finding(subject, str(compiler), needed, "ok", because=_instead(context, toolkit))
-    because = f"nvcc of CUDA {toolkit.version} takes {needed}"
-    return Finding(subject, str(compiler), needed, "failure", compiler_cure(context), because)
+    years = "; 19.2x is Visual Studio 2019, 19.3x and 19.4x 2022" if compiler.family == "msvc" else ""
+    because = f"nvcc of CUDA {toolkit.version} takes {needed}{years}"
+    cure = _other_toolset(taken, compiler) if compiler.family == "msvc" else compiler_cure(context)
+    return Finding(subject, str(compiler), needed, "failure", cure, because)
+
+
+def _other_toolset(taken: SpecifierSet, compiler: Compiler) -> str:
+    """Return how to choose the newest older toolset of Visual Studio that nvcc takes; "" if there is none.
+
+    The toolset of compiler 19.29 is called 14.29, and Visual Studio's installer lists older ones as single components:
+    https://learn.microsoft.com/en-us/cpp/build/building-on-the-command-line
+    """
+    minors = [minor for minor in range(10, int(compiler.version.split(".")[1]) + 1) if is_within(taken, f"19.{minor}")]
+    if not minors:
+        return ""
+    toolset = f"14.{minors[-1]}"
+    return (
+        f"install toolset {toolset} beside it (Visual Studio Installer, single components), then start the build "
+        f"after `vcvarsall.bat x64 -vcvars_ver={toolset}`"
+    )
 
 
 def _instead(context: CheckContext, toolkit: Toolkit) -> str:
