@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.index_server import gone_index
+from tests.support.index_server import Index, gone_index, serving
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ToolkitSource
@@ -240,13 +240,27 @@ def test_a_package_that_is_not_the_listed_one_is_refused(channel: Path, served: 
             offer.fill(home)
 
 
-def test_without_py_rattler_and_an_index_the_refusal_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_py_rattler_and_an_index_the_refusal_says_why(
+    served: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "rattler", None)  # as where it is not installed
     with gone_index() as gone:
         monkeypatch.setenv("PIP_INDEX_URL", gone.url)
-        answer = asked(tmp_path, "conda-forge")
+        answer = asked(tmp_path, served)
     assert isinstance(answer, ProviderRefusal)
     assert answer.sentence.startswith("it needs py-rattler, which could not be installed (cannot reach 127.0.0.1 (")
+
+
+def test_py_rattler_is_not_brought_for_a_channel_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "rattler", None)
+    with serving(Index()) as index, gone_index() as gone:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        answer = asked(tmp_path, gone.url)
+    assert isinstance(answer, ProviderRefusal)
+    assert answer.sentence == "127.0.0.1 cannot be reached (connection refused)"
+    assert index.asked == []
 
 
 def test_a_mirror_stands_for_anacondas_server(
@@ -356,11 +370,12 @@ def of_channel(spec: str, channel: str) -> ToolkitSource:
     return ToolkitSource("conda", "toolkit", ("12.6",), (spec,), ("x86_64",), (channel,), None, "")
 
 
-def test_a_password_of_a_channel_is_in_no_title_and_no_refusal(tmp_path: Path) -> None:
-    shown, source = io.StringIO(), of_channel("cuda-nvcc ==12.6.1", "https://me:secret@localhost:1/channel")
+def test_a_password_of_a_channel_is_in_no_title_and_no_refusal(served: str, tmp_path: Path) -> None:
+    address = served.replace("http://", "http://me:secret@")
+    shown, source = io.StringIO(), of_channel("cuda-nvcc ==12.6.1", address)
     answer = conda.offer(ASKED, [source], tmp_path, ProgressDisplay(shown))
     assert isinstance(answer, ProviderRefusal)
-    assert "localhost:1" in shown.getvalue()
+    assert served.removeprefix("http://") in shown.getvalue()
     assert "secret" not in f"{shown.getvalue()} {answer}"
 
 

@@ -20,7 +20,7 @@ from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, NetworkError, SourceError
 from torchmill.core.files import hash_file, read_refusal
 from torchmill.core.silence import silence_limit
-from torchmill.core.urls import hide_password
+from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.toolkit import store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
@@ -55,12 +55,18 @@ def offer(
     request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
     """Return the packages of the first channels that have all of a toolkit."""
+    closed = {source: _closed_channel(source) for source in sources}
+    if sources and all(closed.values()):
+        return ProviderRefusal(PROVIDER, closed[sources[-1]])
     try:
         import_rattler(cache, progress)
     except (NetworkError, SourceError, HostError) as error:
         return ProviderRefusal(PROVIDER, f"it needs py-rattler, which could not be installed ({error})")
     why = "no known channel has it"
     for source in sources:
+        if closed[source]:
+            why = closed[source]
+            continue
         with contextlib.closing(progress.task(f"{request} on {hide_password(', '.join(source.where))}")):
             pieces = _solved(request, source, cache / "downloads" / "channels")
         if isinstance(pieces, str):
@@ -71,6 +77,15 @@ def offer(
         exact = request if request.kind == TOOLKIT else replace(request, version=full)
         return ProviderOffer(exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress))
     return ProviderRefusal(PROVIDER, why)
+
+
+def _closed_channel(source: ToolkitSource) -> str:
+    """Return which host of a source's channels cannot be reached, as a clause; "" where all can."""
+    for name in source.where:
+        address = channel_address(name)
+        if (complaint := connection_complaint(address)) is not None:
+            return f"{host_of(address)} cannot be reached ({complaint})"
+    return ""
 
 
 def _fill(
@@ -98,9 +113,6 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> tupl
     client = Client.default_client(timeout=max(1, round(_SILENCES * silence_limit())))  # else it waits for ever
     try:
         channels = [rattler.Channel(channel_address(name)) for name in source.where]
-        for channel in channels:
-            if (closed := connection_complaint(channel.base_url)) is not None:
-                return f"{urlsplit(channel.base_url).hostname} cannot be reached ({closed})"
         work = rattler.solve(
             channels,
             # a package with its bounds, or any version of it

@@ -1,0 +1,41 @@
+"""Which machine can be brought which toolkit: every pair has a way to its last step, or a refusal before the first."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tools.ways_page import described_hosts, newest_cell, stop_reason, walk_cell
+from torchmill.config.model import Facts
+from torchmill.plan.walk import Step, Stop, chosen_origin
+
+Walked = tuple[str, str, tuple[Step, ...], tuple[Stop, ...]]
+
+
+@pytest.fixture(scope="module")
+def walks(shipped: Facts) -> list[Walked]:
+    """Return toolkit, machine, steps and stops of every pair that some release builds for."""
+
+    def every() -> Iterator[Walked]:
+        for name, host in described_hosts().items():
+            for toolkit in shipped.toolkits:
+                cell = newest_cell(shipped, toolkit, host)
+                if cell is not None:
+                    yield toolkit.version, name, *walk_cell(shipped, cell, host)
+
+    return list(every())
+
+
+def test_every_pair_has_a_way_or_a_reason(walks: list[Walked]) -> None:
+    assert {name for _, name, _, _ in walks} == {*described_hosts()}
+    for version, name, steps, stops in walks:
+        ways = [chosen_origin(step, {}) for step in steps if step.vital and step.origins]
+        assert bool(stops) or None not in ways, f"CUDA {version} on {name}: a step without an origin stops nothing"
+        assert all(stop_reason(stop).strip() for stop in stops), f"CUDA {version} on {name}: no reason"
+        assert steps[-1].purpose, f"CUDA {version} on {name}: the way has no end"
+
+
+def test_the_toolkit_is_a_step_where_it_is_not_there(walks: list[Walked]) -> None:
+    hosts = described_hosts()
+    for version, name, steps, stops in walks:
+        brought = any(step.command == f"invoke toolkit --cuda {version}" for step in steps)
+        assert brought or stops or version in hosts[name].toolkits, f"nobody brings CUDA {version} to {name}"
