@@ -172,6 +172,17 @@ def test_what_was_edited_in_the_tree_is_told(old: Cell, new: Cell) -> None:
 
 
 @needs_preparing
+def test_a_new_tree_says_what_changed_since_the_last_one(old: Cell) -> None:
+    old.prepare()
+    job = old.job
+    old.job = replace(job, machine_inputs={**job.machine_inputs, "compiler": "gcc 99"})
+    said = old.prepare().splitlines()
+    assert old.job.tree.folder != job.tree.folder
+    assert said[0].startswith("a new tree, because of what changed since the last build: machine's compiler (")
+    assert said[1] == f"copying the source to {old.job.tree.source}"
+
+
+@needs_preparing
 def test_what_is_gone_from_the_tree_comes_back(old: Cell) -> None:
     """From the source, as old as it was; where a patch had changed it, the tree is made again."""
     patch = replace(old.job.plan, prepare=(Command("patch", ("sed", "-i", "s/2/3/", "also.c")),))

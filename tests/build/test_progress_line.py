@@ -215,3 +215,14 @@ def test_a_note_in_the_middle_changes_neither_time_nor_pace() -> None:
     assert status is not None
     assert (status.edge, status.elapsed) == (Edge(8, 20, "Building CXX object a.o"), 70)
     assert status.left == pytest.approx(120)
+
+
+def test_a_failed_compile_is_no_progress() -> None:
+    track = BuildTrack(clock=lambda: 0.0)
+    for line in ("[1/77] Building CXX object a.o", "[2/77] Building CXX object b.o", "FAILED: [code=1] b.o"):
+        track.see(line)
+    said = str(track.status(Used()))
+    assert said.startswith("1/77 (1 %), ")
+    assert "failed, and waiting for the compilers that still run" in said
+    track.see("[1/3] Building CXX object c.o")
+    assert "failed" not in str(track.status(Used())), "this is another run of ninja"

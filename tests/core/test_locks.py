@@ -1,6 +1,7 @@
 """Who may work in a folder, who is refused, and who waits."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -41,6 +42,8 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
         other = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert other.returncode != 0
     assert "cell is being built by another run" in other.stderr
+    if sys.platform == "linux":
+        assert f"(held by process {os.getpid()}: `" in other.stderr
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "got it\n"
 
 

@@ -7,7 +7,16 @@ from textwrap import dedent
 
 import pytest
 
-from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, read_dependencies, strip_colours, unmade_outputs
+from torchmill.core.ninja import (
+    Edge,
+    EdgePace,
+    made_path,
+    parse_edge,
+    parse_failure,
+    read_dependencies,
+    strip_colours,
+    unmade_outputs,
+)
 
 
 @pytest.mark.parametrize(
@@ -246,3 +255,10 @@ def test_a_log_that_names_what_it_does_not_list_is_refused(tmp_path: Path) -> No
     log.write_bytes(b"# ninjadeps\n\x04\0\0\0" + b"\x10\0\0\x80" + b"\x07\0\0\0" + bytes(8) + b"\x09\0\0\0")
     with pytest.raises(ValueError, match="names files that it does not list"):
         read_dependencies(log)
+
+
+def test_a_failure_is_known_by_the_words_of_old_and_new_ninja() -> None:
+    assert parse_failure("FAILED: csrc/a.o") == "csrc/a.o"
+    assert parse_failure("\x1b[31mFAILED: \x1b[0m[code=1] csrc/a.o ") == "csrc/a.o"
+    assert parse_failure("-- Performing Test HAS_AVX - Failed") is None
+    assert parse_failure("tests FAILED: 3") is None

@@ -19,7 +19,13 @@ from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Build, Compiler, Facts, Host, Options, Plan, Source
 from torchmill.plan import build_plan, system_packages, wheel_name
-from torchmill.plan.build_plan import compile_key, environment_key, tree_key
+from torchmill.plan.build_plan import (
+    compile_key,
+    describe_changed_inputs,
+    environment_key,
+    tree_inputs,
+    tree_key,
+)
 
 GIB = 1024**3
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
@@ -523,7 +529,7 @@ def plan_of_base(known: Facts, options: Options, name: str = "wheel-3.10-cpu") -
 
 def test_the_tree_follows_everything_but_the_interpreter(known: Facts, base: Plan) -> None:
     def key(computed: Plan, source: Source = SOURCE, ground: dict[str, str] = GROUND) -> str:
-        return tree_key(computed, source, known.patches, ground)
+        return tree_key(tree_inputs(computed, source, known.patches, ground))
 
     first = key(base)
     for slower in (Options(jobs=1), Options(memory=2**30)):
@@ -566,8 +572,21 @@ def test_the_tree_follows_the_bytes_of_a_patch(known: Facts, base: Plan) -> None
     contents = (b"one", b"two", b"one\n", b"one\r\n", b"caf\xe9", b"caf\xe8", "caf\u00e9".encode(), b"\xff\xfe\0")
     for content in contents:
         patch.write_bytes(content)
-        keys.add(tree_key(patched, SOURCE, known.patches, GROUND))
+        keys.add(tree_key(tree_inputs(patched, SOURCE, known.patches, GROUND)))
     assert len(keys) == len(contents)
+
+
+def test_what_changed_since_another_tree_is_said_without_digests(base: Plan, known: Facts) -> None:
+    before = tree_inputs(base, SOURCE, known.patches, {"compiler": "gcc 12.2.0", "C++: cc1plus": "a" * 64, "old": ""})
+    switched = replace(base, set={**base.set, "USE_MPI": "1"})
+    after = tree_inputs(switched, SOURCE, known.patches, {"compiler": "gcc 13.1.0", "C++: cc1plus": "b" * 64})
+    assert describe_changed_inputs(before, after) == [
+        "machine's C++: cc1plus",
+        "machine's compiler (gcc 13.1.0, was gcc 12.2.0)",
+        "machine's old (gone)",
+        "setting USE_MPI (new)",
+    ]
+    assert describe_changed_inputs(after, after) == []
 
 
 def test_conda_is_taken_only_when_an_environment_is_active() -> None:

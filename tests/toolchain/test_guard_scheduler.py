@@ -160,6 +160,29 @@ def test_a_real_compiler_that_is_ended_leaves_nothing_behind(build: Build, tmp_p
     assert not (tmp_path / "a.o").exists()
 
 
+def test_after_a_failure_nothing_starts_until_the_last_gate_has_left(build: Build) -> None:
+    running, other = two(build)
+    waiting = build.come(3)
+    assert build.silent(waiting), "two processors are busy"
+    build.admission.refuse()
+    assert build.heard(waiting) == "stop"
+    late = build.come(4)
+    assert build.heard(late) == "stop"
+    assert build.silent(running)
+    assert build.silent(other)
+    for client in (waiting, late, other):
+        assert not build.admission.handle_message(client, GateGone())
+    assert build.heard(build.come(5)) == "stop", "one still runs, and its processor is free"
+    for client in (running, build.clients[-1]):
+        assert not build.admission.handle_message(client, GateGone())
+    assert build.heard(build.come(6)) == "go", "this is another run, as of a setup.py that tries again without CUDA"
+
+
+def test_a_refusal_while_nothing_is_built_refuses_nothing(build: Build) -> None:
+    build.admission.refuse()
+    assert build.heard(build.come(1)) == "go"
+
+
 def test_a_gate_whose_compiler_died_first_gets_one_answer(build: Build) -> None:
     _, young = two(build)
     build.run(young)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from tests.support.guards import until
+from torchmill.core.ninja import parse_failure
 from torchmill.core.process import find_by_variable
 from torchmill.toolchain.guard.server import GATE
 from torchmill.toolchain.guard.session import LISTED_PER_KIND, GuardedBuild, GuardSite, guard_build
@@ -114,6 +116,32 @@ def test_a_guard_that_hangs_is_killed_and_the_build_goes_on(site: GuardSite, mon
         assert compile_(guard, site.tree).returncode == 0
         until(lambda: not guard.messages.empty())
         assert "the guard ended unexpectedly" in guard.messages.get()
+
+
+def test_a_real_ninja_starts_nothing_after_its_first_failure(site: GuardSite) -> None:
+    """One file at a time may compile, and the others wait at their gates."""
+    ninja = shutil.which("ninja", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if ninja is None:
+        pytest.skip("there is no ninja")
+    compiler = site.tree / "c++"
+    compiler.write_text("#!/bin/sh\nsleep 1\necho 'error: it is broken' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    with guard_build(replace(site, cores=1), {}) as guard:
+        rules = ["rule cc", f"  command = {guard.gate} {compiler} -c $in -o $out"]
+        for number in range(6):
+            (site.tree / f"{number}.cpp").touch()
+            rules.append(f"build {number}.o: cc {number}.cpp")
+        (site.tree / "build.ninja").write_text("\n".join([*rules, ""]))
+        environment = {**os.environ, **guard.environment}
+        with subprocess.Popen(
+            [ninja, "-j6"], cwd=site.tree, env=environment, stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                if parse_failure(line):
+                    guard.refuse()
+        assert running.returncode != 0
+    assert 1 <= guard.account.units < 6
 
 
 def test_nothing_that_carries_the_gate_outlives_the_build(site: GuardSite) -> None:

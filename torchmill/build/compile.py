@@ -11,13 +11,19 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from torchmill.build import share
-from torchmill.build.context import BuildContext, build_environment, fill_placeholders, set_up_compiler_cache
+from torchmill.build.context import (
+    BuildContext,
+    build_environment,
+    fill_placeholders,
+    session_command,
+    set_up_compiler_cache,
+)
 from torchmill.build.progress_line import ProgressLine
 from torchmill.config.matrix import python_key
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
 from torchmill.core.files import blame_disk, process_limit, read_text, real_path
-from torchmill.core.ninja import parse_edge
+from torchmill.core.ninja import parse_edge, parse_failure
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.host.limits import process_room
 from torchmill.host.programs import chosen_compilers, lenient_words
@@ -152,6 +158,36 @@ def languages_past_gate(configured: str, launchers: Collection[str]) -> list[str
     return [language for language in languages if used.get(language, "") not in launchers]
 
 
+class BuildOutput:
+    """What a build prints while it runs, and what follows from it.
+
+    `ends_at_failure` is false for a share of a build, which goes on with all other files.
+    """
+
+    def __init__(self, line: ProgressLine, guard: GuardedBuild, *, ends_at_failure: bool) -> None:
+        self.edges = 0  # that were begun or made
+        self._line, self._guard = line, guard
+        self._watches = ends_at_failure
+
+    def read(self, text: str) -> None:
+        """Take one line. At the first failure nothing else is started: ninja itself waits for what it has started."""
+        edge = parse_edge(text)
+        self.edges += edge is not None and edge.done > 0
+        self._line.edge(text, self._guard.account)
+        failed = parse_failure(text)
+        if failed and self._watches:
+            self._watches = False
+            self._guard.refuse()
+            name = PurePath(failed).name
+            self._line.note(f"{name} failed: no other compiler starts, and those that run are waited for")
+        self.show_messages()
+
+    def show_messages(self) -> None:
+        """Show what the guard has to say."""
+        while not self._guard.messages.empty():
+            self._line.note(self._guard.messages.get())
+
+
 def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict[str, Any]]:
     """Run the build; return the wheel as it made it, and what the manifest says of the run.
 
@@ -161,23 +197,11 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
     shutil.rmtree(raw, ignore_errors=True)
     raw.mkdir(parents=True)
     context.log.parent.mkdir(parents=True, exist_ok=True)
-    edges = 0
     with contextlib.suppress(OSError):  # the guard reports it
         context.timeline.unlink()  # one of an earlier build would be taken for this one's
     cache = set_up_compiler_cache(context, line.note)
     with guard_build(_guard_site(context), cache.variables) as guard, context.log.open("w", 1, "utf-8") as log:
-
-        def show_messages() -> None:
-            while not guard.messages.empty():
-                line.note(guard.messages.get())
-
-        def on_line(text: str) -> None:
-            nonlocal edges
-            edge = parse_edge(text)
-            edges += edge is not None and edge.done > 0
-            line.edge(text, guard.account)
-            show_messages()
-
+        output = BuildOutput(line, guard, ends_at_failure=context.options.shard is None)
         variables = share.order_share(context, compiler_environment(context, guard, cache, line.note))
         line.expect(share.pace_by_costs(context))
         before = _children_cpu_seconds()
@@ -189,15 +213,17 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
             with watch_shared_cache(watched, variables, guard.folder, guard.messages.put), share.end_as_asked(context):
                 for command in context.plan.compile:
                     words = _command_words(context, command.argv, variables)
-                    stream([*sandbox.prefix, *words], cwd=context.tree.source, env=variables, log=log, on_line=on_line)
+                    stream(
+                        [*sandbox.prefix, *words], cwd=context.tree.source, env=variables, log=log, on_line=output.read
+                    )
         except CommandError as error:
             log.flush()
             raise _failure(context, error, guard.account, sandbox) from error
         finally:
-            show_messages()
+            output.show_messages()
         cpu = _children_cpu_seconds() - before
         hits = read_cache_hits(cache, variables)  # while its server runs
-    show_messages()  # what could not be cached, the guard says only at its end
+    output.show_messages()  # what could not be cached, the guard says only at its end
     account = guard.account if guard.gate else None
     if account is not None and account.units:
         line.note(account.summary())
@@ -205,7 +231,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         line.note(str(hits))
         record_hits(hits, context.timeline, guard.account.now.at)
     return _only_wheel(context), {
-        "edges": edges,
+        "edges": output.edges,
         "cpu_seconds": round(cpu, 1),
         "slots": variables["MAX_JOBS"],
         "guard": _describe_guard(context, account) if account else None,
@@ -277,7 +303,7 @@ def _failure(context: BuildContext, error: CommandError, account: BuildAccount, 
     go_on = [
         f"  the whole log: {context.log}",
         f"  the tree:      {context.tree.source}",
-        f"  to continue where it stopped: nox -s {context.plan.identifier}",
+        f"  to continue where it stopped: {session_command(context)}",
     ]
     if account.gave_up:
         unit = account.gave_up[-1]
@@ -295,7 +321,7 @@ def _failure(context: BuildContext, error: CommandError, account: BuildAccount, 
     if sandbox.prefix and diagnosis.match and diagnosis.match.cause.name in _DOWNLOADS:
         go_on.append(
             "  a build has no network, so that nothing unrecorded goes into its wheel; "
-            f"to let this one download: nox -s {context.plan.identifier} -- --network"
+            f"to let this one download: {session_command(context, '--network')}"
         )
     told = [f"{context.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(diagnosis)]
     return BuildError("\n".join(told), code="compile-failed")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from string import Template
 
 from torchmill.build.hidden_nvcc import hide_nvcc
 from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
-from torchmill.config.cell_lookup import fetch_command
+from torchmill.config.cell_lookup import fetch_command, selecting_tag
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
@@ -51,6 +52,7 @@ class BuildTree:
         self.env = folder / "env"  # link to the environment of the cell that uses the tree
         self.interpreter_file = folder / "interpreter"  # for which interpreter the tree was used last
         self.external_inputs_file = folder / "outside"  # what was read outside of the tree, with digests
+        self.inputs_file = folder / "inputs"  # by name, what the tree was prepared for
         self.patched_file = folder / "patched"  # the source files that differ from what was fetched
         self.unfinished_file = folder / "unfinished"  # is there while a build runs, and after one that did not end well
         self.key_file = folder / "key"  # what the tree was prepared for; where it exists the tree is complete
@@ -139,7 +141,12 @@ class BuildContext:
     @cached_property
     def tree_key(self) -> str:
         """Return the digest of everything that can change what is the same for every interpreter."""
-        return build_plan.tree_key(self.plan, self.source, self.facts.patches, self.machine_inputs)
+        return build_plan.tree_key(self.tree_inputs)
+
+    @cached_property
+    def tree_inputs(self) -> Mapping[str, str]:
+        """Return, by name, everything that can change what is the same for every interpreter."""
+        return build_plan.tree_inputs(self.plan, self.source, self.facts.patches, self.machine_inputs)
 
     @cached_property
     def environment_key(self) -> str:
@@ -328,6 +335,18 @@ def _parts(context: BuildContext, note: Callable[[str], None]) -> Iterator[Remot
         other = "" if record.get("tree") == context.tree_key else " (of another build)"
         shares.append(f"{record.get('shard', 'a damaged record')}{lacks}{other}")
     note(f"parts in {folder}: {', '.join(shares) or 'none'}")
+
+
+def session_command(context: BuildContext, *further: str) -> str:
+    """Return the whole command that runs this session again, with all its options and `further` ones.
+
+    The release is named if another one is selected.
+    """
+    tag = selecting_tag(context.facts, context.cell.release)
+    variables = [] if selected_tag(context.layout) == tag else [f"TORCHMILL_TAG={tag}"]
+    options = [*format_options(context.options), *further]
+    separator = ["--"] if options else []
+    return shlex.join([*variables, "nox", "-s", context.plan.identifier, *separator, *options])
 
 
 def passing_patterns(plan: Plan) -> tuple[str, ...]:

@@ -15,12 +15,12 @@ from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext, BuildTree, build_environment, copy_source, fill_placeholders
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError
-from torchmill.core.files import delete_paths, load_object, read_text, write_atomically
+from torchmill.core.files import delete_paths, is_file, load_object, read_text, write_atomically
 from torchmill.core.process import CommandError, capture
 from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
 from torchmill.host.environments import Install, TreeUser, provide_shared_tools, read_tree_user
-from torchmill.plan import estimate
+from torchmill.plan import build_plan, estimate
 
 RecordedInputs = Sequence[tuple[str, Sequence[str]]]  # an object, and all files that were read for it
 OBJECTS = (".o", ".obj")
@@ -48,6 +48,8 @@ def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: 
         if unfit is None:
             return
         note(f"recreating {tree.folder}: {unfit}")
+    if changes := _changes_since_last_tree(context):
+        note(f"a new tree, because of what changed since the last build: {name_few(changes, 3)}")
     note(f"copying the source to {tree.source}")
     own_runs = estimate.read_own_runs(context.facts, context.layout.dist)
     if cost := estimate.expected_duration(context.facts, context.plan, own_runs):
@@ -58,7 +60,19 @@ def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: 
         claim_tree(tree, user, context.venv)
     _run_preparations(context)
     write_atomically(tree.patched_file, json.dumps(_differing_sources(context, {})))
+    write_atomically(tree.inputs_file, json.dumps(dict(context.tree_inputs)))
     tree.key_file.write_text(key, encoding="utf-8")
+
+
+def _changes_since_last_tree(context: BuildContext) -> list[str]:
+    """Return what differs from the inputs of the newest tree of the same release and variant; [] if there is none."""
+    folder = context.tree.folder
+    family = folder.name.removesuffix(context.tree_key[:8]) + "????????" if context.shares_tree else folder.name
+    records = [record for tree in folder.parent.glob(family) if is_file(record := BuildTree(tree).inputs_file)]
+    if not records:
+        return []
+    newest = max(records, key=lambda record: record.stat().st_mtime)
+    return build_plan.describe_changed_inputs(load_object(newest), context.tree_inputs)
 
 
 def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:
@@ -124,7 +138,8 @@ def _differing_sources(context: BuildContext, patched: Mapping[str, str]) -> dic
     """Return the source files, with digests, that are neither as fetched nor as the patches left them."""
     differing = {}
     for folder, folders, names in os.walk(context.source.path):
-        folders[:] = set(folders) - {".git"}  # its index, git itself writes anew
+        # git itself writes its index anew, and setuptools an .egg-info that a source archive ships
+        folders[:] = [name for name in folders if name != ".git" and not name.endswith(".egg-info")]
         for name in names:
             fetched = Path(folder, name)
             path = fetched.relative_to(context.source.path)

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchmill.core.console import Clock, ThrottledOutput, is_live_terminal
-from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, strip_colours
+from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, parse_failure, strip_colours
 from torchmill.core.units import format_share
 from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
@@ -37,6 +37,7 @@ class BuildStatus:
     left: float | None
     now: TimelineMoment
     extension: str = ""  # of several that a package has, the one that all of this is of
+    failed: int = 0  # edges that ninja counts as finished and that failed
 
     def __str__(self) -> str:
         """Return it as one line, what matters most first."""
@@ -47,7 +48,12 @@ class BuildStatus:
         """Return how much is done, from 0 to 1: of the work, or else of the edges."""
         if self.edge is None:
             return 0.0
-        return self.edge.done / self.edge.total if self.share is None else self.share
+        return self.edges_made / self.edge.total if self.share is None else self.share
+
+    @property
+    def edges_made(self) -> int:
+        """Return how many edges have succeeded."""
+        return max(0, self.edge.done - self.failed) if self.edge else 0
 
     @property
     def pace(self) -> str:
@@ -57,8 +63,10 @@ class BuildStatus:
             percent = int(100 * self.done)
             of_work = "" if self.share is None else " of the work"
             name = f"{self.extension}: " if self.extension else ""
-            parts.insert(0, f"{name}{self.edge.done}/{self.edge.total} ({percent} %{of_work})")
-        if self.left is not None:
+            parts.insert(0, f"{name}{self.edges_made}/{self.edge.total} ({percent} %{of_work})")
+        if self.failed:
+            parts.append("failed, and waiting for the compilers that still run")
+        elif self.left is not None:
             parts.append(f"about {format_clock(self.left)} left")
         return ", ".join(parts)
 
@@ -81,13 +89,17 @@ class BuildTrack:
         self.pace = EdgePace()
         self._title = "starting"
         self._next = self._extension = ""
+        self._failed = 0
 
     def see(self, line: str) -> None:
         """Take note of a line; before the first edge it is itself what goes on."""
         edge = parse_edge(line)
         if found := _EXTENSION.match(line):
             self._next = found[1]
+        self._failed += parse_failure(line) is not None
         if edge is not None:
+            if self.pace.edge is None or edge.done < self.pace.edge.done:
+                self._failed = 0  # another run of ninja
             self._extension = self._next
             self.pace.record(edge, self._clock())
             # folders are long and say little; generators list all that they make
@@ -100,7 +112,8 @@ class BuildTrack:
         at, pace = self._clock(), self.pace
         share = pace.share if pace.weighed else None
         left = pace.seconds_left(at)
-        return BuildStatus(pace.edge, share, self._title, at - self._begun, left, account.now, self._extension)
+        begun = at - self._begun
+        return BuildStatus(pace.edge, share, self._title, begun, left, account.now, self._extension, self._failed)
 
 
 class ProgressLine:

@@ -13,6 +13,7 @@ from torchmill.core.errors import BusyError, HostError, InterruptedBuildError
 
 LOCK_FILE = "lock"
 HOLDER_FILE = "holder"  # says who took the folder last; its time says when
+_LONGEST_COMMAND = 300  # characters of another process's command that a message shows
 SHORT_WAIT_SECONDS = 1.0  # seconds within which who only looks at a folder has let go of it
 
 
@@ -27,7 +28,7 @@ def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterat
     """Hold the folder for this process alone; raises BusyError where another run holds it for so many seconds."""
     lock = _try_lock(folder, seconds)
     if lock is None:
-        raise BusyError(f"{message}{_left_behind(folder)}", code=code)
+        raise BusyError(f"{message}{describe_owner(folder)}{_left_behind(folder)}", code=code)
     with lock:
         yield
 
@@ -43,7 +44,7 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
         if lock is None:
             note(
                 f"waiting for {read_holder(folder)}, which is building in the tree that both share "
-                f"({folder}){_left_behind(folder)}"
+                f"({folder}){describe_owner(folder)}{_left_behind(folder)}"
             )
         while lock is None:
             lock = _try_lock(folder, -1.0)
@@ -54,6 +55,28 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
     with lock:
         (folder / HOLDER_FILE).write_text(who, encoding="utf-8")
         yield
+
+
+def describe_owner(folder: Path) -> str:
+    """Return " (held by process 123: `nox -s wheel-3.10-cpu`)" for the process that has a folder's lock.
+
+    It is "" if the system does not say: only Linux lists locks with their processes (proc_locks(5)), and not those of
+    another container.
+    """
+    import psutil
+
+    with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):
+        inode = (folder / LOCK_FILE).stat().st_ino
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            fields = line.split()  # "1:", "FLOCK", "ADVISORY", "WRITE", process, "08:01:INODE", …
+            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
+                process = psutil.Process(int(fields[4]))
+                program, *arguments = process.cmdline()
+                if Path(program).name.startswith("python") and arguments:
+                    program, *arguments = arguments
+                command = shlex.join([Path(program).name, *arguments])
+                return f" (held by process {process.pid}: `{command[:_LONGEST_COMMAND]}`)"
+    return ""
 
 
 def _left_behind(folder: Path) -> str:

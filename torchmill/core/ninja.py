@@ -14,6 +14,7 @@ from torchmill.core.files import read_text
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NINJA = re.compile(r"\s*\[\s*(?P<done>\d+)/(?P<total>\d+)\]\s+(?P<title>\S.*)")
 _MAKE = re.compile(r"\s*\[\s*(?P<done>\d+)%\]\s+(?P<title>\S.*)")
+_FAILED = re.compile(r"FAILED: (?:\[code=\d+\] )?(?P<output>\S+)")  # the code since ninja 1.13
 _FEWEST = 5  # edges before an estimate is worth showing
 _EARLIEST = 0.25  # and this share of all: the first files of torch are its quickest
 _EARLIEST_WEIGHED = 0.01  # where it is known what takes long
@@ -48,6 +49,15 @@ def parse_edge(line: str) -> Edge | None:
     else:
         return None
     return Edge(done, total, match["title"].rstrip()) if 0 < total >= done else None
+
+
+def parse_failure(line: str) -> str | None:
+    """Return the output that a line of ninja says could not be made; None for every other line.
+
+    ninja says it as soon as a command fails, and then waits for the commands that still run.
+    """
+    match = _FAILED.match(strip_colours(line))
+    return match["output"] if match else None
 
 
 def made_path(title: str) -> str:

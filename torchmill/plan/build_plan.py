@@ -1,7 +1,9 @@
 """Compute the plan of a cell, its number of jobs, and the digests of all that changes what it makes."""
 
 import fnmatch
+import hashlib
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +26,7 @@ from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.wheel_name import local_label
 
+_DIGEST = re.compile(r"[0-9a-f]{40,64}")
 _CUDA = re.compile(r"^cuda\b.*= (?:None|'([\d.]+)')$", re.MULTILINE)  # in torch/version.py
 INSTALLED = ".dist-info"  # ends the name of what records an installed package
 _PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
@@ -337,26 +340,42 @@ def base_pip_requirement(base: str, version: str, options: Options) -> str:
     return f"{base}==={version}" if options.torch == PYPI else options.torch or f"{base}=={version}"
 
 
-def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]) -> str:
-    """Return a digest of all that is the same for every interpreter that a tree can serve.
+def tree_inputs(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]) -> dict[str, str]:
+    """Return, by name, all that is the same for every interpreter that a tree can serve.
 
     `machine_inputs` names what the machine puts in: compilers, a toolkit, variables that are the user's.
     """
-    return digest_data(
-        {
-            "set": plan.switches,
-            "kit": plan.kit,
-            "patches": [_read_patch(patches / plan.given.get(patch, patch)) for patch in plan.patches],
-            "prepare": [command.argv for command in plan.prepare],
-            "source": [source.provider, source.origin, source.commit, dict(source.submodules)],
-            "ground": dict(machine_inputs),
-        }
-    )
+    inputs = {f"setting {name}": value for name, value in plan.switches.items()}
+    inputs["build tools"] = ", ".join(plan.kit)
+    inputs["patches"] = ", ".join(plan.patches)
+    for patch in plan.patches:
+        content = (patches / plan.given.get(patch, patch)).read_bytes()
+        inputs[f"patch {patch}"] = hashlib.sha256(content).hexdigest()
+    inputs["preparation"] = "; ".join(shlex.join(command.argv) for command in plan.prepare)
+    inputs["source"] = f"{source.provider} {source.origin} {source.commit}"
+    inputs |= {f"submodule {path}": commit for path, commit in source.submodules.items()}
+    return inputs | {f"machine's {name}": value for name, value in machine_inputs.items()}
 
 
-def _read_patch(file: Path) -> str:
-    """Return what a patch holds; bytes that are no UTF-8, as in patches of old files, become surrogates."""
-    return file.read_bytes().decode("utf-8", "surrogateescape")
+def tree_key(inputs: Mapping[str, str]) -> str:
+    """Return the digest of a tree's inputs, which names it."""
+    return digest_data(dict(inputs))
+
+
+def describe_changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return what differs between the inputs of two trees: "setting USE_MPI (1, was 0)". Digests are not shown."""
+    changes = []
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        if old is None or new is None:
+            changes.append(f"{name} ({'new' if old is None else 'gone'})")
+        elif _DIGEST.fullmatch(new) or _DIGEST.fullmatch(old):
+            changes.append(name)
+        else:
+            changes.append(f"{name} ({new or 'none'}, was {old or 'none'})")
+    return changes
 
 
 def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:

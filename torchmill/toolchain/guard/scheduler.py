@@ -149,6 +149,7 @@ class UnitScheduler:
         self._waiting: dict[int, UnitTicket] = {}
         self._running: dict[int, UnitTicket] = {}
         self._ending: dict[int, UnitTicket] = {}  # asked to end, and not gone yet
+        self._refusing = False  # a compile of the build has failed, and the gates of that run are still there
         self._short_of_memory = False  # memory keeps a unit waiting, and a processor is free
         self._short = 0.0  # seconds of that so far
         self._acted = 0.0
@@ -198,6 +199,8 @@ class UnitScheduler:
         tracked = self._tracked[number]
         begun = number in self._running or number in self._ending
         match message:
+            case StartRequest() if self._refusing and not begun:
+                client.send("stop")
             case StartRequest() if number not in self._waiting and number not in self._running:
                 self._queue(tracked, message)
             case UnitStarted() if begun:
@@ -210,6 +213,16 @@ class UnitScheduler:
                 self._forget(tracked)
                 return False
         return True
+
+    def refuse(self) -> None:
+        """Let nothing start that waits, or that comes while a gate is still there; what runs goes on to its end.
+
+        When the last gate has left, the run that failed is over: what comes then is of another one.
+        """
+        self._refusing = bool(self._tracked)
+        for number in self._waiting:
+            self._tracked[number].client.send("stop")
+        self._waiting.clear()
 
     def stop(self) -> None:
         """Tell every gate to end what it runs, and to fail."""
@@ -313,6 +326,7 @@ class UnitScheduler:
             self._finish_run(tracked, "failed")
         self._waiting.pop(number, None)
         del self._tracked[number]
+        self._refusing = self._refusing and bool(self._tracked)
 
     def _apply(self, decision: Decision) -> None:
         tracked = self._tracked[decision.number]

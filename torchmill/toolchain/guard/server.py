@@ -70,6 +70,12 @@ class GuardStarter:
         """Tell whether it has sent `end`."""
         return b"end\n" in self._received
 
+    def take_refusal(self) -> bool:
+        """Tell whether it has sent `refuse` since this was asked last: nothing that waits may start."""
+        refusal = b"refuse\n" in self._received
+        self._received = self._received.replace(b"refuse\n", b"")
+        return refusal
+
     @property
     def gone(self) -> bool:
         """Tell whether it is gone without having sent `end`: it was killed."""
@@ -196,6 +202,8 @@ class GuardServer:
             for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
                 if key.data is self._starter:
                     self._starter.read()
+                    if self._starter.take_refusal():
+                        self._scheduler.refuse()
                 elif key.data is self._listening:
                     self._accept()
                 else:

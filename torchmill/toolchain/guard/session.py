@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -52,6 +52,10 @@ class GuardSite:
         return self.cache / "units.sqlite"
 
 
+def _nothing_to_refuse() -> None:
+    """Do nothing: without a guard no compiler waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class GuardedBuild:
     """A build under guard; where there is none, the gate is None and the account stays empty."""
@@ -63,6 +67,7 @@ class GuardedBuild:
     environment: Mapping[str, str] = field(default_factory=dict)  # these, and what else the build must know
     account: BuildAccount = field(default_factory=BuildAccount)
     messages: SimpleQueue[str] = field(default_factory=SimpleQueue)  # for the user
+    refuse: Callable[[], None] = _nothing_to_refuse  # lets no compiler start that waits
 
 
 @contextlib.contextmanager
@@ -85,7 +90,8 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
             build.messages.put(f"this build has no memory guard ({error}): {_unguarded_text(site)}")
         else:
             hooks = compiler_gate.gate_hooks(gate, caching)
-            build = GuardedBuild(gate, folder, fifo, hooks, {**hooks, GATE: str(folder)}, guard.account, guard.messages)
+            environment = {**hooks, GATE: str(folder)}
+            build = GuardedBuild(gate, folder, fifo, hooks, environment, guard.account, guard.messages, guard.refuse)
         yield build
 
 
@@ -149,6 +155,10 @@ class _Guard:
             yield
         finally:
             self._end()
+
+    def refuse(self) -> None:
+        """Let no compiler start that waits: the build has failed."""
+        self._send("refuse")
 
     def _end(self) -> None:
         """Let it write the rest of its records; kill it where it does not."""
