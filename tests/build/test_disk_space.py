@@ -22,7 +22,7 @@ def folders(home: Path) -> BuildFolders:
 
 def test_one_disk_holds_all_and_nothing_need_be_there(tmp_path: Path) -> None:
     (room,) = disk_space.disk_spaces(folders(tmp_path), tmp_path / "cache", None)
-    assert room.there == dict.fromkeys(("tree", "kit", "environment", "cache"), 0)
+    assert room.there == dict.fromkeys(("tree", "kit", "environment", "trial", "cache"), 0)
     assert abs(room.free - shutil.disk_usage(tmp_path).free) < 2**30
     assert not list(tmp_path.iterdir()), "looking makes nothing"
 
@@ -49,7 +49,7 @@ def test_each_disk_is_told_apart(tmp_path: Path) -> None:
         pytest.skip("there is no second disk here")
     where = BuildFolders(tmp_path / "trees" / "a", tmp_path / "trees" / "b", other / "absent" / "env")
     first, second = disk_space.disk_spaces(where, tmp_path / "cache", None)
-    assert (set(first.there), set(second.there)) == ({"tree", "kit", "cache"}, {"environment"})
+    assert (set(first.there), set(second.there)) == ({"tree", "kit", "trial", "cache"}, {"environment"})
     assert (first.folder, second.folder) == (str(tmp_path), str(other))
 
 

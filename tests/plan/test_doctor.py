@@ -296,6 +296,18 @@ def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> 
     assert [one.verdict for one in system.check_room(asked)] == ["failure", "warning"]
 
 
+def test_limits_count_also_for_a_package_without_an_estimate(shipped: Facts) -> None:
+    """As for torch-sparse, of which no build was measured; and for a machine that is examined for no build."""
+    release = matrix.find_release(shipped, "torch", "v2.9.1")
+    cell = cell_lookup.find_cell(shipped, "sparse-3.11-cpu", "x86_64", release)
+    rooms = (DiskSpace("/", 2**40, {"tree": 0}, inodes=1, source=100),)
+    limited = replace(LINUX, processor_seconds=3600, rooms=rooms)
+    plan = build_plan.compute_plan(shipped, cell, limited, Options(torch="PyPI"))
+    subjects = {finding.subject for finding in system.check_room(CheckContext(shipped, cell, limited, plan))}
+    assert {"processor time", "files on /"} <= subjects
+    assert "processor time" in {finding.subject for finding in examination.examine_machine(shipped, limited, None)}
+
+
 def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
     cell = cell_lookup.find_cell(known, "wheel-3.11-cu118", "x86_64", matrix.find_release(known, "torch", "v2.4.0"))
     computed = build_plan.compute_plan(known, cell, host, options)

@@ -37,6 +37,7 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
         "tree": (tree, _size(_without_kit(folders))),
         "kit": (tree, _size([tree / _KIT])),
         "environment": (folders.environment, _size([folders.environment])),
+        "trial": (folders.outputs, 0),
         "cache": (cache, 0),
     }
     files = 0 if (tree / "source").is_dir() or source is None else _count_files(source)

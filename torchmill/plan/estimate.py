@@ -33,6 +33,7 @@ OwnRuns = Sequence[MeasuredRun]  # builds that the same machine has made (`read_
 _FURTHER = " in the tree of the first Python"
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 MINUTE_SECONDS, HOUR_SECONDS = 60, 3600
+_WITH_CUDA = "torch with CUDA"  # of what is installed: from PyPI, with what it requires
 _OWN = CostRange(0.95, 1.1)  # of what the same build took on this machine: another Python differs by so much
 UNEVEN = 1.1  # times the mean: the longest share of a real graph (docs/measurements/several-machines.md)
 ONE_IS_ENOUGH_SECONDS = 90 * 60  # a build that one machine makes in this time is not worth a queue of jobs
@@ -399,24 +400,26 @@ def format_estimate(seconds: float) -> str:
 
 
 def storage_needs(facts: Facts, plan: Plan, own: OwnRuns = ()) -> Mapping[str, CostRange] | None:
-    """Return the bytes that each part of a build takes.
+    """Return the bytes that each part of a build takes; the trial is the clean environment that tries the wheel.
 
-    The tree counts with all that is made of it; the cache is the compiler cache with the kept members.
-    `own` are builds of this machine. None where nothing is known.
+    The tree counts with all that is made of it; the cache is the compiler cache with the kept members, if an estimate
+    knows it. `own` are builds of this machine. None where no sizes are assumed.
     """
-    expected = estimate_build(facts, plan)
-    if expected is None or facts.assumed is None:
+    if facts.assumed is None:
         return None
+    expected = estimate_build(facts, plan)
     same = _same_builds(plan, own)
-    wheel = expected.wheel
-    tree = _measured_storage(run.tree for run in same)
-    environment = _measured_storage(run.environment for run in same)
-    return {
-        "tree": tree or expected.tree + wheel,
+    usual = facts.packages[plan.release.package].disk
+    made = expected.tree + expected.wheel if expected else CostRange(usual, usual)
+    parts = {
+        "tree": _measured_storage(run.tree for run in same) or made,
         "kit": _installed(facts.assumed, plan.kit),
-        "environment": environment or _environment(facts, facts.assumed, plan),
-        "cache": _cached(facts, facts.assumed, plan, wheel),
+        "environment": _measured_storage(run.environment for run in same) or _environment(facts, facts.assumed, plan),
+        "trial": _installed(facts.assumed, ["venv"]) + _installed_base(facts, facts.assumed, plan),
     }
+    if expected:
+        parts["cache"] = _cached(facts, facts.assumed, plan, expected.wheel)
+    return parts
 
 
 def _measured_storage(sizes: Iterable[int | None]) -> CostRange | None:
@@ -437,11 +440,23 @@ def _environment(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRang
     wheels = [line for line in plan.requirements if line.endswith(".whl")]
     base = facts.packages[plan.release.package].after
     projects = [line for line in plan.requirements if line not in wheels and not line.startswith(f"{base}==")]
-    found = _installed(assumed, (*projects, "venv"))
-    release = find_release_version(facts, base, plan.release.torch or "") if base else None
-    libraries = (host_library_bytes(facts, release) if release else None) or 0
-    # its headers, and device code where there is any, come on top of the libraries
-    return CostRange(found.low + libraries / assumed.installed_spread, found.high + libraries * assumed.tree.low)
+    tools = _installed(assumed, (*projects, "venv"))
+    return tools + _installed_base(facts, assumed, plan) if base else tools
+
+
+def _installed_base(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRange:
+    """Return the bytes that the base of a dependent package, or torch itself, takes where it is installed."""
+    base = facts.packages[plan.release.package].after
+    release = find_release_version(facts, base, plan.release.torch or "") if base else plan.release
+    if release is None:
+        return CostRange(0, 0)
+    from_pypi = base is not None and "+" not in (plan.torch or "") and plan.build.arch == "x86_64"
+    if plan.toolkit or (from_pypi and release.cuda_pypi):
+        size = assumed.installed.get(_WITH_CUDA, 0)
+        return CostRange(size / assumed.installed_spread, size * assumed.installed_spread)
+    libraries = host_library_bytes(facts, release) or 0
+    # its headers come on top of the libraries
+    return CostRange(libraries / assumed.installed_spread, libraries * assumed.tree.low)
 
 
 def _cached(facts: Facts, assumed: CostAssumptions, plan: Plan, wheel: CostRange) -> CostRange:

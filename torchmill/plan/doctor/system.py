@@ -286,22 +286,26 @@ def _named(host: Host, tool: str) -> str:
 
 
 def check_room(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on disk and memory, from the estimate where there is one."""
-    assumed, expected = context.facts.assumed, estimate.estimate_build(context.facts, context.plan)
+    """Yield the findings on disk, files, memory and processor time, from the estimate if there is one."""
+    package, assumed = context.package, context.facts.assumed
+    expected = estimate.estimate_build(context.facts, context.plan)
     parts = estimate.storage_needs(context.facts, context.plan, context.host.runs)
-    if assumed is None or expected is None or parts is None:
-        yield from package_room(context.host, context.package)
-        return
-    yield from disk_findings(context.host, parts)
-    yield from _files(context.host, assumed.files)
-    yield _memory(context.host, expected.compile.high)
+    yield from disk_findings(context.host, parts or _usual_needs(package))
+    if assumed is not None:
+        yield from _files(context.host, assumed.files)
+    yield _memory(context.host, expected.compile.high if expected else package.memory_per_job)
     yield from _processor_time(context.host)
 
 
 def package_room(host: Host, package: Package) -> Iterator[Finding]:
-    """Yield the findings on disk and memory by what any build of a package may need."""
-    yield from disk_findings(host, {"tree": CostRange(package.disk, package.disk)})
+    """Yield the findings on disk, memory and processor time by what any build of a package may need."""
+    yield from disk_findings(host, _usual_needs(package))
     yield _memory(host, package.memory_per_job)
+    yield from _processor_time(host)
+
+
+def _usual_needs(package: Package) -> Mapping[str, CostRange]:
+    return {"tree": CostRange(package.disk, package.disk)}
 
 
 def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]:
