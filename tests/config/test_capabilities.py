@@ -188,8 +188,8 @@ def test_names_mean_what_they_mean_to_the_release(shipped: Facts, text: str, tor
         ("2.1(2.0)", "write 2.1"),
         ("Amper", "did you mean Ampere?"),
         ("Hoper", "did you mean Hopper?"),
-        ("All", "leave the option out for the official list"),
-        ("Common", "leave the option out for the official one"),
+        ("All", "write official for the list of the official build"),
+        ("Common", "write official for that of the official build"),
         ("Auto", "write native"),
         ("fast", "neither a compute capability"),
     ],
@@ -387,6 +387,32 @@ def test_the_shortest_list_serves_all_and_nothing_in_it_can_go(shipped: Facts) -
         ("2x RTX 3080 Ti + RTX 4090", {"8.6", "8.9"}),
         ("NVIDIA A100-SXM4-40GB, 8.0", {"8.0"}),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", {"12.0"}),
+        ("NVIDIA RTX PRO 1000 Blackwell Generation Laptop GPU", {"12.0"}),
+        ("Tesla K40c", {"3.5"}),
+        ("Tesla K40m", {"3.5"}),
+        ("Tesla K20Xm", {"3.5"}),
+        ("GeForce GTX 780M", {"3.0"}),  # an older GPU than that of the GTX 780
+        ("GeForce GTX 1060 with Max-Q Design", {"6.1"}),
+        ("GeForce RTX 2080 Super with Max-Q Design", {"7.5"}),
+        ("NVIDIA RTX A2000 8GB Laptop GPU", {"8.6"}),
+        ("NVIDIA GeForce RTX 5070 Ti Laptop GPU", {"12.0"}),
+        ("GRID A100-40C", {"8.0"}),
+        ("GRID A100D-80C", {"8.0"}),
+        ("NVIDIA A100-3-20C", {"8.0"}),
+        ("NVIDIA A10-24Q", {"8.6"}),
+        ("GRID V100DX-32Q", {"7.0"}),
+        ("GRID RTX6000-24Q", {"7.5"}),
+        ("NVIDIA H100XM-80C", {"9.0"}),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", {"8.0"}),
+        ("NVIDIA H100 NVL", {"9.0"}),
+        ("NVIDIA GH200 480GB", {"9.0"}),
+        ("NVIDIA GB10", {"12.1"}),
+        ("Orin (nvgpu)", {"8.7"}),
+        ("NVIDIA Jetson Orin Nano Developer Kit Super", {"8.7"}),
+        ("Jetson Thor", {"11.0"}),
+        ("NVIDIA Thor", {"11.0"}),
+        ("ROG Strix RTX 3090", {"8.6"}),
+        ("Tesla M4", {"5.2"}),
     ],
 )
 def test_gpus_are_found_as_people_and_drivers_name_them(shipped: Facts, name: str, found: set[str]) -> None:
@@ -403,6 +429,50 @@ def test_every_gpu_is_found_by_its_own_name(shipped: Facts) -> None:
 def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
     with refused("unknown-gpu"):
         arch_list.find_gpus(shipped, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "maker", "instead"),
+    [
+        ("MI300X", "AMD", "download.pytorch.org/whl/rocm"),
+        ("AMD Instinct MI210", "AMD", "whl/rocm"),
+        ("Radeon RX 7900 XTX", "AMD", "whl/rocm"),
+        ("rx7900xtx", "AMD", "whl/rocm"),
+        ("gfx1100", "AMD", "whl/rocm"),
+        ("Ryzen AI Max+ 395", "AMD", "whl/rocm"),
+        ("Intel Arc A770", "Intel", "whl/xpu"),
+        ("Arc B580", "Intel", "whl/xpu"),
+        ("Data Center GPU Max 1550", "Intel", "whl/xpu"),
+        ("Gaudi 3", "Intel", "docs.habana.ai"),
+        ("Apple M1", "Apple", "includes MPS"),
+        ("M2", "Apple", "includes MPS"),
+        ("M3 Ultra", "Apple", "includes MPS"),
+        ("M5", "Apple", "includes MPS"),
+        ("Ascend 910B", "Huawei", "torch-npu"),
+        ("TPU v4", "Google", "torch_xla"),
+        ("MTT S80", "Moore Threads", "torch_musa"),
+        ("MetaX C500", "MetaX", "not recorded"),
+    ],
+)
+def test_a_device_of_another_maker_is_told_what_serves_it(shipped: Facts, name: str, maker: str, instead: str) -> None:
+    with refused("gpu-of-another-maker") as caught:
+        arch_list.find_gpus(shipped, name)
+    said = str(caught.value)
+    assert f"is a device of {maker}" in said
+    assert instead in said
+    assert "nvidia-smi" not in said
+
+
+def test_a_name_that_two_makers_have_is_asked_about(shipped: Facts) -> None:
+    with refused("unknown-gpu") as caught:
+        arch_list.find_gpus(shipped, "M4")
+    assert "Tesla M4" in str(caught.value)
+
+
+def test_no_gpu_of_nvidias_is_taken_for_anothers(shipped: Facts) -> None:
+    for one in shipped.capabilities:
+        for gpu in one.gpus:
+            arch_list.find_gpus(shipped, f"NVIDIA {gpu}")
 
 
 def test_the_gpus_of_a_machine(shipped: Facts) -> None:

@@ -14,12 +14,16 @@ from torchmill.config.model import Capability, Facts, Gpu, Host, Release, Toolki
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
 from torchmill.core.files import read_table_beside
 
-BRANDS = {"nvidia", "geforce", "quadro", "tesla", "gpu", "laptop", "generation"}
+BRANDS = {"nvidia", "geforce", "quadro", "tesla", "gpu", "laptop", "generation", "nvgpu"}
 SEPARATORS = re.compile(r"[;,\s]+")
 _BETWEEN_GPUS = re.compile(r"[,;+&/]|\band\b")
 NUMBER = re.compile(r"(\d+\.\d)([af]?)")
 # How nvcc ("sm_86", "compute_86") and CMake ("86-real") write it.
 UNDOTTED = re.compile(r"(sm_?|compute_?|lto_?)?(\d{1,2}?)(\d?)([af]?)(-real|-virtual)?", re.IGNORECASE)
+OFFICIAL = "official"  # in place of a list: that of the official build, for all its GPUs
+# A virtual GPU is called by its board, letters for the board's memory, the profile's size in GB and its series:
+# "GRID A100D-80C" (https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/).
+_VIRTUAL = re.compile(r"(?:nvidia |grid )*(rtx ?(\d+)|[a-z]{0,2}\d+)[a-z]*-(?:\d+-)?\d+[abcq](?:\d|me)?", re.IGNORECASE)
 WHOLES: dict[str, str] = read_table_beside(__file__, "not_names.toml")["capabilities"]
 
 
@@ -45,23 +49,48 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
         return tuple(one for each in names for one in find_gpus(facts, each))
     if (number := facts.capability(name.strip())) is not None:
         return (NamedGpu(number.name, number),)
-    asked = _words(name)
-    everything = [NamedGpu(gpu, one) for one in facts.capabilities for gpu in one.gpus]
     whole = name.strip().lower()  # "Quadro RTX 4000" is no RTX 4000 Ada
-    found = [one for one in everything if one.gpu.lower() in {whole, whole.removeprefix("nvidia ")}]
-    found = found or [one for one in everything if any(_spans("".join(asked), _words(one.gpu)))]
-    if not found:
-        inside = [(one, span) for one in everything for span in _spans("".join(_words(one.gpu)), asked)]
-        found = [one for one, span in inside if not any(span < other for _, other in inside)]
-    if asked and found:
+    everything = [NamedGpu(gpu, one) for one in facts.capabilities for gpu in one.gpus]
+    if found := [one for one in everything if one.gpu.lower() in {whole, whole.removeprefix("nvidia ")}]:
+        return tuple(found)
+    if virtual := _VIRTUAL.fullmatch(name.strip()):
+        return find_gpus(facts, f"Quadro RTX {virtual[2]}" if virtual[2] else virtual[1])
+    asked = _words(name)
+    _refuse_other_maker(facts, name, [one.gpu for one in everything if _words(one.gpu) == asked])
+    if asked and (found := _similar_gpus(everything, asked)):
         return tuple(found)
     known = {" ".join(_words(one.gpu)): one.gpu for one in everything}
     near = get_close_matches(" ".join(asked), known, 3)
     hint = f"; near it are {', '.join(known[one] for one in near)}" if near else ""
     raise ConfigError(
         f"no GPU called '{name}' is known{hint}; `nvidia-smi --query-gpu=name,compute_cap --format=csv` on "
-        "that machine shows the compute capability",
+        "that machine shows the compute capability, which can be given in place of the name",
         code="unknown-gpu",
+    )
+
+
+def _similar_gpus(everything: Sequence[NamedGpu], asked: Sequence[str]) -> list[NamedGpu]:
+    """Return the GPUs whose names have the words that are asked for, or else those whose names are among these."""
+    if found := [one for one in everything if any(_spans("".join(asked), _words(one.gpu)))]:
+        return found
+    inside = [(one, span) for one in everything for span in _spans("".join(_words(one.gpu)), asked)]
+    return [one for one, span in inside if not any(span < other for _, other in inside)]
+
+
+def _refuse_other_maker(facts: Facts, name: str, alike: Sequence[str]) -> None:
+    """Raise ConfigError for the name of a device that is not NVIDIA's; `alike` are GPUs of NVIDIA's with that name."""
+    maker = next((one for one in facts.makers if any(re.search(each, name, re.IGNORECASE) for each in one.names)), None)
+    if maker is None:
+        return
+    if alike:
+        raise ConfigError(
+            f"'{name}' may be a device of {maker.maker}, or NVIDIA's {', '.join(alike)}: write the whole name",
+            code="unknown-gpu",
+        )
+    unbuilt = f", and torchmill builds nothing for {maker.platform}" if maker.platform else ""
+    raise ConfigError(
+        f"'{name}' is a device of {maker.maker}, which has no CUDA{unbuilt}: {maker.instead}",
+        code="gpu-of-another-maker",
     )
 
 
@@ -413,12 +442,14 @@ def _instead(facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release:
 def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -> str | None:
     """Return the value of TORCH_CUDA_ARCH_LIST for a cell, None for a build without CUDA.
 
+    Without a list, or with the word "official", it is that of the official build.
+
     Raises ConfigError for a list that cannot be read, ImpossibleBuildError for one that the toolkit or
     the release does not take.
     """
-    if asked is None:
-        return official_arch_list(facts, cell)
     toolkit = facts.toolkit(cell.build.cuda)
+    if asked is None or (toolkit and asked.strip().lower() == OFFICIAL):
+        return official_arch_list(facts, cell)
     if toolkit is None:
         raise ConfigError(
             f"--arch-list '{asked}': {cell.build.identifier(host.arch)} is built without CUDA; leave the "

@@ -287,3 +287,14 @@ class ToolkitPart:
     source: str
     without: str = ""  # what a build goes without that lacks it, as a clause; "": it stops
     vital: SpecifierSet | None = None  # the releases of torch whose build stops all the same
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMaker:
+    """A maker of devices that torchmill does not build for."""
+
+    maker: str  # "AMD"
+    platform: str  # what PyTorch calls the way to its devices, "ROCm"; "" where a wheel without CUDA has it
+    names: tuple[str, ...]  # regular expressions that find its devices' names, whatever their case
+    instead: str  # what serves there, as a clause
+    source: str

@@ -146,6 +146,7 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         kept_libraries=file("kept_libraries").texts("names", ()),
         images=_images(file("images"), file("archives")),
         conda=conda.read(facts_model.CondaFacts, names=_conda_names(conda)) if conda.data else None,
+        makers=tuple(_maker(table) for table in file("makers").tables("maker")),
     )
     for table in opened:
         table.check_unknown_keys()
@@ -159,6 +160,16 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         lines = "\n".join(f"  {line}" for line in problems)
         raise ConfigError(f"build_configs has problems:\n{lines}", code="facts-invalid")
     return facts
+
+
+def _maker(table: TomlTable) -> facts_model.DeviceMaker:
+    found = table.read(facts_model.DeviceMaker)
+    for pattern in found.names:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            table.problem(f"'names' has '{pattern}', which is no regular expression: {error}")
+    return found
 
 
 def _cross_check(facts: Facts, problems: list[str]) -> None:

@@ -16,6 +16,7 @@ from torchmill.config.facts_model import (
     CostAssumptions,
     CostRange,
     DateText,
+    DeviceMaker,
     ImageFacts,
     LinkFacts,
     MeasuredRun,
@@ -316,6 +317,7 @@ class Facts:
     kept_libraries: tuple[str, ...] = ()  # patterns of files that are never slimmed: "libcublas*"
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
+    makers: tuple[DeviceMaker, ...] = ()  # of other devices than NVIDIA's; the first whose name fits counts
 
     def toolkit(self, version: str | None) -> Toolkit | None:
         """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""
