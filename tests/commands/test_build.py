@@ -1,5 +1,6 @@
 """`invoke build`: which cells are meant, what it says before it does anything, and what it does not do unasked."""
 
+import json
 import os
 import pty
 import select
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support.commands import ROOT, InvokeHere, environment, run
 from tests.support.index_server import Index, serving
+from tests.support.machines import program
 from tests.support.refusals import refused
 from tests.support.sampled import THIS
 from torchmill.config import matrix
@@ -68,8 +70,8 @@ def test_what_is_built_on_torch_comes_after_it(shipped: Facts) -> None:
 @pytest.mark.parametrize(
     ("names", "tag", "identifier", "version"),
     [
-        (["3.7"], "", "cu118", "2.8.0"),  # a K80: the newest torch that CUDA 11.8 still compiles
-        (["5.3"], "", "cu102", "1.13.1"),  # a Jetson Nano, whose last JetPack has CUDA 10.2
+        (["3.7"], "", "cu118", "2.7.1"),  # a K80: the newest torch that somebody compiled with CUDA 11.8
+        (["5.3"], "", "cu102", "1.12.1"),  # a Jetson Nano, whose last JetPack has CUDA 10.2: 1.13.1 is untried with it
         (["8.6"], "v2.4.1", "cu124", "2.4.1"),
         (["3.7", "8.6"], "v1.13.1", "cu117", "1.13.1"),
         ([], "v2.4.1", "cpu", "2.4.1"),
@@ -127,6 +129,8 @@ def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
         ("--gpu mps", 2, "includes MPS"),
         ("--gpu sm_86", 2, "write 8.6"),
         ("--gpu 'Voodoo 3'", 2, "no GPU called"),
+        ("--gpu MI300X", 2, "whl/rocm"),
+        ("--gpu 'Apple M2'", 2, "includes MPS"),
         pytest.param(
             "--gpu 'Jetson Nano'",
             2,
@@ -285,6 +289,44 @@ def test_who_does_not_agree_gets_nothing(tmp_path: Path, answer: bytes, code: in
 def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
     done = run("invoke", "build", "wheel-3.10-cpu", "--tag=v1.13.1", home=tmp_path)
     assert (done.returncode, "--yes" in done.stderr) == (2, True)
+
+
+def fake_gpu(home: Path, gpu: str) -> dict[str, str]:
+    """Return an environment in which the machine has a GPU, as far as nvidia-smi is asked."""
+    folder = home / "programs"
+    program(folder, "nvidia-smi", gpu)
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.skipif(native_arch() != "x86_64", reason="described for a PC")
+def test_what_would_not_run_here_is_asked_about_whatever_was_agreed_to(tmp_path: Path) -> None:
+    env = fake_gpu(tmp_path, "NVIDIA GeForce RTX 5090, 12.0")
+    words = ("build", "wheel-3.12-cu124", "--tag=v2.4.1")
+    stopped = run("invoke", *words, "--yes", home=tmp_path, env=env)
+    assert stopped.returncode == 2, stopped.stdout
+    assert "--for-another-machine" in stopped.stderr
+    assert "nor can CUDA 12.4 make any" in stopped.stdout
+    shown = run("invoke", *words, "--dry-run", home=tmp_path, env=env)
+    assert (shown.returncode, "does not run here" in shown.stdout) == (0, True)
+    meant = run("invoke", *words, "--for-another-machine", "--dry-run", home=tmp_path, env=env)
+    assert "nox -s wheel-3.12-cu124 -- --arch-list=official" in meant.stdout
+
+
+@pytest.mark.skipif(native_arch() != "x86_64", reason="described for a PC")
+def test_the_gpus_here_are_the_default_of_a_list(tmp_path: Path) -> None:
+    env = fake_gpu(tmp_path, "NVIDIA GeForce RTX 3090, 8.6")
+    done = run("invoke", "build", "wheel-3.12-cu124", "--tag=v2.4.1", "--dry-run", home=tmp_path, env=env)
+    assert "nox -s wheel-3.12-cu124 -- --arch-list=8.6\n" in done.stdout
+    assert "`--arch-list official` makes it for 5.0;6.0;7.0;7.5;8.0;8.6;9.0" in done.stdout
+    said = run("invoke", "plan", "wheel-3.12-cu124", "--tag=v2.4.1", "--json", home=tmp_path, env=env)
+    assert json.loads(said.stdout)["environment"]["set"]["TORCH_CUDA_ARCH_LIST"] == "8.6"
+    asked = run("invoke", "plan", "wheel-3.12-cu124", "--tag=v2.4.1", "--arch-list=official", home=tmp_path, env=env)
+    assert "the GPUs here need code for 8.6 alone" in asked.stdout
+
+
+def test_what_nobody_has_tried_is_said_before_anything_starts(tmp_path: Path) -> None:
+    done = run("invoke", "build", "wheel-3.12-cu113", "--tag=v2.4.1", "--dry-run", home=tmp_path)
+    assert "warning: nobody is known to have built torch 2.4.1 with CUDA 11.3" in done.stdout.split("to do")[0]
 
 
 def test_the_doctor_runs_its_fixes_once_that_is_agreed_to(tmp_path: Path) -> None:

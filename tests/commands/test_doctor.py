@@ -66,7 +66,7 @@ def test_json_for_programs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["subject"], data["can_start"]) == ("wheel-3.10-cpu (torch 1.13.1)", True)
-    assert set(data["findings"][0]) == {"subject", "found", "needed", "verdict", "cure", "because"}
+    assert set(data["findings"][0]) == {"subject", "found", "needed", "verdict", "cure", "because", "runs_here"}
 
 
 def test_this_machine_is_saved_and_examined_again(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ GPUS = (
     Capability("8.9", "Ada", ("GeForce RTX 4060",)),
 )
 A100, RTX = Gpu("NVIDIA A100-PCIE-40GB", "8.0"), Gpu("NVIDIA GeForce RTX 3060 Ti")
+V100 = Gpu("Tesla V100-SXM2-16GB", "7.0")
 
 
 @pytest.fixture
@@ -76,9 +77,11 @@ def test_ptx_needs_a_driver_as_new_as_the_toolkit(gpus: Facts) -> None:
 
 
 def test_an_old_driver_runs_what_an_older_toolkit_makes(gpus: Facts) -> None:
-    host = replace(LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33")
+    host = replace(LINUX, gpus=(V100,), kernel_driver="440.33", driver="440.33")
     finding = found(gpus, host)["GPU driver"]
     assert (finding.verdict, finding.cure) == ("warning", "nox -s wheel-3.10-cu102")
+    unserved = replace(host, gpus=(A100,))
+    assert found(gpus, unserved)["GPU driver"].cure == "install driver 450.80.02 or newer", "10.2 has no code for it"
     ancient = replace(host, kernel_driver="390.46", driver="390.46")
     assert found(gpus, ancient)["GPU driver"].cure == "install driver 450.80.02 or newer"
 
@@ -86,8 +89,8 @@ def test_an_old_driver_runs_what_an_older_toolkit_makes(gpus: Facts) -> None:
 def test_windows_has_drivers_of_its_own(gpus: Facts) -> None:
     drivers = {"10.2": "441.22", "11.8": "452.39", "12.4": "528.33"}
     toolkits = tuple(replace(one, driver_windows=drivers[one.version]) for one in gpus.toolkits)
-    host = replace(LINUX, system="windows", gpus=(A100,), driver="451.22")  # on Linux new enough for 11.8
-    findings = found(replace(gpus, toolkits=toolkits), host, "7.5+PTX")
+    host = replace(LINUX, system="windows", gpus=(V100,), driver="451.22")  # on Linux new enough for 11.8
+    findings = found(replace(gpus, toolkits=toolkits), host, "6.0+PTX")
     assert findings["GPU driver"].cure == "nox -s wheel-3.10-cu102"
     assert findings["GPU"].verdict == "ok", "what is known of PTX is known of drivers of Linux"
 

@@ -12,7 +12,6 @@ from tests.support.declared import ONE, declared
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.plan import build_plan, render
-from torchmill.plan.cuda_libraries import cudnn_remark
 
 LINUX = Host("x86_64", "linux", cores=8, memory=2**35, glibc="2.36")
 
@@ -160,16 +159,3 @@ def test_the_script_of_an_archive_checks_it_and_stamps_the_wheel(configs: Path, 
         "Name: tiny-scatter\nVersion: 1.10+cu124.base2.0.0\nRequires-Dist: base==2.0.0+cu124\n"
         "Requires-Dist: base-more\n\nVersion: x\n"
     )
-
-
-def test_gpus_that_cudnn_has_no_code_for_are_named(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.8.0")
-    cell = cell_lookup.find_cell(shipped, "wheel-3.11-cu118", "x86_64", release)
-
-    def remark(listed: str, **settings: str) -> list[str]:
-        options = Options(arch_list=listed, settings=settings)
-        return cudnn_remark(shipped, build_plan.compute_plan(shipped, cell, LINUX, options), LINUX)
-
-    (said,) = remark("3.7;7.0")
-    assert "has no code for 3.7: there" in said
-    assert remark("7.0") == remark("3.7;7.0", USE_CUDNN="0") == []

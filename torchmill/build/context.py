@@ -33,6 +33,7 @@ from torchmill.host.measurement import measure_basic_host, measure_host, with_na
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan, cuda_toolkit, shell_seal, wheel_name
 from torchmill.plan.cuda_toolkit import compiler_variables
+from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import format_options, parse_options
 from torchmill.toolchain import compiler_cache, shards
 from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
@@ -213,6 +214,7 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     machine = measure_host(layout.root, gpus=bool(cell.build.cuda)) if whole else measure_basic_host(stat_cache)
     machine = with_named_compiler(machine, options.settings, os.environ)
     options = resolve_processor(facts, cell.build.arch, machine, options)
+    options = with_local_gpus(facts, cell, machine, options)
     fetched = require_source(layout, facts, cell)
     source_dir.verify_source(fetched, stat_cache)
     computed = build_plan.compute_plan(facts, cell, machine, options, fetched)

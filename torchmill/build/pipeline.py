@@ -20,6 +20,7 @@ from torchmill.host.measurement import measure_host
 from torchmill.plan.cuda_toolkit import describe_passed_over
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.doctor.judgement import judge
 from torchmill.toolchain import remote_cache
 from torchmill.wheel.pack import wheel_writer
 
@@ -72,7 +73,8 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     machine = disk_space.with_disk_space(machine, context.facts, context.layout, context.folders, context.source)
     if sentence := describe_passed_over(os.environ, machine, plan.toolkit):
         note(sentence)
-    findings = examination.examine_build(CheckContext(context.facts, context.cell, machine, plan, context.source))
+    question = CheckContext(context.facts, context.cell, machine, plan, context.source)
+    findings = examination.examine_build(question)
     if not examination.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
         raise HostError(f"{plan.identifier} cannot be built on this machine yet:\n{lines}", code="host-not-ready")
@@ -80,6 +82,10 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
         note(sentence)
     if plan.published:
         note(str(plan.published))
+    judgements = judge(question)
+    for judgement in judgements:
+        note(str(judgement))
+    judged = {one.subject for one in judgements}
     for one in findings:
-        if one.verdict == "warning":
+        if one.verdict == "warning" and one.subject not in judged:
             note(one.sentence())

@@ -17,6 +17,7 @@ Only `noxfile.py` and `tasks.py` import it.
 - index: `invoke index`: write a static index of dist/, or a conda channel
 - jobs: `invoke jobs`: what limits memory and processors here, and how many compilers may run
 - matrix: `invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be built
+- outlook: what is known beforehand of wheels, and the question whether to build them all the same
 - plan: `invoke plan`: everything a session will do and what it will cost, without doing any of it
 - publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket; replace nothing
 - report/: `invoke report`

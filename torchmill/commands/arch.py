@@ -1,7 +1,7 @@
 """`invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, product
+from itertools import groupby
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
@@ -9,6 +9,7 @@ from torchmill.config import arch_list, selection
 from torchmill.config.arch_list import ArchTarget, NamedGpu
 from torchmill.config.matrix import base_package, find_release, possible_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
+from torchmill.config.trial import find_trial
 from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
 from torchmill.host.measurement import read_or_measure_host
@@ -31,7 +32,8 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
             toolkit.version: {name: getattr(toolkit, field) for name, field in drivers.items()} for toolkit in able
         },
         "official": {arch: published.official_ways(facts, one, arch) for arch in published.OFFICIAL_ARCHES},
-        "buildable": _buildable(facts, able),
+        "buildable": _buildable(facts, able, tried=False),
+        "tried": _buildable(facts, able, tried=True),
         "runs": {gpu.name: arch_list.how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities},
     }
 
@@ -78,16 +80,32 @@ def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
         text += f"; for aarch64: {_stretches(everything, on_arm)}"
     if ways.get(everything[-1].version, published.UNRECORDED) != published.UNRECORDED:
         return text
-    if not (buildable := _buildable(facts, able)):
-        return f"{text}; no release builds with such a toolkit"
-    return f"{text}; build it yourself: torch up to {buildable[0]} builds with CUDA {buildable[1]}"
+    if tried := _buildable(facts, able, tried=True):
+        return f"{text}; build it yourself: torch up to {tried[0]} was built with CUDA {tried[1]}"
+    if untried := _buildable(facts, able, tried=False):
+        return (
+            f"{text}; build it yourself: torch up to {untried[0]} takes CUDA {untried[1]}, though nobody has tried it"
+        )
+    return f"{text}; no release builds with such a toolkit"
 
 
-def _buildable(facts: Facts, able: Iterable[Toolkit]) -> tuple[str, str] | None:
-    """Return the newest release that builds with one of some toolkits, and the newest such toolkit."""
-    newest_first = sorted(able, key=facts.toolkits.index, reverse=True)
-    pairs = product(reversed(facts.releases[base_package(facts).name]), newest_first)
-    return next(((one.version, kit.version) for one, kit in pairs if arch_list.can_build_with(facts, one, kit)), None)
+def _buildable(facts: Facts, able: Iterable[Toolkit], *, tried: bool) -> tuple[str, str] | None:
+    """Return the newest release that can be built with one of some toolkits, and the newest such toolkit.
+
+    With `tried`, only those count that somebody is known to have built so.
+    """
+    order = [one.version for one in facts.toolkits]
+    wanted = {one.version for one in able}
+    for release in reversed(facts.releases[base_package(facts).name]):
+        cells = [
+            cell
+            for arch in release.arches
+            for cell in possible_cells(facts, release, arch)
+            if cell.build.cuda in wanted and (not tried or find_trial(facts, cell).witness)
+        ]
+        if versions := [str(cell.build.cuda) for cell in cells]:
+            return release.version, max(versions, key=order.index)
+    return None
 
 
 def _stretches(everything: Sequence[Release], ways: Mapping[str, str]) -> str:

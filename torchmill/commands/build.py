@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torchmill.build import disk_space
 from torchmill.build.context import has_finished_tree
+from torchmill.commands import outlook
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import cell_folders, examine_host, survey_machine
 from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, run_step
@@ -25,7 +26,7 @@ from torchmill.commands.walk import (
 from torchmill.config import arch_list, cell_lookup, matrix, selection
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell
-from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, Release
+from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, PublishedWheel, Release
 from torchmill.core.console import fit_screen
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
@@ -38,8 +39,8 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells, named_cells
-from torchmill.plan.cuda_libraries import cudnn_remark
 from torchmill.plan.doctor.finding import Cures, Finding, find_cures
+from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.options import WHOLE_BUILD, format_options
 from torchmill.plan.step_origins import Places, Session, Surroundings
 from torchmill.plan.walk import Answers, Foresight, foresee
@@ -54,6 +55,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     cuda: list[str] | None = None,
     gpu: list[str] | None = None,
     yes: bool = False,
+    for_another_machine: bool = False,
     dry_run: bool = False,
     from_: str = "",
     mirror: str = "",
@@ -86,7 +88,9 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     newest = _older_wheel(facts, gpus, machine, cells, release)
     native = cell_lookup.uncontained_arch(facts, cell or (), machine.arch)
     named = [each for one in cell or () for each in named_cells(facts, one, machine.arch, release)] or cells
-    dialogue = Dialogue(facts, layout, machine, native, cells, named, options, source, requests, described is not None)
+    judged = outlook.judged_host(facts, machine, gpus)
+    wanted = WantedCells(cells, named, options, for_another_machine)
+    dialogue = Dialogue(facts, layout, machine, judged, native, wanted, source, requests, described is not None)
     return dialogue.go(newest, yes=yes, dry_run=dry_run)
 
 
@@ -131,16 +135,24 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
     return found
 
 
+class WantedCells(NamedTuple):
+    """What is asked for."""
+
+    cells: Sequence[Cell]
+    named: Sequence[Cell]  # of these, not what they are built against
+    options: Options
+    elsewhere: bool  # the wheels are for another machine
+
+
 class Dialogue(NamedTuple):
     """What is said and asked on the way to some wheels."""
 
     facts: Facts
     layout: Layout
     host: Host  # before anything was brought
+    judged: Host  # that the wheels are for (outlook.judged_host)
     native: str  # the arch that needs no container, "" for none (cell_lookup.uncontained_arch)
-    cells: Sequence[Cell]
-    named: Sequence[Cell]  # of these, not what they are built against
-    options: Options
+    wanted: WantedCells
     source: Sequence[str]  # what `invoke fetch` is told of it
     requests: Sequence[SourceRequest]
     described: bool  # the host is another machine
@@ -167,6 +179,11 @@ class Dialogue(NamedTuple):
             if run_step(line):
                 return CommandOutput(STOPPED, exit_code=BuildError.exit_code)
         return CommandOutput("\n".join(self.results()))
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """Return the cells that are built, each after what it is built on."""
+        return self.wanted.cells
 
     def identifiers(self) -> list[str]:
         """Return the names of the sessions."""
@@ -208,21 +225,53 @@ class Dialogue(NamedTuple):
         return examine_host(self.facts, layout, host, name, base, self._own(cell)).findings
 
     def _own(self, cell: Cell) -> Options:
-        """Return the options of a cell: variables and patches are for what was named, capabilities for CUDA alone."""
+        """Return the options of a cell: variables and patches are for what was named, capabilities for CUDA alone.
+
+        The GPUs of this machine are the default of a list, unless the wheels are for another machine.
+        """
+        wanted = self.wanted
         beside = any(one.build.cuda for one in self.cells) and not cell.build.cuda
-        options = self.options if cell in self.named else replace(self.options, settings={}, patches={})
-        return replace(options, arch_list=None) if beside else options
+        options = wanted.options if cell in wanted.named else replace(wanted.options, settings={}, patches={})
+        if beside:
+            return replace(options, arch_list=None)
+        if wanted.elsewhere and cell.build.cuda and self.host.gpus and not options.arch_list:
+            return replace(options, arch_list=arch_list.OFFICIAL)
+        return outlook.options_here(self.facts, cell, self.host, options, self.native)
 
     def _wanted_all_the_same(self, newest: str, *, yes: bool, dry_run: bool) -> bool:
-        """Tell whether the wheels are wanted although official ones would do."""
-        listed = self.options.arch_list
+        """Show what is known beforehand; tell whether wheels are wanted although they are not needed, or useless."""
+        published_instead = self._published()
+        for line in dict.fromkeys([*(str(one) for one in published_instead if one), newest]):
+            print_now(fit_screen(line), end="\n" if line else "")
+        judged = self._outlook()
+        if text := outlook.format_outlook(judged):
+            print_now(fit_screen(text))
+        if dry_run:
+            return True
+        if not outlook.agree_to_outlook(judged, elsewhere=self.wanted.elsewhere, yes=yes):
+            return False
+        return None in published_instead or agree("Build anyway?", yes=yes, default=False)
+
+    def _published(self) -> list[PublishedWheel | None]:
+        """Return for each cell the official wheel that would do as well."""
         usual_words = {f"--from={DEBIAN}", f"--from={PYPI}"}
         own = any(one not in usual_words and not one.startswith("--mirror=") for one in self.source)
-        usual = not own and asks_for_usual_wheel(replace(self.options, arch_list=None))
-        found = [published.find_published(self.facts, one, self.host, listed) if usual else None for one in self.cells]
-        for line in dict.fromkeys([*(str(one) for one in found if one), newest]):
-            print_now(fit_screen(line), end="\n" if line else "")
-        return None in found or dry_run or agree("Build anyway?", yes=yes, default=False)
+        if own or not asks_for_usual_wheel(replace(self.wanted.options, arch_list=None)):
+            return [None for _ in self.cells]
+        return [
+            published.find_published(self.facts, cell, self.judged, self._own(cell).arch_list) for cell in self.cells
+        ]
+
+    def _outlook(self) -> dict[str, list[Judgement]]:
+        """Return what is known beforehand of each cell, on the machine that the wheels are for."""
+        judged = {}
+        for cell, name in zip(self.cells, self.identifiers(), strict=True):
+            host, options = self.judged, self._own(cell)
+            if not self.described:
+                host = with_named_compiler(host, options.settings, os.environ)
+                options = resolve_processor(self.facts, cell.build.arch, host, options)
+            judged[name] = outlook.judge_cell(self.facts, cell, host, options)
+        return judged
 
     def list_steps(self, foresight: Foresight, sessions: Sequence[Session], walk: Walk) -> str:
         """Return the steps to come, with what each is for and where it takes what it needs from."""
@@ -253,10 +302,9 @@ class Dialogue(NamedTuple):
             trees.add(tree)
             takes = estimate.expected_duration(self.facts, plan, runs, further=shared)
             lines = [f"{cell.release}: {takes or 'nobody knows how long this takes'}"]
-            lines += cudnn_remark(self.facts, plan, self.host)
             needs = session_needs(self._storage(plan, runs, shared=shared), self._there(cell))
-            wanted = tuple(line for line in (*plan.kit, *plan.requirements) if "+" not in line)  # others are our own
-            found.append(Session(command, tuple(lines), wanted, needs))
+            requires = tuple(line for line in (*plan.kit, *plan.requirements) if "+" not in line)  # others are our own
+            found.append(Session(command, tuple(lines), requires, needs))
         return found
 
     def _storage(self, plan: Plan, runs: estimate.OwnRuns, *, shared: bool) -> dict[str, CostRange]:

@@ -28,11 +28,13 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict, find_cures
+from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import WHOLE_BUILD
 from torchmill.toolchain import remote_cache
 from torchmill.wheel.pack.wheel_writer import source_date_epoch
 
 RATTLER = "py-rattler-build"  # packs conda packages
+_NO_FIX = "torchmill knows no fix for that on this machine"
 _PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
 
 
@@ -50,10 +52,10 @@ class DoctorReport:
         lines = [console.format_table(("verdict", "check", "found", "needed"), rows)]
         for one in self.findings:
             fix = one.cure if one.verdict in _PLURAL else ""
-            if one.because or fix:
+            if one.because or fix or one.verdict == "failure":
                 lines.append(f"\n{one.subject}: {one.because or f'{one.found} here, needed {one.needed}'}")
-            if fix:
-                lines.append(f"    {fix}")
+            if fix or one.verdict == "failure":
+                lines.append(f"    {fix or _NO_FIX}")
         counts = Counter(one.verdict for one in self.findings)
         summary = ", ".join(
             f"{counts[one]} {one}{'s' * (one in _PLURAL and counts[one] > 1)}" for one in VERDICTS if counts[one]
@@ -71,8 +73,10 @@ class DoctorReport:
     def require(self) -> None:
         """Raise HostError unless a build can start."""
         if not examination.can_start(self.findings):
-            failed = ", ".join(one.subject for one in self.findings if one.verdict == "failure")
-            raise HostError(f"{self.subject} {self.refusal} ({failed}): see the fixes above", code="machine-not-ready")
+            failures = [one for one in self.findings if one.verdict == "failure"]
+            failed = ", ".join(one.subject for one in failures)
+            way_out = "see the fixes above" if any(one.cure for one in failures) else _NO_FIX
+            raise HostError(f"{self.subject} {self.refusal} ({failed}): {way_out}", code="machine-not-ready")
 
 
 def examine_host(  # noqa: PLR0917 - what is examined, and for what
@@ -105,6 +109,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     if layout:
         host = measurement.with_named_compiler(host, options.settings, os.environ)
         options = resolve_processor(facts, cell.build.arch, host, options)
+    options = options if contained else with_local_gpus(facts, cell, host, options)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)
     if layout:
         folders = cell_folders(layout, cell, host, in_container=in_container)

@@ -4,21 +4,30 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from json import dumps
 from typing import Any
 
+from torchmill.commands import outlook
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.arch_list import official_arch_list
 from torchmill.config.matrix import CPU, UNTRIED, Cell, release_grid, releases_of
-from torchmill.config.model import Facts
+from torchmill.config.model import NO_OPTIONS, Facts
 from torchmill.config.trial import STANDINGS, Standing, find_trial
 from torchmill.core.console import fold_text
-from torchmill.core.errors import ConfigError
+from torchmill.core.errors import ConfigError, ImpossibleBuildError, UnknownReleaseError
 from torchmill.core.paths import Layout
 from torchmill.deliver.products import product_cell
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.native import native_arch
-from torchmill.plan.published import find_published, why_unpublished
+from torchmill.plan.doctor.judgement import TRIED
+from torchmill.plan.estimate import read_own_runs
+from torchmill.plan.published import find_published, known_host, why_unpublished
 
 FEW = 3  # variants are named one by one
+_POSSIBILITY: dict[Standing, str] = {
+    "wheel": "possible",
+    "tried": "possible",
+    "untried": "untried, and may build",
+    "impossible": "impossible",
+}
 MARKS: dict[Standing, str] = {"wheel": "wheel", "tried": "tried", "untried": "?", "impossible": "no"}
 
 
@@ -53,17 +62,41 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 
 
 def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
-    """Say whether a build is possible; if not, why not, and what can be built instead."""
-    machine = read_or_measure_host(host, layout.root, identifier)
+    """Say whether a build is possible, who has done it, and what it is good for here; if not, why, and what is."""
+    machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
-    product, cell = product_cell(facts, identifier, machine.arch, release)
+    selected = selection.describe_selection(layout, tag)
+    try:
+        product, cell = product_cell(facts, identifier, machine.arch, release)
+    except (ImpossibleBuildError, UnknownReleaseError) as error:
+        raise type(error)("\n".join(filter(None, (str(error), selected))), code=error.code) from None
     name = cell.build.identifier(machine.arch)
+    native = cell_lookup.uncontained_arch(facts, [identifier], machine.arch)
+    where = known_host(facts, machine, cell.build.arch)
+    options = outlook.options_here(facts, cell, where, NO_OPTIONS, native)
     wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))
     why = "" if wheel else why_unpublished(facts, cell)
-    made = f"{identifier} is made of the wheel of {name}\n" if product else ""
-    text = f"{made}{name} is possible: {cell.release}\n{wheel or why}"
-    data = {"identifier": identifier, "release": str(cell.release), "published": wheel and wheel.as_data(), "why": why}
-    return CommandOutput(text, data)
+    trial = find_trial(facts, cell, () if host else read_own_runs(facts, layout.dist))
+    judgements = [one for one in outlook.judge_cell(facts, cell, where, options) if one.subject != TRIED]
+    lines = [
+        f"{identifier} is made of the wheel of {name}" if product else "",
+        f"{name} is {_POSSIBILITY[trial.standing]}: {cell.release}",
+        f"{trial.text}{f' ({trial.source})' if trial.source else ''}",
+        *map(str, judgements),
+        str(wheel or why),
+        selected,
+    ]
+    data = {
+        "identifier": identifier,
+        "release": str(cell.release),
+        "standing": trial.standing,
+        "because": trial.text,
+        "source": trial.source,
+        "judgements": [one.as_data() for one in judgements],
+        "published": wheel and wheel.as_data(),
+        "why": why,
+    }
+    return CommandOutput("\n".join(filter(None, lines)), data)
 
 
 def cells_as_data(facts: Facts, cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:

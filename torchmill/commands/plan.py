@@ -2,11 +2,13 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from json import dumps
 from typing import Any
 
 from torchmill.build.context import describe_unread, has_finished_tree
+from torchmill.commands import outlook
 from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
 from torchmill.config.cell_lookup import selecting_tag, uncontained_arch
@@ -20,7 +22,7 @@ from torchmill.host.measurement import read_or_measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
-from torchmill.plan.cuda_libraries import cudnn_remark, used_cudnn
+from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.options import WHOLE_BUILD, format_options
 
 
@@ -46,20 +48,19 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if not host:
         machine = with_named_compiler(machine, options.settings, os.environ)
         options = resolve_processor(facts, cell.build.arch, machine, options)
+    native = uncontained_arch(facts, [identifier], machine.arch)
+    asked, options = options, outlook.options_here(facts, cell, machine, options, native)
     # On another machine, what was fetched and built here does not count.
     fetched = None if host else load_source(layout, cell.build.package, cell.release.tag)
     runs = () if host else estimate.read_own_runs(facts, layout.dist)
     plan = compute_plan(facts, cell, machine, options, fetched)
-    if release is None:
-        newest = f"no release is selected: {selecting_tag(facts, cell.release)} is the newest that supports it"
-        print(newest, file=sys.stderr)  # noqa: T201 - beside what is printed
-    if not host and (unread := describe_unread(plan)):
-        print(unread, file=sys.stderr)  # noqa: T201 - beside what is printed
+    for remark in _remarks(facts, layout, cell, plan, tag=tag, here=not host):
+        print(remark, file=sys.stderr)  # noqa: T201 - beside what is printed
     file = _product_file(facts, cell, plan, machine, product)
+    judgements = outlook.judge_plan(facts, cell, machine, plan, fetched)
     if sh:
         return render.plan_as_script(plan, facts, machine)
     container: tuple[str, dict[str, Any]] | None = None
-    native = uncontained_arch(facts, [identifier], machine.arch)
     if not host and cell.build.arch != native:
         from torchmill.commands.cross_build import preview_cross_build
 
@@ -67,22 +68,32 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         plan = replace(plan, identifier=cell.build.identifier(native))
     if json:
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
+        data |= {"judgements": [one.as_data() for one in judgements]}
         data |= {"product": {"session": product, "file": file}} if product else {}
         return dumps(data | ({"container": container[1]} if container else {}), indent=2)
     then = f"then       {product}: " + (f"makes dist/{file} of the wheel" if file else "tries the wheel")
     more = [
         *([then] if product else []),
-        *cudnn_remark(facts, plan, machine),
-        *estimate.saving_for_gpus(facts, cell, machine, options),
+        *map(str, judgements),
         *([container[0]] if container else []),
     ]
     if not all_:
         further = not host and has_finished_tree(layout, facts, cell, native)
         costs = estimate.cost_rows(facts, plan, runs, further=further)
         selected = selecting_tag(facts, cell.release)
-        return "\n".join([render.plan_summary(plan, machine, costs, selected, format_options(options)), *more])
+        return "\n".join([render.plan_summary(plan, machine, costs, selected, format_options(asked)), *more])
     cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs)
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])
+
+
+def _remarks(facts: Facts, layout: Layout, cell: Cell, plan: Plan, *, tag: str, here: bool) -> Iterator[str]:
+    """Yield which release a plan is of if the question did not name one, and what of the shell it does not read."""
+    selected = selection.describe_selection(layout, tag)
+    if not tag:
+        tag_of_cell = selecting_tag(facts, cell.release)
+        yield selected or f"no release is selected: {tag_of_cell} is the newest that supports it"
+    if here and (unread := describe_unread(plan)):
+        yield unread
 
 
 def _product_file(facts: Facts, cell: Cell, plan: Plan, machine: Host, product: str) -> str:

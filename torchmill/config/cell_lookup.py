@@ -9,7 +9,7 @@ from packaging.version import Version
 from torchmill.config import matrix
 from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import Build, Facts, Release
-from torchmill.config.trial import is_merely_untried
+from torchmill.config.trial import find_trial, is_merely_untried
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did_you_mean
 from torchmill.core.files import read_table_beside
 
@@ -136,11 +136,8 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
     merely_untried = is_merely_untried(nearest)
     word = "untried" if merely_untried else "impossible"
     lines = [f"{identifier} is {word}{which}: {first}", *(f"also: {reason}" for reason in more)]
-    if instead := _neighbours(facts, nearest):
-        lines.append(f"possible instead with {tag}: {', '.join(build.identifier(native) for build in instead)}")
-    if others := [one.release for one in _cells(facts, nearest.build, None) if one.possible]:
-        lines.append(f"releases that can build it: {_series(facts, others)}")
-    elif not instead:
+    lines += [*_alternatives(facts, nearest, native, tag), *_other_releases(facts, nearest)]
+    if len(lines) == len(nearest.reasons):
         lines.append("nothing near it can be built: `invoke matrix` shows what can")
     if merely_untried:
         lines.append(
@@ -148,6 +145,25 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
             f"build_configs/releases/{nearest.release.torch_version}.toml"
         )
     return "\n".join(lines)
+
+
+def _alternatives(facts: Facts, cell: Cell, native: str, tag: str) -> Iterator[str]:
+    """Yield which cells of the release can be built in place of an impossible one: those that somebody built first."""
+    near = [matrix.make_cell(facts, cell.release, build) for build in _neighbours(facts, cell)]
+    known = {one.build.identifier(native): find_trial(facts, one).witness for one in near}
+    if tried := [name for name, witness in known.items() if witness]:
+        yield f"possible instead with {tag}: {', '.join(tried)}"
+    if untried := [name for name, witness in known.items() if not witness]:
+        yield f"untried, and possible {'too' if tried else f'with {tag}'}: {', '.join(untried)}"
+
+
+def _other_releases(facts: Facts, cell: Cell) -> Iterator[str]:
+    """Yield which releases can build what one cannot: those that somebody built so, or else others."""
+    able = [one for one in _cells(facts, cell.build, None) if one.possible]
+    if tried := [one.release for one in able if find_trial(facts, one).witness]:
+        yield f"releases that were built so: {_series(facts, tried)}"
+    elif able:
+        yield f"releases that may be built so, untried: {_series(facts, [one.release for one in able])}"
 
 
 def requested_cells(

@@ -137,6 +137,14 @@ def selected_release(facts: Facts, layout: Layout, tag: str | None = None) -> Re
     return find_release(facts, base_package(facts).name, tag) if tag else None
 
 
+def describe_selection(layout: Layout, tag: str) -> str:
+    """Return which release a question was answered for, unless it was named in the question; "" if none is selected."""
+    if tag or not (selected := selected_tag(layout)):
+        return ""
+    by = "TORCHMILL_TAG" if os.environ.get("TORCHMILL_TAG") else "`invoke fetch`"
+    return f"asked of {selected}, which {by} selected: `--tag` asks of another release"
+
+
 def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> Release:
     """Return the selected release of the base package as `selected_release` does, or else the newest."""
     from torchmill.config.matrix import newest_release

@@ -1,7 +1,7 @@
 """Who has built a cell before: upstream, somebody whose report is recorded, or nobody who is known."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torchmill.config.facts_model import MeasuredRun
@@ -10,6 +10,7 @@ from torchmill.config.model import Facts, Release
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 
 Standing = Literal["wheel", "tried", "untried", "impossible"]
+Witness = Literal["this machine", "upstream", "others"]
 STANDINGS: dict[Standing, str] = {
     "wheel": "can be built, and upstream has a wheel of it",
     "tried": "can be built: upstream did, or somebody whose report is recorded",
@@ -26,6 +27,7 @@ class Trial:
     standing: Standing
     text: str  # who built it, why nobody can, or what is not known, as a clause
     source: str  # of that fact: an address, or a file of build_configs/; "" for an absence of facts
+    witness: Witness | None = None  # None: nobody
 
 
 def find_trial(facts: Facts, cell: Cell, own: Iterable[MeasuredRun] = ()) -> Trial:
@@ -44,7 +46,7 @@ def find_trial(facts: Facts, cell: Cell, own: Iterable[MeasuredRun] = ()) -> Tri
     if cell.release.wheels and not cell.release.wheel_tag and cell.build.python not in pythons:
         return Trial("untried", _unknown_python(cell, pythons), "")
     if next(wheel_places(facts, cell.release, cell.build.variant, cell.build.arch), None):
-        return Trial("wheel", evidence.text, evidence.source)
+        return replace(evidence, standing="wheel")
     return evidence
 
 
@@ -83,15 +85,15 @@ def _evidence(facts: Facts, cell: Cell, own: Iterable[MeasuredRun]) -> Iterator[
         )
 
     for run in filter(is_of_cell, own):
-        yield Trial("tried", f"{release} was built {with_cuda} on this machine", run.source)
+        yield Trial("tried", f"{release} was built {with_cuda} on this machine", run.source, "this machine")
     if _is_upstreams(facts, release, build.variant, build.cuda, build.arch):
         file = f"build_configs/releases/{release.torch_version}.toml"
-        yield Trial("tried", f"upstream built {release} {with_cuda} for {build.arch}", file)
+        yield Trial("tried", f"upstream built {release} {with_cuda} for {build.arch}", file, "upstream")
     key = build.variant if build.arch == _UPSTREAM_ARCH else f"{build.variant}-{build.arch}"
     if key in release.tried:
-        yield Trial("tried", f"{release} was built {with_cuda} for {build.arch}", release.tried[key])
+        yield Trial("tried", f"{release} was built {with_cuda} for {build.arch}", release.tried[key], "others")
     for run in filter(is_of_cell, facts.runs):
-        yield Trial("tried", f"{release} was built {with_cuda} for {build.arch}", run.source)
+        yield Trial("tried", f"{release} was built {with_cuda} for {build.arch}", run.source, "others")
 
 
 def _is_upstreams(facts: Facts, release: Release, variant: str, cuda: str | None, arch: str) -> bool:

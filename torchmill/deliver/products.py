@@ -18,6 +18,7 @@ from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
+from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import OptionParser, parse_options
 from torchmill.wheel import dist_files
 
@@ -158,6 +159,7 @@ def find_verified(
     host = measure_host(layout.root) if cell.build.cuda else measure_basic_host(StatCache(layout.stat_cache))
     options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")
     options = resolve_processor(facts, cell.build.arch, host, options)
+    options = options if contained else with_local_gpus(facts, cell, host, options)
     source = load_source(layout, cell.build.package, cell.release.tag)
     plan = build_plan.compute_plan(facts, cell, host, options, source)
     wheel = dist_files.find_wheel(layout.dist, plan, contained=contained)

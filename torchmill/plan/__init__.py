@@ -1,5 +1,6 @@
 """Decisions: pure functions of facts, host and options; nothing is touched.
 
+- boards: which toolkits the driver of a JetPack runs
 - build_plan: compute the plan of a cell: everything a session will do, without touching anything
 - causes: diagnose a build's log: match the first error against the catalogue in causes.toml
 - cell_choice: which cells are built where names are patterns, or Python, toolkit or GPUs are left open
@@ -9,6 +10,7 @@
 - estimate: estimate time, memory and disk of a build from measured builds, also in shares on several machines
 - first_error: read build logs, and find the first real error in one
 - link_overflow: predict whether the link of libtorch_cuda overflows
+- local_gpus: the GPUs of the machine that builds, as the default of a list of compute capabilities
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run

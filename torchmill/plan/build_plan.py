@@ -14,6 +14,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config import matrix, model
+from torchmill.config.arch_list import OFFICIAL
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, find_release, is_within, rule_matches
 from torchmill.config.model import PYPI, Build, Facts, Host, Options, Package, Plan, Processor, Rule, Source
@@ -24,6 +25,7 @@ from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes
 from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
+from torchmill.plan.local_gpus import is_local_list
 from torchmill.plan.wheel_name import local_label
 
 _DIGEST = re.compile(r"[0-9a-f]{40,64}")
@@ -85,7 +87,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     version = wheel_name.wheel_version(facts, cell, options.label, commit, processor)
     torch = base_version(facts, cell, options)
     own = source and (source.provider == "path" or source.commit not in {None, release.commit or source.commit})
-    usual = asks_for_usual_wheel(options) and not own
+    usual = asks_for_usual_wheel(without_usual_list(facts, host, options)) and not own
     options = replace(options, arch_list=using.arch_list)
     need = int(largest_compile(facts, build, release.version).high)
     parallel = count_jobs(host.cores, usable_memory(host, options), need, options.jobs).count
@@ -159,6 +161,13 @@ def _partner_requirements(rules: Iterable[Rule], release: model.Release) -> Iter
             except (LookupError, ValueError, AttributeError):
                 wrong = f"{rule.name}: '{text}' names what [{release.package}.partners] of {release} does not"
                 raise ConfigError(wrong, code="facts-invalid") from None
+
+
+def without_usual_list(facts: Facts, host: Host, options: Options) -> Options:
+    """Return options without a list that changes nothing here: that of the official build, or of the host's GPUs."""
+    listed = options.arch_list
+    official = listed is not None and listed.strip().lower() == OFFICIAL
+    return replace(options, arch_list=None) if official or is_local_list(facts, host, listed) else options
 
 
 def asks_for_usual_wheel(options: Options) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from torchmill.config import arch_list, cell_lookup, matrix
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Capability, Facts, Host, Release
+from torchmill.config.trial import find_trial
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
 from torchmill.plan import published
 
@@ -38,8 +39,9 @@ def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Rel
     question = question._replace(pythons=pythons, variants=variants)
     found: dict[str, Cell] = {}
     base = matrix.base_package(facts)
-    for name in question.names or _composed_names(facts, question, host, release):
-        for cell in named_cells(facts, name, host.arch, release):
+    asked = [(name, release) for name in question.names] or _composed_names(facts, question, host, release)
+    for name, of_release in asked:
+        for cell in named_cells(facts, name, host.arch, of_release):
             own, package = cell.build.identifier(host.arch), facts.packages[cell.build.package]
             goes_with = cell_lookup.base_release(facts, cell.release)
             for first in ([base.name] if question.with_base else []) + [*package.imports]:
@@ -59,14 +61,26 @@ def named_cells(facts: Facts, name: str, native: str, release: Release | None) -
     raise UnknownReleaseError(f"no build is called '{name}': `invoke matrix` prints them all", code="unknown-build")
 
 
-def _composed_names(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> Iterator[str]:
-    """Yield the names of the cells of some Pythons and variants; what is not said is chosen for the machine."""
+def _composed_names(
+    facts: Facts, question: BuildQuestion, host: Host, release: Release | None
+) -> Iterator[tuple[str, Release | None]]:
+    """Yield the names of the cells of some Pythons and variants, each with its release; what is not said is chosen."""
     session, pythons, variants = matrix.base_package(facts).session, question.pythons, question.variants
+    chosen: Release | None = None
     if not (pythons and variants):
-        build = _chosen_cell(facts, question, host, release).build
-        pythons, variants = pythons or [build.python], variants or [build.variant]
+        cell = _chosen_cell(facts, question, host, release)
+        pythons, variants, chosen = pythons or [cell.build.python], variants or [cell.build.variant], cell.release
     for python, variant in product(pythons, variants):
-        yield cell_lookup.usual_spelling(f"{session}-{python}-{variant}")
+        name = cell_lookup.usual_spelling(f"{session}-{python}-{variant}")
+        yield name, release or _release_with(facts, name, host, chosen)
+
+
+def _release_with(facts: Facts, name: str, host: Host, chosen: Release | None) -> Release | None:
+    """Return the release that was chosen if it has a cell of that name, else None, for whichever has it."""
+    if chosen is None:
+        return None
+    cells = matrix.possible_cells(facts, chosen, host.arch)
+    return chosen if name in {cell.build.identifier(host.arch) for cell in cells} else None
 
 
 def _chosen_cell(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> Cell:
@@ -82,14 +96,18 @@ def _chosen_cell(facts: Facts, question: BuildQuestion, host: Host, release: Rel
         official = build.cuda in cell.release.cuda_official
         return official, matrix.python_key(build.cuda or "0"), *at_hand, matrix.python_key(build.python)
 
-    for one in releases:
+    untried: list[Cell] = []  # those of the newest release that has any
+    for one in releases:  # one that somebody built so goes before newer ones that nobody is known to have built so
         able = [
             cell
             for cell in matrix.possible_cells(facts, one, host.arch)
             if (not said or cell.build.python in said) and _serves(facts, cell, wanted, host)
         ]
-        if able:
-            return max(able, key=rank)
+        if tried := [cell for cell in able if find_trial(facts, cell).witness]:
+            return max(tried, key=rank)
+        untried = untried or able
+    if untried:
+        return max(untried, key=rank)
     if said and not wanted:
         session = matrix.base_package(facts).session
         cell_lookup.find_cell(facts, f"{session}-{said[0]}-cpu", host.arch, release)  # which says why there is none

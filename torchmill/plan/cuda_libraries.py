@@ -99,15 +99,6 @@ def used_cudnn(plan: Plan, host: Host) -> str | None:
     return None if off else plan.libraries.get("cudnn") or visible_version(host, "cudnn", plan.toolkit) or None
 
 
-def cudnn_remark(facts: Facts, plan: Plan, host: Host) -> list[str]:
-    """Return that cuDNN has no code for some GPUs of a plan's list, and what helps; nothing where it has."""
-    version, gpus = used_cudnn(plan, host), listed_capabilities(facts, plan.arch_list)
-    if not version or not (left := without_cudnn(version, gpus)):
-        return []
-    off = "there `torch.backends.cudnn.enabled = False` is needed; `--set USE_CUDNN=0` builds without it for all"
-    return [f"cuDNN {version} has no code for {', '.join(left)}: {off}"]
-
-
 def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
     """Tell whether a user's own variables say something of a library: USE_SYSTEM_NCCL, NCCL_ROOT.
 

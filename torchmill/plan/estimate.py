@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from torchmill.config import arch_list
 from torchmill.config.arch_list import find_toolkit, format_arch_list, gpu_capability, shortest_arch_list
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
-from torchmill.config.matrix import Cell
+from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan, Release
 from torchmill.core.files import parse_json
 from torchmill.core.units import format_bytes
@@ -287,11 +287,13 @@ def _read_run(facts: Facts, manifest: Path) -> MeasuredRun | None:
     try:
         said = parse_json(manifest.read_text(encoding="utf-8"))
         release = next(one.version for one in facts.releases[said["package"]] if one.tag == said["tag"])
+        toolkit = facts.toolkit(said.get("toolkit"))
         return MeasuredRun(
             package=said["package"],
             release=release,
-            variant="",
+            variant=toolkit.variant if toolkit else CPU,
             machine="this machine",
+            arch=native_arch(),
             scope="compile",
             source=manifest.name.removesuffix(".json"),
             jobs=int(said["jobs"]),
@@ -369,7 +371,8 @@ def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_
     plans = [compute_plan(facts, cell, host, replace(options, arch_list=one)) for one in (listed, None)]
     short, whole = (found.wall.likely if (found := estimate_build(facts, plan)) else 0.0 for plan in plans)
     took = f"{plans[0].identifier} of {cell.release} then takes about {format_estimate(short)}"
-    sentence = f"for the GPUs here `--arch-list '{listed}'` is enough: {took} instead of {format_estimate(whole)}"
+    word = "required" if any(gpu.tegra for gpu in able) else "enough"  # a board runs no code but its own
+    sentence = f"for the GPUs here `--arch-list '{listed}'` is {word}: {took} instead of {format_estimate(whole)}"
     return [sentence] if short < whole else []
 
 

@@ -14,6 +14,7 @@ from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import CPU, Cell, base_package, find_release
 from torchmill.config.model import Capability, Facts, Gpu, Host, PublishedWheel, Release, Toolkit
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
+from torchmill.plan.boards import board_drive, board_runs
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
 UNRECORDED = "not recorded"
@@ -140,6 +141,8 @@ def runs_at(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) 
 
 def is_driven(toolkit: Toolkit, where: Host) -> bool:
     """Tell whether the driver of a machine is not known to be too old for what a toolkit makes."""
+    if board_drive(where, toolkit.version):
+        return board_runs(where, toolkit.version)
     return not is_older(where.running_driver, oldest_driver(toolkit, where.system))
 
 

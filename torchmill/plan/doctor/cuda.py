@@ -33,7 +33,7 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
     if context.package.after is not None:
         return
     if not context.is_off("USE_CUDNN"):
-        code = [*_cudnn_code(context)]
+        code = [*check_cudnn_code(context)]
         if not any(one.verdict == "failure" for one in code):
             yield _provisioned(context, "cudnn") if "cudnn" in context.plan.libraries else _cudnn(context)
         yield from code
@@ -114,7 +114,7 @@ def _cudnn(context: CheckContext) -> Finding:
     return Finding(subject, version or "there, of an unknown version", needed, "ok")
 
 
-def _cudnn_code(context: CheckContext) -> Iterator[Finding]:
+def check_cudnn_code(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding where the cuDNN of the build has no code for GPUs of the list: a failure, if for none of them."""
     version, listed = used_cudnn(context.plan, context.host), context.plan.arch_list
     gpus = listed_capabilities(context.facts, listed)

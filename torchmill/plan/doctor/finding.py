@@ -40,6 +40,7 @@ class Finding:
     verdict: Verdict
     cure: str = ""  # a command, or what to do where there is none
     because: str = ""  # what the verdict means, as a sentence without its full stop
+    runs_here: bool = True  # False: what is built would run on no GPU of this machine
 
     def sentence(self) -> str:
         """Return the finding as one line of prose."""

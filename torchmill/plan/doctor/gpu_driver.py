@@ -1,14 +1,17 @@
 """Check GPUs and driver, and explain why no GPU answers."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import possible_cells
 from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
+from torchmill.config.trial import find_trial
+from torchmill.plan.boards import board_drive
 from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
+from torchmill.plan.local_gpus import takes_no_code
 from torchmill.plan.published import is_driven, is_ptx_compiled, oldest_driver
 
 # GPUs for which NVIDIA does not support forward compatibility: it is for data centres.
@@ -19,7 +22,7 @@ def check_driver(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on what the wheel meets when it is run on this machine."""
     if context.toolkit is None:
         return
-    yield _driver(context, context.toolkit)
+    yield _board(context, context.toolkit) or _driver(context, context.toolkit)
     yield from driver_mismatch(context.host)
     yield from forward_compatibility(context.host)
     for gpu in dict.fromkeys(context.host.gpus):
@@ -45,20 +48,53 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
         return Finding(subject, version, needed, "ok", because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
     cure = _runnable(context) or f"install driver {oldest} or newer"
-    return Finding(subject, version, needed, "warning", cure, because)
+    return Finding(subject, version, needed, "warning", cure, because, runs_here=False)
+
+
+def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
+    """Return the finding on the driver of a board, which is a part of its JetPack; None for another machine."""
+    host, cuda = context.host, toolkit.version
+    drive = board_drive(host, cuda)
+    if drive is None:
+        return None
+    subject, found, needed = "GPU driver", str(host.distribution), f"a JetPack that runs CUDA {cuda}"
+    if drive == "own":
+        return Finding(subject, found, needed, "ok")
+    if drive == "compat" and host.compat:
+        because = f"it runs CUDA {cuda} with the libraries in {host.compat[0]}"
+        return Finding(subject, found, needed, "ok", because=because)
+    if drive == "compat":
+        package = f"cuda-compat-{cuda.replace('.', '-')}"
+        because = f"its driver runs CUDA {cuda} only with NVIDIA's libraries of forward compatibility"
+        cure = _runnable(context) or f"install {package} from NVIDIA's repository for the board"
+        return Finding(subject, found, needed, "warning", cure, because, runs_here=False)
+    because = f"its driver does not run what CUDA {cuda} makes"
+    return Finding(
+        subject, found, needed, "warning", _runnable(context) or "install a newer JetPack", because, runs_here=False
+    )
 
 
 def _runnable(context: CheckContext) -> str | None:
-    """Return the command that builds for the newest toolkit that the driver runs, None where there is none."""
-    build, host = context.build, context.host
-    known = (one for one in context.facts.toolkits if oldest_driver(one, host.system))
-    runs = {one.version for one in known if is_driven(one, host)}
+    """Return the command that builds for the newest toolkit that driver and GPUs run, None if there is none.
+
+    One that the release was built with goes before newer ones that nobody has tried.
+    """
+    build, host, facts = context.build, context.host, context.facts
+    gpus = [gpu for one in host.gpus if (gpu := arch_list.gpu_capability(facts, one))]
+    known = (one for one in facts.toolkits if oldest_driver(one, host.system))
+    runs = {
+        one.version
+        for one in known
+        if is_driven(one, host) and (not gpus or {gpu.name for gpu in gpus} & {*one.capabilities})
+    }
     cells = [
         cell
-        for cell in possible_cells(context.facts, context.cell.release, build.arch)
+        for cell in possible_cells(facts, context.cell.release, build.arch)
         if cell.build.python == build.python and cell.build.cuda in runs
     ]
-    return f"nox -s {cells[-1].build.identifier(host.arch)}" if cells else None
+    tried = [cell for cell in cells if find_trial(facts, cell).witness]
+    best = next(reversed(tried or cells), None)
+    return f"nox -s {best.build.identifier(host.arch)}" if best else None
 
 
 def driver_mismatch(host: Host) -> Iterator[Finding]:
@@ -104,27 +140,42 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
     way = arch_list.how_served(context.facts, targets, capability)
     if way == "code":
         return Finding("GPU", found, needed, "ok")
+    others = _serves_another(context, targets, capability)
     if way == "PTX":
         because = "the list has only PTX for this GPU"
         if not is_ptx_compiled(toolkit, context.host):
             because += f", which a driver before {toolkit.driver_ptx} does not compile"
-            return Finding("GPU", found, needed, "warning", f"install driver {toolkit.driver_ptx} or newer", because)
+            cure = f"install driver {toolkit.driver_ptx} or newer"
+            return Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
         return Finding("GPU", found, needed, "ok", because=f"{because}: the driver compiles it when it is first used")
+    because, cured = _without_code(context, toolkit, capability, targets)
+    cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(cured)}'" if cured else ""
+    return Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
+
+
+def _serves_another(context: CheckContext, targets: Sequence[ArchTarget], missed: Capability) -> bool:
+    """Tell whether a list has code for another GPU of the host than one that it has none for."""
+    here = [arch_list.gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
+    others = [gpu for gpu in here if gpu and gpu.name != missed.name]
+    return any(arch_list.how_served(context.facts, targets, gpu) for gpu in others)
+
+
+def _without_code(
+    context: CheckContext, toolkit: Toolkit, gpu: Capability, targets: Sequence[ArchTarget]
+) -> tuple[str, Sequence[ArchTarget]]:
+    """Return what it means that a list has no code for a GPU, and a list that has; an empty one if none can have."""
+    facts = context.facts
     because = "the wheel builds, but holds no code for this GPU"
-    here = filter(None, (arch_list.gpu_capability(context.facts, one) for one in context.host.gpus))
-    cured = arch_list.shortest_arch_list(context.facts, [one for one in here if not _refused(context, toolkit, one)])
-    if _refused(context, toolkit, capability):
-        unable = capability.name not in toolkit.capabilities
+    if gpu.tegra:
+        because += f", and a board runs no code but its own: {gpu.name} is required"
+    if takes_no_code(facts, context.cell, toolkit, gpu):
+        unable = gpu.name not in toolkit.capabilities
         because += f", nor can {f'CUDA {toolkit.version}' if unable else context.cell.release} make any"
         heir = ArchTarget(max(targets, key=arch_list.target_key).capability, ptx=True)
-        cured = (*targets, heir) if arch_list.ptx_runs(context.facts, heir, capability) else ()
-    cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(cured)}'" if cured else ""
-    return Finding("GPU", found, needed, "warning", cure, because)
-
-
-def _refused(context: CheckContext, toolkit: Toolkit, gpu: Capability) -> bool:
-    """Tell whether toolkit or release takes no list with a capability."""
-    return any(arch_list.find_arch_problems(context.facts, [ArchTarget(gpu.name)], toolkit, context.cell.release))
+        return because, (*targets, heir) if arch_list.ptx_runs(facts, heir, gpu) else ()
+    here = [one for each in context.host.gpus if (one := arch_list.gpu_capability(facts, each))]
+    able = [one for one in here if not takes_no_code(facts, context.cell, toolkit, one)]
+    return because, arch_list.shortest_arch_list(facts, able)
 
 
 def why_no_gpu(host: Host) -> str | None:

@@ -180,9 +180,12 @@ def _glibc(context: CheckContext) -> Finding:
         plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
         because = plain if host.complete else ""
         verdict: Verdict = "warning" if host.complete else "unknown"
+        cure = ""
         if host.complete and context.requirement("mkl-static"):
             verdict, because = "failure", f"{because}, and PyPI has no MKL for another C library"
-        return Finding(subject, absence_text(host), needed, verdict, because=because)
+            name = context.build.identifier("")
+            cure = f"none for this system; for those with glibc, `nox -s {name}` builds it in a container"
+        return Finding(subject, absence_text(host), needed, verdict, cure, because)
     asked = promised_glibc(plan.platform_tag, context.build.arch)
     if asked is None:
         because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"

@@ -1,0 +1,185 @@
+"""What is known beforehand of a cell: the same to whoever asks, and where it would not run, that."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Facts, Gpu, Host, LinuxDistribution, Options
+from torchmill.plan import build_plan
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells
+from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.doctor.judgement import Judgement, judge, runs_here
+from torchmill.plan.local_gpus import with_local_gpus
+
+HOST = Host("x86_64", "linux", 16, 2**36, glibc="2.35", complete=True)
+BOARD = replace(HOST, arch="aarch64", gpus=(Gpu("NVIDIA Jetson AGX Orin Developer Kit"),))
+
+
+def with_gpus(*names: str, driver: str | None = "580.65.06", host: Host = HOST) -> Host:
+    return replace(host, gpus=tuple(Gpu(name) for name in names), kernel_driver=driver, driver=driver)
+
+
+def question(facts: Facts, named: str, host: Host, **options: Any) -> CheckContext:
+    name, tag = named.split()
+    cell = cell_lookup.find_cell(facts, name, host.arch, matrix.find_release(facts, "torch", tag))
+    asked = with_local_gpus(facts, cell, host, Options(**options))
+    return CheckContext(facts, cell, host, build_plan.compute_plan(facts, cell, host, asked))
+
+
+def judged(facts: Facts, named: str, host: Host, **options: Any) -> tuple[Judgement, ...]:
+    return judge(question(facts, named, host, **options))
+
+
+def of(judgements: Sequence[Judgement], subject: str) -> Judgement:
+    (found,) = [one for one in judgements if one.subject == subject]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("named", "gpus", "driver", "subject", "severity", "said"),
+    [
+        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 5090"], "580.65.06", "GPU", "would not run here", "nor can"),
+        ("wheel-3.12-cu121 v2.4.1", ["Tesla K80"], "470.57.02", "GPU", "would not run here", "nor can CUDA 12.1"),
+        ("wheel-3.12-cu121 v2.4.1", ["Tesla K80"], "470.57.02", "GPU driver", "would not run here", "cu118"),
+        ("wheel-3.12-cu130 v2.10.0", ["Tesla V100-SXM2-16GB"], "580.65.06", "GPU", "would not run here", "nor can"),
+        ("wheel-3.12-cu130 v2.10.0", ["Tesla T4"], "550.54.15", "GPU driver", "would not run here", "until the driver"),
+        ("wheel-3.12-cu113 v2.4.1", ["Tesla T4"], "580.65.06", "tried", "warning", "nobody is known to have built"),
+        ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], "580.65.06", "GPU code", "note", "--arch-list official"),
+        # one of two GPUs is served
+        (
+            "wheel-3.12-cu124 v2.4.1",
+            ["NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 3090"],
+            "580.65.06",
+            "GPU",
+            "warning",
+            "no code",
+        ),
+    ],
+)
+def test_what_a_machine_makes_of_a_cell(  # noqa: PLR0917 - a machine, a cell, and what is said
+    shipped: Facts, named: str, gpus: list[str], driver: str, subject: str, severity: str, said: str
+) -> None:
+    judgements = judged(shipped, named, with_gpus(*gpus, driver=driver))
+    found = of(judgements, subject)
+    assert (found.severity, said in found.text) == (severity, True), found
+    assert runs_here(judgements) == (severity != "would not run here")
+
+
+def test_without_a_gpu_nothing_is_said_of_any(shipped: Facts) -> None:
+    assert judged(shipped, "wheel-3.12-cu124 v2.4.1", HOST) == ()
+    assert judged(shipped, "wheel-3.12-cpu v2.4.1", with_gpus("Tesla K80")) == ()
+
+
+def test_gpus_of_this_machine_say_nothing_of_a_wheel_for_another(shipped: Facts) -> None:
+    host = with_gpus("Tesla K80", driver="470.57.02")
+    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cu124-aarch64", "x86_64", None)
+    computed = build_plan.compute_plan(shipped, cell, host, Options())
+    assert runs_here(judge(CheckContext(shipped, cell, host, computed)))
+    assert with_local_gpus(shipped, cell, host, Options()) == Options()
+
+
+def test_a_longer_list_than_these_gpus_need_says_what_it_costs(shipped: Facts) -> None:
+    host = with_gpus("NVIDIA GeForce RTX 3090")
+    note = of(judged(shipped, "wheel-3.12-cu124 v2.4.1", host, arch_list="official"), "GPU code")
+    assert (note.severity, "need code for 8.6 alone" in note.text) == ("note", True)
+    assert " instead of " in note.text
+
+
+@pytest.mark.parametrize(("listed", "severity"), [(None, "note"), ("8.6;9.0", "would not run here")])
+def test_the_code_of_a_board_is_required(shipped: Facts, listed: str | None, severity: str) -> None:
+    host = replace(BOARD, kernel_driver="540.4.0", distribution=LinuxDistribution("ubuntu", "22.04", (), "36.4.3"))
+    judgements = judged(shipped, "wheel-3.10-cu126 v2.6.0", host, arch_list=listed)
+    found = of(judgements, "GPU code" if listed is None else "GPU")
+    assert (found.severity, "8.7" in found.text, "required" in found.text) == (severity, True, True)
+    assert not any("enough" in one.text for one in judgements)
+
+
+@pytest.mark.parametrize(
+    ("l4t", "named", "compat", "fits"),
+    [
+        ("35.4.1", "wheel-3.10-cu114 v2.1.0", (), True),
+        ("35.4.1", "wheel-3.10-cu126 v2.6.0", (), False),
+        ("35.4.1", "wheel-3.10-cu126 v2.6.0", ("/usr/local/cuda-12.6/compat",), True),
+        ("32.7.1", "wheel-3.9-cu114 v1.10.2", (), False),
+        ("32.7.1", "wheel-3.9-cu102 v1.10.2", (), True),
+        ("36.4.3", "wheel-3.10-cu126 v2.6.0", (), True),
+    ],
+)
+def test_the_driver_of_a_board_is_asked_for_the_toolkit(
+    shipped: Facts, l4t: str, named: str, compat: tuple[str, ...], fits: bool
+) -> None:
+    name = "NVIDIA Jetson Xavier NX Developer Kit" if l4t.startswith("32") else "NVIDIA Jetson AGX Orin Developer Kit"
+    host = replace(BOARD, gpus=(Gpu(name),), compat=compat, distribution=LinuxDistribution("ubuntu", "20.04", (), l4t))
+    host = replace(host, kernel_driver="540.4.0") if l4t.startswith("36") else host
+    assert runs_here(judged(shipped, named, host)) is fits
+
+
+def test_a_board_is_offered_a_toolkit_that_its_driver_runs(shipped: Facts) -> None:
+    host = replace(BOARD, distribution=LinuxDistribution("ubuntu", "20.04", (), "35.4.1"))
+    orin = shipped.capability("8.7")
+    assert orin
+    (cell,) = choose_cells(shipped, BuildQuestion(gpus=[orin]), host, None)
+    assert cell.build.cuda == "11.4"
+
+
+@pytest.mark.parametrize(
+    ("named", "gpus", "options", "listed"),
+    [
+        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 3090"], {}, "8.6"),
+        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 3090", "Tesla T4"], {}, "7.5;8.6"),
+        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 5090", "Tesla T4"], {}, "7.5"),  # the other cannot be served
+        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 5090"], {}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
+        ("wheel-3.12-cu124 v2.4.1", ["an unknown GPU"], {}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
+        ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], {"arch_list": "official"}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
+        ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], {"arch_list": "8.0"}, "8.0"),
+        ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], {"settings": {"TORCH_CUDA_ARCH_LIST": "9.0"}}, "9.0"),
+        ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], {"shard": "1/4"}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
+        ("wheel-3.12-cu124 v2.4.1", [], {}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
+        ("wheel-3.12-cpu v2.4.1", ["Tesla T4"], {}, ""),
+        ("flash-3.12-cu126 v2.9.1", ["Tesla T4"], {}, "8.0;8.6;9.0"),  # it has no kernels for it
+        ("flash-3.12-cu126 v2.9.1", ["NVIDIA A100-SXM4-40GB"], {}, "8.0"),
+    ],
+)
+def test_the_gpus_of_a_machine_are_the_default_of_a_list(
+    shipped: Facts, named: str, gpus: list[str], options: dict[str, Any], listed: str
+) -> None:
+    assert question(shipped, named, with_gpus(*gpus), **options).plan.arch_list == listed
+
+
+def test_an_old_driver_makes_no_default(shipped: Facts) -> None:
+    host = with_gpus("NVIDIA GeForce RTX 3090", driver="550.54.15")
+    assert len(question(shipped, "wheel-3.12-cu130 v2.10.0", host).plan.arch_list.split(";")) > 1
+
+
+def test_an_official_wheel_is_named_where_the_list_is_the_machines(shipped: Facts) -> None:
+    host = with_gpus("NVIDIA GeForce RTX 3090")
+    for options in ({}, {"arch_list": "official"}):
+        assert question(shipped, "wheel-3.12-cu124 v2.4.1", host, **options).plan.published
+    assert question(shipped, "wheel-3.12-cu124 v2.4.1", host, arch_list="8.0").plan.published is None
+
+
+def test_the_doctor_says_the_same(shipped: Facts) -> None:
+    context = question(shipped, "wheel-3.12-cu113 v2.4.1", with_gpus("NVIDIA GeForce RTX 5090"))
+    findings = examination.examine_build(context)
+    for one in judge(context):
+        assert any(finding.subject == one.subject and finding.because in one.text for finding in findings), one
+
+
+def test_what_was_built_here_is_tried(shipped: Facts) -> None:
+    host = with_gpus("Tesla T4")
+    context = question(shipped, "wheel-3.12-cu113 v2.4.1", host)
+    run = replace(shipped.runs[0], package="torch", release="2.4.1", variant="cu113", arch="x86_64")
+    built = replace(context, host=replace(host, runs=(run,)))
+    assert {one.subject for one in judge(context)} - {one.subject for one in judge(built)} == {"tried"}
+
+
+def test_gpus_that_cudnn_has_no_code_for_are_named(shipped: Facts) -> None:
+    host = replace(HOST, libraries={"cudnn": "9.1.0"})
+    some = of(judged(shipped, "wheel-3.11-cu118 v2.8.0", host, arch_list="3.7;7.0"), "cuDNN's code")
+    assert (some.severity, "3.7" in some.text) == ("warning", True)
+    without = judged(shipped, "wheel-3.11-cu118 v2.8.0", host, arch_list="3.7;7.0", settings={"USE_CUDNN": "0"})
+    assert "cuDNN's code" not in {one.subject for one in without}

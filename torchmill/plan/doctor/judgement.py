@@ -1,0 +1,158 @@
+"""What is known beforehand of a cell on a machine: one judgement, which the doctor, plans and builds all show."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from torchmill.config import arch_list
+from torchmill.config.arch_list import official_arch_list
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Capability, Plan
+from torchmill.config.trial import find_trial, nearest_tried
+from torchmill.plan import estimate
+from torchmill.plan.cuda_toolkit import cell_with_toolkit
+from torchmill.plan.doctor.cuda import check_cudnn_code
+from torchmill.plan.doctor.finding import CheckContext, Finding
+from torchmill.plan.doctor.gpu_driver import check_driver
+
+Severity = Literal["note", "warning", "would not run here", "impossible"]
+_MARKS: dict[Severity, str] = {
+    "note": "note",
+    "warning": "warning",
+    "would not run here": "does not run here",
+    "impossible": "impossible",
+}
+
+TRIED = "tried"  # the subject of who has built a cell before
+_SAYS_ALL = {TRIED, "GPU code"}  # subjects of findings whose reason names what was found
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One thing to know of a build before it begins."""
+
+    subject: str  # "GPU"
+    text: str  # a clause, with what helps
+    severity: Severity
+
+    def __str__(self) -> str:
+        """Return it as a line of text."""
+        return f"{_MARKS[self.severity]}: {self.text}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON-ready data."""
+        return asdict(self)
+
+
+def judge(context: CheckContext) -> tuple[Judgement, ...]:
+    """Return what is to be known of the result of a build, the gravest first."""
+    findings = [*check_trial(context)]
+    if context.host.arch == context.build.arch:  # of the machines that others are for nothing is known
+        findings += check_result(context)
+    if context.toolkit is not None and not context.package.after and not context.is_off("USE_CUDNN"):
+        findings += check_cudnn_code(context)
+    judged = [Judgement(one.subject, _text(one), severity) for one in findings if (severity := _severity(one))]
+    order: tuple[Severity, ...] = ("impossible", "would not run here", "warning", "note")
+    return tuple(sorted(dict.fromkeys(judged), key=lambda one: order.index(one.severity)))
+
+
+def runs_here(judgements: Iterable[Judgement]) -> bool:
+    """Tell whether nothing that is known keeps what is built from running on a machine's GPUs."""
+    return all(one.severity != "would not run here" for one in judgements)
+
+
+def check_result(context: CheckContext) -> Iterator[Finding]:
+    """Yield the findings on what the wheel meets when it is run on this machine."""
+    yield from check_driver(context)
+    yield from _arch_list(context)
+
+
+def check_trial(context: CheckContext) -> Iterator[Finding]:
+    """Yield the finding on who has built a cell before."""
+    cell = _compiled_cell(context)
+    trial = find_trial(context.facts, cell, context.host.runs)
+    if trial.witness:
+        yield Finding(TRIED, f"by {trial.witness}", "by anybody", "ok")
+    else:
+        because = f"{trial.text}: it may stop after hours, or make a wheel that does not work"
+        yield Finding(TRIED, "by nobody", "by anybody", "warning", _instead(context, cell), because)
+
+
+def _instead(context: CheckContext, cell: Cell) -> str:
+    near = nearest_tried(context.facts, cell)
+    return f"nox -s {near.build.identifier(context.host.arch)}" if near else ""
+
+
+def _compiled_cell(context: CheckContext) -> Cell:
+    """Return the cell as if the toolkit that compiles it were its variant's."""
+    toolkit = context.toolkit
+    if toolkit is None or toolkit.version == context.build.cuda:
+        return context.cell
+    cell = cell_with_toolkit(context.cell, toolkit.version)
+    return replace(cell, build=replace(cell.build, variant=toolkit.variant))
+
+
+def _arch_list(context: CheckContext) -> Iterator[Finding]:
+    """Yield the finding on a list that has code for more GPUs than this machine has, or for these alone."""
+    gpus = [arch_list.gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
+    known = [gpu for gpu in gpus if gpu is not None]
+    listed = context.plan.arch_list
+    if context.toolkit is None or not listed or not known or len(known) < len(gpus):
+        return
+    targets = arch_list.parse_targets(context.facts, listed)
+    shortest = arch_list.shortest_arch_list(context.facts, known)
+    if any(arch_list.how_served(context.facts, targets, gpu) != "code" for gpu in known):
+        return  # of which the finding on that GPU speaks
+    names = arch_list.format_arch_list(shortest)
+    if len({one.name for one in targets}) > len(shortest):
+        short = replace(context.plan, set={**context.plan.set, "TORCH_CUDA_ARCH_LIST": names})
+        saving = _times(context, short, context.plan)
+        because = f"the GPUs here need code for {names} alone{f', which takes {saving}' if saving else ''}"
+        cure = f"{context.session} -- --arch-list '{names}'"
+        yield Finding("GPU code", listed, names, "ok", cure, because)
+    elif text := _for_these_alone(context, listed, known):
+        yield Finding("GPU code", listed, names, "ok", because=text)
+
+
+def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:
+    """Return that a list is for the GPUs here alone, and how all official ones are served; "" if it is for all."""
+    cell = cell_with_toolkit(context.cell, context.plan.toolkit)
+    official = official_arch_list(context.facts, cell) or ""
+    targets = arch_list.parse_targets(context.facts, official)
+    board = next((gpu.name for gpu in gpus if gpu.tegra), "")
+    if board and board in {one.capability for one in arch_list.parse_targets(context.facts, listed)}:
+        return f"code for {board} is required here: a board runs no code for another capability"
+    if len(targets) <= len(arch_list.parse_targets(context.facts, listed)):
+        return ""
+    whole = replace(context.plan, set={**context.plan.set, "TORCH_CUDA_ARCH_LIST": official})
+    saving = _times(context, context.plan, whole)
+    text = f"it has code for the GPUs of this machine alone, {listed}"
+    return f"{text}{f', and takes {saving}' if saving else ''}; `--arch-list official` makes it for {official}"
+
+
+def _times(context: CheckContext, short: Plan, whole: Plan) -> str:
+    """Return "about 2.4 h instead of 8.0 h"; "" if the second is no longer, or nothing is known of them."""
+    known = [estimate.estimate_build(context.facts, plan) for plan in (short, whole)]
+    likely = [one.wall.likely for one in known if one]
+    if len(likely) < len(known) or likely[0] >= likely[1]:
+        return ""
+    return f"about {estimate.format_estimate(likely[0])} instead of {estimate.format_estimate(likely[1])}"
+
+
+def _severity(finding: Finding) -> Severity | None:
+    if finding.verdict == "failure":
+        return "warning" if finding.cure else "impossible"
+    if not finding.runs_here:
+        return "would not run here"
+    if finding.verdict == "warning":
+        return "warning"
+    told = finding.verdict == "ok" and bool(finding.because) and finding.subject != "GPU driver"
+    return "note" if told else None
+
+
+def _text(finding: Finding) -> str:
+    """Return a finding as a clause: what is meant, and what helps."""
+    said = finding.because or f"needed {finding.needed}"
+    named = said if finding.subject in _SAYS_ALL else f"{finding.subject}, {finding.found}: {said}"
+    cure = f"`{finding.cure}`" if finding.cure.startswith("nox ") else finding.cure
+    return "; ".join(filter(None, (named, cure)))
