@@ -26,7 +26,7 @@ from torchmill.commands.walk import (
 from torchmill.config import arch_list, cell_lookup, matrix, selection
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell
-from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, PublishedWheel, Release
+from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, PublishedWheel, Release, Source
 from torchmill.core.console import fit_screen
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
@@ -41,6 +41,7 @@ from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells, named_cells
 from torchmill.plan.doctor.finding import Cures, Finding, find_cures
 from torchmill.plan.doctor.judgement import Judgement
+from torchmill.plan.doctor.system import SOURCE
 from torchmill.plan.options import WHOLE_BUILD, format_options
 from torchmill.plan.step_origins import Places, Session, Surroundings
 from torchmill.plan.walk import Answers, Foresight, foresee
@@ -191,8 +192,19 @@ class Dialogue(NamedTuple):
 
     def foresight(self) -> Foresight:
         """Return what has to be done before the sessions, also what becomes known only on the way."""
-        seen = foresee(lambda host: [one for cell in self.cells for one in self._findings(cell, host)], self.host)
+        seen = foresee(lambda host: [one for cell in self.cells for one in self._foreseen(cell, host)], self.host)
         return replace(seen, commands=self._with_source(seen.commands))
+
+    def _foreseen(self, cell: Cell, host: Host) -> list[Finding]:
+        """Return the findings on a cell, first those that depend on where its source will come from."""
+        request = next(one for one in self.requests if one.package.name == cell.build.package)
+        if request.origin != DEBIAN:  # whose sources alone leave something out
+            return [*self._findings(cell, host)]
+        tree = self.layout.source(cell.build.package) / cell.release.tag / "tree"
+        release = cell.release
+        source = Source(release.package, release.version, release.tag, DEBIAN, DEBIAN, None, tree, verified=False)
+        of_source = [one for one in self._findings(cell, host, source) if one.subject != SOURCE]
+        return [*of_source, *self._findings(cell, host)]
 
     def walk(self, foresight: Foresight, sessions: Sequence[Session]) -> Walk:
         """Return the walk to the wheels; a machine that is described is asked for nothing."""
@@ -219,10 +231,10 @@ class Dialogue(NamedTuple):
             for command, finding in commands.items()
         }
 
-    def _findings(self, cell: Cell, host: Host) -> Sequence[Finding]:
+    def _findings(self, cell: Cell, host: Host, foreseen: Source | None = None) -> Sequence[Finding]:
         name, base = cell.build.identifier(self.native), cell_lookup.base_release(self.facts, cell.release)
         layout = None if self.described else self.layout
-        return examine_host(self.facts, layout, host, name, base, self._own(cell)).findings
+        return examine_host(self.facts, layout, host, name, base, self._own(cell), foreseen).findings
 
     def _own(self, cell: Cell) -> Options:
         """Return the options of a cell: variables and patches are for what was named, capabilities for CUDA alone.

@@ -16,7 +16,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.terminal import bring_missing
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
-from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release
+from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release, Source
 from torchmill.core import console, silence
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
@@ -86,10 +86,12 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     identifier: str,
     release: Release | None,
     options: Options = NO_OPTIONS,
+    foreseen: Source | None = None,
 ) -> DoctorReport:
     """Examine a host for the cell of that name, with its options, or for itself where the name is empty.
 
-    Without a layout the host is another machine, and what was fetched here does not count.
+    `foreseen` stands for a source that is not fetched yet. Without a layout the host is another machine, and what was
+    fetched here does not count.
     Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible,
     ConfigError for options that contradict it, or that are given without a cell.
     """
@@ -103,7 +105,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         findings = examination.examine_machine(facts, host, release)
         return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
     product, cell = products.product_cell(facts, identifier, host.arch, release)
-    fetched = load_source(layout, cell.build.package, cell.release.tag) if layout else None
+    fetched = (load_source(layout, cell.build.package, cell.release.tag) if layout else None) or foreseen
     contained = cell.build.arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
     in_container = layout is not None and contained and cross.has_containers(facts.arches[cell.build.arch])
     if layout:

@@ -18,6 +18,7 @@ from torchmill.plan.doctor.finding import Cures
 FETCH = "invoke fetch"  # whose cure is of a warning: the doctor is asked before there are sources
 STOPPED = "stopped: the same command goes on from here"
 _FINDS = {"nox": "--noxfile", "invoke": "--search-root"}  # the suite, whatever folder this is
+Trial = tuple[str, str]  # a command, and what was found before it ran: that differs once another step was done
 _OF_PYTHON = {"invoke", "nox", "pip", "uv"}  # run by the Python that runs this
 
 
@@ -48,19 +49,19 @@ def bring_missing(
     Return how it ended where it did not succeed. Raises HostError where `all_of_it` is needed, and something is
     missing that no command brings.
     """
-    done: set[str] = set()
+    done: set[Trial] = set()
     while True:
         cures = examine()
         if all_of_it:
             _require_curable(cures, done)
-        new = [command for command in cures.commands if command not in done]
+        new = [command for command, finding in cures.commands.items() if (command, finding.found) not in done]
         if not new:
             return None
         if unseen := [command for command in new if command not in agreed]:
             print_now(fit_screen(hide_password(show_cures(cures, unseen))))
             if not agree("Go on?", yes=yes):
                 return CommandOutput("nothing was done" if not done else STOPPED, exit_code=1)
-        done |= {*new}
+        done |= {(command, cures.commands[command].found) for command in new}
         if code := _run_cures(cures, new):
             return CommandOutput(STOPPED, exit_code=code)
 
@@ -71,8 +72,12 @@ def show_cures(cures: Cures, commands: Iterable[str]) -> str:
     return "\n".join(["to do, in this order:", *(f"  {how}\n      {one.subject}: {one.found}" for how, one in found)])
 
 
-def _require_curable(cures: Cures, done: Collection[str]) -> None:
-    tried = [one for command, one in cures.commands.items() if command in done and one.verdict == "failure"]
+def _require_curable(cures: Cures, done: Collection[Trial]) -> None:
+    tried = [
+        finding
+        for command, finding in cures.commands.items()
+        if (command, finding.found) in done and finding.verdict == "failure"
+    ]
     if lacking := [*cures.left, *tried]:
         lines = "\n".join(dict.fromkeys(f"  {one.sentence()}" for one in lacking))  # cells lack the same
         raise HostError(f"this machine lacks what no command can install:\n{lines}", code="not-curable")

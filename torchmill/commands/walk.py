@@ -70,6 +70,7 @@ class Walk:
         """Return a line for each disk: what all steps bring there, and what is free."""
         return [
             f"room on the disk of {disk.folder}: {format_need(need)} wanted, {format_bytes(disk.free)} free"
+            + ", which may be too little" * (need.high > disk.free)
             for disk in self.answers.disks
             if (need := disk_needs(self.steps, self.answers, disk)).high
         ]

@@ -26,6 +26,7 @@ _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
 _CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
 _MOVE = "set TORCHMILL_HOME to another disk"
 _NOTHING = CostRange(0, 0)
+SOURCE = "source"  # the subject of the finding on it
 _SWITCH = re.compile(r"\b(?:USE|BUILD|WITH|FORCE|ENABLE)_[A-Z0-9_]+\b")
 _BUILD_FILES = ("setup.py", "CMakeLists.txt", "cmake/*.cmake", "tools/**/*.py", "**/CMakeLists.txt", "**/*.cmake")
 
@@ -106,9 +107,9 @@ def source_finding(context: CheckContext) -> Finding:
     source, tag = context.source, context.cell.release.tag
     if source is None:
         cure = cell_lookup.fetch_command(context.facts, context.cell)
-        return Finding("source", "not fetched", tag, "warning", cure, "the session starts when it is there")
+        return Finding(SOURCE, "not fetched", tag, "warning", cure, "the session starts when it is there")
     commit = f", commit {source.commit[:8]}" if source.commit else ""
-    return Finding("source", f"{source.tag} from {source.provider}{commit}", tag, "ok")
+    return Finding(SOURCE, f"{source.tag} from {source.provider}{commit}", tag, "ok")
 
 
 def _suite(context: CheckContext) -> Iterator[Finding]:
