@@ -272,3 +272,13 @@ def test_invoke_diagnose_ends_with_a_code_that_scripts_can_ask(
     assert done.returncode == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_diagnosis_that_takes_too_long_stops_and_says_so() -> None:
+    log = [f"a{number}.cpp:1:1: error: nothing that is known {number}" for number in range(100)]
+    times = iter(range(1000))
+    told = causes.diagnose(CATALOGUE, log, clock=lambda: next(times))
+    assert told.failure is not None
+    assert told.unread == "lines from 2 on were not compared with the catalogue: that took too long"
+    assert told.unread in causes.diagnosis_as_text(told, "log")
+    assert causes.diagnosis_as_data(told, "log")["unread"] == told.unread

@@ -1,6 +1,7 @@
 """The root cause in what real tools print, in logs of any encoding, container or runner."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -132,7 +133,7 @@ needs_build_tools = pytest.mark.skipif(
 
 
 def diagnose(lines: list[str]) -> BuildFailure | None:
-    return first_error.first_failure(first_error.last_run(lines))
+    return first_error.first_failure(first_error.last_run(lines).lines)
 
 
 def run(argv: list[str], cwd: Path) -> list[str]:
@@ -383,7 +384,7 @@ def test_a_log_of_any_size_takes_little_memory(tmp_path: Path) -> None:
             file.write(lines)
         file.write(b"FAILED: last.o\nc++ -c last.cpp\n/last.cpp:9: error: the last\n")
     tracemalloc.start()
-    run = first_error.last_run(read_log(str(log)))
+    run = first_error.last_run(read_log(str(log))).lines
     assert tracemalloc.get_traced_memory()[1] < 100 << 20
     tracemalloc.stop()
     assert [line.number for line in run[1:4:2]] == [2, 4]
@@ -395,3 +396,36 @@ def test_a_pipe_into_which_nobody_writes_is_left(tmp_path: Path, monkeypatch: py
     os.mkfifo(tmp_path / "log")
     with refused("silent"):
         list(read_log(str(tmp_path / "log")))
+
+
+def test_of_a_very_long_line_its_beginning_and_end_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(f"begin{'x' * 3_000_000}end\nnext\n")
+    first, second = read_log(str(log))
+    assert (first[:6], first.rstrip()[-4:], len(first) < 5000, second) == ("beginx", "xend", True, "next\n")
+
+
+def test_the_middle_of_a_very_long_log_is_skipped_and_lines_keep_their_numbers(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    with log.open("w") as file:
+        file.writelines(f"[{number}/900000] Building a{number}.o\n" for number in range(1, 900_001))
+        file.write("a.cpp:1:2: error: the last line\n")
+    reading = first_error.last_run(read_log(str(log)))
+    assert reading.lines[-1].number == 900_001
+    assert re.fullmatch(r"the log is too long: lines \d+ to \d+ were not read", reading.skipped)
+    assert str(first_error.first_failure(reading.lines)) == "a.cpp:1: the last line"
+
+
+def test_many_failed_steps_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = first_error.parse_edge
+    monkeypatch.setattr(first_error, "parse_edge", lambda line: calls.append(1) or real(line))
+    lines = [LogLine(number, f"FAILED: a{number}.o") for number in range(1, 5001)]
+    assert first_error.first_failure(lines) is not None
+    assert len(calls) < 3 * len(lines)
+
+
+def test_a_password_in_the_name_of_a_log_is_not_repeated() -> None:
+    with refused("log-unreadable") as caught:
+        list(read_log("https://user:secret@host/log"))
+    assert "secret" not in str(caught.value)

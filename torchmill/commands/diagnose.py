@@ -4,6 +4,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
+from torchmill.core.urls import hide_password
 from torchmill.plan import causes
 from torchmill.plan.first_error import read_log
 
@@ -12,7 +13,8 @@ def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> Comma
     """Say from its log why a build failed, and what fixes it."""
     release = selection.selected_release(facts, layout, tag) if tag else None
     diagnosis = causes.diagnose(facts.causes, read_log(log), release.version if release else None)
-    text, data = causes.diagnosis_as_text(diagnosis, log), causes.diagnosis_as_data(diagnosis, log)
+    shown = hide_password(log)
+    text, data = causes.diagnosis_as_text(diagnosis, shown), causes.diagnosis_as_data(diagnosis, shown)
     return CommandOutput(text, data, exit_code=diagnosis.exit_code)
 
 

@@ -65,7 +65,7 @@ def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *,
         try:
             stream(words, cwd=scratch, env=environ, log=log, on_line=printed.append)
         except CommandError as error:
-            cause = first_error.first_failure(first_error.last_run(error.output.splitlines())) or error
+            cause = first_error.first_failure(first_error.last_run(error.output.splitlines()).lines) or error
             raise VerifyError(
                 f"{archive.name}: a C++ program could not be {step} against it, so it is not published "
                 f"({cause}): see {log.name}",

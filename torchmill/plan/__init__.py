@@ -9,6 +9,7 @@
 - doctor/: judge a machine against what a build needs; pure
 - estimate: estimate time, memory and disk of a build from measured builds, also in shares on several machines
 - first_error: read build logs, and find the first real error in one
+- line_patterns: regular expressions that are looked for in lines of others, in a time that is bounded
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - local_gpus: the GPUs of the machine that builds, as the default of a list of compute capabilities
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked

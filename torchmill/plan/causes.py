@@ -1,10 +1,11 @@
 """Diagnose a build's log: match the first error against the catalogue in causes.toml."""
 
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import translate
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, get_args
 
 from torchmill.config.matrix import is_within
@@ -12,11 +13,14 @@ from torchmill.config.model import FailureCause, Precedence
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
 from torchmill.plan import first_error
 from torchmill.plan.first_error import LOG_WORDS, BuildFailure, LogLine
+from torchmill.plan.line_patterns import LinePattern, PatternIndex, bounded_pattern, cut_text, literals_of, may_match
 
 # All quotes are made one, and the words of all tools those of GNU's in English, which patterns know.
 _QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
 _MOST_LINES = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
-CausePatterns = list[tuple[FailureCause, list[re.Pattern[str]]]]
+_RANKS = get_args(Precedence)
+_SECONDS = 1.5  # of processor time for the comparison with the catalogue
+_WORDINGS = [(literals_of(pattern), bounded_pattern(pattern), words) for pattern, words in LOG_WORDS["wordings"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Diagnosis:
 
     failure: BuildFailure | None  # None: the log names none
     match: DiagnosedCause | None  # None: the catalogue has no entry for it
+    unread: str = ""  # what was not looked at, as a sentence
 
     @property
     def headline(self) -> str:
@@ -57,60 +62,123 @@ class Diagnosis:
         return BuildError.exit_code if self.failure or self.match else TorchmillError.exit_code
 
 
-def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str | None = None) -> Diagnosis:
+def diagnose(
+    catalogue: Sequence[FailureCause],
+    log: Iterable[str],
+    release: str | None = None,
+    clock: Callable[[], float] = time.process_time,
+) -> Diagnosis:
     """Return the first error in the lines of a log and the cause that tells it best.
 
     `release` is the torch release that was built, where that is known: it rules causes out. Of the
     causes that a line tells, what the machine lacks goes before all others and a general one behind
     them; then the earliest line wins, and on one line the earlier entry of the catalogue. A mere report
-    is looked for in the first error alone. Raises ConfigError for a pattern that is no regular expression.
+    is looked for in the first error alone. `clock` tells the processor time, of which no more than some seconds are
+    spent. Raises ConfigError for a pattern that is no regular expression.
     """
-    run = first_error.last_run(log)
+    reading = first_error.last_run(log)
+    run = reading.lines
     fitting = [cause for cause in catalogue if release is None or is_within(cause.release, release)]
     failure = first_error.first_failure(run)
     first = [line for line in run if failure and line.number == failure.number]
     reports = [cause for cause in fitting if cause.precedence == "report"]
     causes = [cause for cause in fitting if cause.precedence != "report"]
-    return Diagnosis(failure, _match_cause(causes, run) or _match_cause(reports, first))
+    budget = DiagnosisBudget(_SECONDS, clock)
+    match = _match_cause(causes, run, budget) or _match_cause(reports, first, budget)
+    return Diagnosis(failure, match, _unread(reading, budget))
 
 
-def _match_cause(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> DiagnosedCause | None:
+class DiagnosisBudget:
+    """Processor time that is spent; the first line for which none was left."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._clock, self._until = clock, clock() + seconds
+        self.stopped_at = 0  # number of a line, counted from 1; 0: there was time for all
+
+    def allows(self, line: LogLine) -> bool:
+        """Tell whether there is time for another line."""
+        if self._clock() < self._until:
+            return True
+        self.stopped_at = self.stopped_at or line.number
+        return False
+
+
+def _unread(reading: first_error.LogReading, budget: DiagnosisBudget) -> str:
+    """Return a sentence on what was not looked at; "" if everything was."""
+    parts = [reading.skipped] if reading.skipped else []
+    if budget.stopped_at:
+        parts.append(f"lines from {budget.stopped_at} on were not compared with the catalogue: that took too long")
+    return "; ".join(parts)
+
+
+class _Catalogue:
+    """Causes in the order of their precedence, and the patterns by which a line tells them."""
+
+    def __init__(self, causes: Sequence[FailureCause]) -> None:
+        self.causes = sorted(causes, key=_rank)
+        self._patterns = [(number, pattern) for number, cause in enumerate(self.causes) for pattern in _patterns(cause)]
+        self._index = PatternIndex([pattern for _, pattern in self._patterns])
+
+    def told_cause(self, said: str, below: int) -> FailureCause | None:
+        """Return the first cause that a line tells, of those whose rank is below a number."""
+        for candidate in self._index.candidates(said):
+            number, pattern = self._patterns[candidate]
+            cause = self.causes[number]
+            if _rank(cause) >= below:
+                return None
+            if (match := pattern.search(said)) and (told := _with_name(cause, pattern, match)):
+                return told
+        return None
+
+
+@lru_cache(maxsize=4)
+def _index_catalogue(causes: tuple[FailureCause, ...]) -> _Catalogue:
+    return _Catalogue(causes)
+
+
+def _match_cause(
+    catalogue: Sequence[FailureCause], run: Sequence[LogLine], budget: DiagnosisBudget
+) -> DiagnosedCause | None:
     telling = {line.text: line for line in reversed(run) if any(word in line.text for word in LOG_WORDS["trouble"])}
     suspects = list(reversed(telling.values()))  # each text once
-    wanted = [(cause, _compiled(cause)) for cause in sorted(catalogue, key=_rank)]
-    found = _earliest(wanted, suspects[:_MOST_LINES])
+    known = _index_catalogue(tuple(catalogue))
+    found = _earliest(known, suspects[:_MOST_LINES], len(_RANKS), budget)
     if found is None or _rank(found[0]) > 0:
-        machine = [(cause, patterns) for cause, patterns in wanted if _rank(cause) == 0]
-        found = _earliest(machine, suspects[_MOST_LINES:][-_MOST_LINES:]) or found
+        found = _earliest(known, suspects[_MOST_LINES:][-_MOST_LINES:], 1, budget) or found
     return found and DiagnosedCause(*found, first_error.target_of_line(run, run.index(found[1])))
 
 
-def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureCause, LogLine] | None:
-    """Return the cause of the best precedence, and the earliest line that tells it."""
+def _earliest(
+    catalogue: _Catalogue, lines: Iterable[LogLine], below: int, budget: DiagnosisBudget
+) -> tuple[FailureCause, LogLine] | None:
+    """Return the cause of the best precedence below a rank, and the earliest line that tells it."""
     found: tuple[FailureCause, LogLine] | None = None
     for line in lines:
-        said = line.text.translate(_QUOTES)
-        for pattern, words in LOG_WORDS["wordings"]:
-            said = re.sub(pattern, words, said)
-        for cause, patterns in wanted:
-            if told := _told_cause(cause, patterns, said):
-                found = told, line
-                wanted = [one for one in wanted if _rank(one[0]) < _rank(cause)]
-                break
+        if below == 0 or not budget.allows(line):
+            break
+        if told := catalogue.told_cause(_in_gnus_words(line.text), below):
+            found, below = (told, line), _rank(told)
     return found
 
 
-def _told_cause(cause: FailureCause, patterns: Iterable[re.Pattern[str]], said: str) -> FailureCause | None:
-    """Return the cause with what is known of the name in the line; None where the line does not tell it."""
-    for match in filter(None, (pattern.search(said) for pattern in patterns)):
-        if "name" not in match.re.groupindex:
-            return cause
-        name = _unmangle(match["name"])
-        known = [answer for names, answer in _answers(cause.known) if names.fullmatch(name)]
-        if known or not cause.known:
-            told = {key: getattr(cause, key).replace("{name}", name) for key in ("cause", "cure")}
-            return replace(cause, **{key: text.replace("{answer}", "".join(known[:1])) for key, text in told.items()})
-    return None
+def _in_gnus_words(text: str) -> str:
+    said = cut_text(text).translate(_QUOTES)
+    for literals, pattern, words in _WORDINGS:
+        if may_match(literals, said.lower()):
+            said = pattern.sub(words, said)
+    return cut_text(said)
+
+
+def _with_name(cause: FailureCause, pattern: LinePattern, match: re.Match[str]) -> FailureCause | None:
+    """Return the cause with what is known of the name in the line; None where nothing is known of that name."""
+    if "name" not in pattern.names:
+        return cause
+    name = _unmangle(match["name"])
+    known = [answer for names, answer in _answers(cause.known) if names.fullmatch(name)]
+    if cause.known and not known:
+        return None
+    told = {key: getattr(cause, key).replace("{name}", name) for key in ("cause", "cure")}
+    return replace(cause, **{key: text.replace("{answer}", "".join(known[:1])) for key, text in told.items()})
 
 
 @cache
@@ -130,13 +198,13 @@ def _unmangle(name: str) -> str:
 
 
 def _rank(cause: FailureCause) -> int:
-    return get_args(Precedence).index(cause.precedence)
+    return _RANKS.index(cause.precedence)
 
 
-@cache  # re itself keeps 512 patterns, fewer than the catalogue has
-def _compiled(cause: FailureCause) -> list[re.Pattern[str]]:
+@cache
+def _patterns(cause: FailureCause) -> list[LinePattern]:
     try:
-        return [re.compile(pattern) for pattern in cause.patterns]
+        return [LinePattern(pattern) for pattern in cause.patterns]
     except re.error as error:
         raise ConfigError(
             f"causes.toml: {cause.name}: {error.pattern!r} is not a valid regular expression: {error}",
@@ -146,12 +214,13 @@ def _compiled(cause: FailureCause) -> list[re.Pattern[str]]:
 
 def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
     """Return a diagnosis for a person to read; `log` is what the log is called."""
+    unread = [f"  {diagnosis.unread}"] if diagnosis.unread else []
     if diagnosis.failure is None and diagnosis.match is None:
-        return f"{log} shows no failure"
+        return "\n".join([f"{log} shows no failure{' in what was read' if unread else ''}", *unread])
     lines = [f"{log}:{diagnosis.line_number}: {diagnosis.headline}", *diagnosis_advice(diagnosis)]
     if diagnosis.match and diagnosis.failure and diagnosis.failure.number < diagnosis.match.line.number:
         lines.append(f"  before that, on line {diagnosis.failure.number}: {diagnosis.failure}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *unread])
 
 
 def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
@@ -168,4 +237,9 @@ def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
     told, failure = diagnosis.match, diagnosis.failure
     cause = told and {name: getattr(told.cause, name) for name in ("name", "cause", "cure", "source")}
     line = told and {"line": told.line.number, "text": told.line.text, "making": told.target}
-    return {"log": log, "failure": asdict(failure) if failure else None, "cause": cause and line and cause | line}
+    return {
+        "log": log,
+        "failure": asdict(failure) if failure else None,
+        "cause": cause and line and cause | line,
+        "unread": diagnosis.unread or None,
+    }
