@@ -23,7 +23,11 @@ from torchmill.host.distribution import os_release
 
 RunProgram = Callable[[Sequence[str]], str]  # what a program prints; "" where it does not run
 
-TOOLS = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf", "nvidia-smi", "pyenv", "xcode-select")
+LINKERS = ("ld.bfd", "ld.gold", "ld.lld", "ld.mold")  # that gcc and clang start for -fuse-ld
+TOOLS = (
+    *("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf", "nvidia-smi", "pyenv", "xcode-select"),
+    *LINKERS,
+)
 _ASKED = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc", "buildcache"})

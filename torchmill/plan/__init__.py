@@ -16,6 +16,7 @@
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
+- settings: weigh what a user gives a build by --set: what is refused, what makes it heavier
 - shell_seal: seal a build from its user's shell: which variables get through to it, and which others to name
 - step_origins: where the steps on the way to a wheel take what they need from
 - system_packages: the system packages that a release needs, and the command that installs them

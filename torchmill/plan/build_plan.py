@@ -26,6 +26,7 @@ from torchmill.core.units import format_bytes
 from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.local_gpus import is_local_list
+from torchmill.plan.settings import refuse_settings, version_labels
 from torchmill.plan.wheel_name import local_label
 
 _DIGEST = re.compile(r"[0-9a-f]{40,64}")
@@ -84,7 +85,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     commit = source.commit if source else release.commit
     processor = _asked_processor(facts, build, options)
     rules += [_processor_rule(processor)] if processor else []
-    version = wheel_name.wheel_version(facts, cell, options.label, commit, processor)
+    version = _own_version(facts, cell, options, commit)
     torch = base_version(facts, cell, options)
     own = source and (source.provider == "path" or source.commit not in {None, release.commit or source.commit})
     usual = asks_for_usual_wheel(without_usual_list(facts, host, options)) and not own
@@ -134,8 +135,16 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     )
 
 
+def _own_version(facts: Facts, cell: Cell, options: Options, commit: str | None) -> str:
+    """Return the version of a wheel, whose label names the processor and the settings that it is made for."""
+    processor = _asked_processor(facts, cell.build, options)
+    labels = version_labels(options.settings)
+    return wheel_name.wheel_version(facts, cell, options.label, commit, processor, settings=labels)
+
+
 def _refuse_idle(package: Package, build: Build, session: str, options: Options) -> None:
     """Raise ConfigError for an option that a session has no use for, and for a setting that would hide one."""
+    refuse_settings(options.settings)
     if options.torch and not package.after:
         why = f"{session} builds {package.name} itself, against no other: leave the option out"
         raise ConfigError(f"--torch {options.torch}: {why}", code="torch-for-itself")

@@ -23,6 +23,7 @@ from torchmill.plan import link_overflow, published
 from torchmill.plan.build_plan import compute_plan, largest_compile
 from torchmill.plan.link_overflow import OverflowRisk
 from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST
+from torchmill.plan.settings import heavier_settings
 
 DAYS_PER_YEAR = 365.25
 _LARGEST = {
@@ -344,7 +345,9 @@ def expected_duration(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: b
     """Return a sentence on how long carrying out a plan takes, as `estimate_build`; "" where nothing is known."""
     estimate = estimate_build(facts, plan, own, further=further)
     less = f", less with what the compiler cache has{_on_boards(plan, own)}"
-    return f"expected to take {estimate.wall}{_FURTHER * further}{less}" if estimate else ""
+    heavier = ", ".join(setting.name for setting in heavier_settings(plan.set))
+    more = f", and more with {heavier}, which nobody measured" if heavier else ""
+    return f"expected to take {estimate.wall}{_FURTHER * further}{less}{more}" if estimate else ""
 
 
 def _on_boards(plan: Plan, own: OwnRuns) -> str:

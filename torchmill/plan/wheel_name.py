@@ -1,7 +1,7 @@
 """The name of a wheel: version, local label and tags."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -23,8 +23,18 @@ _YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}  # the glibc of each: PEP 
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
 
 
-def local_label(build: Build, system: str, label: str, commit: str | None, processor: Processor | None = None) -> str:
-    """Return "+cpu", "+git49444c3", "+cpu.x86.64.v3" or "": the local part of a version (PEP 440).
+def local_label(
+    build: Build,
+    system: str,
+    label: str,
+    commit: str | None,
+    processor: Processor | None = None,
+    *,
+    settings: Sequence[str] = (),
+) -> str:
+    """Return "+cpu", "+git49444c3", "+cpu.x86.64.v3", "+cpu.debug" or "": the local part of a version (PEP 440).
+
+    `settings` are the words for what was set beyond the usual: ("debug",).
 
     Raises ConfigError for `git` where the commit is not known.
     """
@@ -37,14 +47,22 @@ def local_label(build: Build, system: str, label: str, commit: str | None, proce
     else:  # The official macOS wheels have no label, so a pin without one must fit ours too.
         own = "" if label == "none" or system == "macos" else build.variant
     words = re.findall(r"[a-z0-9]+", processor.name.lower()) if processor else []
-    local = ".".join(filter(None, [own, *words]))
+    local = ".".join(filter(None, [own, *words, *settings]))
     return f"+{local}" if local else ""
 
 
-def wheel_version(facts: Facts, cell: Cell, label: str, commit: str | None, processor: Processor | None = None) -> str:
+def wheel_version(
+    facts: Facts,
+    cell: Cell,
+    label: str,
+    commit: str | None,
+    processor: Processor | None = None,
+    *,
+    settings: Sequence[str] = (),
+) -> str:
     """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
-    local = local_label(build, facts.arches[build.arch].system, label, commit, processor)
+    local = local_label(build, facts.arches[build.arch].system, label, commit, processor, settings=settings)
     one_torch = package.editions and not release.stable_abi
     if local and one_torch and package.after:  # tells wheels for several torch apart: "+cu130.torch2.11.0"
         local += f".{canonicalize_name(package.after).replace('-', '.')}{release.torch}"

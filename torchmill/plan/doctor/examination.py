@@ -17,7 +17,7 @@ from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_part
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
-from torchmill.plan.doctor import compiler, cuda, gpu_driver, judgement, system
+from torchmill.plan.doctor import compiler, cuda, gpu_driver, judgement, settings, system
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, absence_text, absence_verdict
 
 _CHECKS = (
@@ -30,6 +30,7 @@ _CHECKS = (
     judgement.check_trial,
     judgement.check_result,
     system.check_system,
+    settings.check_settings,
     system.check_room,
     system.check_published,
 )
