@@ -43,6 +43,7 @@ _CODES = {
     "room": "step-without-room",
     "permission": "step-not-permitted",
 }
+_PLACES: dict[str, Place] = {"environment": "environments", "cache": "cache"}  # of parts of a build; others: checkout
 _BESIDE_INDEX = ("find-links", "no-index", "extra-index-url")  # settings of pip that name other places
 _BESIDE_VARIABLES = ("PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_EXTRA_INDEX_URL")
 
@@ -197,11 +198,10 @@ def _suites(facts: Facts) -> dict[str, str]:
 
 def session_needs(parts: Mapping[str, CostRange] | None, there: Mapping[str, int]) -> dict[Place, CostRange]:
     """Return the bytes that a session brings to each place, less what is there; nothing where nothing is known."""
-    places: dict[str, Place] = {"tree": "checkout", "kit": "checkout", "environment": "environments", "cache": "cache"}
     found: dict[Place, CostRange] = {}
     for part, need in (parts or {}).items():
         has = there.get(part, 0)
         rest = CostRange(max(need.low - has, 0), max(need.high - has, 0))
-        place = places[part]
+        place = _PLACES.get(part, "checkout")
         found[place] = found.get(place, CostRange(0, 0)) + rest
     return found
