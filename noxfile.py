@@ -2,7 +2,8 @@
 
 Of the selected release (`invoke fetch --tag v1.13.1`), those of torch and of
 what else is fetched are listed; while none is selected, of the newest torch.
-All others run as well, and a tag lists them: `-t vision`. More can be made of
+All others run as well, and a tag lists them: `-t vision`. What is "untried" may
+build, but nobody is known to have built it (`-t untried`). More can be made of
 each wheel: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu.
 `invoke matrix` prints a grid.
 """
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 MATRIX_ASKED = "--json" in sys.argv
 LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
 FILTERS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}  # of a list: nothing is left out then
+OFFICIAL = {"wheel": "official"}  # what a tag says of a standing: "wheel" is the first word of sessions already
 IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 HELP = """\
 nox -s demo                     the main job on a small sample, in a minute
@@ -204,7 +206,7 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
     @nox.session(
         name=listed.name,
         python=python,
-        tags=[listed.word, listed.package, listed.variant, listed.tag],
+        tags=[listed.word, listed.package, listed.variant, listed.tag, OFFICIAL.get(listed.standing, listed.standing)],
         default=MATRIX_ASKED,
         venv_backend="venv",  # virtualenv no longer makes environments for the oldest Pythons
         venv_params=["--without-pip"],  # a build copies it, which is quicker
@@ -237,7 +239,7 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
                 wheel = pipeline.build_wheel(context, install=partial(install, session), line=line)
             session.log(f"{wheel} is verified")
 
-    session.__doc__ = listed.title
+    session.__doc__ = listed.description
 
 
 def add_made_from_wheel(listed: selection.MatrixSession, word: str) -> None:

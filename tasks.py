@@ -24,7 +24,7 @@ from invoke.parser.context import to_flag
 
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.core import reaper
-from torchmill.core.console import fit_screen, fold_text
+from torchmill.core.console import colour_words, fit_screen, fold_text
 from torchmill.core.errors import ConfigError, did_you_mean
 from torchmill.core.exits import exit_with_error, open_closed_streams, print_now, show_uncaught
 from torchmill.core.homes import mark_home, require_untracked_state
@@ -74,7 +74,6 @@ PLACES = {
 }
 COMMANDS = {name: (PLACES.get(name, f"torchmill.commands.{name}"), line) for name, line in LINES.items()}
 
-COLOURS = {"ok": "32", "warning": "33", "failure": "31", "unknown": "36"}  # green, yellow, red, cyan
 KEEPING_TASKS = {"bisect", "cluster", "fetch", "image", "index"}  # which write to the state folder themselves
 CELL_TASKS = {"bisect", "build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}  # whose argument names one
 
@@ -215,15 +214,10 @@ def _listed(name: str, line: str) -> Task[Any]:
 
 
 def on_terminal(text: str) -> str:
-    """Return a text as a terminal shows it best: folded, verdicts in colour."""
+    """Return a text as a terminal shows it best: folded, verdicts and marks in colour."""
     if not sys.stdout.isatty():
         return text
-    text = fit_screen(text)
-    if "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb":
-        return text
-    return re.sub(
-        r"(?m)^(ok|warning|failure|unknown)(?=  )", lambda one: f"\x1b[{COLOURS[one[1]]}m{one[1]}\x1b[0m", text
-    )
+    return colour_words(fit_screen(text))
 
 
 def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:

@@ -281,6 +281,12 @@ def test_filters_name_whole_pythons_and_variants(pythons: str, variants: str, ex
     assert [f"{cell['python']} {cell['variant']}" for cell in found] == expected
 
 
+def test_what_nobody_has_built_is_built_only_if_it_is_named() -> None:
+    some = [*SESSIONS, entry("wheel-3.10-cu118", "3.10", "wheel", "torch", "cu118", "v1.13.1", "untried")]
+    assert cells(some) == cells(SESSIONS)
+    assert [one["variant"] for one in cells(some, variants="cu118")] == ["cu118"]
+
+
 def test_a_python_that_nobody_brings_to_a_runner_is_left_out_unless_it_is_named() -> None:
     old = [*SESSIONS, entry("wheel-3.7-cpu", "3.7", "wheel", "torch", "cpu", "v1.13.1")]
     assert cells(old) == cells(SESSIONS)
@@ -371,8 +377,8 @@ def test_what_a_session_with_cuda_lacks_is_brought_before_it_is_built(tmp_path: 
             subprocess.run(["bash", "-e", "-c", step["run"]], env=env, check=True, capture_output=True)
     told = [line for line in said.read_text(encoding="utf-8").splitlines() if line.startswith("torchmill")]
     sessions = env["SESSIONS"].split()
-    assert told[:2] == [f"torchmill doctor {one} --tag v2.4.1 --fix --yes" for one in sessions]
-    assert told[2] == f"torchmill nox -s {' '.join(sessions)} -- --until 5h"
+    assert told[:2] == [f"torchmill doctor {one} --tag v2.4.1 --arch-list official --fix --yes" for one in sessions]
+    assert told[2] == f"torchmill nox -s {' '.join(sessions)} -- --until 5h --arch-list official"
 
     bare = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
     release = matrix.find_release(shipped, "torch", "v2.4.1")

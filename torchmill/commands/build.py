@@ -27,7 +27,7 @@ from torchmill.config import arch_list, cell_lookup, matrix, selection
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, PublishedWheel, Release, Source
-from torchmill.core.console import fit_screen
+from torchmill.core.console import colour_words, fit_screen
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
@@ -257,7 +257,7 @@ class Dialogue(NamedTuple):
             print_now(fit_screen(line), end="\n" if line else "")
         judged = self._outlook()
         if text := outlook.format_outlook(judged):
-            print_now(fit_screen(text))
+            print_now(colour_words(fit_screen(text)))
         if dry_run:
             return True
         if not outlook.agree_to_outlook(judged, elsewhere=self.wanted.elsewhere, yes=yes):

@@ -442,14 +442,14 @@ def _instead(facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release:
 def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -> str | None:
     """Return the value of TORCH_CUDA_ARCH_LIST for a cell, None for a build without CUDA.
 
-    Without a list, or with the word "official", it is that of the official build.
+    Without a list, or with the word "official", it is that of the official build, if there is CUDA.
 
     Raises ConfigError for a list that cannot be read, ImpossibleBuildError for one that the toolkit or
     the release does not take.
     """
-    toolkit = facts.toolkit(cell.build.cuda)
-    if asked is None or (toolkit and asked.strip().lower() == OFFICIAL):
+    if asked is None or asked.strip().lower() == OFFICIAL:
         return official_arch_list(facts, cell)
+    toolkit = facts.toolkit(cell.build.cuda)
     if toolkit is None:
         raise ConfigError(
             f"--arch-list '{asked}': {cell.build.identifier(host.arch)} is built without CUDA; leave the "

@@ -36,6 +36,12 @@ class MatrixSession(NamedTuple):
     tag: str  # of the release
     title: str  # "torch 1.13.1"
     dependent: bool  # its package is built against another
+    standing: str  # "wheel", "tried" or "untried", as config/trial.py has it
+
+    @property
+    def description(self) -> str:
+        """Return what nox says of it: "torch 1.13.1", with a word if nobody is known to have built it."""
+        return f"{self.title}, {self.standing}" if self.standing == "untried" else self.title
 
 
 def list_sessions(root: Path, arch: str, tag: str | None) -> list[MatrixSession]:
@@ -68,7 +74,7 @@ def newest_release_alone(sessions: Iterable[MatrixSession]) -> list[MatrixSessio
 
 
 def _sessions(root: Path, arch: str, tag: str | None) -> str:
-    from torchmill.config import facts_reader, matrix
+    from torchmill.config import facts_reader, matrix, trial
 
     facts = facts_reader.load_facts(root)
     base = matrix.base_package(facts).name
@@ -84,6 +90,7 @@ def _sessions(root: Path, arch: str, tag: str | None) -> str:
                 cell.release.tag,
                 str(cell.release),
                 build.package != base,
+                trial.find_trial(facts, cell).standing,
             )
             for cell in matrix.buildable_cells(facts, release, arch)
             for build in (cell.build,)

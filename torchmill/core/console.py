@@ -21,6 +21,27 @@ _COMMAND_LINE = re.compile(  # also after its name, as in "install:  pip install
     r"(invoke|nox|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker) (?!\w+:))"
 )
 _ROW = re.compile(r" *\S.*?  +")  # the beginning of "name    value"
+_GREEN, _YELLOW, _RED, _CYAN = "32", "33", "31", "36"
+_COLOURS = {
+    "ok": _GREEN,
+    "warning": _YELLOW,
+    "failure": _RED,
+    "unknown": _CYAN,  # verdicts of the doctor
+    "note": _CYAN,
+    "does not run here": _RED,
+    "impossible": _RED,  # judgements of a build
+    "wheel": _GREEN,
+    "tried": _CYAN,
+    "?": _YELLOW,
+    "no": _RED,  # marks of the matrix
+}
+_VERDICT = re.compile(
+    r"(?m)^(?:ok|warning|failure|unknown)(?=  )|(?:^|(?<=: ))(?:note|warning|does not run here|impossible)(?=: )"
+)
+_MATRIX_ROW = re.compile(  # a row of the matrix, or a line of its legend
+    r"(?m)^  (?:cpu|cu\d+) +(?:(?:wheel|tried|\?|no) *)+$|^(?:wheel|tried|\?|no) +(?=can|may)"
+)
+_MARK = re.compile(r"\b(?:wheel|tried|no)\b|\?")
 INTERVAL_SECONDS = 30.0  # seconds between lines that say how far something is
 Clock = Callable[[], float]
 
@@ -143,6 +164,19 @@ def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
 def fit_screen(text: str, file: TextIO | None = None) -> str:
     """Return a text as it is written to a file, by default standard output: a terminal gets it folded."""
     return fold_text(text, shutil.get_terminal_size().columns) if (file or sys.stdout).isatty() else text
+
+
+def colour_words(text: str, file: TextIO | None = None) -> str:
+    """Return a text with its verdicts, judgements and marks in colour if a file, by default standard output, shows it.
+
+    That is on a terminal, unless NO_COLOR is set (https://no-color.org).
+    """
+    shown = (file or sys.stdout).isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return _MATRIX_ROW.sub(lambda row: _MARK.sub(_coloured, row[0]), _VERDICT.sub(_coloured, text)) if shown else text
+
+
+def _coloured(word: re.Match[str]) -> str:
+    return f"\x1b[{_COLOURS[word[0]]}m{word[0]}\x1b[0m"
 
 
 def is_live_terminal(file: TextIO) -> bool:
