@@ -130,7 +130,7 @@ def install(session: nox.Session, *requirements: str) -> None:
     every = {**os.environ, **session.env, "PATH": path}
     variables = environments.pip_variables({name: value for name, value in every.items() if value is not None})
     try:
-        argv = [str(environments.in_environment(venv)), *words]
+        argv = [str(environments.in_environment(venv)), "-I", *words]  # -I: no module of the folder that it runs in
         process.stream(argv, cwd=None, env=variables, log=heard, on_line=lambda _: None)
     except process.CommandError as error:
         targets = [Path(value) for word, value in pairwise(requirements) if word == "--prefix"]

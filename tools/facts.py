@@ -12,6 +12,7 @@ from torchmill.config import matrix
 from torchmill.config.model import Facts
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
+from torchmill.core.files import write_atomically
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.fetch import package_index
 
@@ -42,8 +43,7 @@ def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
         own = os.environ.get("TORCHMILL_OWN_CONFIGS")  # of an installed suite, a project's own folder
         releases = Path(own or facts.patches.parent) / "releases"
         for version, text in found.items() if orders.write else ():
-            releases.mkdir(parents=True, exist_ok=True)
-            (releases / f"{version}.toml").write_text(text, encoding="utf-8")
+            write_atomically(releases / f"{version}.toml", text)
         said.extend(found.values() or ["every release on the index has its file"])
     if orders.check or orders.releases:
         said.append(check_against_index(facts, orders.releases, layout))

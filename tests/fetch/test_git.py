@@ -145,6 +145,19 @@ def place(tmp_path: Path) -> Layout:
     return layout(tmp_path)
 
 
+def test_settings_of_the_repository_that_one_is_in_decide_nothing(
+    forge: Forge, place: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive can bring a git folder, whose settings name programs."""
+    unpacked, canary = tmp_path / "unpacked", tmp_path / "canary"
+    git(unpacked.parent, "init", "--quiet", str(unpacked))
+    git(unpacked, "config", f"url.ext::touch {canary} #.insteadOf", "file://")
+    git(unpacked, "config", "protocol.ext.allow", "always")
+    monkeypatch.chdir(unpacked)
+    source = fetch_source(request(forge, commit=None), place, SilentProgress())
+    assert (source.provider, canary.exists()) == ("git", False)
+
+
 def use_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch, forget: str = "") -> None:
     script = folder / "ssh"
     script.write_text(SSH.format(folder=folder, forget=forget), encoding="utf-8")

@@ -81,7 +81,7 @@ def test_state_and_links_of_a_repository_are_refused(name: str, cloned: bool, vi
         refusal = error.code
     expected = {"tracked-state", "foreign-link"} if cloned else {"foreign-state", "foreign-link"}
     # Links to facts are read, within limits, if no git tells whose they are.
-    tracked_links = {"fact-endless", "fact-folder-link", "fact-file-link", "patch-folder-link"} if cloned else set()
+    tracked_links = {"fact-endless", "fact-file-link", "patch-folder-link"} if cloned else set()
     if name in REFUSED or name in tracked_links:
         assert refusal in expected
     else:

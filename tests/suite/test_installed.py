@@ -42,9 +42,9 @@ def programs(delivered: Path) -> Path:
     return place / "bin"
 
 
-def run(programs: Path, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder as somebody would who has no checkout."""
-    env = {name: value for name, value in environment(home).items() if name != "TORCHMILL_HOME"}
+def run(programs: Path, home: Path, *words: str, user: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder as somebody would who has no checkout; the user's cache is in `user`, or in `home`."""
+    env = {name: value for name, value in environment(user or home).items() if name != "TORCHMILL_HOME"}
     env["PATH"] = f"{programs}{os.pathsep}{env['PATH']}"
     program, *rest = words
     argv = (
@@ -92,7 +92,7 @@ def test_the_demo_runs_from_an_installed_suite(programs: Path, tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
     home = tmp_path / ".torchmill" / "demo" / "home"
     assert len([*home.glob("dist/*.whl")]) == 2
-    indexed = run(programs, home, "torchmill", "index")
+    indexed = run(programs, home, "torchmill", "index", user=tmp_path)
     assert (indexed.returncode, (home / "index" / "tinytorch" / "index.html").is_file()) == (0, True), indexed.stderr
 
 

@@ -227,6 +227,10 @@ REFUSED: Mapping[str, Builder] = {
     "channel-link": link_to("channel", "loot"),
     "devcontainer-link": link_to(".devcontainer", "loot"),
     "facts-link": link_to("build_configs", "build_configs"),
+    **{
+        f"{name}-of-facts-link": link_to(f"build_configs/{name}", "loot")
+        for name in ("packages", "releases", "patches")
+    },
 }
 HARMLESS: Mapping[str, Builder] = {
     "dist-kind-link": link_to("dist/conda/linux-64", "loot/linux-64"),
@@ -243,7 +247,6 @@ HARMLESS: Mapping[str, Builder] = {
     "fact-pipe": pipe,
     "fact-endless": endless_fact,
     "fact-large": large_fact,
-    "fact-folder-link": link_to("build_configs/packages", "loot"),
     "fact-file-link": link_to("build_configs/gpus.toml", ".ssh/id_ed25519"),
     "patch-folder-link": link_to("build_configs/patches/torch", "."),
     "tag-climbs": climbing_tag,

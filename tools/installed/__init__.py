@@ -36,7 +36,7 @@ def _start(home: Path) -> None:
     layout = Layout.of_checkout(SUITE)
     if not named:
         require_own_home(layout)
-    os.environ.setdefault("NOX_ENVDIR", str(home / ".nox"))
+    os.environ.setdefault("NOX_ENVDIR", str(layout.root / ".nox"))
     own = home / "build_configs"
     os.environ.setdefault("TORCHMILL_OWN_CONFIGS", str(own))
     if "TORCHMILL_CONFIGS" not in os.environ:

@@ -63,7 +63,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             finally:  # a run that goes on where this one stopped needs it, too
                 read = prepare.record_external_inputs(context, user, began)
             prepare.refuse_foreign_objects(context, user)
-    argv = [str(python), "-m", "pip", "list", "--format=freeze"]
+    argv = [str(python), "-I", "-m", "pip", "list", "--format=freeze"]
     listed = capture(argv, env=environments.pip_variables(os.environ)).split()
     said = {
         "builder": statement.describe_builder(os.environ),

@@ -98,7 +98,7 @@ class CommitSearch(NamedTuple):
         base = resolve_interpreter(self.record["python"])
         python = create_environment(base, venv, StringIO(), self.layout.environments)
         if wanted:
-            _require_success([str(python), "-m", "pip", "install", "--quiet", *wanted])
+            _require_success([str(python), "-I", "-m", "pip", "install", "--quiet", *wanted])
         kept = {name: value for name, value in clean_variables().items() if not name.startswith("TORCHMILL_")}
         path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
         return {**kept, "VIRTUAL_ENV": str(venv), "PATH": path}

@@ -27,7 +27,19 @@ MARK = "mark"  # in the state folder: the number of its home
 ENVIRONMENTS = ".nox"
 FACTS = "build_configs"
 # Whoever writes to one of these in a home would write elsewhere if it were a link.
-PLACES = (STATE, "dist", "dist/conda", "index", "channel", ENVIRONMENTS, ".devcontainer", FACTS)
+PLACES = (
+    STATE,
+    "dist",
+    "dist/conda",
+    "index",
+    "channel",
+    ENVIRONMENTS,
+    ".devcontainer",
+    FACTS,
+    f"{FACTS}/packages",
+    f"{FACTS}/releases",
+    f"{FACTS}/patches",
+)
 _STATE_OF_GIT = (STATE, ENVIRONMENTS)  # of these, git tracks nothing
 _OUR_ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+")  # nox's name for that of a build: "wheel-3-12-cpu"
 _MENTIONED = re.compile("|".join(re.escape(place) for place in PLACES).encode(), re.IGNORECASE)

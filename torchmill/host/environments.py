@@ -173,7 +173,7 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 def _run_venv(run: Callable[[list[str]], object], interpreter: Path, venv: Path, *options: str) -> None:
     try:
-        run([str(interpreter), "-m", "venv", "--clear", *options, str(venv)])
+        run([str(interpreter), "-I", "-m", "venv", "--clear", *options, str(venv)])
     except CommandError as error:
         if (refusal := files.blame_disk(error.output, venv) or files.read_refusal(error.output, venv)) is not None:
             raise refusal from None

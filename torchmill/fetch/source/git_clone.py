@@ -30,6 +30,8 @@ _LEFT_BEHIND = shutil.ignore_patterns("index", "*.lock", "FETCH_HEAD", "hooks", 
 _LEFTOVERS = ("*.lock", "tmp_pack_*", "tmp_idx_*", "tmp_obj_*")  # of a git that was killed
 _PINNED_REF = "refs/torchmill/pinned"  # written by git when all of a commit is there
 _EVERYTHING = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
+# Git reads the settings of the repository that it is started in, and these can name programs: it may be anybody's.
+_GIT_ANYWHERE = ("git", "-C", os.path.abspath(os.sep))  # noqa: PTH100 - the drive's on Windows
 _FETCH = ("fetch", "--progress", "--no-tags", "--force", "--no-recurse-submodules")
 
 Run = Callable[[GitCheckout, Sequence[str]], object]
@@ -152,7 +154,7 @@ class GitTransport:
         Raises NetworkError or SourceError.
         """
         url, listing = self._first(
-            urls, lambda url: _ask_git(["git", "ls-remote", "--", url, *patterns], None, host_of(url))
+            urls, lambda url: _ask_git([*_GIT_ANYWHERE, "ls-remote", "--", url, *patterns], None, host_of(url))
         )
         pairs = (line.partition("\t") for line in listing.splitlines())
         return url, {name: commit for commit, _, name in pairs if git_command.is_commit(commit)}
@@ -200,10 +202,10 @@ class GitTransport:
         """Raise NetworkError within seconds where git itself would wait for minutes."""
         env = git_environment(os.environ)
         # by the user's own insteadOf
-        real = process.ask(["git", "ls-remote", "--get-url", "--", url], env).strip() or url
+        real = process.ask([*_GIT_ANYWHERE, "ls-remote", "--get-url", "--", url], env).strip() or url
         if host_of(real) in self.reached:
             return
-        if program_output("git", "config", "--get-urlmatch", "http.proxy", real, env=env).strip():
+        if program_output(*_GIT_ANYWHERE, "config", "--get-urlmatch", "http.proxy", real, env=env).strip():
             return
         if (why := connection_complaint(real)) is not None:
             raise self._unreachable(real, why)

@@ -45,7 +45,10 @@ def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> 
     """
     environments.make_environment(python, folder, empty, partial(_run_logged, log=log))
     venv = environments.in_environment(folder)
-    if Version(capture([str(venv), "-m", "pip", "--version"], env=clean_variables()).split()[1]) < OLDEST_PIP_VERSION:
+    if (
+        Version(capture([str(venv), "-I", "-m", "pip", "--version"], env=clean_variables()).split()[1])
+        < OLDEST_PIP_VERSION
+    ):
         # not the newest: only old interpreters come with an older pip, and this series runs on all of them
         install_packages(venv, ["--upgrade", f"pip>={OLDEST_PIP_VERSION},<21"], log)
     return venv
@@ -55,7 +58,7 @@ def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) ->
     """Install wheels and requirements in one run of pip. Raises VerifyError where pip refuses."""
     arguments = [str(package) for package in packages]
     try:
-        _run_logged([str(venv), "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
+        _run_logged([str(venv), "-I", "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
     except CommandError as error:
         errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
         cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
