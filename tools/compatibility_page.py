@@ -90,22 +90,23 @@ def compatibility_pages(facts: Facts) -> dict[str, str]:
     toolkits = ("CUDA", "GCC", "Clang", "compute capabilities", "Linux driver", "machines")
     pages = {
         "index.md": INDEX,
-        "releases.md": _page(RELEASES, pairs, _releases(facts, releases, others, partners)),
-        "requirements.md": _page(NEEDS, needs, _needs(facts, releases)),
-        "toolkits.md": _page(TOOLKITS, toolkits, _toolkits(facts.toolkits)),
-        "official.md": _page(
+        "releases.md": page(RELEASES, pairs, _releases(facts, releases, others, partners)),
+        "requirements.md": page(NEEDS, needs, _needs(facts, releases)),
+        "toolkits.md": page(TOOLKITS, toolkits, _toolkits(facts.toolkits)),
+        "official.md": page(
             OFFICIAL, ("official wheels have", "releases", "builds", "ours"), _official(facts, releases)
         ),
     }
     for major in ("1", "2"):
         series = [release for release in releases if release.version.startswith(f"{major}.")]
-        pages[f"cuda-{major}.md"] = _page(CUDA.format(series=f"{major}.x"), cuda, _cuda(facts, series))
+        pages[f"cuda-{major}.md"] = page(CUDA.format(series=f"{major}.x"), cuda, _cuda(facts, series))
         platforms = (base, "platform", "Python")
-        pages[f"wheels-{major}.md"] = _page(WHEELS.format(series=f"{major}.x"), platforms, _wheels(series))
+        pages[f"wheels-{major}.md"] = page(WHEELS.format(series=f"{major}.x"), platforms, _wheels(series))
     return pages
 
 
-def _page(head: str, headers: Sequence[str], rows: Rows) -> str:
+def page(head: str, headers: Sequence[str], rows: Rows) -> str:
+    """Return a generated page with one table."""
     return f"{head}\n{NOTE}\n{_table(headers, rows)}"
 
 
