@@ -35,10 +35,11 @@ from nox.virtualenv import VirtualEnv
 from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError, UnfinishedBuildError
-from torchmill.core.exits import CONTROL, as_torchmill_error, is_of_runner, open_closed_streams, show_uncaught
+from torchmill.core.exits import as_torchmill_error, is_of_runner, open_closed_streams, show_uncaught
 from torchmill.core.files import blame_disk, read_text, report_unwritable
 from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import Layout, nox_environment_name
+from torchmill.core.plain_text import as_plain_text
 from torchmill.host import environments, interpreters
 from torchmill.host.native import native_arch
 
@@ -68,7 +69,7 @@ invoke --list                   all tasks\
 
 def show_plainly(record: logging.LogRecord) -> bool:
     """Keep what others wrote, such as the files of an index, from steering a terminal."""
-    record.msg = CONTROL.sub("\ufffd", str(record.msg))
+    record.msg = as_plain_text(str(record.msg))
     return True
 
 

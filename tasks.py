@@ -29,6 +29,7 @@ from torchmill.core.errors import ConfigError, did_you_mean
 from torchmill.core.exits import exit_with_error, open_closed_streams, print_now, show_uncaught
 from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import Layout
+from torchmill.core.plain_text import as_plain_text
 
 ROOT = Path(__file__).parent
 sys.excepthook = show_uncaught
@@ -320,5 +321,5 @@ try:
         complete_cells(sys.argv[sys.argv.index("--complete") + 1 :])
     namespace = Collection(deps, *(make_task(name, own) for name in COMMANDS))
 except ConfigError as slip:
-    sys.stderr.write(fit_screen(f"error: {slip}\n", sys.stderr))
+    sys.stderr.write(fit_screen(as_plain_text(f"error: {slip}\n"), sys.stderr))
     sys.exit(slip.exit_code)

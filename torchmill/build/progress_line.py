@@ -18,6 +18,7 @@ from rich.text import Text
 
 from torchmill.core.console import Clock, ThrottledOutput, is_live_terminal
 from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, parse_failure, strip_colours
+from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_share
 from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
@@ -134,7 +135,7 @@ class ProgressLine:
         if self._console is None:
             self._out.write(text)
         else:
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.print(Text(as_plain_text(text)), soft_wrap=True)
 
     def expect(self, pace: EdgePace) -> None:
         """Let edges that are paced in this way come."""
@@ -162,7 +163,7 @@ class ProgressLine:
         if self._live is not None and self._console is not None:
             self._live.stop()
             if (status := self._now()) is not None:
-                self._console.print(Text(str(status)), soft_wrap=True)
+                self._console.print(Text(as_plain_text(str(status))), soft_wrap=True)
         self._live = self._shown = None
 
     def _now(self) -> BuildStatus | None:
@@ -208,7 +209,7 @@ def show_build_progress(file: TextIO | None = None) -> Iterator[ProgressLine]:
 
 
 def _whole(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ellipsis")
+    return Text(as_plain_text(text), no_wrap=True, overflow="ellipsis")
 
 
 def format_clock(seconds: float) -> str:

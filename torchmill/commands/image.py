@@ -17,6 +17,7 @@ from torchmill.core import locks
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import fresh_path, real_path
 from torchmill.core.paths import Layout
+from torchmill.core.plain_text import as_plain_text
 from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import ImageOptions, ImageRequest
@@ -114,7 +115,7 @@ def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(as_plain_text(line) + "\n")
 
 
 IMAGE = TaskCommand(write_image, repeated=("python", "gpu", "client"))

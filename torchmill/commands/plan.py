@@ -16,6 +16,7 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
+from torchmill.core.plain_text import as_plain_text
 from torchmill.deliver.products import product_cell
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.measurement import read_or_measure_host, with_named_compiler
@@ -55,7 +56,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     runs = () if host else estimate.read_own_runs(facts, layout.dist)
     plan = compute_plan(facts, cell, machine, options, fetched)
     for remark in _remarks(facts, layout, cell, plan, tag=tag, here=not host):
-        print(remark, file=sys.stderr)  # noqa: T201 - beside what is printed
+        print(as_plain_text(remark), file=sys.stderr)  # noqa: T201 - beside what is printed
     file = _product_file(facts, cell, plan, machine, product)
     judgements = outlook.judge_plan(facts, cell, machine, plan, fetched)
     if sh:

@@ -12,6 +12,7 @@ from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import report_unwritable
 from torchmill.core.paths import Layout
+from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_bytes
 from torchmill.deliver import agreement, retention, signature
 from torchmill.deliver.agreement import AgreementVerdict
@@ -115,7 +116,7 @@ def deliver_files(
         raise DeliveryError("\n  ".join([head, *complaints]), code="target-refuses")
     for file in (one for one in files if one.size > target.usual):
         said = f"{file.name} has {format_bytes(file.size)}: {target.name} takes {format_bytes(target.usual)} a file"
-        sys.stderr.write(f"warning: {said}, unless it granted the project more\n")
+        sys.stderr.write(as_plain_text(f"warning: {said}, unless it granted the project more\n"))
     missing = upload_set.files_to_upload(files, target.existing(files), target.name)
     if dry_run:
         return [(file, upload_set.ABSENT if file in missing else upload_set.THERE) for file in files]

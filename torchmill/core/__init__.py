@@ -9,6 +9,7 @@
 - locks: lock folders against other runs: refuse, or wait for the holder to end
 - ninja: read ninja's progress and its record of files read
 - paths: where everything is kept: the only module that knows folder names
+- plain_text: make text that others wrote harmless where people read it
 - process: run programs, watch their output, and end them with all processes that they started
 - reaper: end what a run started when the run itself was killed
 - running_python: the Python that runs the suite: one that is too old ends with a sentence

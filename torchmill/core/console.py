@@ -11,6 +11,8 @@ from itertools import zip_longest
 from textwrap import TextWrapper, wrap
 from typing import TYPE_CHECKING, TextIO
 
+from torchmill.core.plain_text import as_plain_text
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -56,7 +58,7 @@ class ThrottledOutput:
     def write(self, text: str) -> None:
         """Write a line."""
         self._at = self._clock()
-        self._file.write(f"{text}\n")
+        self._file.write(f"{as_plain_text(text)}\n")
         self._file.flush()
 
     def write_throttled(self, text: Callable[[], str]) -> None:
@@ -104,7 +106,7 @@ class ProgressBar:
             from rich.text import Text
 
             self._live.remove_task(self._number)
-            self._live.console.print(Text(line))
+            self._live.console.print(Text(as_plain_text(line)))
         elif self._last:
             self._out.write(line)
 

@@ -3,7 +3,6 @@
 import functools
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -12,9 +11,9 @@ from typing import Any
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
 from torchmill.core.files import is_of_system, machine_error
+from torchmill.core.plain_text import as_plain_text
 from torchmill.core.urls import hide_password
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what others wrote must not steer a terminal
 TaskBody = Callable[..., None]
 
 
@@ -32,7 +31,7 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
             if is_of_runner(error):
                 raise
             shown = as_torchmill_error(error)
-            raise ended(CONTROL.sub("\ufffd", f"error: {shown}"), shown.exit_code) from None
+            raise ended(as_plain_text(f"error: {shown}"), shown.exit_code) from None
 
     return wrapper
 
@@ -59,7 +58,7 @@ def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> N
         return
     if isinstance(error, OSError) and error.filename is None:  # of the runners, what they print alone has no name
         error.filename = os.path.realpath("/dev/stdout")
-    sys.stderr.write(f"error: {as_torchmill_error(error)}\n")
+    sys.stderr.write(as_plain_text(f"error: {as_torchmill_error(error)}\n"))
 
 
 def is_of_runner(error: BaseException) -> bool:
@@ -111,7 +110,7 @@ def print_now(what: object, end: str = "\n") -> None:
     Raises HostError, which names the file that standard output goes to, where that cannot be written.
     """
     try:
-        print(what, end=end, flush=True)  # noqa: T201 - what tasks print
+        print(as_plain_text(str(what), colours=True), end=end, flush=True)  # noqa: T201 - what tasks print
     except BrokenPipeError:
         _close_stdout()
     except OSError as error:

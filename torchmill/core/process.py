@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchmill.core.errors import ConfigError, HostError, InterruptedBuildError, TorchmillError
+from torchmill.core.plain_text import as_plain_text
 from torchmill.core.silence import answer_limit, until_silent
 from torchmill.core.urls import hide_password
 
@@ -219,7 +220,7 @@ def _answer(process: subprocess.Popen[str], argv: Sequence[str], seconds: float)
         pass
     if seconds > notice:
         waiting = f"`{_shown(argv)}` has not answered for {notice:g} s; it is ended after {seconds:g} s"
-        print(waiting, file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
+        print(as_plain_text(waiting), file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
     try:
         return process.communicate(timeout=seconds - notice)
     except subprocess.TimeoutExpired:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TypeVar
 
 from torchmill.core.errors import ConfigError, NetworkError
+from torchmill.core.plain_text import as_plain_text
 
 TOLD_AFTER_SECONDS = 15.0
 ENDED_AFTER_SECONDS = 60.0
@@ -81,7 +82,7 @@ def until_silent(source: Iterable[Item], who: str, size: Callable[[Item], int] |
             if silent >= TOLD_AFTER_SECONDS and not told:
                 told = True
                 said = f"{_complaint(who, silent)}; it is ended after {limit:g} s ({VARIABLE})"
-                print(said, file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
+                print(as_plain_text(said), file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
             told = told and silent >= TOLD_AFTER_SECONDS
     finally:
         gone.set()
