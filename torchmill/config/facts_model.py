@@ -258,7 +258,7 @@ class ToolkitSource:
     source: str
     capabilities: tuple[str, ...] = ()  # of a library with code of its own for GPUs: what that is for
     glibc: VersionText | None = None  # the oldest with which its programs are known to run; None: not recorded
-    download: Bytes | None = None  # of all its packages together, for the larger of its machines; None: not counted
+    download: Bytes | None = None  # of all packages of its largest version, for the larger machine; None: not counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ def _mirrors(providers: Iterable[str]) -> str:
 
 
 def _provider_origin(facts: Facts, provider: str, source: ToolkitSource, arch: str, places: Places) -> Origin:
-    size = _unpacked_bytes(facts, source) if source.kind == TOOLKIT else None
+    size = _unpacked_bytes(facts, source)
     if provider == "conda":
         variables = {"CONDA_CHANNEL_ALIAS": places.channels}
         channels = (channel_address(name, variables) for name in source.where)
@@ -207,8 +207,18 @@ def _rattler_page(places: Places) -> tuple[str, ...]:
     return index_pages(places.index, [RATTLER.requirement])
 
 
-def _unpacked_bytes(facts: Facts, source: ToolkitSource) -> CostRange:
-    """Return the bytes of a toolkit's packages and their content: of one that nobody counted, those of the others."""
+def _unpacked_bytes(facts: Facts, source: ToolkitSource) -> CostRange | None:
+    """Return the bytes of packages and their content, as far as they were counted.
+
+    A library has at most those of its largest version. A toolkit that nobody counted has those of the others.
+    """
+    if source.kind != TOOLKIT:
+        return CostRange(0, _with_content(source)) if source.download else None
     known = [source] if source.download else [one for one in facts.toolkit_sources if one.kind == TOOLKIT]
-    sizes = [one.download * (1 + PACKAGES["unpacked"][one.provider]) for one in known if one.download]
+    sizes = [_with_content(one) for one in known if one.download]
     return CostRange(min(sizes, default=0), max(sizes, default=0))
+
+
+def _with_content(source: ToolkitSource) -> float:
+    """Return the bytes that packages take while they are unpacked."""
+    return (source.download or 0) * float(1 + PACKAGES["unpacked"][source.provider])

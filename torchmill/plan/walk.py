@@ -273,4 +273,6 @@ def _sized(origin: Origin) -> str:
 
 def format_need(need: CostRange) -> str:
     """Return bytes as people read them, as a range where they are not known exactly."""
+    if not need.low:
+        return f"up to {format_bytes(need.high)}"
     return f"about {format_bytes(need.high)}" if format_bytes(need.low) == format_bytes(need.high) else need.in_bytes
