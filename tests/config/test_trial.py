@@ -75,7 +75,7 @@ def test_every_trial_that_is_recorded_names_a_cell_that_is_possible(shipped: Fac
 
 
 def test_a_toolkit_of_an_extension_is_not_tried_because_that_of_torch_is(shipped: Facts) -> None:
-    release = matrix.paired_release(shipped, "torch-scatter", matrix.find_release(shipped, "torch", "2.4.1"))
+    release = matrix.paired_release(shipped, "mamba-ssm", matrix.find_release(shipped, "torch", "2.4.1"))
     assert release
     cells = {one.build.variant: one for one in matrix.possible_cells(shipped, release, "x86_64")}
     assert find_trial(shipped, cells["cu121"]).standing == "untried"
@@ -93,3 +93,20 @@ def test_what_is_only_untried_is_not_called_impossible(shipped: Facts) -> None:
     assert is_merely_untried(cell(shipped, "2.4.1", "3.14-cu121"))
     assert not is_merely_untried(cell(shipped, "2.4.1", "3.14-cu102")), "one of its reasons is proven"
     assert not is_merely_untried(cell(shipped, "2.4.1", "3.12-cu121"))
+
+
+def test_an_extension_counts_as_tried_where_its_own_project_built_it(shipped: Facts) -> None:
+    def standing(version: str, named: str, arch: str = "x86_64") -> str:
+        torch = matrix.find_release(shipped, "torch", version)
+        release = matrix.paired_release(shipped, "torch-scatter", torch)
+        assert release is not None
+        python, variant = named.split("-")
+        grid = matrix.release_grid(shipped, release)
+        wanted = (python, variant, arch)
+        one = next(one for one in grid if (one.build.python, one.build.variant, one.build.arch) == wanted)
+        return find_trial(shipped, one).standing
+
+    assert standing("2.1.1", "3.9-cu121") == "tried"
+    assert standing("1.11.0", "3.8-cu102") == "tried"
+    assert standing("2.4.1", "3.11-cpu", "arm64") == "tried"
+    assert standing("2.1.1", "3.9-cu122") == "untried"

@@ -318,6 +318,7 @@ def _of_edition(package: Package, edition: Edition, base: Release) -> Release:
         cuda_pypi=base.cuda_pypi,
         sha256=edition.sha256,
         stable_abi=edition.stable_abi,
+        tried=dict.fromkeys(edition.built, edition.source),
     )
 
 

@@ -110,6 +110,7 @@ class Edition:
     date: DateText | None = None
     wheel_tag: str | None = None  # "py39-none" where its libraries use nothing of Python's interface
     stable_abi: SpecifierSet | None = None  # torch that one wheel serves, by libtorch's stable ABI: ">=2.10"
+    built: tuple[str, ...] = ()  # as what the source says that it was built: "cu118", "cpu-arm64" for other than x86_64
 
 
 @dataclass(frozen=True, slots=True)
