@@ -190,7 +190,7 @@ MINE = """\
 name = "mine"  # not my-project
 version = "1"
 requires-python = ">=3.8"
-dependencies = ["base>=2"]
+dependencies = ["base>=2", "addon"]
 
 [tool.uv]
 package = false
@@ -405,6 +405,34 @@ def test_only_what_there_are_such_wheels_of_is_told(shop: Shop) -> None:
     (shop.home.dist / "other-1.0-py3-none-any.whl").write_bytes(b"nobody reads this")
     text = shop.snippet("pip", variant=["cu118"])
     assert re.findall("^[a-z].*", text, re.MULTILINE) == ["base==3.0.0+cu118"]
+
+
+def test_an_extension_against_the_official_base_is_told_with_that_base(shop: Shop, configs: Path) -> None:
+    """As it is built by `--torch PyPI`: in dist/ there is no wheel of the base."""
+    (configs / "indexes.toml").write_text(OFFICIAL.format(url="https://official.example"))
+    home = Home(shop.folder / "extension", facts_reader.read_facts(configs))
+    made(home.dist, "addon", "0.3.0+cpu.base3.0.0", TAGS["linux/x86_64"], requires=["base==3.0.0"])
+    text = Shop(home, "", shop.folder).snippet("pip", "linux/x86_64")
+    assert re.findall("^[a-z].*", text, re.MULTILINE) == ["base==3.0.0+cpu", "addon==0.3.0+cpu.base3.0.0"]
+    assert "https://official.example/cpu" in text
+
+
+def test_official_wheels_are_told_without_any_of_ours(shop: Shop, configs: Path) -> None:
+    (configs / "indexes.toml").write_text(OFFICIAL.format(url="https://official.example"))
+    empty = Home(shop.folder / "empty", facts_reader.read_facts(configs))
+    with refused("no-wheels") as caught:
+        Shop(empty, "", shop.folder).snippet("pip", "linux/x86_64", tag="v3.0.0")
+    assert "official ones as cpu, cu118: name one with --variant" in str(caught.value)
+    text = Shop(empty, "", shop.folder).snippet("pip", "linux/x86_64", tag="v3.0.0", variant=["cu118"])
+    assert re.findall("^[a-z].*", text, re.MULTILINE) == ["base==3.0.0+cu118"]
+
+
+def test_a_project_gets_what_it_names_and_no_other_package(shop: Shop) -> None:
+    file = shop.folder / "pyproject.toml"
+    file.write_text(MINE.replace(', "addon"', ""))
+    shop.snippet("uv", *LINUX, index=shop.url, into=str(file))
+    assert "addon" not in file.read_text()
+    assert '"base==3.0.0+cpu"' in file.read_text()
 
 
 def test_nothing_and_nothing_of_ours(shop: Shop) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.deliver.snippet.project_file import edit_project
+from torchmill.deliver.snippet.project_file import edit_project, named_packages
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snippets"
 PROJECT = """\
@@ -79,6 +79,54 @@ def test_what_gives_way_is_said(tmp_path: Path) -> None:
     assert uv["sources"] == {"torch": {"index": "torchmill"}, "other": {"git": "https://example.org/other"}}
     assert [one["name"] for one in uv["index"]] == ["pytorch", "torchmill"]
     assert uv["dev-dependencies"] == ["pytest"]
+
+
+@pytest.mark.parametrize(
+    ("line", "stays"),
+    [
+        ("numpy==1.26.4", True),
+        ("numpy~=1.24", True),
+        ("numpy<1.25", True),
+        ("numpy==1.*", True),
+        ("numpy==2.0.0", False),
+        ("numpy>=1.20", False),
+        ("numpy", False),
+        ("numpy<3", False),
+    ],
+)
+def test_the_bound_of_numpy_is_added_only_if_a_line_admits_more(tmp_path: Path, line: str, stays: bool) -> None:
+    edited, said = put(tmp_path, PROJECT.replace("numpy>=1.20", line), "macos_of_ours", "uv")
+    lines = tomllib.loads(edited)["project"]["dependencies"]
+    assert (line in lines) == stays
+    assert (f"{line} is now" in said) == (not stays)
+
+
+def test_who_is_locked_out_is_said(tmp_path: Path) -> None:
+    _, said = put(tmp_path, PROJECT, "differs_by_machine", "uv")
+    assert "uv now locks for" in said
+    assert "only, which have wheels: others cannot install the project" in said
+
+
+def test_what_uv_reads_in_the_root_of_a_workspace_is_not_written_into_a_member(tmp_path: Path) -> None:
+    """See https://docs.astral.sh/uv/concepts/projects/workspaces/."""
+    root = tmp_path / "pyproject.toml"
+    root.write_text('[tool.uv.workspace]\nmembers = ["packages/*"]\nexclude = ["packages/alone"]\n')
+    for name, inside in (("mine", True), ("alone", False)):
+        folder = tmp_path / "packages" / name
+        folder.mkdir(parents=True)
+        edited, said = put(folder, PROJECT, "differs_by_machine", "uv")
+        assert ("environments" in tomllib.loads(edited)["tool"]["uv"]) is not inside
+        assert (f"add to [tool.uv] of {root}: environments = [" in said) is inside
+
+
+def test_the_packages_that_a_project_names_are_found_in_every_list(tmp_path: Path) -> None:
+    file = tmp_path / "pyproject.toml"
+    extras = '[project.optional-dependencies]\ngpu = ["TorchVision"]\n'
+    groups = '[dependency-groups]\na = ["six", {include-group = "b"}]\n'
+    file.write_text(f"{PROJECT}\n{extras}{groups}")
+    assert named_packages(file) == ["requests", "torch", "numpy", "torchvision", "six"]
+    file.write_text("no TOML")
+    assert named_packages(file) == named_packages(tmp_path / "absent") == []
 
 
 def test_a_comment_behind_a_line_that_gives_way_stays_with_its_package(tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ from packaging.utils import canonicalize_name
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
+from torchmill.config.matrix import CPU
 from torchmill.config.model import Arch, Facts, Release
+from torchmill.config.official_wheels import wheel_places
 from torchmill.core.errors import ConfigError, DeliveryError, parse_option
 from torchmill.core.paths import Layout
+from torchmill.deliver.snippet import project_file
 from torchmill.deliver.snippet.decision import decide
 from torchmill.deliver.snippet.stock import (
     SnippetRequest,
@@ -59,18 +62,22 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     if extra:
         parse_option("--extra", extra, partial(canonicalize_name, validate=True), "invalid-extra")
     wanted = platforms_named(facts, platform or ())
-    stock = read_stock(facts, layout, index)
-    base = _release(facts, layout, tag, stock)
-    ours = [one for one in stock.offers if is_offer_of(facts, one, base)]
+    chosen = selection.selected_release(facts, layout, tag)
+    stock = read_stock(facts, layout, index, official=chosen is not None)
+    base = _release(facts, chosen, stock)
+    ours = _base_offers(facts, stock, base)
     there = tuple(sorted({one.variant for one in ours}))
     if len(there) > 1 and not variants:
         raise ConfigError(
             f"{stock.where} has {base} as {', '.join(there)}: name one with --variant (uv and pixi take several)",
             code="several-variants",
         )
-    variants = variants or there
+    variants = variants or there or _require_variant(facts, base)
     wanted = wanted or _served(facts, ours, variants, base, stock)
-    releases = _releases(facts, stock, base, variants, package or ())
+    names = package or ()
+    if into and not package:  # a project gets the packages that it names, and the base
+        names = [name for name in project_file.named_packages(Path(into)) if name in facts.packages] or [base.package]
+    releases = _releases(facts, stock, base, variants, names)
     requests = [SnippetRequest(releases, one, wanted, native.native_arch(), direct) for one in variants]
     decisions = [decide(facts, stock, request) for request in requests]
     if not set.intersection(*(set(one.pythons) for one in decisions)):
@@ -79,22 +86,22 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     text = render(decisions)
     if not into:
         return text
-    from torchmill.deliver.snippet import project_file
-
     told = (line.removeprefix("# ") for line in text.partition("\n\n")[0].splitlines())  # at the snippet's top
     return "\n".join([project_file.edit_project(Path(into), text, tool, extra), *told])
 
 
-def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Release:
-    """Return the selected release, or the newest with a wheel. Raises UnknownReleaseError, DeliveryError."""
+def _release(facts: Facts, chosen: Release | None, stock: WheelStock) -> Release:
+    """Return the selected release, or the newest with a wheel, or with an extension built against it.
+
+    Raises DeliveryError if there is none.
+    """
     package = matrix.base_package(facts).name
-    offers = [one for one in stock.offers if one.package == package]
-    chosen = selection.selected_release(facts, layout, tag)
-    releases = [chosen] if chosen else reversed(facts.releases[package])
-    for release in releases:
-        if any(is_offer_of(facts, one, release) for one in offers):
+    if chosen and not stock.offers:
+        return chosen  # of which the official wheels are meant
+    for release in [chosen] if chosen else reversed(facts.releases[package]):
+        if _base_offers(facts, stock, release):
             return release
-    has = ", ".join(sorted({str(one.version) for one in offers})) or "none"
+    has = ", ".join(sorted({str(one.version) for one in stock.offers if one.package == package})) or "none"
     wanted = chosen or f"a known release of {package}"
     raise DeliveryError(
         f"{stock.where} has no wheel of {wanted} (of {package}: {has}): build it, name another release with "
@@ -103,10 +110,34 @@ def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Relea
     )
 
 
+def _base_offers(facts: Facts, stock: WheelStock, base: Release) -> list[WheelOffer]:
+    """Return the wheels of a release of the base; if there are none, those of extensions that were built against it."""
+    ours = [offer for offer in stock.offers if is_offer_of(facts, offer, base)]
+    paired = [offer for offer in stock.offers if offer.paired == f"{base.package}{base.version}"]
+    return ours or paired
+
+
+def _require_variant(facts: Facts, base: Release) -> tuple[str, ...]:
+    """Raise DeliveryError: nothing says which official wheel is meant."""
+    named = [CPU, *(toolkit.variant for toolkit in facts.toolkits)]
+    known = ", ".join(variant for variant in named if _is_official(facts, base, variant))
+    raise DeliveryError(
+        f"there is no wheel of ours, and {base} has official ones as {known}: name one with --variant", code="no-wheels"
+    )
+
+
+def _is_official(facts: Facts, base: Release, variant: str) -> bool:
+    """Tell whether there are official wheels of a variant for any machine."""
+    places = [place for arch in facts.arches for place in wheel_places(facts, base, variant, arch)]
+    return bool(places)
+
+
 def _served(
     facts: Facts, ours: Sequence[WheelOffer], variants: Sequence[str], base: Release, stock: WheelStock
 ) -> tuple[Arch, ...]:
-    """Return the platforms that have wheels. Raises DeliveryError if there are none."""
+    """Return the platforms that have wheels; without any of ours, this machine. Raises DeliveryError for none."""
+    if not stock.offers:
+        return tuple(arch for arch in facts.arches.values() if arch.name == native.native_arch())
     names = {one.arch for one in ours if one.variant in variants}
     if not names:
         has = ", ".join(sorted({one.variant for one in ours}))

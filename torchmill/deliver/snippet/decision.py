@@ -64,7 +64,8 @@ def _substitute(facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequ
     if first.variant != request.variant and first.arch.system != "macos":
         yield f"{where}: no {request.variant} wheel exists, so this is the {first.variant} one"
     if not first.offers:
-        lacking = [(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in pins]
+        official = [pin for pin in pins if not pin.offers]
+        lacking = [(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in official]
         yield f"{where}: wheels of {first.place.url}; for ours, {build_advice(facts, request, lacking)}"
 
 
@@ -126,9 +127,15 @@ def _on(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch) ->
                 wanted = replace(request, releases=lacking, variant=variant)
                 raise _absent(facts, stock, wanted, arch, f"; or leave it out: --package {base.package}")
             return tuple(pin for pin in ours if pin is not None)
-        theirs = tuple(find_official(facts, release, variant, arch) for release in request.releases)
-        if None not in theirs:
-            return tuple(pin for pin in theirs if pin is not None)
+        # Beside the official base there may be extensions of ours, which were built against it.
+        beside = any(ours)
+        pins = [
+            pin or find_official(facts, release, variant, arch, usual=beside)
+            for release, pin in zip(request.releases, ours, strict=True)
+        ]
+        complete = tuple(pin for pin in pins if pin is not None)
+        if len(complete) == len(pins):
+            return complete
     raise _absent(facts, stock, request, arch)
 
 

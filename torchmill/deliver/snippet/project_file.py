@@ -3,7 +3,7 @@
 import contextlib
 import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import tomlkit
@@ -19,8 +19,10 @@ from torchmill.wheel.pack.metadata import project_of
 
 # By tool, in its table: where packages come from, and the places.
 _TABLES = {"uv": ("sources", "index"), "poetry": ("dependencies", "source"), "pdm": ("", "source")}
+_OF_WORKSPACE = ("environments", "required-environments", "conflicts")  # settings of uv's for the whole lock
 _OF_NEW_PROJECTS = {"package-mode", "distribution"}  # an older one has decided that
 _PYTHONS = [Version(f"3.{minor}.{patch}") for minor in range(60) for patch in (*range(30), 99)]
+_NUMPYS = [Version(f"{major}.{minor}.{patch}") for major in (1, 2, 3) for minor in range(30) for patch in (0, 1, 5, 99)]
 _WRITABLE = 0o222
 
 
@@ -41,7 +43,8 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
     try:
         text = file.read_bytes().decode("utf-8-sig")
         project = tomlkit.parse(text.replace("\r\n", "\n"))  # as tomllib reads it, also within strings
-        said = list(merge_snippet(project, snippet, tool, extra))
+        root = workspace_root(file) if tool == "uv" else None
+        said = list(merge_snippet(project, snippet, tool, extra, root))
     except (UnicodeDecodeError, TOMLKitError) as error:
         why = f"not TOML of a project ({error}): correct it; a project has a table [project] with name and version"
         raise refused(why, "invalid-project") from None
@@ -63,8 +66,13 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
     return "\n".join([f"{file} is changed", *(f"  {line}" for line in said)])
 
 
-def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra: str) -> Iterator[str]:
-    """Put what a snippet declares into a project, and yield a clause for what gave way. Raises DeliveryError."""
+def merge_snippet(
+    project: tomlkit.TOMLDocument, snippet: str, tool: str, extra: str, root: Path | None = None
+) -> Iterator[str]:
+    """Put what a snippet declares into a project, and yield a clause for what gave way.
+
+    `root` is the file of the workspace that the project is a member of. Raises DeliveryError.
+    """
     wanted: Any = tomlkit.parse(f"{snippet}\n\n")  # an empty line comes along with its last table
     _require_static(project["project"], {"requires-python", "optional-dependencies" if extra else "dependencies"})
     before = project["project"].get("requires-python")
@@ -72,7 +80,11 @@ def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra:
     yield from _merge_requirements(project["project"], wanted["project"], extra)
     yield from _other_pins(project, {extra, *_lists(wanted["project"])}, _packages(wanted["project"]))
     own = {key: value for key, value in wanted["tool"].get(tool, {}).items() if key not in _OF_NEW_PROJECTS}
-    settings: Any = project.get("tool", {}).get(tool, {})
+    for key in [key for key in own if root and key in _OF_WORKSPACE]:
+        value = _inline(own.pop(key))
+        yield f"not written, as uv reads it in the workspace's root: add to [tool.uv] of {root}: {key} = {value}"
+    yield from _locked_out(settings_of(project, tool), own)
+    settings: Any = settings_of(project, tool)
     if own:
         settings = project.setdefault("tool", tomlkit.table(True)).setdefault(tool, tomlkit.table())
     sources, places = _TABLES[tool]
@@ -93,12 +105,64 @@ def merge_snippet(project: tomlkit.TOMLDocument, snippet: str, tool: str, extra:
             yield from _assign(settings, key, value, title)
 
 
+def named_packages(file: Path) -> list[str]:
+    """Return the projects that a pyproject.toml names among its dependencies, extras and groups; [] for no such file.
+
+    What is wrong with the file `edit_project` says.
+    """
+    try:
+        project = tomllib.loads(file.read_text("utf-8-sig"))
+    except (OSError, ValueError):
+        return []
+    table, groups = project.get("project", {}), project.get("dependency-groups", {})
+    lists = [table.get("dependencies", []), *table.get("optional-dependencies", {}).values(), *groups.values()]
+    lines = [line for listed in lists if isinstance(listed, list) for line in listed if isinstance(line, str)]
+    return list(dict.fromkeys(filter(None, map(project_of, lines))))
+
+
+def workspace_root(file: Path) -> Path | None:
+    """Return the pyproject.toml of the uv workspace that a project is a member of; None if it is in no other's.
+
+    uv reads settings of the whole lock, such as `environments`, from the workspace's root alone:
+    https://docs.astral.sh/uv/concepts/projects/workspaces/
+    """
+    folder = file.resolve().parent
+    for parent in folder.parents:
+        candidate = parent / "pyproject.toml"
+        if not candidate.is_file():
+            continue
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            workspace = tomllib.loads(candidate.read_text("utf-8")).get("tool", {}).get("uv", {}).get("workspace", {})
+            relative = folder.relative_to(parent).as_posix()
+            excluded = any(PurePosixPath(relative).match(pattern) for pattern in workspace.get("exclude", []))
+            if not excluded and any(PurePosixPath(relative).match(pattern) for pattern in workspace.get("members", [])):
+                return candidate
+    return None
+
+
 def _require_static(table: Any, fields: set[str]) -> None:
     if dynamic := ", ".join(sorted(fields.intersection(table.get("dynamic", [])))):
         raise DeliveryError(
             f"--into: the project's `dynamic` has {dynamic}, which --into writes itself: remove it from there",
             code="dynamic-field",
         )
+
+
+def settings_of(project: Any, tool: str) -> Any:
+    """Return the table of a tool in a project's file, {} if there is none."""
+    return project.get("tool", {}).get(tool, {})
+
+
+def _inline(value: Any) -> str:
+    return " ".join(tomlkit.item(value).as_string().split())
+
+
+def _locked_out(settings: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a clause if uv locks for fewer platforms than before."""
+    environments = own.get("environments")
+    if environments and environments != settings.get("environments"):
+        where = " and ".join(environments)
+        yield f"uv now locks for {where} only, which have wheels: others cannot install the project"
 
 
 def _other_pins(project: Any, edited: set[str], packages: set[str]) -> Iterator[str]:
@@ -157,10 +221,21 @@ def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> It
             if not named:
                 there.append(str(bound))
             for said, number in ((Requirement(there[number]), number) for number in named):
-                if not set(bound.specifier) <= set(said.specifier):
+                if not _keeps_to(said.specifier, bound.specifier):
                     was, said.specifier = there[number], said.specifier & bound.specifier
                     there[number] = str(said)
                     yield f"{was} is now {said}: the wheels are compiled against NumPy 1"
+
+
+def _keeps_to(specifier: SpecifierSet, bound: SpecifierSet) -> bool:
+    """Tell whether a specifier admits no version of NumPy beyond a bound: "==1.26.4" keeps to "<2"."""
+    named = [
+        Version(clause.version)
+        for clause in specifier
+        if clause.operator in {"==", ">=", "~="} and "*" not in clause.version
+    ]
+    candidates = [version for version in (*_NUMPYS, *named) if version not in bound]
+    return not any(specifier.contains(version, prereleases=True) for version in candidates)
 
 
 def _replace_lines(there: Any, package: str, ours: list[str]) -> Iterator[str]:

@@ -192,11 +192,20 @@ class PlatformPin:
     direct: bool = False  # they are named by their address and hash
 
 
-def find_official(facts: Facts, release: Release, variant: str, arch: Arch) -> PlatformPin | None:
-    """Return the pin of a release's official wheels; None where none are known."""
-    for one in wheel_places(facts, release, variant, arch.name):
-        name, url, label = (text.format(variant=variant) for text in (one.name, one.url, one.label))
-        place = WheelPlace(name, url, default=one.default)
+def find_official(
+    facts: Facts, release: Release, variant: str, arch: Arch, *, usual: bool = False
+) -> PlatformPin | None:
+    """Return the pin of a release's official wheels; None where none are known.
+
+    Several indexes may have them: `usual` takes the one that installers ask anyway, for whose wheels extensions are
+    built.
+    """
+    places = list(wheel_places(facts, release, variant, arch.name))
+    if usual:
+        places.sort(key=lambda place: not place.default)
+    for offered in places[:1]:
+        name, url, label = (text.format(variant=variant) for text in (offered.name, offered.url, offered.label))
+        place = WheelPlace(name, url, default=offered.default)
         pythons = wheel_pythons(facts, release, arch.name)
         return PlatformPin(release.package, release.version + label, variant, arch, pythons, place)
     return None
@@ -223,9 +232,10 @@ class SnippetDecision:
         return tuple(dict.fromkeys(pin.package for pin in self.pins))
 
 
-def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
+def read_stock(facts: Facts, layout: Layout, index: str, *, official: bool = False) -> WheelStock:
     """Return what an index (a URL or a folder) or, without one, dist/ has to offer.
 
+    `official` tells that official wheels may be meant, so that dist/ need not have any.
     Raises ConfigError for what is no address, DeliveryError where there is nothing, NetworkError where no
     index answers.
     """
@@ -236,6 +246,9 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
             return _served(facts, index)
         path = url2pathname(parts.path)
     folder = real_path(path) if index else layout.dist
+    nothing = WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), flat=True), ())
+    if official and not index and not folder.is_dir():
+        return nothing
     if not folder.is_dir():
         raise DeliveryError(_nothing(folder, index, "no such folder"), code="no-wheels")
     pages = [page for package in facts.packages if (page := folder / package / "index.html").is_file()]
@@ -248,6 +261,8 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
     wheels = wheel_file.read_wheels(ours)
     offered = (_offers(facts, one.path.name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels)
     found = tuple(offer for offers in offered for offer in offers)
+    if not found and official and not index:
+        return nothing
     if not found:
         raise DeliveryError(_nothing(folder, index, "it holds no wheel built here"), code="no-wheels")
     warnings = tuple(requirement_differences(make_entry(wheel, "") for wheel in wheels))
