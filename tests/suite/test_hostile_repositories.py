@@ -239,3 +239,13 @@ def test_a_fresh_clone_has_state_only_from_those_who_write_it(clone: Victim, sit
     assert (refused.returncode, "torchmill trust" in refused.stderr) == (2, True)
     assert run_torchmill(site, clone.home, moved, "trust").returncode == 0
     assert run_torchmill(site, clone.home, moved, "status").returncode == 0
+
+
+@pytest.mark.slow
+def test_facts_of_a_checkout_are_read_where_nothing_can_be_written(victim: Victim, site: Path) -> None:
+    shipped = Path(__file__).parents[2] / "build_configs" / "gpus.toml"
+    hostile.write(victim.repo / "build_configs" / "gpus.toml", shipped.read_text("utf-8"))
+    hostile.write(victim.home.with_name("cache"), "a file where the cache should be\n")
+    done = run_torchmill(site, victim.home, victim.repo, "matrix", "--tag=v2.4.1")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in victim.repo.iterdir()] == ["build_configs"]

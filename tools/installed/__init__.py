@@ -1,7 +1,10 @@
 """torchmill as pip installs it: the whole suite lies in this folder, and works for the folder it is called in."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 SUITE = Path(__file__).parent
@@ -40,6 +43,17 @@ def _start(home: Path) -> None:
     own = home / "build_configs"
     os.environ.setdefault("TORCHMILL_OWN_CONFIGS", str(own))
     if "TORCHMILL_CONFIGS" not in os.environ:
-        merged = merge_facts(own, SUITE / "build_configs", layout.cache / CONFIGS)
+        shipped = SUITE / "build_configs"
+        try:
+            merged = merge_facts(own, shipped, layout.cache / CONFIGS)
+        except OSError:  # a cache that is closed to us costs time in all other commands, and nothing else
+            merged = merge_facts(own, shipped, _temporary_folder())
         if merged is not None:
             os.environ["TORCHMILL_CONFIGS"] = str(merged)
+
+
+def _temporary_folder() -> Path:
+    """Return a folder that goes when this program ends."""
+    folder = tempfile.mkdtemp(prefix="torchmill-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

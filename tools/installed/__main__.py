@@ -40,15 +40,17 @@ def trust_folder(words: list[str], folder: Path) -> int:
         return 2
     sys.path.insert(0, str(SUITE))
     from torchmill.core.errors import TorchmillError
+    from torchmill.core.files import report_unwritable
     from torchmill.core.homes import trust_home
     from torchmill.core.paths import Layout
 
     os.environ.setdefault("TORCHMILL_HOME", str(folder))
     try:
-        lines = trust_home(Layout.of_checkout(SUITE))
-    except (TorchmillError, OSError) as error:
+        with report_unwritable(folder):
+            lines = trust_home(Layout.of_checkout(SUITE))
+    except TorchmillError as error:
         sys.stderr.write(f"error: {error}\n")
-        return error.exit_code if isinstance(error, TorchmillError) else 1
+        return error.exit_code
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 
