@@ -178,6 +178,13 @@ def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
     assert find_stops([build, cache], Answers(gone), BOOKWORM) == (), "pip is told of other places; no cache is vital"
 
 
+def test_an_index_that_is_a_folder_is_not_asked(shipped: Facts) -> None:
+    around = Surroundings(shipped, "x86_64", BOOKWORM, Places(index=""))
+    build, *_ = session_steps(session(CostRange(0, 0)), around)
+    assert all(not origin.addresses for origin in build.origins)
+    assert stops(build, {}) == ()
+
+
 def test_all_steps_together_have_to_fit(shipped: Facts) -> None:
     gib = 2**30
     places = Places(suites={"bookworm": "http://deb.example"})

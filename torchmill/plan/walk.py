@@ -157,7 +157,12 @@ def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
 
 
 def index_pages(index: str, requirements: Iterable[str]) -> tuple[str, ...]:
-    """Return the addresses of the pages of some requirements on a package index; files and addresses have none."""
+    """Return the addresses of the pages of some requirements on a package index; files and addresses have none.
+
+    An index without an address, "", is one that cannot be asked.
+    """
+    if not index:
+        return ()
     names = []
     for line in requirements:
         try:
