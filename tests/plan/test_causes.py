@@ -282,3 +282,14 @@ def test_a_diagnosis_that_takes_too_long_stops_and_says_so() -> None:
     assert told.unread == "lines from 2 on were not compared with the catalogue: that took too long"
     assert told.unread in causes.diagnosis_as_text(told, "log")
     assert causes.diagnosis_as_data(told, "log")["unread"] == told.unread
+
+
+def test_the_end_of_a_flood_of_errors_is_read_although_its_beginning_takes_too_long() -> None:
+    """Else a build that ran out of memory after 20,000 other errors is told none of it."""
+    log = [f"a{number}.cpp:1:1: error: nothing that is known {number}" for number in range(20_100)]
+    log.append("c++: fatal error: Killed signal terminated program cc1plus")
+    times = (step / 1000 for step in range(1_000_000))  # a millisecond for each line
+    told = causes.diagnose(CATALOGUE, log, clock=lambda: next(times))
+    assert told.match is not None
+    assert told.match.cause.name == "memory"
+    assert told.unread

@@ -12,6 +12,7 @@ from textwrap import dedent
 import pytest
 
 from tests.support.refusals import refused
+from torchmill.core.ninja import Edge, parse_edge
 from torchmill.plan import first_error
 from torchmill.plan.first_error import BuildFailure, LogLine, read_log, telling_lines
 
@@ -417,9 +418,13 @@ def test_the_middle_of_a_very_long_log_is_skipped_and_lines_keep_their_numbers(t
 
 
 def test_many_failed_steps_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    real = first_error.parse_edge
-    monkeypatch.setattr(first_error, "parse_edge", lambda line: calls.append(1) or real(line))
+    calls: list[str] = []
+
+    def counted(line: str) -> Edge | None:
+        calls.append(line)
+        return parse_edge(line)
+
+    monkeypatch.setattr(first_error, "parse_edge", counted)
     lines = [LogLine(number, f"FAILED: a{number}.o") for number in range(1, 5001)]
     assert first_error.first_failure(lines) is not None
     assert len(calls) < 3 * len(lines)

@@ -18,6 +18,7 @@ from torchmill.plan.line_patterns import LinePattern, PatternIndex, bounded_patt
 # All quotes are made one, and the words of all tools those of GNU's in English, which patterns know.
 _QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
 _MOST_LINES = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
+_SHARE_OF_HEAD = 0.5  # of the time for a diagnosis that is spent on the first lines of a long log
 _RANKS = get_args(Precedence)
 _SECONDS = 1.5  # of processor time for the comparison with the catalogue
 _WORDINGS = [(literals_of(pattern), bounded_pattern(pattern), words) for pattern, words in LOG_WORDS["wordings"]]
@@ -92,12 +93,12 @@ class DiagnosisBudget:
     """Processor time that is spent; the first line for which none was left."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        self._clock, self._until = clock, clock() + seconds
+        self._clock, self._seconds, self._began = clock, seconds, clock()
         self.stopped_at = 0  # number of a line, counted from 1; 0: there was time for all
 
-    def allows(self, line: LogLine) -> bool:
-        """Tell whether there is time for another line."""
-        if self._clock() < self._until:
+    def allows(self, line: LogLine, share: float = 1.0) -> bool:
+        """Tell whether there is time for another line, of which `share` may be spent so far."""
+        if self._clock() - self._began < share * self._seconds:
             return True
         self.stopped_at = self.stopped_at or line.number
         return False
@@ -142,19 +143,21 @@ def _match_cause(
     telling = {line.text: line for line in reversed(run) if any(word in line.text for word in LOG_WORDS["trouble"])}
     suspects = list(reversed(telling.values()))  # each text once
     known = _index_catalogue(tuple(catalogue))
-    found = _earliest(known, suspects[:_MOST_LINES], len(_RANKS), budget)
+    head, tail = suspects[:_MOST_LINES], suspects[_MOST_LINES:][-_MOST_LINES:]
+    found = _earliest(known, head, len(_RANKS), budget, _SHARE_OF_HEAD if tail else 1.0)
     if found is None or _rank(found[0]) > 0:
-        found = _earliest(known, suspects[_MOST_LINES:][-_MOST_LINES:], 1, budget) or found
+        # A machine that ran out of something says so at the end, so what is nearest to the end goes first.
+        found = _earliest(known, reversed(tail), 1, budget) or found
     return found and DiagnosedCause(*found, first_error.target_of_line(run, run.index(found[1])))
 
 
 def _earliest(
-    catalogue: _Catalogue, lines: Iterable[LogLine], below: int, budget: DiagnosisBudget
+    catalogue: _Catalogue, lines: Iterable[LogLine], below: int, budget: DiagnosisBudget, share: float = 1.0
 ) -> tuple[FailureCause, LogLine] | None:
-    """Return the cause of the best precedence below a rank, and the earliest line that tells it."""
+    """Return the cause of the best precedence below a rank, and the first of the lines that tells it."""
     found: tuple[FailureCause, LogLine] | None = None
     for line in lines:
-        if below == 0 or not budget.allows(line):
+        if below == 0 or not budget.allows(line, share):
             break
         if told := catalogue.told_cause(_in_gnus_words(line.text), below):
             found, below = (told, line), _rank(told)
