@@ -272,21 +272,16 @@ def install_dependencies(context: Context, tag: str = "", print_: bool = False, 
     For example:
       invoke deps --tag v1.13.1 --print
     """
-    from torchmill.config import selection
-    from torchmill.fetch.source.source_dir import load_source
-    from torchmill.plan import system_packages
+    from torchmill.commands.deps import plan_installation
 
     if REST:
         raise ConfigError("invoke deps takes its options without `--`: leave it out", code="words-after-dash")
-    facts = _load_facts()
-    release = selection.selected_or_newest(facts, LAYOUT, tag)
-    manager = manager or system_packages.find_manager(os.environ)
-    fetched = load_source(LAYOUT, release.package, release.tag)
-    provider = fetched.provider if fetched else None
-    line = system_packages.install_command_for_release(facts, release, manager, provider)
-    print(line)
+    installation = plan_installation(_load_facts(), LAYOUT, tag, manager, run=not print_)
+    for remark in installation.remarks:
+        print(remark, file=sys.stderr)
+    print(installation.line)
     if not print_:
-        context.run(line, pty=sys.stdout.isatty())
+        context.run(installation.line, pty=sys.stdout.isatty())
 
 
 def complete_cells(words: Sequence[str]) -> None:
@@ -311,7 +306,7 @@ deps: Task[Any] = Task(
     help={
         "tag": "the release; default: the selected one",
         "print_": "print the command instead of running it",
-        "manager": "apt, dnf, brew or conda; default: the one that is here",
+        "manager": "the package manager, such as apt; default: that of this system",
     },
 )
 try:

@@ -1,7 +1,6 @@
 """What the doctor finds: through the real invoke, and without it."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -49,15 +48,13 @@ def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
         (
             "ubuntu-driver-450",
             "3.7",
-            "    uv has none before 3.8; with https://github.com/pyenv/pyenv, `pyenv install 3.7`; or",
+            "    uv has none before 3.8; with https://github.com/pyenv/pyenv, `pyenv install 3.7`",
         ),
     ],
 )
 def test_a_python_comes_by_what_the_machine_has(invoke: InvokeHere, host: str, version: str, cure: str) -> None:
     told = invoke(f"doctor wheel-{version}-cpu --tag v1.10.0 --host={HOSTS / host}.toml")[1]
-    assert f"\n{cure}" in told
-    for image in re.findall(r"`invoke (image [^`]+)`", told):
-        assert invoke(image)[0] == 0, image
+    assert f"\n{cure}\n" in told
 
 
 def test_json_for_programs(tmp_path: Path) -> None:
@@ -66,7 +63,8 @@ def test_json_for_programs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["subject"], data["can_start"]) == ("wheel-3.10-cpu (torch 1.13.1)", True)
-    assert set(data["findings"][0]) == {"subject", "found", "needed", "verdict", "cure", "because", "runs_here"}
+    keys = {"subject", "found", "needed", "verdict", "cure", "because", "runs_here", "other_cures"}
+    assert set(data["findings"][0]) == keys
 
 
 def test_this_machine_is_saved_and_examined_again(tmp_path: Path) -> None:

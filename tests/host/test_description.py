@@ -21,15 +21,15 @@ def test_a_described_host_is_loaded(tmp_path: Path) -> None:
     path = described(
         tmp_path,
         """\
-        arch = "arm64"
-        system = "macos"
+        arch = "x86_64"
+        system = "linux"
         cores = 8
         memory = "16 GiB"
         disk = "100 GB"
         glibc = "2.35"
         compiler = "gcc 11.4.0"
         [tools]
-        ninja = "/opt/homebrew/bin/ninja"
+        ninja = "/usr/bin/ninja"
         [toolkits]
         "11.8" = "/usr/local/cuda-11.8"
         [interpreters]
@@ -37,21 +37,21 @@ def test_a_described_host_is_loaded(tmp_path: Path) -> None:
         """,
     )
     assert load_host(path) == Host(
-        arch="arm64",
-        system="macos",
+        arch="x86_64",
+        system="linux",
         cores=8,
         memory=16 * 2**30,
         disk=100 * 10**9,
         glibc="2.35",
         compiler=Compiler("gcc", "11.4.0"),
-        tools={"ninja": "/opt/homebrew/bin/ninja"},
+        tools={"ninja": "/usr/bin/ninja"},
         toolkits={"11.8": "/usr/local/cuda-11.8"},
         interpreters={"3.10": "/usr/bin/python3.10"},
     )
 
 
 FULL = Host(
-    arch="x86_64",
+    arch="aarch64",
     system="linux",
     cores=16,
     memory=64 * 2**30,
@@ -163,6 +163,27 @@ def test_a_machine_has_memory(tmp_path: Path) -> None:
     with refused("invalid-host-file") as caught:
         load_host(path)
     assert "'memory' is nothing" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arch", "system", "lines", "sentence"),
+    [
+        ("x86_64", "linux", 'manager = "apt"\ndistribution = { id = "fedora", version = "42" }', "installed with dnf"),
+        ("x86_64", "linux", 'manager = "dnf"\ndistribution = { id = "x", like = ["debian"] }', "installed with apt"),
+        ("x86_64", "linux", 'glibc = "2.35"\ndistribution = { id = "alpine", version = "3.20" }', "Alpine is musl"),
+        ("x86_64", "linux", 'distribution = { id = "ubuntu", l4t = "36.4.3" }', "Jetson boards, which are aarch64"),
+        ("arm64", "macos", 'glibc = "2.35"', "a C library of Linux"),
+        ("arm64", "macos", 'toolkits = { "11.8" = "/usr/local/cuda" }', "no CUDA toolkit for Apple silicon"),
+    ],
+)
+def test_a_host_that_cannot_be_is_refused_in_one_sentence(
+    tmp_path: Path, arch: str, system: str, lines: str, sentence: str
+) -> None:
+    head = f'arch = "{arch}"\nsystem = "{system}"\ncores = 1\nmemory = "1 GiB"\n'
+    with refused("invalid-host-file") as caught:
+        load_host(described(tmp_path, head + lines + "\n"))
+    (line,) = str(caught.value).splitlines()
+    assert sentence in line
 
 
 @pytest.mark.parametrize("cores", ["0", "true", "1.5"])

@@ -17,7 +17,7 @@ from tests.support.refusals import refused
 from torchmill.build.context import fill_placeholders
 from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Build, Compiler, Facts, Host, Options, Plan, Source
+from torchmill.config.model import Build, Compiler, Facts, Host, LinuxDistribution, Options, Plan, Source
 from torchmill.plan import build_plan, system_packages, wheel_name
 from torchmill.plan.build_plan import (
     compile_key,
@@ -590,22 +590,29 @@ def test_what_changed_since_another_tree_is_said_without_digests(base: Plan, kno
 
 
 def test_conda_is_taken_only_when_an_environment_is_active() -> None:
-    def which(name: str) -> str | None:
-        return f"/bin/{name}" if name in {"conda", "apt-get"} else None
+    there = {"conda", "apt-get"}.__contains__
+    assert system_packages.find_manager(there, None, conda=False) == "apt"
+    assert system_packages.find_manager(there, None, conda=True) == "conda"
 
-    assert system_packages.find_manager({}, which) == "apt"
-    assert system_packages.find_manager({"CONDA_PREFIX": "/opt/env"}, which) == "conda"
+
+def test_the_manager_of_the_distribution_goes_before_others() -> None:
+    fedora, rocky = LinuxDistribution("fedora", "42"), LinuxDistribution("nobara", "41", ("rhel", "fedora"))
+    assert system_packages.find_manager({"apt-get", "dnf"}.__contains__, fedora, conda=False) == "dnf"
+    assert system_packages.find_manager({"apt-get", "microdnf"}.__contains__, rocky, conda=False) == "microdnf"
+    with refused("no-package-manager") as caught:
+        system_packages.find_manager({"apt-get"}.__contains__, fedora, conda=False)
+    assert "fedora 42 usually has the package manager dnf" in str(caught.value)
 
 
 def test_no_package_manager_is_told() -> None:
     with refused("no-package-manager"):
-        system_packages.find_manager({}, lambda _: None)
+        system_packages.find_manager(lambda _: False, None, conda=False)
 
 
 def test_only_root_installs_without_sudo() -> None:
-    assert system_packages.install_command("apt", ["git"], root=False).startswith("sudo apt-get ")
-    assert system_packages.install_command("apt", ["git"], root=True).startswith("apt-get ")
-    assert system_packages.install_command("brew", ["git"], root=False) == "brew install git"
+    assert system_packages.install_command("apt", ["git"], sudo=True).startswith("sudo apt-get ")
+    assert system_packages.install_command("apt", ["git"], sudo=False).startswith("apt-get ")
+    assert system_packages.install_command("brew", ["git"], sudo=True) == "brew install git"
 
 
 def test_the_source_of_debian_needs_debians_libraries(shipped: Facts) -> None:

@@ -1,5 +1,6 @@
 """The toolkit and NVIDIA's libraries, where a build looks for them and where it does not."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,22 @@ from packaging.specifiers import SpecifierSet
 from tests.support.machines import file
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import ToolkitPart, ToolkitSource
-from torchmill.config.model import Cuda, Facts, Host, Options, Rule, When
+from torchmill.config.model import Cuda, Facts, Host, LinuxDistribution, Options, Rule, When
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import cuda, examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
-LINUX = Host("x86_64", "linux", 4, 2**34, complete=True, manager="dnf", toolkits={"11.8": "/usr/local/cuda-11.8"})
+LINUX = Host(
+    "x86_64",
+    "linux",
+    4,
+    2**34,
+    glibc="2.34",
+    distribution=LinuxDistribution("rocky", "9.4", ("rhel", "centos", "fedora")),
+    complete=True,
+    manager="dnf",
+    toolkits={"11.8": "/usr/local/cuda-11.8"},
+)
 OFFICIAL = {
     "10.2": Cuda(cudnn="7.6.5.32"),
     "11.8": Cuda(cudnn="8.7.0.84", magma="2.6.1"),
@@ -34,16 +45,16 @@ def test_a_toolkit_that_is_missing_is_named_with_what_is_there(known: Facts) -> 
     assert findings(known, LINUX)["CUDA toolkit"].verdict == "ok"
     other = findings(known, LINUX, "wheel-3.10-cu102")["CUDA toolkit"]
     assert (other.verdict, other.found) == ("failure", "CUDA 11.8")
-    assert other.cure == "dnf install --assumeyes cuda-toolkit-10-2"
-    conda = findings(known, replace(LINUX, toolkits={}, manager="conda"))["CUDA toolkit"]
-    assert (conda.verdict, conda.found) == ("failure", "none")
-    assert conda.cure.endswith("cuda-toolkit=11.8")
+    assert other.cure == "look for it as cuda-toolkit-10-2 in NVIDIA's archive for rocky 9.4"
+    none = findings(known, replace(LINUX, toolkits={}))["CUDA toolkit"]
+    assert (none.verdict, none.found) == ("failure", "none")
     assert findings(known, replace(LINUX, toolkits={}, complete=False))["CUDA toolkit"].verdict == "unknown"
 
 
 def test_cudnn_is_looked_for_where_the_build_looks(known: Facts) -> None:
     missing = findings(known, LINUX)["cuDNN"]
-    assert (missing.verdict, missing.cure) == ("failure", "dnf install --assumeyes libcudnn8-devel")
+    assert missing.verdict == "failure"
+    assert missing.cure.startswith("look for it as libcudnn8-devel in NVIDIA's archive for rocky 9.4")
     assert "--set USE_CUDNN=0" in missing.because
     inside = replace(LINUX, libraries={"cudnn@11.8": "8.6.0", "cudnn": "9.1.0"})
     assert findings(known, inside)["cuDNN"].found == "8.6.0"
@@ -67,10 +78,11 @@ def test_cudnn_is_installed_as_the_official_build_has_it(known: Facts, manager: 
     variant = "cu118" if tag == "v1.0.0" else "cu124"
     cell = cell_lookup.find_cell(known, f"wheel-3.10-{variant}", "x86_64", matrix.find_release(known, "base", tag))
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
-    host = replace(LINUX, manager=manager)
+    place = LinuxDistribution("debian", "12") if manager == "apt" else LINUX.distribution
+    host = replace(LINUX, manager=manager, distribution=place)
     context = CheckContext(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
     cures = {one.subject: one.cure for one in cuda.check_cuda(context)}
-    assert cures["cuDNN"].endswith(f" {package}")
+    assert re.search(rf" {re.escape(package)}(?: in NVIDIA's archive|$)", cures["cuDNN"])
 
 
 def test_a_folder_that_only_the_shell_knows_must_be_given_to_the_build(known: Facts) -> None:
@@ -115,7 +127,7 @@ def test_a_dependent_package_has_no_cudnn_of_its_own(known: Facts) -> None:
 
 
 SOURCES = (
-    ToolkitSource("debian", "toolkit", ("11.8",), ("nvidia-cuda-toolkit",), ("x86_64",), (), None, "test"),
+    ToolkitSource("conda", "toolkit", ("11.8",), ("cuda-toolkit",), ("x86_64",), ("nvidia",), None, "test"),
     ToolkitSource("pypi", "cudnn", ("8.7.0.84",), ("nvidia-cudnn-cu11",), ("x86_64",), (), "11", "test"),
     ToolkitSource("pypi", "nccl", ("2.16.5",), ("nvidia-nccl-cu11",), ("x86_64",), (), "11", "test"),
 )
@@ -134,7 +146,7 @@ def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: 
     facts, bare = keeping(known), replace(LINUX, toolkits={})
     toolkit = findings(facts, bare)["CUDA toolkit"]
     assert (toolkit.verdict, toolkit.cure) == ("failure", "invoke toolkit --cuda 11.8")
-    assert findings(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith("dnf install")
+    assert findings(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith("look for it as cuda-toolkit-10-2")
     cudnn = findings(facts, LINUX)["cuDNN"]
     assert (cudnn.verdict, cudnn.needed) == ("failure", "8.7.0.84")
     assert cudnn.cure == "invoke toolkit --library cudnn-cu11=8.7.0.84"
@@ -243,13 +255,13 @@ def test_a_link_that_would_overflow_is_refused_with_what_helps(shipped: Facts) -
 
 
 HOME = "/usr/local/cuda-11.8"
-LINUX_WITH_TOOLKIT = Host("x86_64", "linux", 4, 2**34, complete=True, toolkits={"11.8": HOME})
+LINUX_WITH_TOOLKIT = Host("x86_64", "linux", 4, 2**34, glibc="2.34", complete=True, toolkits={"11.8": HOME})
 CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
 CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
 CUPTI = ToolkitPart("cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), (), None, "", "the profiler sees no GPU")
 PARTS_SOURCES = (
     ToolkitSource("pypi", "parts", ("11.8",), ("nvidia-cublas-cu11==11.11",), ("x86_64",), (), None, ""),
-    ToolkitSource("debian", "toolkit", ("11.8",), ("all",), ("x86_64",), (), None, ""),
+    ToolkitSource("conda", "toolkit", ("11.8",), ("all",), ("x86_64",), ("nvidia",), None, ""),
 )
 
 

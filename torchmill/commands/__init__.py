@@ -9,6 +9,7 @@ Only `noxfile.py` and `tasks.py` import it.
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another engine
 - command: what an invoke task needs to know of the function that does its work
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the run
+- deps: `invoke deps`: the command that installs what a release needs from the system
 - diagnose: `invoke diagnose`: say why a build failed, by its log, and what fixes it
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes
 - fetch: `invoke fetch`: fetch a release and its submodules, verify the commit, and select the release

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from json import dumps
 from pathlib import Path
@@ -45,6 +45,7 @@ class DoctorReport:
     subject: str  # "wheel-3.10-cpu (torch 1.13.1)", or "this machine"
     findings: Sequence[Finding]
     refusal: str  # what the subject cannot do where something is missing
+    every_cure: bool = False  # other ways are shown beside the best of each finding
 
     def as_text(self) -> str:
         """Return the table and the fixes, with the outcome as the last line."""
@@ -56,6 +57,9 @@ class DoctorReport:
                 lines.append(f"\n{one.subject}: {one.because or f'{one.found} here, needed {one.needed}'}")
             if fix or one.verdict == "failure":
                 lines.append(f"    {fix or _NO_FIX}")
+            lines += [f"    or: {other}" for other in one.other_cures if fix and self.every_cure]
+        if any(one.other_cures for one in self.findings if one.verdict in _PLURAL) and not self.every_cure:
+            lines.append("\n`--all` shows other fixes, too")
         counts = Counter(one.verdict for one in self.findings)
         summary = ", ".join(
             f"{counts[one]} {one}{'s' * (one in _PLURAL and counts[one] > 1)}" for one in VERDICTS if counts[one]
@@ -166,6 +170,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     options: Options = NO_OPTIONS,
     fix: bool = False,
     yes: bool = False,
+    all_: bool = False,
 ) -> CommandOutput:
     """Examine this machine, for one build or in general: found, needed, verdict, and what fixes it."""
     if (fix and (host or json)) or (yes and not fix):
@@ -181,12 +186,12 @@ def show_examination(  # noqa: PLR0917 - every one is an option
             measurement.save_host(machine, Path(save))
         return examine_host(facts, None if host else layout, machine, build or "", release, options)
 
-    report = examine()
+    report = replace(examine(), every_cure=all_)
     if fix and find_cures(report.findings).commands:
         ended = bring_missing(lambda: find_cures(examine().findings), all_of_it=False, yes=yes)
         if ended is not None:
             return ended
-        report = examine()
+        report = replace(examine(), every_cure=all_)
     return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), require=report.require)
 
 

@@ -2,6 +2,7 @@
 
 - arch_list: lists of compute capabilities: parse and check them, find GPUs by name, tell which GPUs a list serves
 - cell_lookup: find the cell that a name means, here or on another machine; explain why it cannot be built
+- distributions: which packages exist in which release of which Linux distribution
 - facts_model: values of facts: measured builds, links, conda names, container images, who provides toolkits
 - facts_reader: read build_configs/ into values; all problems are collected into one error
 - matrix: the matrix: which cells exist, which a release can build, and why not; what the rules of a cell demand

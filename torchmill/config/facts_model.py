@@ -259,6 +259,7 @@ class ToolkitSource:
     capabilities: tuple[str, ...] = ()  # of a library with code of its own for GPUs: what that is for
     glibc: VersionText | None = None  # the oldest with which its programs are known to run; None: not recorded
     download: Bytes | None = None  # of all packages of its largest version, for the larger machine; None: not counted
+    isl: str = ""  # of compilers: the number in the name of the libisl that they take from the system
 
 
 @dataclass(frozen=True, slots=True)

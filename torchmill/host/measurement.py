@@ -5,12 +5,13 @@ import platform
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from torchmill.config.distributions import usual_managers
 from torchmill.config.matrix import CPU
 from torchmill.config.model import Compiler, Gpu, Host, LinuxDistribution
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml
@@ -189,9 +190,27 @@ def load_host(path: Path) -> Host:
     for gpu in host.gpus:
         if gpu.capability and not re.fullmatch(r"\d+\.\d", gpu.capability):
             table.problem(f"'capability' is '{gpu.capability}', expected one such as '8.6'")
+    for problem in contradictions(host):
+        table.problem(problem)
     if problems:
         raise ConfigError("\n".join(problems), code="invalid-host-file")
     return host
+
+
+def contradictions(host: Host) -> Iterator[str]:
+    """Yield what in the description of a host cannot be so, each as a sentence."""
+    found, manager = host.distribution, host.manager
+    usual = usual_managers(found)
+    if usual and manager and manager not in {*usual, "conda", "brew"}:
+        yield f"'manager' is '{manager}', and packages of {found} are installed with {usual[0]}: correct one of the two"
+    if host.glibc and host.system in native.ARCHES and host.system != "linux":
+        yield f"'glibc' is a C library of Linux, and 'system' is '{host.system}': leave it out"
+    if host.glibc and found and found.id == "alpine":
+        yield "'glibc' is given, and the C library of Alpine is musl: leave it out"
+    if found and found.l4t and host.arch != "aarch64":
+        yield f"'l4t' is for Jetson boards, which are aarch64, and 'arch' is '{host.arch}': correct one of the two"
+    if host.toolkits and host.system == "macos" and host.arch == "arm64":
+        yield "'toolkits' is given, and there is no CUDA toolkit for Apple silicon: leave it out"
 
 
 def save_host(host: Host, path: Path) -> None:

@@ -27,18 +27,26 @@ LINKERS = ("ld.bfd", "ld.gold", "ld.lld", "ld.mold")  # that gcc and clang start
 TOOLS = (
     *("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf", "nvidia-smi", "pyenv", "xcode-select"),
     *LINKERS,
+    *("docker", "podman"),
 )
 _ASKED = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc", "buildcache"})
 _SEARCH = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH")  # change where a compiler looks
+_OF_RPM = ("rpm", "--query", "--all", "--queryformat", "installed %{NAME} %{VERSION}\n")
 _LISTING: Mapping[str, tuple[str, ...]] = {
     "apt": ("dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package} ${Version}\n"),
-    "dnf": ("rpm", "--query", "--all", "--queryformat", "installed %{NAME} %{VERSION}\n"),
+    "dnf": _OF_RPM,
+    "microdnf": _OF_RPM,
+    "yum": _OF_RPM,
+    "zypper": _OF_RPM,
+    "pacman": ("pacman", "--query"),
+    "apk": ("apk", "info", "--verbose"),
     "brew": ("brew", "list", "--versions"),
 }
+_OF_APK = re.compile(r"(?P<name>.+)-(?P<version>\d[^-]*-r\d+)")
 _CONDA = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+")
-_NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
+_NAME = re.compile(r"(?:(?:gcc\d+-)?g\+\+|clang\+\+)(?:-\d+)?")  # Amazon Linux: "gcc14-g++"
 _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
 CPP = "CXX", ("c++", "cl")  # the variable that names the compiler of C++, and its usual names
 C = "CC", ("cc", "cl")
@@ -127,8 +135,12 @@ def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram
         records = find_paths(Path(environ.get("CONDA_PREFIX", ""), "conda-meta"), "*.json")
         matches = (_CONDA.fullmatch(path.stem) for path in records)
         return {match["name"]: match["version"] for match in matches if match}
-    rows = [line.split() for line in run(_LISTING[manager]).splitlines()]
-    if manager == "brew":
+    lines = run(_LISTING[manager]).splitlines()
+    if manager == "apk":
+        found = map(_OF_APK.fullmatch, lines)
+        return {match["name"]: match["version"] for match in found if match}
+    rows = [line.split() for line in lines]
+    if manager in {"brew", "pacman"}:
         return {row[0]: row[-1] for row in rows if row}
     return {row[1]: row[2] for row in rows if row[:1] == ["installed"] and len(row) > 2}  # noqa: PLR2004
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
+from torchmill.config import distributions
 from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.facts_reader import PROVIDERS
 from torchmill.config.model import Facts, Host, LinuxDistribution
@@ -12,6 +13,7 @@ from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest, can
 from torchmill.host.provisioned import COMPILER
 
 CONDA, DEBIAN = "conda", "debian"
+_FIRST_JETPACK_WITH_SERVER_CUDA = 7  # https://docs.nvidia.com/jetson/jetpack/: on Thor, CUDA is that of servers
 _TABLE = read_table_beside(__file__, "providers.toml")
 RATTLER_GLIBC: dict[str, str] = _TABLE["rattler_glibc"]
 _KEYS: dict[str, str] = _TABLE["keys"]
@@ -37,17 +39,38 @@ def provider_obstacle(source: ToolkitSource, host: Host) -> str:
     """Return why a host cannot use what a source has, as a clause; "" where nothing that is known stands in the way."""
     if host.system != "linux":
         return "it is for Linux"
-    if host.complete and host.glibc is None:
+    if has_other_libc(host):
         return "its programs need glibc, which this machine does not have"
-    board = host.distribution is not None and host.distribution.l4t is not None
-    if board and source.kind != COMPILER:
+    if has_own_cuda(host) and source.kind != COMPILER:
         return "its aarch64 is that of servers, and a Jetson needs NVIDIA's toolkit for its JetPack"
     if source.provider == DEBIAN and (obstacle := _apt_obstacle(source, host)):
         return obstacle
     needed = source.glibc or (RATTLER_GLIBC.get(host.arch) if source.provider == CONDA else None)
     if needed and host.glibc and Version(host.glibc) < Version(needed):
         return f"it needs glibc {needed}, and this machine has {host.glibc}"
-    return ""
+    return _isl_obstacle(source, host)
+
+
+def has_other_libc(host: Host) -> bool:
+    """Tell whether the C library of a Linux host is known not to be glibc."""
+    musl = host.distribution is not None and host.distribution.id == "alpine"
+    return host.system == "linux" and host.glibc is None and (host.complete or musl)
+
+
+def has_own_cuda(host: Host) -> bool:
+    """Tell whether a host is a Jetson whose GPU needs the CUDA of its own JetPack."""
+    if host.distribution is None or host.distribution.l4t is None:
+        return False
+    jetpack = host.distribution.jetpack
+    return jetpack is None or jetpack < _FIRST_JETPACK_WITH_SERVER_CUDA
+
+
+def _isl_obstacle(source: ToolkitSource, host: Host) -> str:
+    """Return why a host cannot run a compiler of another release, which takes libisl from the system."""
+    release = distributions.find_release(host.distribution)
+    if not source.isl or release is None or release.isl in {"", source.isl}:
+        return ""
+    return f"it needs libisl{source.isl}, and {release.name} has libisl{release.isl}"
 
 
 def _apt_obstacle(source: ToolkitSource, host: Host) -> str:

@@ -1,26 +1,25 @@
 """Check the C++ compiler against the release and the toolkit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 from torchmill.config.matrix import Constraint, format_bounds, is_within
 from torchmill.config.model import Compiler, Host, Toolkit
 from torchmill.host.processor import processor_problems
-from torchmill.host.provisioned import COMPILER
 from torchmill.plan import cuda_toolkit
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, install_hint, toolkit_command
-from torchmill.plan.system_packages import PACKAGES
-
-_OLDEST, _NEWEST = 4, 20  # major versions of gcc that are looked through for one that fits
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, with_cures
+from torchmill.plan.doctor.remedies import compiler_ways, named_compiler_ways
 
 
 def check_compiler(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the compiler, and on nvcc's where the build has CUDA."""
     compiler = context.compiler
-    yield _against_release(context, compiler) if compiler else no_compiler(context.host, _standard(context))
+    if compiler is None:
+        yield no_compiler(context.host, _standard(context), named_compiler_ways(context))
+    else:
+        yield _against_release(context, compiler)
     if (own := context.host.libraries.get("libstdc++")) and compiler == context.host.compiler:
         because = "where the system's is older, wheels get no tag, or do not load: gcc-toolset links that one"
         yield Finding("C++ library", own, "the system's", "warning", because=because)
@@ -42,17 +41,17 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
     yield Finding(f"processor {wanted.name}", lacking or "all that is known", needed, verdict, cure)
 
 
-def no_compiler(host: Host, needed: str) -> Finding:
-    """Return the finding on a compiler that nobody names."""
+def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
+    """Return the finding on a compiler that nobody names; `cures` are those of Linux."""
     if "c++" in host.tools:
         command = host.tools["c++"]
         silence = host.unanswered.get(PurePath(command.partition(" ")[0]).name, "does not say what it is")
         return Finding("C++ compiler", f"{command}, which {silence}", needed, "unknown")
     if host.system == "windows":  # the build finds Visual Studio where PATH does not
         return Finding("C++ compiler", "none on PATH", needed, "unknown")
-    cure = "xcode-select --install" if host.system == "macos" else "invoke deps"
+    ways = ["xcode-select --install"] if host.system == "macos" else cures
     because = "if yours has another name, or is not on PATH, set CC and CXX to it; correct them if they name none"
-    return absence_finding(host, "C++ compiler", needed, cure, because)
+    return absence_finding(host, "C++ compiler", needed, ways, because)
 
 
 def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
@@ -64,7 +63,8 @@ def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
     for term, verdict in terms:
         if not term.allows(compiler.version):
             because = f"{context.cell.release}: {'; '.join(term.reasons)}"
-            return Finding("C++ compiler", str(compiler), needed, verdict, compiler_cure(context), because)
+            finding = Finding("C++ compiler", str(compiler), needed, verdict, because=because)
+            return with_cures(finding, compiler_ways(context))
     return Finding("C++ compiler", str(compiler), needed, "ok")
 
 
@@ -78,8 +78,8 @@ def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler
         return Finding(subject, str(compiler), needed, "ok", because=_instead(context, toolkit))
     years = "; 19.2x is Visual Studio 2019, 19.3x and 19.4x 2022" if compiler.family == "msvc" else ""
     because = f"nvcc of CUDA {toolkit.version} takes {needed}{years}"
-    cure = _other_toolset(taken, compiler) if compiler.family == "msvc" else compiler_cure(context)
-    return Finding(subject, str(compiler), needed, "failure", cure, because)
+    ways = (_other_toolset(taken, compiler),) if compiler.family == "msvc" else compiler_ways(context)
+    return with_cures(Finding(subject, str(compiler), needed, "failure", because=because), ways)
 
 
 def _other_toolset(taken: SpecifierSet, compiler: Compiler) -> str:
@@ -105,44 +105,6 @@ def _instead(context: CheckContext, toolkit: Toolkit) -> str:
         return ""
     refuses = f"CUDA {toolkit.version}" if not cuda_toolkit.nvcc_takes(toolkit, usual) else str(context.cell.release)
     return f"{context.plan.set['CXX']} compiles everything, because {refuses} does not take {usual}"
-
-
-def compiler_cure(context: CheckContext) -> str:
-    """Return the command that builds with a compiler that fits: one that is there, else one to bring."""
-    with_cuda = context.toolkit is not None
-    terms, used = context.constraints, context.compiler
-    untried = used is not None and cuda_toolkit.compiler_fits(terms, used)  # then only one that was tried is better
-    every = context.host.compilers.items()
-    better = {name: one for name, one in every if not (untried and cuda_toolkit.is_untried(terms, one))}
-    command = cuda_toolkit.best_compiler(terms, better)
-    if command is not None:
-        return f"{_named(command, cuda=with_cuda)} {context.session}"
-    major = _major(context)
-    if major is None:
-        return ""
-    if with_cuda and (brought := toolkit_command(context, COMPILER, f"gcc-{major}")):
-        return brought
-    host = context.host
-    packages = [name.format(major=major) for name in PACKAGES["gcc"].get(host.manager or "", (f"gcc {major}",))]
-    command = PACKAGES["gcc_command"].get(host.manager or "", "g++-{major}").format(major=major)
-    return f"{install_hint(host, packages)} && {_named(command, cuda=with_cuda)} {context.session}"
-
-
-def _named(command: str, *, cuda: bool) -> str:
-    return " ".join(f"{name}={text}" for name, text in cuda_toolkit.variables_for_compiler(command, cuda=cuda).items())
-
-
-def _major(context: CheckContext) -> int | None:
-    """Return the gcc to install: of those that fit, the nearest to what the machine has."""
-    compiler = context.compiler
-    has = Version(compiler.version).major if compiler and compiler.family == "gcc" else _NEWEST
-    known = [(major, Compiler("gcc", f"{major}.99")) for major in range(_OLDEST, _NEWEST)]
-    fitting = [
-        (cuda_toolkit.is_untried(context.constraints, one), abs(major - has), major)
-        for major, one in known
-        if cuda_toolkit.compiler_fits(context.constraints, one)
-    ]
-    return min(fitting)[2] if fitting else None
 
 
 def _standard(context: CheckContext) -> str:

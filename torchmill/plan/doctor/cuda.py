@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
+from torchmill.config import distributions
 from torchmill.config.arch_list import listed_capabilities, parse_targets, unserved_capabilities, without_cudnn
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Facts, Host, Toolkit
@@ -11,11 +12,13 @@ from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes
 from torchmill.host import provisioned
 from torchmill.host.cuda_toolkits import format_part_names
-from torchmill.plan import link_overflow
+from torchmill.plan import link_overflow, system_packages
 from torchmill.plan.cuda_libraries import official_version, used_cudnn
 from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
+from torchmill.plan.doctor.remedies import board_way, container_ways, host_manager, package_way
+from torchmill.plan.providers import has_other_libc
 from torchmill.plan.system_packages import PACKAGES
 
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
@@ -59,10 +62,23 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     because = f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
     cure = finding.toolkit_command(context, provisioned.TOOLKIT, cuda)
     if cure is None:
-        package = f"cuda-toolkit-{cuda.replace('.', '-')}"
-        cure = finding.install_hint(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
-        because = because or "NVIDIA's repositories have it; one installed elsewhere is found through CUDA_HOME"
-    return Finding(subject, found, needed, verdict, cure, because)
+        cure = _packaged_toolkit(host, cuda)
+        because = because or "one that is installed elsewhere is found through CUDA_HOME"
+    missing = Finding(subject, found, needed, verdict, because=because)
+    return finding.with_cures(missing, [cure, *container_ways(context)])
+
+
+def _packaged_toolkit(host: Host, cuda: str) -> str:
+    """Return how to install a toolkit that `invoke toolkit` does not bring."""
+    name, board = f"cuda-toolkit-{cuda.replace('.', '-')}", distributions.find_board(host)
+    if has_other_libc(host):
+        return f"build on a system with glibc: NVIDIA makes no CUDA {cuda} for another C library"
+    if board is not None and board.cuda == cuda:
+        return board_way(host, name)
+    if board is not None:
+        return f"build for CUDA {board.cuda}, which is that of this board's JetPack"
+    place = system_packages.describe_place(host_manager(host), host.distribution)
+    return f"look for it as {name} in NVIDIA's archive for {place}"
 
 
 def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
@@ -139,12 +155,20 @@ def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding
 
 
 def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
-    name = PACKAGES["cudnn"].get(context.host.manager or "")
+    """Return how to install a cuDNN that the build finds in the system or in its toolkit."""
+    host, cuda = context.host, Version(context.plan.toolkit or "0")
+    board, by_hand = distributions.find_board(host), "unpack NVIDIA's archive of it into the toolkit's folder"
+    if board is not None and Version(board.cuda) == cuda:
+        return board_way(host, board.cudnn)
+    name = PACKAGES["cudnn"].get(system_packages.names_of(host_manager(host)))
     if name is None or theirs is None:
-        return "install cuDNN's headers and libraries into the toolkit's folder"
-    major, cuda = Version(theirs).major, Version(context.plan.toolkit or "0").major
-    suffix = f"-cuda-{cuda}" if major >= _NAMED_AFTER_CUDA and context.host.manager != "conda" else ""
-    return finding.install_hint(context.host, [name.format(major=major) + suffix])
+        return f"install cuDNN with its headers: {by_hand}"
+    major = Version(theirs).major
+    if host.manager == "conda":
+        return package_way(host, [name.format(major=major)])
+    suffix = f"-cuda-{cuda.major}" if major >= _NAMED_AFTER_CUDA else ""
+    package, place = name.format(major=major) + suffix, host.distribution or host_manager(host)
+    return f"look for it as {package} in NVIDIA's archive for {place}, or {by_hand}"
 
 
 def _nccl(context: CheckContext) -> Finding:

@@ -3,21 +3,20 @@
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from packaging.version import Version
 
 from torchmill.config.arch_list import gpu_capability
-from torchmill.config.matrix import all_pythons, base_package, buildable_cells, format_bounds
-from torchmill.config.model import Facts, Host, Release, Toolkit
+from torchmill.config.matrix import all_pythons, base_package, buildable_cells, format_bounds, newest_release
+from torchmill.config.model import Facts, Host, LinuxDistribution, Release, Toolkit
 from torchmill.core.errors import HostError
 from torchmill.fetch.source import apt
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
-from torchmill.plan.doctor import compiler, cuda, gpu_driver, judgement, settings, system
+from torchmill.plan.doctor import compiler, cuda, gpu_driver, judgement, remedies, settings, system
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, absence_text, absence_verdict
 
 _CHECKS = (
@@ -62,7 +61,7 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
     named = {version: ", ".join(names) for version, names in lacks.items() if names}
     host = replace(host, lacking=named, archives=apt.checked_vendors(Path("/etc/apt")))
     try:
-        manager = system_packages.find_manager(environ, partial(shutil.which, path=environ.get("PATH")))
+        manager = find_host_manager(environ, host.distribution)
     except HostError:
         return host
     run = make_runner(environ)
@@ -73,9 +72,18 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
         name
         for package in facts.packages.values()
         for rule in package.rules
-        for name in rule.system_packages.get(manager, ())
+        for name in system_packages.package_choices(rule.system_packages.get(system_packages.names_of(manager), ()))
     }
     return replace(host, manager=manager, packages={name: there.get(name, "") for name in sorted(asked)})
+
+
+def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistribution | None) -> str:
+    """Return the package manager of this machine. Raises HostError if it has none that the facts know."""
+
+    def path_has(program: str) -> bool:
+        return shutil.which(program, path=environ.get("PATH")) is not None
+
+    return system_packages.find_manager(path_has, distribution, conda="CONDA_PREFIX" in environ)
 
 
 def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:
@@ -83,9 +91,9 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
     return (
         _cells(facts, host, release),
         *_interpreters(facts, host, release),
-        _compilers(host),
+        _compilers(facts, host, release),
         *_toolkits(facts, host),
-        system.git_finding(host),
+        system.git_finding(host, _item_way(facts, host, release, "git")),
         system.cache_finding(host, next(iter(host.toolkits), None)),
         *([system.xcode_finding(host)] if host.system == "macos" else []),
         *gpu_driver.driver_mismatch(host),
@@ -131,10 +139,18 @@ def _usable_interpreters(host: Host) -> list[str]:
     return [one for one in host.interpreters if system.interpreter_finding(host, one).verdict == "ok"]
 
 
-def _compilers(host: Host) -> Finding:
+def _item_way(facts: Facts, host: Host, release: Release | None, item: str) -> str:
+    """Return how to install something that builds of a release, or of the newest one, need."""
+    if item in host.tools:
+        return ""
+    cells = buildable_cells(facts, release or newest_release(facts), host.arch)
+    return remedies.item_way(host, item, facts, cells)
+
+
+def _compilers(facts: Facts, host: Host, release: Release | None) -> Finding:
     needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compiler is None:
-        return compiler.no_compiler(host, needed)
+        return compiler.no_compiler(host, needed, [_item_way(facts, host, release, "compiler")])
     others = ", ".join(f"{name} {one.version}" for name, one in host.compilers.items())
     return Finding("C++ compiler", f"{host.compiler}{f' (of {others})' * bool(others)}", needed, "ok")
 

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -11,20 +11,25 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.facts_model import ToolkitPart
-from torchmill.config.facts_reader import PROVIDERS
+from torchmill.config.facts_model import ToolkitPart, ToolkitSource
 from torchmill.config.matrix import Cell, CellConstraints, Constraint
 from torchmill.config.model import SWITCHED_OFF, Build, Compiler, Facts, Host, Package, Plan, Source, Toolkit
-from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest, candidate_sources, parts_supply
+from torchmill.fetch.toolkit.request import ToolkitRequest, parts_supply
 from torchmill.host.cuda_toolkits import is_spread_in_system
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 from torchmill.plan import cuda_libraries, system_packages
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
+from torchmill.plan.providers import provider_obstacle, usable_sources
 
 Verdict = Literal["ok", "warning", "failure", "unknown"]
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-_MANAGERS = frozenset({"sudo", "apt-get", "dnf", "yum", "brew", "conda", "xcode-select", "winget"})
+_MANAGERS = frozenset(
+    {
+        *("sudo", "xcode-select", "winget"),
+        *(command[0] for command in system_packages.INSTALL_COMMANDS.values()),
+    }
+)
 _PROGRAMS = _MANAGERS | {"uv", "pip", "pyenv"}
 _TASKS = ("deps", "fetch", "toolkit", "image")  # in the order in which they are run
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -38,9 +43,10 @@ class Finding:
     found: str
     needed: str
     verdict: Verdict
-    cure: str = ""  # a command, or what to do where there is none
+    cure: str = ""  # the best way: a command, or what to do where there is none
     because: str = ""  # what the verdict means, as a sentence without its full stop
     runs_here: bool = True  # False: what is built would run on no GPU of this machine
+    other_cures: tuple[str, ...] = ()  # other ways that this host can take, the better ones first
 
     def sentence(self) -> str:
         """Return the finding as one line of prose."""
@@ -126,16 +132,20 @@ def absence_text(host: Host) -> str:
     return "none" if host.complete else "not described"
 
 
-def absence_finding(host: Host, subject: str, needed: str, cure: str = "", because: str = "") -> Finding:
+def absence_finding(
+    host: Host, subject: str, needed: str, cures: str | Sequence[str] = "", because: str = ""
+) -> Finding:
     """Return the finding on it; `because` is for a host that is known not to have it."""
-    return Finding(subject, absence_text(host), needed, absence_verdict(host), cure, because if host.complete else "")
+    missing = Finding(subject, absence_text(host), needed, absence_verdict(host))
+    found = with_cures(missing, [cures] if isinstance(cures, str) else cures)
+    return replace(found, because=because if host.complete else "")
 
 
-def install_hint(host: Host, names: Sequence[str]) -> str:
-    """Return the command that installs system packages on a host, or what to do where none is known."""
-    if host.manager is None:
-        return f"install {' '.join(names)}"
-    return system_packages.install_command(host.manager, names, root=host.complete and "sudo" not in host.tools)
+def with_cures(finding: Finding, cures: Iterable[str]) -> Finding:
+    """Return a finding with its cures: commands stand before sentences, and the first is the one that is shown."""
+    several = [cure for cure in dict.fromkeys(cures) if cure]
+    best, *others = sorted(several, key=lambda cure: not is_command(cure)) or [""]
+    return replace(finding, cure=best, other_cures=tuple(others))
 
 
 def toolkit_command(context: CheckContext, kind: str, version: str) -> str | None:
@@ -145,16 +155,21 @@ def toolkit_command(context: CheckContext, kind: str, version: str) -> str | Non
     """
     option = {TOOLKIT: f"--cuda {version}", COMPILER: f"--compiler {version}"}.get(kind)
     major = None if option else (context.plan.toolkit or "0").partition(".")[0]
-    wanted, sources = ToolkitRequest(kind, version, major, context.build.arch), context.facts.toolkit_sources
-    answers = (candidate_sources(wanted, one, sources) for one in PROVIDERS)
-    if context.host.system != "linux" or all(isinstance(one, ProviderRefusal) for one in answers):
+    wanted = ToolkitRequest(kind, version, major, context.build.arch)
+    usable, _ = usable_sources(context.facts, wanted, context.host)
+    if not usable:
         return None
     return f"invoke toolkit {option or f'--library {kind}-cu{major}={version}'}"
 
 
+def _usable(context: CheckContext) -> Sequence[ToolkitSource]:
+    """Return all sources that the host can use."""
+    return [one for one in context.facts.toolkit_sources if not provider_obstacle(one, context.host)]
+
+
 def completion_command(context: CheckContext, version: str, lacks: Sequence[ToolkitPart]) -> str:
     """Return what to do where a toolkit lacks parts: the command that completes it, or brings another."""
-    home, sources = Path(context.host.toolkits[version]), context.facts.toolkit_sources
+    home, sources = Path(context.host.toolkits[version]), _usable(context)
     packages, left = parts_supply(version, context.build.arch, lacks, sources)
     if packages and all(part.without for part in left) and not is_spread_in_system(home):
         return f"invoke toolkit --complete {version}"
@@ -172,7 +187,7 @@ def magma_command(context: CheckContext, theirs: str) -> str | None:
     listed = context.plan.arch_list
     serving = [
         one
-        for one in context.facts.toolkit_sources
+        for one in _usable(context)
         if (one.kind, one.cuda) == (MAGMA, cuda)
         and context.build.arch in one.arches
         and not unserved_capabilities(context.facts, ";".join(one.capabilities), listed)
@@ -214,6 +229,11 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
         commands.pop("invoke deps", None)  # that of the selected release
     ordered = sorted(commands.items(), key=lambda item: _rank(item[0]))
     return Cures(dict(ordered), variables, tuple(word for one in options for word in one), tuple(left))
+
+
+def is_command(cure: str) -> bool:
+    """Tell whether a cure can be run as it is, all of it."""
+    return all(_read(part) for part in cure.split(" && "))
 
 
 def _read(part: str) -> tuple[dict[str, str], list[str]] | None:

@@ -1,21 +1,30 @@
 """Check interpreter, tools, source, system packages, C library, disk and memory."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config import cell_lookup
+from torchmill.config import cell_lookup, distributions
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import format_bounds
 from torchmill.config.model import Host, Package
 from torchmill.core.errors import did_you_mean
 from torchmill.core.units import format_bytes, format_duration
 from torchmill.host import interpreters
-from torchmill.plan import estimate
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, absence_text, install_hint
+from torchmill.plan import estimate, system_packages
+from torchmill.plan.doctor.finding import (
+    CheckContext,
+    Finding,
+    Verdict,
+    absence_finding,
+    absence_text,
+    is_command,
+    with_cures,
+)
+from torchmill.plan.doctor.remedies import build_item_way, container_ways, host_manager, install_line, package_way
 from torchmill.plan.published import official_glibc
 from torchmill.plan.system_packages import PACKAGES
 from torchmill.plan.wheel_name import promised_glibc
@@ -39,9 +48,8 @@ def check_interpreter(context: CheckContext) -> Iterator[Finding]:
         cure = _native_environment("torchmill", "3.11")
         yield Finding("this suite", "run through Rosetta", host.arch, "failure", cure, because)
     one = interpreter_finding(host, context.build.python)
-    if "`" in one.cure:  # no program here brings it: an image compiles its own
-        told = f"--tag {cell_lookup.selecting_tag(context.facts, context.cell.release)} --python {context.build.python}"
-        one = replace(one, cure=f"{one.cure}; or in a container: `invoke image --kind builder {told}`")
+    if one.verdict in {"failure", "unknown"}:
+        one = with_cures(one, [one.cure, *one.other_cures, *container_ways(context)])
     yield one
 
 
@@ -61,8 +69,9 @@ def interpreter_finding(host: Host, version: str) -> Finding:
         cure = own if host.system == "macos" else f"uv python install {version}"
         return Finding(subject, f"{path}, of another machine", needed, "failure", cure, because)
     if version in host.headless_interpreters:
-        cure, because = _headers_cure(host, version, path), "extension modules include Python.h"
-        return Finding(subject, f"{path}, without headers", needed, "failure", cure, because)
+        headless = Finding(subject, f"{path}, without headers", needed, "failure")
+        headless = with_cures(headless, _headers_ways(host, version, path))
+        return replace(headless, because="extension modules include Python.h")
     because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
     return Finding(subject, path, needed, "ok", because=because)
 
@@ -79,12 +88,20 @@ def how_to_install(host: Host, version: str, beside: str = "") -> str:
     return interpreters.how_to_install(version, pyenv="pyenv" in host.tools or "pyenv/" in " ".join(places))
 
 
-def _headers_cure(host: Host, version: str, path: str) -> str:
-    """Return what brings the headers of a CPython that lacks them."""
-    name = PACKAGES["python_headers"].get(host.manager or "")
-    if name is None or not path.startswith("/usr/bin/"):
-        return how_to_install(host, version, path)
-    return install_hint(host, [name.format(version=version)])
+def _headers_ways(host: Host, version: str, path: str) -> list[str]:
+    """Return what brings the headers of a CPython that lacks them, or another CPython that has them."""
+    another, manager = how_to_install(host, version, path), host_manager(host)
+    usual = PACKAGES["python_headers"].get(system_packages.names_of(manager))
+    if usual is None or not path.startswith("/usr/bin/"):
+        return [another]
+    release = distributions.find_release(host.distribution)
+    name = release.pythons.get(version) if release else None
+    if manager is None or release is None or name is None:
+        place = system_packages.describe_place(manager, host.distribution)
+        return [another, f"look for them as {usual.format(version=version)} among the packages of {place}"]
+    if system_packages.may_install(host, manager):
+        return [install_line(host, manager, [name]), another]
+    return [another]
 
 
 def check_system(context: CheckContext) -> Iterator[Finding]:
@@ -140,23 +157,55 @@ def _switches(context: CheckContext) -> Iterator[Finding]:
 
 
 def _packages(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on system packages; what a provider's source leaves out, no build does without."""
+    """Yield the finding on system packages; what a provider's source leaves out, no build does without.
+
+    Others that the distribution is not known to have are not missed: a build finds the same elsewhere, or does without.
+    """
     host, rules = context.host, context.constraints.rules(context.compiler)
-    wanted = {name: rule for rule in rules for name in rule.system_packages.get(host.manager or "", ())}
-    if not wanted:
+    manager = host_manager(host)
+    names = system_packages.names_of(manager)
+    wanted = {name: rule for rule in rules for name in rule.system_packages.get(names, ())}
+    if not wanted or manager is None:
         return
-    subject, needed = "system packages", f"{len(wanted)} of {host.manager}"
-    missing = [name for name in wanted if host.packages.get(name, "") == ""]
-    if not missing:
-        yield Finding(subject, "all of them", needed, "ok")
+    subject, needed = "system packages", f"{len(wanted)} of {manager}"
+    vital = {name for name, rule in wanted.items() if rule.when.provider}
+    supply = system_packages.find_supply(manager, host.distribution, wanted)
+    there = {*supply.choices.values()} | vital
+    lacking = [supply.choices.get(name, name) for name in wanted]
+    missing = [name for name in lacking if name in there and host.packages.get(name, "") == ""]
+    if distributions.find_release(host.distribution) is None and manager in system_packages.NEEDS_ROOT and not missing:
+        yield _unrecorded_packages(host, lacking, needed)
+    elif not missing:
+        untold = ", ".join(name for name in lacking if name not in there)
+        because = f"{host.distribution or manager} is not known to have {untold}" if untold else ""
+        yield Finding(
+            subject, "all that it is known to have" if untold else "all of them", needed, "ok", because=because
+        )
     elif any(name not in host.packages for name in missing):
         yield Finding(subject, "not described", needed, "unknown")
     else:
-        vital = any(wanted[name].when.provider for name in missing)
-        cure = f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
-        verdict: Verdict = "failure" if vital else "warning"
-        because = "the source has no copies of these" if vital else "the build goes on if it finds the same elsewhere"
-        yield Finding(subject, f"no {', '.join(missing)}", needed, verdict, cure, because)
+        failing = any(name in vital for name in missing)
+        verdict: Verdict = "failure" if failing else "warning"
+        because = "the source has no copies of these" if failing else "the build goes on if it finds the same elsewhere"
+        found = Finding(subject, f"no {', '.join(missing)}", needed, verdict)
+        yield replace(with_cures(found, [_packages_way(context, missing)]), because=because)
+
+
+def _unrecorded_packages(host: Host, names: Sequence[str], needed: str) -> Finding:
+    """Return the finding on packages of a distribution that is not recorded: only what is installed is known."""
+    place = system_packages.describe_place(host_manager(host), host.distribution)
+    if all(host.packages.get(name) for name in names):
+        return Finding("system packages", "all of them", needed, "ok")
+    because = f"they are usually named {', '.join(names)}"
+    return Finding("system packages", f"not known which of them {place} has", needed, "unknown", because=because)
+
+
+def _packages_way(context: CheckContext, missing: Sequence[str]) -> str:
+    """Return how to install packages that rules name: `invoke deps` if the host can do that, else in words."""
+    way = package_way(context.host, missing)
+    if not is_command(way):
+        return way
+    return f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
 
 
 def _blas(context: CheckContext) -> Iterator[Finding]:
@@ -169,7 +218,8 @@ def _blas(context: CheckContext) -> Iterator[Finding]:
         yield Finding("BLAS", f"{wanted} {version}".rstrip(), wanted, "ok")
     else:
         because = f"without {wanted} the configuration stops"
-        yield absence_finding(context.host, "BLAS", wanted, "invoke deps", because)
+        way = build_item_way(context, wanted) if wanted in PACKAGES["item"] else f"install {wanted} with its headers"
+        yield absence_finding(context.host, "BLAS", wanted, way, because)
 
 
 def _glibc(context: CheckContext) -> Finding:
@@ -204,7 +254,7 @@ def _glibc(context: CheckContext) -> Finding:
 
 def check_tools(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on programs."""
-    yield git_finding(context.host)
+    yield git_finding(context.host, "" if "git" in context.host.tools else build_item_way(context, "git"))
     yield from _from_pypi(context, "cmake", "CMake")
     yield from _from_pypi(context, "ninja", "ninja")
     yield cache_finding(context.host, context.plan.toolkit)
@@ -213,11 +263,11 @@ def check_tools(context: CheckContext) -> Iterator[Finding]:
         yield from _macos(context)
 
 
-def git_finding(host: Host) -> Finding:
-    """Return the finding on git, which fetches sources and applies patches."""
+def git_finding(host: Host, way: str) -> Finding:
+    """Return the finding on git, which fetches sources and applies patches; `way` installs it on Linux."""
     if "git" in host.tools:
         return Finding("git", _named(host, "git"), "any", "ok")
-    return absence_finding(host, "git", "any", _GIT.get(host.system, "invoke deps"), "it applies the patches")
+    return absence_finding(host, "git", "any", _GIT.get(host.system, way), "it applies the patches")
 
 
 def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:

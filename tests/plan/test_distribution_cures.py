@@ -1,0 +1,248 @@
+"""What the doctor offers on each distribution for each thing that is missing: only what works there."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.plan.test_doctor import examined
+from torchmill.config import cell_lookup, distributions, matrix
+from torchmill.config.model import Compiler, Facts, Host, LinuxDistribution
+from torchmill.plan import build_plan, system_packages
+from torchmill.plan.doctor import compiler, cuda, system
+from torchmill.plan.doctor.finding import CheckContext, Finding, find_cures, is_command
+from torchmill.plan.options import parse_options
+
+TABLE = Path(__file__).parents[1] / "golden" / "cures.txt"
+RHEL = ("rhel", "centos", "fedora")
+PLACES: Mapping[str, tuple[LinuxDistribution | None, str, str | None, str]] = {  # manager, glibc, usual gcc
+    "Debian 11": (LinuxDistribution("debian", "11"), "apt", "2.31", "10.2.1"),
+    "Debian 12": (LinuxDistribution("debian", "12"), "apt", "2.36", "12.2.0"),
+    "Debian 13": (LinuxDistribution("debian", "13"), "apt", "2.41", "14.2.0"),
+    "Debian sid": (LinuxDistribution("debian"), "apt", "2.42", "16.1.0"),
+    "Ubuntu 18.04": (LinuxDistribution("ubuntu", "18.04", ("debian",)), "apt", "2.27", "7.5.0"),
+    "Ubuntu 20.04": (LinuxDistribution("ubuntu", "20.04", ("debian",)), "apt", "2.31", "9.4.0"),
+    "Ubuntu 22.04": (LinuxDistribution("ubuntu", "22.04", ("debian",)), "apt", "2.35", "11.4.0"),
+    "Ubuntu 24.04": (LinuxDistribution("ubuntu", "24.04", ("debian",)), "apt", "2.39", "13.3.0"),
+    "Ubuntu 26.04": (LinuxDistribution("ubuntu", "26.04", ("debian",)), "apt", "2.43", "15.2.0"),
+    "Mint 22": (LinuxDistribution("linuxmint", "22.1", ("ubuntu", "debian")), "apt", "2.39", "13.3.0"),
+    "Kali": (LinuxDistribution("kali", "2026.3", ("debian",)), "apt", "2.41", "15.2.0"),
+    "CentOS 7": (LinuxDistribution("centos", "7", ("rhel", "fedora")), "yum", "2.17", "4.8.5"),
+    "RHEL 6": (LinuxDistribution("rhel", "6.10"), "yum", "2.12", "4.4.7"),
+    "RHEL 8": (LinuxDistribution("rhel", "8.10", ("fedora",)), "dnf", "2.28", "8.5.0"),
+    "Rocky 9": (LinuxDistribution("rocky", "9.4", RHEL), "dnf", "2.34", "11.4.1"),
+    "Alma 10": (LinuxDistribution("almalinux", "10.0", RHEL), "dnf", "2.39", "14.2.1"),
+    "UBI 9 minimal": (LinuxDistribution("rhel", "9.6", ("fedora",)), "microdnf", "2.34", "11.5.0"),
+    "Fedora 42": (LinuxDistribution("fedora", "42"), "dnf", "2.41", "15.1.1"),
+    "Amazon 2": (LinuxDistribution("amzn", "2", ("centos", "rhel", "fedora")), "yum", "2.26", "7.3.1"),
+    "Amazon 2023": (LinuxDistribution("amzn", "2023", ("fedora",)), "dnf", "2.34", "11.5.0"),
+    "Leap 15.6": (LinuxDistribution("opensuse-leap", "15.6", ("suse", "opensuse")), "zypper", "2.38", "7.5.0"),
+    "Arch": (LinuxDistribution("arch"), "pacman", "2.42", "15.2.1"),
+    "Alpine 3.20": (LinuxDistribution("alpine", "3.20.3"), "apk", None, "13.2.1"),
+    "not described": (None, "", "2.35", "11.4.0"),
+}
+MISSING: Mapping[str, tuple[str, str, str]] = {  # cell, tag, subject of the finding
+    "compiler": ("wheel-3.12-cpu", "v2.4.1", "C++ compiler"),
+    "newer gcc": ("wheel-3.12-cpu", "v2.4.1", "C++ compiler"),
+    "older gcc": ("wheel-3.12-cu121", "v2.4.1", "host compiler of nvcc"),
+    "git": ("wheel-3.12-cpu", "v2.4.1", "git"),
+    "OpenBLAS": ("wheel-3.12-cpu", "v2.4.1", "BLAS"),
+    "headers": ("wheel-3.12-cpu", "v2.4.1", "interpreter"),
+    "clang": ("wheel-3.12-cpu", "v2.4.1", "C++ compiler"),
+    "packages": ("wheel-3.12-cpu", "v2.4.1", "system packages"),
+    "toolkit": ("wheel-3.12-cu121", "v2.4.1", "CUDA toolkit"),
+}
+NAMES = {name for table in distributions.recorded_tables("packages") for name in table["names"]}
+CHECKS = (
+    system.check_interpreter,
+    compiler.check_compiler,
+    system.check_tools,
+    cuda.check_cuda,
+    system.check_system,
+)
+CELLS: dict[tuple[str, str], matrix.Cell] = {}
+_OLD, _NEW = Compiler("gcc", "6.5.0"), Compiler("gcc", "19.1.0")
+
+
+def make_host(place: str) -> Host:
+    """Return a complete machine with a distribution's usual compiler and Python, and nothing else."""
+    distribution, manager, glibc, gcc = PLACES[place]
+    own = Compiler("gcc", gcc)
+    return Host(
+        "x86_64",
+        "linux",
+        16,
+        2**36,
+        disk=2**39,
+        glibc=glibc,
+        distribution=distribution,
+        complete=True,
+        compiler=own,
+        compilers={"g++": own},
+        tools={"c++": "c++", "git": "/usr/bin/git", "sudo": "/usr/bin/sudo"},
+        manager=manager or None,
+        managers=(manager,) if manager else (),
+        root=True,
+        toolkits={"12.1": "/usr/local/cuda-12.1"},
+        interpreters={"3.12": "/usr/bin/python3.12"},
+    )
+
+
+def lacking(host: Host, thing: str) -> tuple[Host, tuple[str, ...]]:
+    """Return a host without something, and the options of a build that needs it."""
+    bare = replace(host, compiler=None, compilers={}, tools={"sudo": "/usr/bin/sudo", "git": "/usr/bin/git"})
+    old, new = (replace(host, compiler=one, compilers={"g++": one}) for one in (_OLD, _NEW))
+    cases: Mapping[str, tuple[Host, tuple[str, ...]]] = {
+        "compiler": (bare, ()),
+        "newer gcc": (old, ()),
+        "older gcc": (new, ()),
+        "git": (replace(host, tools={"c++": "c++", "sudo": "/usr/bin/sudo"}), ()),
+        "OpenBLAS": (host, ("--set", "BLAS=OpenBLAS")),
+        "headers": (replace(host, headless_interpreters={"3.12": "/usr/bin/python3.12"}), ()),
+        "clang": (bare, ("--set", "CXX=clang++", "--set", "CC=clang")),
+        "packages": (replace(host, packages=dict.fromkeys(NAMES, "")), ()),
+        "toolkit": (replace(host, toolkits={}), ()),
+    }
+    return cases[thing]
+
+
+def find_cell(known: Facts, identifier: str, tag: str) -> matrix.Cell:
+    """Return a cell of x86_64; the list of all builds, in which it is looked up, takes a quarter of a second."""
+    if (identifier, tag) not in CELLS:
+        release = matrix.find_release(known, "torch", tag)
+        CELLS[identifier, tag] = cell_lookup.find_cell(known, identifier, "x86_64", release)
+    return CELLS[identifier, tag]
+
+
+def findings_on(known: Facts, place: str, thing: str, **changes: object) -> Finding:
+    host, arguments = lacking(replace(make_host(place), **changes), thing)  # type: ignore[arg-type]
+    identifier, tag, subject = MISSING[thing]
+    cell = find_cell(known, identifier, tag)
+    plan = build_plan.compute_plan(known, cell, host, parse_options(arguments, "test"))
+    context = CheckContext(known, cell, host, plan)
+    findings = (one for check in CHECKS for one in check(context) if one.subject == subject)
+    return next(findings, Finding(subject, "not checked", "", "ok"))
+
+
+def ways(finding: Finding) -> Iterator[str]:
+    yield from filter(None, (finding.cure, *finding.other_cures))
+
+
+def test_the_table_of_cures_is_as_it_was_read(shipped: Facts, request: pytest.FixtureRequest) -> None:
+    lines = ["What `invoke doctor --all` offers on each distribution, if nothing but this is missing.", ""]
+    for place in PLACES:
+        lines.append(place)
+        for thing in MISSING:
+            found = findings_on(shipped, place, thing)
+            lines.append(f"  {thing}: {found.verdict}: {found.found}")
+            lines += [f"      {way}" for way in ways(found)]
+        lines.append("")
+    text = "\n".join(lines)
+    if request.config.getoption("--update-golden"):
+        TABLE.write_text(text, encoding="utf-8")
+    assert text == TABLE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("root", [True, False, None])
+def test_a_command_is_one_that_the_machine_can_run(shipped: Facts, place: str, root: bool | None) -> None:
+    """It is of the machine's own package manager, needs no root that nobody has, and names packages that exist."""
+    distribution, manager, _, _ = PLACES[place]
+    release = distributions.find_release(distribution)
+    programs = {command[0]: name for name, command in system_packages.INSTALL_COMMANDS.items()}
+    for thing in MISSING:
+        for way in filter(is_command, ways(findings_on(shipped, place, thing, root=root))):
+            first = way.split(" && ")[0].removeprefix("sudo ").split()
+            if first[:2] == ["invoke", "deps"]:
+                assert release is not None, (thing, way)
+                assert root is not False, (thing, way)
+            elif first[0] in programs:
+                assert (programs[first[0]], root is not False) == (manager, True), (thing, way)
+                assert release is not None, (thing, way)
+            else:
+                assert first[0] in {"invoke", "uv", "nox"} or "=" in first[0], (thing, way)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_without_root_a_way_that_needs_none_stands_first(shipped: Facts, place: str) -> None:
+    for thing in MISSING:
+        found = findings_on(shipped, place, thing, root=False)
+        commands = [way for way in ways(found) if is_command(way)]
+        assert found.cure in commands or not commands, thing
+        assert not any(command.startswith(("sudo", "invoke deps")) for command in commands), thing
+
+
+def test_every_cure_that_names_deps_brings_what_is_missing(shipped: Facts) -> None:
+    """`invoke deps` installs what rules name: clang is not among that, and OpenBLAS only on Arm."""
+    for place in PLACES:
+        assert "invoke deps" not in findings_on(shipped, place, "clang").cure, place
+        assert "invoke deps" not in findings_on(shipped, place, "OpenBLAS").cure, place
+    assert findings_on(shipped, "Debian 12", "git").cure == "invoke deps --tag v2.4.1"
+
+
+@pytest.mark.parametrize(
+    ("place", "thing", "cure"),
+    [
+        ("Fedora 42", "older gcc", "fedora 42 is not known to have a gcc that fits, such as gcc 12: with conda, "),
+        ("Leap 15.6", "older gcc", "look for it as gcc12-c++ among the packages of opensuse-leap 15.6"),
+        ("RHEL 6", "newer gcc", "look for it as devtoolset-"),
+        ("Debian 12", "clang", "sudo apt-get install --yes --no-install-recommends clang"),
+        ("Rocky 9", "OpenBLAS", "sudo dnf install --assumeyes --enablerepo=crb openblas-devel"),
+        ("RHEL 8", "OpenBLAS", "openblas-devel comes from CodeReady Linux Builder"),
+        ("Arch", "OpenBLAS", "sudo pacman --sync --needed --noconfirm openblas"),
+        ("Ubuntu 18.04", "OpenBLAS", "sudo apt-get install --yes --no-install-recommends libopenblas-dev"),
+        ("Kali", "compiler", "look for it as build-essential among the packages of kali 2026.3"),
+        ("Amazon 2023", "headers", "uv python install 3.12"),
+        ("Alpine 3.20", "toolkit", "build on a system with glibc"),
+        ("RHEL 8", "compiler", "sudo dnf install --assumeyes gcc-toolset-"),
+    ],
+)
+def test_what_was_wrong_once(shipped: Facts, place: str, thing: str, cure: str) -> None:
+    assert findings_on(shipped, place, thing).cure.startswith(cure)
+
+
+def test_a_container_is_offered_only_where_one_can_be_run(shipped: Facts) -> None:
+    host = make_host("Fedora 42")
+    without = findings_on(shipped, "Fedora 42", "older gcc")
+    assert not any(way.startswith("in a container") for way in ways(without))
+    found = findings_on(shipped, "Fedora 42", "older gcc", tools={**host.tools, "podman": "/usr/bin/podman"})
+    assert "in a container: `invoke build wheel-3.12-cu121-x86_64 --tag v2.4.1`" in ways(found)
+    assert not find_cures([found]).commands
+
+
+def test_conda_is_offered_only_where_it_is(shipped: Facts) -> None:
+    there = findings_on(shipped, "Fedora 42", "older gcc", managers=("dnf", "conda"))
+    assert any("conda create --yes --name gcc-" in way for way in ways(there))
+    active = findings_on(shipped, "Fedora 42", "older gcc", manager="conda", root=False)
+    assert active.cure.startswith("conda install --yes --channel conda-forge gxx=")
+
+
+def test_a_jetson_gets_what_its_own_jetpack_has(shipped: Facts) -> None:
+    place = LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")
+    board = replace(make_host("Ubuntu 22.04"), arch="aarch64", distribution=place, toolkits={})
+    own = {one.subject: one for one in examined(shipped, board, "wheel-3.12-cu126", "v2.6.0")}
+    assert own["CUDA toolkit"].cure == "sudo apt-get install --yes --no-install-recommends cuda-toolkit-12-6"
+    other = {one.subject: one for one in examined(shipped, board, "wheel-3.12-cu124", "v2.6.0")}
+    assert other["CUDA toolkit"].cure == "build for CUDA 12.6, which is that of this board's JetPack"
+    older = replace(board, distribution=replace(place, version="20.04", l4t="35.4.1"), libraries={})
+    cures = [way for one in examined(shipped, older, "wheel-3.10-cu118", "v2.1.0") for way in ways(one)]
+    assert not any("libcudnn9" in way for way in cures)
+
+
+def test_every_recorded_fact_has_a_source_and_a_manager() -> None:
+    for kind in ("release", "packages", "board"):
+        assert all(table["source"].strip() for table in distributions.recorded_tables(kind))
+    for table in distributions.recorded_tables("release"):
+        assert table["manager"] in system_packages.INSTALL_COMMANDS
+        for version in table["versions"]:
+            found = distributions.find_release(LinuxDistribution(table["ids"][0], version))
+            assert found is not None
+            assert found.manager == table["manager"]
+
+
+def test_a_toolset_is_known_only_from_the_minor_release_that_has_it() -> None:
+    old, new = (distributions.find_release(LinuxDistribution("rocky", version)) for version in ("9.2", "9.4"))
+    assert old is not None
+    assert new is not None
+    assert (old.has_gcc(13), new.has_gcc(13), new.has_gcc(14)) == (False, True, False)
