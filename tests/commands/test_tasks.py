@@ -154,7 +154,7 @@ def test_a_plan_of_another_package_names_the_tag_that_selects_it(tmp_path: Path)
         (["jobs", "wheel-3.10"], 4, ["'wheel-3.10' names no build"]),
         (["jobs", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["wheel-3.12-cpu is untried"]),
         (["explain", "wheel"], 4, ["'wheel' names no build"]),
-        (["deps", "--print", "--manager=pacman"], 2, ["pacman"]),
+        (["deps", "--print", "--manager=portage"], 2, ["pacman"]),
         (["clean"], 2, ["invoke clean needs a filter: --kind KIND, --age 30d"]),
         (["clean", "--kind=tree"], 2, ["unknown --kind 'tree': choose from trees, outputs"]),
         (["clean", "--release=v1.13.9"], 4, ["no release of torch is called 'v1.13.9'", "v1.13.1"]),
