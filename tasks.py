@@ -8,7 +8,6 @@ from torchmill.core import running_python  # noqa: F401, I001 - before what old 
 
 import importlib
 import inspect
-import os
 import re
 import shutil
 import sys

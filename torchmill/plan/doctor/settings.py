@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from torchmill.config.matrix import CellConstraints
 from torchmill.plan import settings
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
-from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, absence_verdict, install_hint
+from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, absence_verdict
+from torchmill.plan.doctor.remedies import package_way
 
 _PACKAGED = "debian"  # the provider whose rules name the system's packages of torch's third-party libraries
 _LINKERS = ("bfd", "gold", "lld", "mold")
@@ -56,6 +57,6 @@ def _system_libraries(context: CheckContext) -> Iterator[Finding]:
     elif missing:
         because = "the configuration stops at the first that it lacks"
         found = f"no {', '.join(missing)}"
-        yield Finding(subject, found, needed, absence_verdict(host), install_hint(host, missing), because)
+        yield Finding(subject, found, needed, absence_verdict(host), package_way(host, missing), because)
     else:
         yield Finding(subject, f"{len(names)} packages of {host.manager}", needed, "ok")
