@@ -128,7 +128,7 @@ def deleted_by(name: str, words: tuple[str, ...], *, cloned: bool) -> list[str]:
 def test_a_home_that_the_user_names_follows_no_tracked_link(name: str, victim: Victim, site: Path) -> None:
     hostile.build_repository(name, victim, cloned=True)
     before = hostile.snapshot(victim.home)
-    for words in (READING[0], READING[4], *WRITING):
+    for words in (READING[0], READING[4], *WRITING[:-1]):  # `init` writes to the folder that it is called in
         done = run_torchmill(site, victim.home, victim.home, *words, named=victim.repo)
         assert "Traceback" not in done.stderr, (words, done.stderr)
         assert changes(victim, before) == [], words
