@@ -25,6 +25,7 @@ from torchmill.commands.command import TaskCommand, read_help
 from torchmill.core import reaper
 from torchmill.core.console import colour_words, fit_screen, fold_text
 from torchmill.core.errors import ConfigError, did_you_mean
+from torchmill.core.formats import stamp_output
 from torchmill.core.exits import exit_with_error, open_closed_streams, print_now, show_uncaught
 from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import Layout
@@ -244,7 +245,8 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
         as_json = command.json and kwargs.pop("json")
         folded = command.folded and not (kwargs.get("json") or kwargs.get("sh"))  # which return a file's text
         result: Any = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
-        print_now(dumps(result.data, indent=1) if as_json else on_terminal(str(result)) if folded else result)
+        text = on_terminal(str(result)) if folded else result
+        print_now(dumps(stamp_output(result.data), indent=1) if as_json else text)
         getattr(result, "require", lambda: None)()
         if code := getattr(result, "exit_code", 0):
             raise Exit(code=code)

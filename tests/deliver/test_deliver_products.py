@@ -11,7 +11,7 @@ from tests.support.refusals import refused
 from torchmill.commands import doctor, matrix, plan
 from torchmill.config.matrix import find_release
 from torchmill.config.model import Facts
-from torchmill.core import files
+from torchmill.core import files, formats
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code
 from torchmill.deliver import products
@@ -85,6 +85,7 @@ def test_plan_doctor_and_explain_tell_of_products(shipped: Facts, tmp_path: Path
 def test_nothing_changed(file: Path) -> None:
     assert kept(file)
     assert json.loads(dist_files.manifest_path(file).read_text()) == {
+        "format": formats.PRODUCT,
         "sha256": files.hash_file(file),
         "size": 4,
         "consumer": "5",

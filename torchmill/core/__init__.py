@@ -4,6 +4,7 @@
 - errors: every error that a user can act on, with its exit code and a stable code
 - exits: how a command ends: whatever is raised becomes one message and an exit code, never a traceback
 - files: write files atomically, hash them, read JSON objects strictly, and delete folders safely
+- formats: the formats of files that outlive the torchmill that wrote them, one integer each
 - git_index: read which files git tracks, without running git
 - homes: tell whether what lies in a home is the user's, by a mark that no repository can bring
 - locks: lock folders against other runs: refuse, or wait for the holder to end

@@ -11,6 +11,7 @@ from typing import Any
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Plan, Release
+from torchmill.core import formats
 from torchmill.core.errors import DeliveryError, UnknownReleaseError, require_count
 from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
@@ -69,12 +70,18 @@ def write_record(file: Path, parts: ProductParts, sha256: str, fields: Mapping[s
     before = dist_files.read_manifest(file)
     others = [one for one in _made_of(before) if one.get("wheel") != parts["wheel"]]
     same = others if before.get("sha256") == sha256 else []
-    record = {"sha256": sha256, "size": file.stat().st_size, **fields, MADE_OF: [*same, dict(parts)]}
+    record = {
+        formats.KEY: formats.PRODUCT,
+        "sha256": sha256,
+        "size": file.stat().st_size,
+        **fields,
+        MADE_OF: [*same, dict(parts)],
+    }
     write_atomically(dist_files.manifest_path(file), json.dumps(record, indent=1) + "\n")
 
 
 def _made_of(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    found = record.get(MADE_OF)
+    found = record.get(MADE_OF) if formats.judge_format(record, formats.PRODUCT) == "same" else None
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
