@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import stat
 import struct
 import zlib
 from collections.abc import Callable
@@ -286,9 +287,19 @@ def test_what_no_installer_unpacks_is_refused(tmp_path: Path, method: int) -> No
 def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     wheel = made(tmp_path, tag="cp310-cp310-linux_x86_64")
     better = wheel.rename(tmp_path / "tinytorch-1.0+cpu-7-cp310-cp310-manylinux_2_17_x86_64.whl")
-    assert list(wheel_file.wheel_problems(better)) == [
-        "WHEEL says cp310-cp310-linux_x86_64, the file's name cp310-cp310-manylinux_2_17_x86_64",
-    ]
+    assert list(wheel_file.wheel_problems(better)) == [], "PyTorch's own are named so"
+    told = "WHEEL says cp310-cp310-linux_x86_64, the file's name cp310-cp310-manylinux_2_17_x86_64"
+    assert wheel_file.renamed_platform(better) == told
+    for other in (
+        "cp311-cp311-linux_x86_64",
+        "cp310-abi3-linux_x86_64",
+        "cp310-cp310-linux_aarch64",
+        "cp310-cp310-any",
+    ):
+        renamed = better.rename(tmp_path / f"tinytorch-1.0+cpu-{other}.whl")
+        assert f"WHEEL says cp310-cp310-linux_x86_64, the file's name {other}" in wheel_file.wheel_problems(renamed)
+        assert wheel_file.renamed_platform(renamed) == ""
+        better = renamed
     numbered = _replace(f"{INFO}/WHEEL", b"Root-Is", b"Build: 3\nRoot-Is")
     said = list(wheel_file.wheel_problems(made(tmp_path, tag="7-py3-none-any", change=numbered)))
     assert "WHEEL says build 3, the file's name 7" in said
@@ -419,3 +430,125 @@ def test_a_wheel_of_two_directories_is_refused(tmp_path: Path) -> None:
     for change in ({"here": 1}, {"where": 1}):
         wheel.write_bytes(two_directories(good, {}, **change))
         assert refusals(wheel) & {STRAY, "not-a-wheel"}
+
+
+def special(wheel: Path, mode: int) -> Path:
+    """Give the first member of a wheel another mode."""
+    with ZipFile(wheel) as archive:
+        members = [(one, archive.read(one)) for one in archive.infolist()]
+    members[0][0].external_attr = mode << 16
+    with ZipFile(wheel, "w") as archive:
+        for info, content in members:
+            archive.writestr(info, content)
+    return wheel
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (stat.S_IFIFO | 0o644, "is a pipe"),
+        (stat.S_IFCHR | 0o644, "is a device"),
+        (stat.S_IFBLK | 0o644, "is a device"),
+        (stat.S_IFSOCK | 0o644, "is a socket"),
+        (stat.S_IFREG | stat.S_ISUID | 0o755, "would run with the rights of its owner"),
+        (stat.S_IFREG | stat.S_ISGID | 0o755, "would run with the rights of its owner"),
+    ],
+)
+def test_members_that_are_no_plain_files_are_refused(tmp_path: Path, mode: int, said: str) -> None:
+    with refused("unsafe-wheel") as caught:
+        wheel_file.read_wheel(special(made(tmp_path), mode))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("other", ["tinytorch/__INIT__.py", "TinyTorch/__init__.py"])
+@pytest.mark.parametrize(
+    ("platform", "harmful"),
+    [("any", True), ("win_amd64", True), ("macosx_11_0_arm64", True), ("linux_x86_64", False)],
+)
+def test_names_that_differ_only_by_case(tmp_path: Path, other: str, platform: str, harmful: bool) -> None:
+    wheel = made(tmp_path, tag=f"py3-none-{platform}", files={other: b"evil = 1\n"})
+    (clause,) = wheel_file.wheel_problems(wheel) if harmful else wheel_file.wheel_oddities(wheel)
+    assert "are one file on systems that ignore case" in clause
+    assert not list(wheel_file.wheel_oddities(wheel) if harmful else wheel_file.wheel_problems(wheel))
+
+
+def test_names_that_differ_only_by_their_unicode_form(tmp_path: Path) -> None:
+    files = {"tinytorch/caf\u00e9.py": b"", "tinytorch/cafe\u0301.py": b""}
+    (clause,) = wheel_file.wheel_problems(made(tmp_path, files=files))
+    assert "are one file" in clause
+
+
+DATA = "tinytorch-1.0+cpu.data"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("evil.pth", "evil.pth can run code whenever Python starts"),
+        (f"{DATA}/scripts/python", "replaces the command python"),
+        (f"{DATA}/scripts/pip3.12", "replaces the command pip3.12"),
+        (f"{DATA}/scripts/Python.EXE", "replaces the command Python.EXE"),
+        (f"{DATA}/data/bin/sh", "is installed as bin/sh of the environment"),
+        (f"{DATA}/data/lib/python3.12/site.py", "is installed as lib/python3.12/site.py of the environment"),
+        (f"{DATA}/elsewhere/x", "is in a folder that no installer knows"),
+        ("other-2.0.data/scripts/x", "is in a folder that no installer knows"),
+        (f"{DATA}/scripts/torchrun", ""),
+        (f"{DATA}/data/share/man/x.1", ""),
+        (f"{DATA}/purelib/x.py", ""),
+    ],
+)
+def test_what_a_wheel_puts_elsewhere_is_told(tmp_path: Path, name: str, said: str) -> None:
+    wheel = made(tmp_path, files={name: b"x\n"})
+    assert list(wheel_file.wheel_problems(wheel)) == [], "installers take it"
+    found = list(wheel_file.wheel_oddities(wheel))
+    assert len(found) == bool(said)
+    assert all(said in one for one in found)
+
+
+def test_commands_that_replace_those_of_python_are_told(tmp_path: Path) -> None:
+    entries = b"[console_scripts]\ntorchrun = tinytorch:main\npip = tinytorch:main\n"
+    files = {f"{INFO}/entry_points.txt": entries}
+    assert list(wheel_file.wheel_oddities(made(tmp_path, files=files))) == ["entry_points.txt replaces the command pip"]
+    own = {"pip-26.3.dist-info/entry_points.txt": entries}
+    assert list(wheel_file.wheel_oddities(made(tmp_path / "own", "pip", "26.3", files=own))) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "named"),
+    [
+        ("linux_x86_64", "manylinux_2_28_x86_64"),  # torchvision 0.29.2
+        ("linux_x86_64", "manylinux1_x86_64"),  # torchvision 0.14.1
+        ("any", "manylinux1_x86_64"),  # playwright 1.20.0
+        ("macosx_11_0_arm64", "macosx_14_0_arm64"),
+        ("manylinux_2_17_x86_64", "manylinux_2_17_x86_64.manylinux2014_x86_64"),
+    ],
+)
+def test_wheels_that_others_renamed_for_the_same_machine_are_sound(tmp_path: Path, declared: str, named: str) -> None:
+    wheel = made(tmp_path, tag=f"py3-none-{declared}")
+    renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, named)))
+    assert list(wheel_file.wheel_problems(renamed)) == []
+    assert wheel_file.renamed_platform(renamed).startswith(f"WHEEL says py3-none-{declared}, the file's name ")
+
+
+@pytest.mark.parametrize(
+    ("declared", "named"),
+    [("linux_x86_64", "any"), ("linux_x86_64", "linux_aarch64"), ("win_amd64", "manylinux1_x86_64"),
+     ("macosx_11_0_x86_64", "macosx_11_0_arm64")],
+)  # fmt: skip
+def test_wheels_that_were_renamed_for_another_machine_are_not(tmp_path: Path, declared: str, named: str) -> None:
+    wheel = made(tmp_path, tag=f"py3-none-{declared}")
+    renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, named)))
+    (clause,) = wheel_file.wheel_problems(renamed)
+    assert clause == f"WHEEL says py3-none-{declared}, the file's name py3-none-{named}"
+
+
+def test_a_record_without_sizes_is_sound(tmp_path: Path) -> None:
+    """The specification lets them be left out, and hashes be padded."""
+
+    def strip(members: Members) -> None:
+        rows = [line.split(",") for line in members[f"{INFO}/RECORD"].decode().splitlines()]
+        members[f"{INFO}/RECORD"] = "".join(
+            f"{path},{digest}{'=' * bool(digest)},\n" for path, digest, _ in rows
+        ).encode()
+
+    assert list(wheel_file.wheel_problems(made(tmp_path, change=strip))) == []

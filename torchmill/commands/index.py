@@ -14,8 +14,9 @@ from torchmill.config.model import Facts
 from torchmill.core import locks, urls
 from torchmill.core.errors import ConfigError, DeliveryError, require_choice
 from torchmill.core.paths import Layout
-from torchmill.core.units import name_few
+from torchmill.core.units import first_problems, name_few
 from torchmill.deliver import retention
+from torchmill.deliver.agreement import MOST_NOTES
 from torchmill.deliver.index import folder, pages
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
 from torchmill.deliver.index.pages import IndexEntry
@@ -76,7 +77,8 @@ def write_index(  # noqa: PLR0917 - every one is an option
         state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
         lying = () if files == STAY else wheels
         outcome = folder.write_folder(target, IndexContents(written, tuple(lying), state, beside), before, files)
-    warnings = list(pages.requirement_differences(entries))
+    warnings = [f"{one.path.name}: {first_problems(one.notes, MOST_NOTES)}" for one in wheels if one.notes]
+    warnings += pages.requirement_differences(entries)
     data = asdict(outcome) | {"index": str(target), "wheels": [one.file for one in entries], "older": older}
     data |= {"variants": sorted({one.version.local for one in entries if one.version.local}), "warnings": warnings}
     notes = [f"  left out, not of the newest {most}: {file}" for file in older]

@@ -15,7 +15,7 @@ from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_bytes
 from torchmill.deliver import agreement, retention, signature
-from torchmill.deliver.agreement import AgreementVerdict
+from torchmill.deliver.agreement import OURS, AgreementVerdict
 from torchmill.deliver.publish import targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.deliver.signature import Signers
@@ -82,8 +82,8 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
         told = f"{dist} has no wheel{of_these}: `invoke verify` lists what it has, `nox -l` what can be built"
         raise DeliveryError(told, code="no-such-wheel")
     verdicts = [agreement.examine_wheel(wheel.path, found=wheel) for wheel in wheels]
-    if wrong := [str(one) for one in verdicts if one.problems]:
-        head = "nothing is published, because not every wheel is what it claims to be:"
+    if wrong := [str(one) if one.problems else f"{one.wheel}: {one.sentence}" for one in verdicts if one.word != OURS]:
+        head = "nothing is published, because not every wheel is what it claims to be, or says who made it:"
         raise DeliveryError("\n  ".join([head, *wrong]), code="wheels-disagree")
     return wheels
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.model import Facts
+from torchmill.core import formats
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import report_unwritable, write_atomically
 from torchmill.core.paths import Layout
@@ -28,7 +29,10 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     issuer: str = "",
     trusted_root: str = "",
 ) -> CommandOutput:
-    """Check that wheels, their manifests, statements, SBOMs and contents agree."""
+    """Check that wheels, their manifests, statements, SBOMs and contents agree.
+
+    Ends well for a sound wheel, whether or not anything says who made it: --key and --identity demand that.
+    """
     files = named_wheels(layout, wheel or ())
     if write:
         write_missing(files)
@@ -39,12 +43,16 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     if identity or issuer or trusted_root:
         signers = replace(signature.read_identity(identity, issuer, trusted_root), keys=signers.keys)
     verdicts = [_with_processor(signature.add_check(agreement.examine_wheel(file, named), signers)) for file in files]
-    lines = [line for one in verdicts for line in (one.wheel.name, *(f"  {check.text}" for check in one.checks))]
-    data = []
+    lines = []
     for one in verdicts:
-        checks = [asdict(check) | {"ok": not check.problems} for check in one.checks]
-        data.append({"wheel": str(one.wheel), "ok": not one.problems, "checks": checks})
-    return CommandOutput("\n".join(lines), data, partial(require_sound, verdicts))
+        lines += [f"{one.wheel.name}: {one.sentence}", *(f"  {check.text}" for check in one.checks)]
+    return CommandOutput("\n".join(lines), {"wheels": list(map(_as_data, verdicts))}, partial(require_sound, verdicts))
+
+
+def _as_data(verdict: AgreementVerdict) -> dict[str, object]:
+    """Return a verdict as JSON-ready data."""
+    checks = [asdict(check) | {"ok": not check.problems} for check in verdict.checks]
+    return {"wheel": str(verdict.wheel), "word": verdict.word, "ok": not verdict.problems, "checks": checks}
 
 
 def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
@@ -88,10 +96,10 @@ def named_wheels(layout: Layout, names: Sequence[str]) -> list[Path]:
 
 
 def write_missing(wheels: Iterable[Path]) -> None:
-    """Write the documents that are missing beside wheels that were built before there were any.
+    """Write the documents that are missing beside wheels.
 
-    Only if the manifest is of this very wheel; what is wrong with either, `examine_wheel` reports. Raises
-    HostError if the disk refuses.
+    Only if the manifest is of this very wheel, and of the format that is written now; what is wrong with either,
+    `examine_wheel` reports. Raises HostError if the disk refuses.
     """
     for wheel in wheels:
         files = [dist_files.document_path(wheel, suffix) for suffix in dist_files.DOCUMENT_SUFFIXES]
@@ -99,7 +107,8 @@ def write_missing(wheels: Iterable[Path]) -> None:
             continue
         try:
             manifest = wheel_file.read_wheel(wheel).manifest
-            documents = dist_files.compose_documents(manifest, wheel) if manifest else {}
+            known = manifest and formats.judge_format(manifest, formats.MANIFEST) == "same"
+            documents = dist_files.compose_documents(manifest, wheel) if known else {}
         except (DeliveryError, *agreement.DAMAGED):
             documents = {}
         for suffix, content in documents.items():

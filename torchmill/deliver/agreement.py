@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -11,6 +11,7 @@ from zipfile import ZipFile
 
 from packaging.utils import canonicalize_name
 
+from torchmill.core import formats
 from torchmill.core.errors import BuildError, DeliveryError
 from torchmill.core.files import hash_file, is_file, parse_json_object, read_json_object
 from torchmill.core.units import first_problems, format_bytes
@@ -19,8 +20,15 @@ from torchmill.wheel.pack.zip_archive import ARCHIVE_ERRORS
 from torchmill.wheel.wheel_file import Distribution
 
 MOST_DIFFERENCES = 8  # of one document that are named
+MOST_NOTES = 2
 LONGEST_VALUE_CHARACTERS = 80
-ORIGIN = "origin"  # the check that fails for a wheel with neither manifest nor statement
+MANIFEST, STATEMENT = "manifest", "statement"  # the checks of what says who made a wheel
+OURS, SOUND, WRONG = "ours", "sound", "wrong"  # what a wheel is found to be
+SENTENCES = {
+    OURS: "sound, and what its {voucher} says it is",
+    SOUND: "sound, but nothing says who made it",
+    WRONG: "not what it claims to be",
+}
 # what reading a document raises that has another shape than ours
 DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError, csv.Error)
 
@@ -30,7 +38,6 @@ class Reference:
     """What a document is held against."""
 
     name: str  # says what it should be: "the manifest"
-    complete: bool = True  # else only fields that both have count: another release may write other ones
     documents: Mapping[str, bytes] = field(default_factory=dict)  # that follow from it, by suffix
 
 
@@ -65,9 +72,9 @@ def _member_differences(
         path = f"{before}{name}{after}"
         if name in found and name in expected:
             yield from _differences(found[name], expected[name], reference, path)
-        elif reference.complete and name in expected:
+        elif name in expected:
             yield f"{path} is missing, {reference.name} says {_format_value(expected[name])}"
-        elif reference.complete:
+        else:
             yield f"{path} is {_format_value(found[name])}, which {reference.name} does not mention"
 
 
@@ -102,11 +109,14 @@ class AgreementCheck:
     name: str
     said: str  # what was found, where nothing is wrong
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is odd, and no harm
+    vouches: bool = False  # it read a document about this very wheel, whose format it knows
 
     @property
     def text(self) -> str:
         """Return it in one line."""
-        text = f"{self.name:10}  {first_problems(self.problems, MOST_DIFFERENCES) or self.said}"
+        told = f"{self.said}; note: {first_problems(self.notes, MOST_NOTES)}" if self.notes else self.said
+        text = f"{self.name:10}  {first_problems(self.problems, MOST_DIFFERENCES) or told}"
         return "".join(one if one.isprintable() else "\ufffd" for one in text)  # others' words, which could be lines
 
 
@@ -121,6 +131,23 @@ class AgreementVerdict:
     def problems(self) -> tuple[str, ...]:
         """Return what is wrong with it."""
         return tuple(f"{check.name}: {problem}" for check in self.checks for problem in check.problems)
+
+    @property
+    def word(self) -> str:
+        """Return OURS, SOUND or WRONG."""
+        if self.problems:
+            return WRONG
+        return OURS if self.voucher else SOUND
+
+    @property
+    def voucher(self) -> str:
+        """Return which document says what the wheel is: MANIFEST, STATEMENT, or "" for none."""
+        return next((check.name for check in self.checks if check.vouches), "")
+
+    @property
+    def sentence(self) -> str:
+        """Return the word as a sentence without its full stop."""
+        return SENTENCES[self.word].format(voucher=self.voucher)
 
     def require(self) -> None:
         """Raise DeliveryError where anything is wrong."""
@@ -138,44 +165,58 @@ def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution
     One that was slimmed is compared with its `original`, by default the one beside it. `found` is what was read of the
     wheel before.
     """
-    from torchmill.wheel.verify import static_checks
-
     try:
         found = found or wheel_file.read_wheel(wheel)
-        contents = tuple(wheel_file.wheel_problems(wheel))
+        contents, odd = tuple(wheel_file.wheel_problems(wheel)), tuple(wheel_file.wheel_oddities(wheel))
     except DeliveryError as error:
         return AgreementVerdict(wheel, (AgreementCheck("wheel", "", (str(error).removeprefix(f"{wheel}: "),)),))
     with ZipFile(wheel) as archive:
         files = sum(not info.is_dir() for info in archive.infolist())
-    tags = static_checks.platform_tags(wheel.name)
-    promised = ", ".join(tag for tag in tags if tag.startswith(("manylinux", "musllinux")))
-    promise = f"its files need no more than {promised}" if promised else "its name promises no C library"
     manifest, expected = _check_manifest(found)
     made_of = _object_at(found.manifest, "original")
     original = original or wheel.with_name(Path(str(made_of.get("wheel"))).name or "?")
     kept = f"{'as' if is_file(original) else 'not judged: said to be'} those of the wheel that it was made from"
     checks = [
         AgreementCheck("wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"),
-        AgreementCheck("contents", f"{files} files match RECORD", contents),
-        AgreementCheck("tags", *((kept,) if made_of else (promise, tuple(static_checks.tag_problems(wheel))))),
+        AgreementCheck("contents", f"{files} files match RECORD", contents, odd),
+        AgreementCheck("tags", kept) if made_of else _check_tags(wheel, ours=manifest.vouches),
         manifest,
-        _check_document("statement", dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
+        _check_document(STATEMENT, dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
         _check_document("SBOM", dist_files.SBOM_SUFFIX, found, expected, partial(_read_sbom, sha256=found.sha256)),
         _check_inner_sbom(found),
     ]
     if made_of:
         checks.append(_check_original(wheel, made_of, original))
-    if not any(path.is_file() for path in dist_files.companion_paths(wheel)[:2]):
-        checks.append(AgreementCheck(ORIGIN, "", ("neither a manifest nor a statement says what it should be",)))
     return AgreementVerdict(wheel, tuple(checks))
+
+
+def _check_tags(wheel: Path, *, ours: bool) -> AgreementCheck:
+    """Return the check of what the wheel's name promises. A promise that others break is a note: installers believe it.
+
+    Wheels of PyPI are named manylinux1 that need a newer glibc, and say another platform in WHEEL than in their name.
+    """
+    from torchmill.wheel.verify import static_checks
+
+    tags = static_checks.platform_tags(wheel.name)
+    promised = ", ".join(tag for tag in tags if tag.startswith(("manylinux", "musllinux")))
+    promise = f"its files need no more than {promised}" if promised else "its name promises no C library"
+    judgement, renamed = static_checks.judge_tags(wheel), wheel_file.renamed_platform(wheel)
+    broken = (*judgement.broken_promises, *filter(None, [renamed]))
+    if ours:
+        return AgreementCheck("tags", promise, (*judgement.contradictions, *broken))
+    said = f"its files need more than {promised}" if judgement.broken_promises else promise
+    return AgreementCheck("tags", said, judgement.contradictions, broken)
 
 
 def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | None]:
     """Return the check of a wheel's manifest, and what follows from a sound one."""
-    name = "manifest"
+    name = MANIFEST
     manifest, problems = _read(dist_files.manifest_path(found.path), "build the wheel again")
     if manifest is None:
         return AgreementCheck(name, "none beside it: not compared", problems), None
+    age = formats.judge_format(manifest, formats.MANIFEST)
+    if age == "newer":
+        return AgreementCheck(name, f"it {formats.newer_clause(manifest, formats.MANIFEST)}"), None
     # an older wheel has fewer words about it, but always these
     expected = {"wheel": found.path.name, "sha256": found.sha256, "version": str(found.version)}
     wrong = [
@@ -185,16 +226,32 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | No
     ]
     if manifest.get("size", found.size) != found.size:
         wrong.append(f"says {manifest['size']} bytes, the wheel has {found.size}")
-    source = f"{manifest.get('package')} {manifest.get('tag')}, commit {manifest.get('commit') or 'unknown'}"
-    check = AgreementCheck(name, f"{manifest.get('identifier')} of {source}", tuple(wrong))
+    if age == "invalid":
+        wrong.append(f"says format {manifest.get(formats.KEY)!r}, which is none")
+    source = f"{manifest.get('package')} {manifest.get('tag')}, {_describe_source(manifest, known=age == 'same')}"
+    check = AgreementCheck(name, f"{manifest.get('identifier')} of {source}", tuple(wrong), vouches=not wrong)
     if wrong:
         return check, None
+    if age == "older":
+        alone = "statement and SBOM are compared with the wheel alone"
+        return replace(check, said=f"{check.said}; written by an older torchmill: {alone}"), None
     try:
-        ours = manifest.get("builder", {}).get("torchmill") == statement.suite_version()
-        documents = dist_files.compose_documents(manifest, found.path)
-        return check, Reference("the manifest", complete=ours, documents=documents)
+        return check, Reference("the manifest", dist_files.compose_documents(manifest, found.path))
     except DAMAGED as error:
         return damaged(name, error), None
+
+
+def _describe_source(manifest: Mapping[str, Any], *, known: bool) -> str:
+    """Return what a manifest says of the source; one that was written before there were formats proves no commit."""
+    commit = manifest.get("commit")
+    if not known:
+        return f"said to be commit {commit}" if commit else "no commit"
+    caveat = statement.source_caveat(manifest)
+    parts = [f"commit {commit}"] if commit else []
+    parts += [caveat] if caveat else []
+    if not commit and manifest.get("contents"):
+        parts.append(f"contents {manifest['contents']}")
+    return ", ".join(parts)
 
 
 def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> AgreementCheck:
@@ -242,9 +299,12 @@ def _check_document(
     try:
         summary, not_of_wheel = read(found, document)
         if expected is None or not summary:
-            return AgreementCheck(name, summary, tuple(not_of_wheel))
-        wrong = document_differences(document, parse_json_object(expected.documents[suffix]), expected)
-        return AgreementCheck(name, summary, tuple(wrong if expected.complete else [*wrong, *not_of_wheel]))
+            wrong = tuple(not_of_wheel)
+            parameters = _object_at(document, "predicate", "buildDefinition", "internalParameters")
+            known = name == STATEMENT and formats.judge_format(parameters, formats.STATEMENT) in {"same", "older"}
+            return AgreementCheck(name, summary, wrong, vouches=known and not wrong)
+        wrong = tuple(document_differences(document, parse_json_object(expected.documents[suffix]), expected))
+        return AgreementCheck(name, summary, wrong)
     except DAMAGED as error:  # a document may say anything
         return damaged(name, error)
 

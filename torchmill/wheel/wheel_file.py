@@ -4,6 +4,7 @@ import base64
 import csv
 import hashlib
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,11 @@ LARGEST_METADATA_BYTES = 1 << 24
 UNHASHED_SUFFIXES = ("", ".jws", ".p7s")  # RECORD itself and its signatures
 WHEEL_FILE_NAME = re.compile(r"[A-Za-z0-9_.+!-]+")  # characters of wheel names (PEP 427, 440, 508)
 SLIM_LABEL = re.compile(r"sm\d+|ptx\d+")  # part of a version: of which GPUs the code is that was left in it
+
+_CASELESS = {"any", "win", "macosx"}  # systems whose file systems usually ignore case
+_SCHEMES = {"purelib", "platlib", "headers", "scripts", "data"}  # of .data: sysconfig.get_path_names() and PEP 427
+_SYSTEM_COMMAND = re.compile(r"(python|pip)w?[\d.]*|activate(\..*)?|env|sh|bash|git")
+_PLATFORM_VERSION = re.compile(r"(?<=linux)(1|2010|2014|_\d+_\d+)(?=_)|(?<=macosx)_\d+_\d+")
 
 BuildTag = tuple[int, str] | tuple[()]
 
@@ -145,13 +151,89 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
             headers = parse_headers(archive.read(f"{info}/WHEEL"))
             if (format_version := headers.get("Wheel-Version", "none")).partition(".")[0] != "1":
                 yield f"WHEEL says Wheel-Version {format_version}, and installers accept only 1.x"
-            yield from _tag_mismatches(headers, tags)
+            yield from _tag_contradictions(headers, tags)
             declared, number = headers.get("Build", "").strip(), "".join(map(str, build))
             if declared and declared != number:  # a wheel without one got its number later, by renaming
                 yield f"WHEEL says build {declared}, the file's name {number or 'nothing'}"
         else:
             yield f"{info}/WHEEL is missing"
         yield from record_problems(archive, f"{info}/RECORD")
+        if _CASELESS.intersection(_systems(tags)):
+            yield from _colliding_names(archive.namelist())
+
+
+def wheel_oddities(wheel: Path) -> Iterator[str]:
+    """Yield a clause for each thing in a sound wheel that a wheel of ours never has, and that installers take.
+
+    Raises DeliveryError where the file is not a wheel.
+    """
+    with open_wheel(wheel) as archive:
+        info, tags, names = _dist_info(wheel, archive), parse_file_name(wheel)[3], archive.namelist()
+        if not _CASELESS.intersection(_systems(tags)):
+            yield from _colliding_names(names)
+        yield from _odd_places(names, info)
+        if f"{info}/entry_points.txt" in names and not info.startswith("pip-"):  # whose commands these are
+            yield from _shadowing_commands(archive.read(f"{info}/entry_points.txt").decode("utf-8", "replace"))
+
+
+def renamed_platform(wheel: Path) -> str:
+    """Return how WHEEL names another platform of the same system and machine than the file's name; "" for the same.
+
+    PyTorch's own wheels say linux_x86_64 there and are named manylinux_2_28_x86_64. Installers read the name alone:
+    https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
+    """
+    with open_wheel(wheel) as archive:
+        file, tags = f"{_dist_info(wheel, archive)}/WHEEL", parse_file_name(wheel)[3]
+        headers = parse_headers(archive.read(file)) if file in archive.namelist() else Message()
+    try:
+        declared = _declared_tags(headers)
+    except ValueError:
+        return ""
+    told_otherwise = declared == tags or not _is_near(declared, tags)
+    return "" if told_otherwise else f"WHEEL says {format_tags(declared)}, the file's name {format_tags(tags)}"
+
+
+def _systems(tags: Iterable[Tag]) -> set[str]:
+    """Return the systems that tags are for: "any", "win", "macosx", "manylinux"."""
+    return {match[0] for tag in tags if (match := re.match(r"[a-z]+", tag.platform))}
+
+
+def _colliding_names(names: Iterable[str]) -> Iterator[str]:
+    """Yield a clause for each two members that are one file where case or Unicode form do not tell names apart."""
+    first: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        other = first.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
+        if other != name:
+            yield f"{other} and {name} are one file on systems that ignore case, where one replaces the other"
+
+
+def _odd_places(names: Iterable[str], info: str) -> Iterator[str]:
+    """Yield a clause for each member that runs code by itself, or goes elsewhere than into the package folder."""
+    own = f"{info.removesuffix('.dist-info')}.data"
+    for name in (name for name in names if not name.endswith("/")):
+        top, _, rest = name.partition("/")
+        scheme, _, path = rest.partition("/")
+        if "/" not in name and name.endswith(".pth"):
+            yield f"{name} can run code whenever Python starts"
+        if not top.endswith(".data"):
+            continue
+        if canonicalize_name(top) != canonicalize_name(own) or scheme not in _SCHEMES:
+            yield f"{name} is in a folder that no installer knows"
+        elif scheme == "scripts" and _is_system_command(path):
+            yield f"{name} replaces the command {path}"
+        elif scheme == "data" and path.startswith(("bin/", "Scripts/", "lib/python", "Lib/")):
+            yield f"{name} is installed as {path} of the environment"
+
+
+def _shadowing_commands(entry_points: str) -> Iterator[str]:
+    """Yield a clause for each command of entry_points.txt that replaces one of Python or pip."""
+    for name in re.findall(r"^[ 	]*([\w.-]+)[ 	]*=", entry_points, re.MULTILINE):
+        if _is_system_command(name):
+            yield f"entry_points.txt replaces the command {name}"
+
+
+def _is_system_command(name: str) -> bool:
+    return _SYSTEM_COMMAND.fullmatch(name.lower().removesuffix(".exe")) is not None
 
 
 def _metadata_problems(metadata: Message) -> Iterator[str]:
@@ -167,15 +249,33 @@ def _metadata_problems(metadata: Message) -> Iterator[str]:
             yield f"METADATA has {key} several times"
 
 
-def _tag_mismatches(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
-    """Yield a clause where WHEEL, by its headers, has other tags than the file's name."""
+def _tag_contradictions(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
+    """Yield a clause where WHEEL, by its headers, is of another Python, system or machine than the file's name."""
     try:
-        declared = {tag for line in headers.get_all("Tag", []) for tag in parse_tag(line.strip())}
+        declared = _declared_tags(headers)
     except ValueError as error:
         yield f"WHEEL has an invalid tag ({error})"
         return
-    if declared != tags:
+    if not _is_near(declared, tags):
         yield f"WHEEL says {format_tags(declared) or 'no tag'}, the file's name {format_tags(tags)}"
+
+
+def _declared_tags(headers: Message) -> set[Tag]:
+    return {tag for line in headers.get_all("Tag", []) for tag in parse_tag(line.strip())}
+
+
+def _is_near(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
+    """Tell whether tags differ in the version of a platform at most, or the file's name is for fewer platforms."""
+    rough = {_rough_tag(tag) for tag in declared}
+    named = {_rough_tag(tag) for tag in tags}
+    everywhere = {(interpreter, abi, "any") for interpreter, abi, _ in named}
+    return rough in (named, everywhere)
+
+
+def _rough_tag(tag: Tag) -> tuple[str, str, str]:
+    """Return Python, ABI, and of the platform only system and machine: "linux x86_64" of manylinux_2_28_x86_64."""
+    platform = _PLATFORM_VERSION.sub("", tag.platform)
+    return tag.interpreter, tag.abi, platform.replace("manylinux", "linux").replace("musllinux", "linux")
 
 
 def format_tags(tags: Iterable[Tag]) -> str:
@@ -226,7 +326,9 @@ def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
     except zip_archive.ARCHIVE_ERRORS as error:
         return f"{name} is damaged ({error})"
     actual, size = base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), archive.getinfo(name).file_size
-    return None if [actual, str(size)] == [expected, row[2]] else f"{name} differs from its RECORD entry"
+    # the size may be left out: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+    same = actual == expected.rstrip("=") and row[2] in {"", str(size)}
+    return None if same else f"{name} differs from its RECORD entry"
 
 
 @contextmanager

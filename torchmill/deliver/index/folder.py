@@ -31,6 +31,9 @@ FRESH = "fresh"  # what is being written, beside the state: what a killed run le
 FILE, DIRECTORY, OTHER = "file", "folder", "other"  # OTHER: links, pipes, devices
 
 
+ReadWheel = tuple[IndexEntry, tuple[str, ...]]  # with what is odd about it
+
+
 @dataclass(frozen=True, slots=True)
 class RememberedWheel:
     """A wheel that was read, and how its file looked then ("" where it had just changed)."""
@@ -103,6 +106,7 @@ class ScannedWheel:
     path: Path
     look: str
     entry: IndexEntry
+    notes: tuple[str, ...] = ()  # what is odd about it, and no harm; of wheels that were read in this run
 
     @property
     def remembered(self) -> RememberedWheel:
@@ -124,14 +128,15 @@ def scan_wheels(
     looks = {path: " ".join(map(stat_wheel, (path, *there))) for path, there in beside.items()}
     fresh = [path for path in paths if path.name not in known or known[path.name].look != looks[path]]
     read = _read_all(fresh, known, replace) if fresh else {}
-    all_ = [ScannedWheel(path, looks[path], read[path] if path in read else known[path.name].entry) for path in paths]
-    return _single(all_)
+    old = {path: (known[path.name].entry, ()) for path in paths if path not in read}
+    return _single([ScannedWheel(path, looks[path], *{**old, **read}[path]) for path in paths])
 
 
 def _read_all(
     paths: Sequence[Path], known: Mapping[str, RememberedWheel], replace: Collection[str]
-) -> dict[Path, IndexEntry]:
-    read, problems = {}, []
+) -> dict[Path, ReadWheel]:
+    read: dict[Path, ReadWheel] = {}
+    problems = []
     with console.show_progress() as progress, contextlib.closing(progress.task("wheels")) as bar:
         for number, path in enumerate(paths, 1):
             bar.update(number, len(paths), path.name)
@@ -176,7 +181,7 @@ def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
     return {path.name.removeprefix(wheel.path.name): content for path, content in found.items()}
 
 
-def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
+def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> ReadWheel:
     wheel = wheel_file.read_wheel(path)
     known = before.entry if before else None
     same = known is not None and known.sha256 == wheel.sha256
@@ -189,12 +194,12 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
             f"number or another version, or use --replace {found.name}=={found.version}",
             code="wheel-replaced",
         )
-    checks = agreement.examine_wheel(path, found=wheel).checks
-    if wrong := [problem for one in checks if one.name != agreement.ORIGIN for problem in one.problems]:
+    verdict = agreement.examine_wheel(path, found=wheel)
+    if wrong := verdict.problems:
         raise DeliveryError(
             f"{path}: {first_problems(wrong)}: build or fetch it again, or leave it out", code="wheel-rejected"
         )
-    return found
+    return found, tuple(note for check in verdict.checks for note in check.notes)
 
 
 def _single(wheels: Sequence[ScannedWheel]) -> tuple[ScannedWheel, ...]:

@@ -375,6 +375,15 @@ def leaves_folder(name: str) -> bool:
     return first == "" or ".." in parts or ":" in first or "\\" in name or "\0" in name
 
 
+_SPECIAL_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
 def unsafe_member(info: ZipInfo) -> str:
     """Return a clause about a member of a zip archive that must not be extracted; "" for all others."""
     name = info.orig_filename  # `filename` is cut at a NUL, and has this system's separators replaced
@@ -386,7 +395,11 @@ def unsafe_member(info: ZipInfo) -> str:
         return f"the member {name!r} has another name where it is extracted"
     if not name.isprintable():  # it could control the terminal of those who list it
         return f"the member {name!r} has a name that cannot be printed"
-    return f"the member {name!r} is a link" if stat.S_ISLNK(info.external_attr >> 16) else ""
+    mode = info.external_attr >> 16
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        return f"the member {name!r} would run with the rights of its owner (setuid or setgid)"
+    kind = _SPECIAL_KINDS.get(stat.S_IFMT(mode))
+    return f"the member {name!r} is {kind}" if kind else ""
 
 
 def has_stray_bytes(archive: ZipFile) -> bool:

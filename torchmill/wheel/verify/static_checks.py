@@ -61,7 +61,7 @@ def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> 
     """Return a clause for each contradiction between a wheel, its plan and the interpreter it is for."""
     found: list[str] = []
     try:
-        found += wheel_file.wheel_problems(wheel)
+        found += filter(None, [*wheel_file.wheel_problems(wheel), wheel_file.renamed_platform(wheel)])
         with ZipFile(wheel) as archive:
             return [*found, *_archive_problems(wheel, archive, plan, interpreter)]
     except DeliveryError as error:
@@ -185,30 +185,44 @@ def platform_tags(name: str) -> tuple[str, ...]:
     return tuple(name.removesuffix(".whl").rpartition("-")[2].split("."))
 
 
-def tag_problems(wheel: Path) -> list[str]:
-    """Return a clause for each promise of the wheel's name that its files contradict, without installing it.
+@dataclass(frozen=True, slots=True)
+class TagJudgement:
+    """How the files of a wheel contradict its platform tags, as clauses."""
+
+    contradictions: tuple[str, ...] = ()  # another machine or C library: nobody can use the wheel
+    broken_promises: tuple[str, ...] = ()  # a newer C library than the name says: old systems cannot use it
+
+
+def judge_tags(wheel: Path) -> TagJudgement:
+    """Return what the wheel's name promises and its files contradict, without installing it.
 
     Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its symbols.
     Other tags are not judged.
     """
     promises = [tag for tag in platform_tags(wheel.name) if tag.startswith((*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX))]
     if not promises:
-        return []
+        return TagJudgement()
     with tempfile.TemporaryDirectory() as folder:
         try:
             root = Path(folder)
             with ZipFile(wheel) as archive:
                 libraries = {path: elf.read_elf(path) for path in _extract_libraries(archive, root)}
             files = {path: info for path, info in libraries.items() if info is not None}
-            return [clause for tag in promises for clause in _tag_contradictions(root, files, tag)]
+            return TagJudgement(
+                tuple(clause for tag in promises for clause in _foreign_platforms(root, files, tag)),
+                tuple(clause for tag in promises for clause in _broken_promises(root, files, tag)),
+            )
         except zip_archive.ARCHIVE_ERRORS as error:
-            return [f"the file is not a sound zip archive ({error})"]
+            return TagJudgement((f"the file is not a sound zip archive ({error})",))
         except OSError as error:
             if (refusal := read_refusal(str(error), root)) is not None:  # says nothing of the wheel
                 raise refusal from None
-            return [f"its libraries cannot be extracted ({error.strerror or str(error)}): see the names of its members"]
-        except (BuildError, ConfigError) as error:
-            return [str(error).replace(f"{folder}/", "")]
+            why = f"its libraries cannot be extracted ({error.strerror or str(error)}): see the names of its members"
+            return TagJudgement((why,))
+        except BuildError as error:
+            return TagJudgement((str(error).replace(f"{folder}/", ""),))
+        except ConfigError as error:  # a machine of which no policy is known
+            return TagJudgement(broken_promises=(str(error).replace(f"{folder}/", ""),))
 
 
 def linking_problems(site: Path, names: Iterable[str], platform_tag: str, lender: Path | None = None) -> list[str]:
@@ -230,13 +244,25 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str, lender
     return [
         *(clause for path in files for clause in _unresolved(site, path, files[path], loadable, target)),
         *_driver_imports(site, files, loadable),
-        *_tag_contradictions(site, files, platform_tag),
+        *_foreign_platforms(site, files, platform_tag),
+        *_broken_promises(site, files, platform_tag),
     ]
 
 
-def _tag_contradictions(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
-    """Yield a clause for each file below `root` that needs more than the tag promises, or another machine."""
-    target = None if tag.startswith(bundling.PLAIN_LINUX_PREFIX) else bundling.platform_target(tag)
+def _tag_target(tag: str) -> PlatformTarget | None:
+    return None if tag.startswith(bundling.PLAIN_LINUX_PREFIX) else bundling.platform_target(tag)
+
+
+def _broken_promises(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
+    """Yield a clause for each file below `root` that needs more of the C library than the tag promises."""
+    if target := _tag_target(tag):
+        own = {path.name for path in files}
+        yield from bundling.policy_problems(target, bundling.system_needs(root, files, target, own))
+
+
+def _foreign_platforms(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
+    """Yield a clause for each file below `root` that is for another machine or C library than the tag."""
+    target = _tag_target(tag)
     arch = target.arch if target else tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
     for path, info in files.items():
         if not info.runs_on(arch):
@@ -250,7 +276,6 @@ def _tag_contradictions(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> 
             if pattern.fullmatch(needed) and needed not in own:
                 file = path.relative_to(root).as_posix()
                 yield f"{file} needs {needed} of {libc}, which systems of {target.tag} do not have"
-    yield from bundling.policy_problems(target, bundling.system_needs(root, files, target, own))
 
 
 def _extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
