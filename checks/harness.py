@@ -106,10 +106,10 @@ def check_version(expected):
 
 
 def check_git_version(expected):
-    if not expected.get("commit"):
-        return "the plan has no commit"
+    if not expected.get("git_version"):
+        return "nothing names the commit of the source"
     what = "{}.version.git_version".format(expected["import"])
-    return expect_equal(module(expected, ".version").git_version, expected["commit"], what)
+    return expect_equal(module(expected, ".version").git_version, expected["git_version"], what)
 
 
 def run(checks):

@@ -14,6 +14,7 @@ from tests.support.commands import ROOT
 from tests.support.sampled import THIS, Sample, fetched, in_this_process
 from torchmill.build import up_to_date
 from torchmill.build.up_to_date import INSTALLED, WHOLE, StageRecord
+from torchmill.core import formats
 from torchmill.core.errors import TorchmillError
 from torchmill.core.files import load_object
 from torchmill.core.stat_cache import StatCache
@@ -67,7 +68,9 @@ def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
     file = tmp_path / "ledger"
     up_to_date.write_records(file, entries)
     assert up_to_date.parse_records(load_object(file)) == entries
-    told = json.loads(json.dumps({"stages": up_to_date.records_as_data(entries), "edges": 7}))
+    told = json.loads(
+        json.dumps({"format": formats.MANIFEST, "stages": up_to_date.records_as_data(entries), "edges": 7})
+    )
     assert up_to_date.parse_records(told)["compile"].said == {}, "the manifest says it elsewhere"
     assert up_to_date.parse_records(told)["compile"].read == {"/a.h": "1"}
 
@@ -83,6 +86,16 @@ def test_what_cannot_be_understood_is_nothing(tmp_path: Path, text: str) -> None
     assert up_to_date.parse_records(load_object(file)) == {}
     file.write_text(text)
     assert up_to_date.parse_records(load_object(file)) == {}
+
+
+def test_records_of_another_format_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "ledger"
+    up_to_date.write_records(file, {"compile": StageRecord(PARTS, "raw")})
+    assert up_to_date.parse_records(load_object(file), formats.LEDGER)
+    for other in ({"format": formats.LEDGER + 1}, {"format": "1"}):
+        assert up_to_date.parse_records(load_object(file) | other, formats.LEDGER) == {}
+    del (old := load_object(file))["format"]
+    assert up_to_date.parse_records(old, formats.LEDGER) == {}
 
 
 slow = pytest.mark.slow

@@ -20,6 +20,7 @@ from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.model import Options
+from torchmill.core import formats
 from torchmill.core.paths import Layout
 from torchmill.deliver import libtorch
 from torchmill.deliver.products import VerifiedWheel, find_verified
@@ -77,6 +78,7 @@ def delivered(folder: Path, add: str = ADD) -> VerifiedWheel:
     wheel.parent.mkdir(parents=True, exist_ok=True)
     raw.rename(wheel)
     manifest = {
+        "format": formats.MANIFEST,
         "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(),
         "planned": planned.wheel,
         "commit": tiny.COMMIT,

@@ -80,7 +80,8 @@ def pack(tree: Path, name: str) -> Path:
 class TestAFolder:
     def test_is_copied_and_not_verified(self, folder: Path, place: Layout) -> None:
         source = fetch_source(asked(folder, COMMIT), place, SilentProgress())
-        assert (source.provider, source.commit, source.verified) == ("path", COMMIT, False)
+        assert (source.provider, source.commit, source.declared, source.verified) == ("path", None, None, False)
+        assert source.unproven == "the folder is no git checkout"
         assert source.build_backend == "backend"
         assert (source.path / "link").readlink() == Path("tools/run")
         assert os.access(source.path / "tools/run", os.X_OK)
@@ -141,7 +142,10 @@ class TestACheckout:
         (checkout / path).write_text("mine\n")
         source = fetch_source(asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress())
         assert not source.verified
-        assert "with local changes" in source.origin
+        assert source.commit is None
+        assert source.declared == git(checkout, "rev-parse", "HEAD")
+        assert path in source.unproven
+        assert source.submodules == {"near": "" if "near" in path else git(checkout / "near", "rev-parse", "HEAD")}
         assert (source.path / path).read_text() == "mine\n"
 
     def test_of_a_submodule_that_was_built_is_copied_without_that(self, checkout: Path, place: Layout) -> None:
@@ -167,18 +171,39 @@ class TestAnArchive:
         assert (source.path / "setup.py").read_text() == "version = 1\n"
         assert (source.path / "link").readlink() == Path("tools/run")
         assert os.access(source.path / "tools/run", os.X_OK)
-        assert (source.commit, source.verified) == (COMMIT, False)
-        assert "sha256" in source.origin
+        assert (source.commit, source.declared, source.verified) == (None, None, False)
+        assert f"(sha256 {source.archive})" in source.origin
         check_source(source)
 
     @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
-    def test_of_git_names_its_commit(self, checkout: Path, place: Layout, kind: str) -> None:
-        archive = checkout.parent / f"t.{kind}"
-        git(checkout, "archive", "--prefix=t/", f"--output={archive}", "HEAD")
-        actual = git(checkout, "rev-parse", "HEAD")
-        assert fetch_source(asked(archive), place, SilentProgress()).commit == actual
+    def test_of_git_names_its_commit_and_proves_none(self, tmp_path: Path, place: Layout, kind: str) -> None:
+        forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+        actual = forge.commit("a/torch", {"setup.py": "\n"})
+        archive = tmp_path / f"t.{kind}"
+        git(forge.bare("a/torch"), "archive", "--prefix=t/", f"--output={archive}", "HEAD")
+        source = fetch_source(asked(archive, actual), place, SilentProgress())
+        assert (source.commit, source.declared, source.verified) == (None, actual, False)
+        assert fetch_source(asked(archive, actual), place, SilentProgress()) == source
         with refused("wrong-commit"):
             fetch_source(asked(archive, COMMIT, "v2"), place, SilentProgress())
+
+    @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+    def test_without_its_submodules_is_refused(self, checkout: Path, place: Layout, kind: str) -> None:
+        """GitHub's are made so: each submodule is an empty folder."""
+        archive = checkout.parent / f"t.{kind}"
+        git(checkout, "archive", "--prefix=t/", f"--output={archive}", "HEAD")
+        with refused("submodule-missing") as caught:
+            fetch_source(asked(archive), place, SilentProgress())
+        assert "near" in str(caught.value)
+        assert load_source(place, "torch", "v1") is None
+
+    def test_with_its_submodules_is_taken_and_loses_what_git_would_be_asked(
+        self, checkout: Path, place: Layout
+    ) -> None:
+        source = fetch_source(asked(pack(checkout, "t.tar.gz")), place, SilentProgress())
+        assert (source.path / "near/near.h").is_file()
+        assert list(source.path.rglob(".git")) == []
+        assert source.commit is None
 
     def test_cut_short_is_refused(self, folder: Path, place: Layout) -> None:
         archive = pack(folder, "t.tar.gz")

@@ -222,9 +222,8 @@ class TestAFreshFetch:
 
 
 class TestASecondFetch:
-    def test_starts_no_program(
-        self, forge: Forge, place: Layout, source: Source, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_starts_no_program(self, forge: Forge, place: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = fetch_source(request(forge), place, SilentProgress())
         monkeypatch.setenv("PATH", "/nowhere")
         assert fetch_source(request(forge), place, SilentProgress()) == source
         check_source(source)
@@ -442,9 +441,8 @@ class TestAHalfUpdatedTree:
         assert fetch_source(request(forge), place, SilentProgress()) == source
         assert load_source(place, "torch", "v1") == source
 
-    def test_cut_off_between_two_renames(
-        self, forge: Forge, place: Layout, source: Source, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_cut_off_between_two_renames(self, forge: Forge, place: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = fetch_source(request(forge), place, SilentProgress())
         source.path.parent.rename(place.source("torch") / ".old-v1")
         monkeypatch.setenv("PATH", "/nowhere")
         assert fetch_source(request(forge), place, SilentProgress()) == source

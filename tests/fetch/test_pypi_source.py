@@ -69,7 +69,7 @@ def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place:
     digest = add(index, "torch-2.1.0.tar.gz", sdist("2.1.0"), yanked="old")  # asked for by its very version
     found = fetcher.fetch_source(asked(sha256=digest), place, SilentProgress())
     assert (found.path / "PKG-INFO").read_text() == "2.1.0"
-    assert (found.provider, found.commit, found.verified) == ("pypi", None, False)
+    assert (found.provider, found.commit, found.archive, found.verified) == ("pypi", None, digest, True)
     assert found.origin == f"PyPI's torch-2.1.0.tar.gz (sha256 {digest}, as recorded)"
     assert load_source(place, "torch", "v2.1") == found
     source_dir.check_source(found)

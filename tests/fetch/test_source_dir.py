@@ -19,7 +19,7 @@ from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import local
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.source_dir import SourceRequest, check_source, read_record, verify_source
+from torchmill.fetch.source.source_dir import SourceProof, SourceRequest, check_source, read_record, verify_source
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_copy_of_the_tree_is_as_good_and_looked_through_once(unpacked: Source,
     verify_source(unpacked, recall)
     record = read_record(unpacked.path.parent)
     assert record is not None
-    assert record.contents is not None
+    assert record.source.contents
     (unpacked.path / "link").unlink()
     (unpacked.path / "link").symlink_to("absent")
     with refused("source-changed"):
@@ -142,7 +142,7 @@ def test_what_is_changed_while_it_is_copied_is_noticed(tmp_path: Path, monkeypat
     (folder / "setup.py").write_text("1\n")
     copy = local._copy_folder
 
-    def edit(source: Path, tree: Path, bar: ProgressBar) -> local.LocalOrigin:
+    def edit(source: Path, tree: Path, bar: ProgressBar) -> tuple[str, SourceProof]:
         found = copy(source, tree, bar)
         (folder / "setup.py").write_text("twenty\n")
         return found

@@ -30,6 +30,7 @@ def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
         "package",
         "tag",
         "commit",
+        "source",
         "version",
         "environment",
         "toolkit",

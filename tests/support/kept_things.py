@@ -14,7 +14,7 @@ from tests.support.source_upstream import release
 from torchmill.commands.clean.stored import StoragePlace
 from torchmill.config.model import Facts, Source
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.source_dir import SourceDir, SourceRequest
+from torchmill.fetch.source.source_dir import SourceDir, SourceProof, SourceRequest
 
 ROOT = Path(__file__).parents[2]
 TREE, CELL, VISION = "v1.0.0/wheel-cpu-0123abcd", "v1.0.0/wheel-3.10-cpu", "v0.1.0/vision-3.10-cpu"
@@ -57,7 +57,7 @@ def fetched(home: Path, package: str, tag: str) -> Source:
     made = slot.unpacked
     write(made / "tree" / "setup.py", 3000)
     request = SourceRequest(replace(source_upstream.package(""), name=package), release(tag, None))
-    return slot.publish(made, request, "path", "somewhere", commit=None)
+    return slot.publish(made, request, "path", "somewhere", proof=SourceProof())
 
 
 def fill(home: Path) -> None:

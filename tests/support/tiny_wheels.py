@@ -16,7 +16,7 @@ from textwrap import dedent
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.model import Build, Package, Plan, Release
+from torchmill.config.model import Build, Package, Plan, Release, SourceName
 from torchmill.wheel.pack import metadata, wheel_writer
 from torchmill.wheel.pack.repair import RepairResult, repair_wheel
 from torchmill.wheel.pack.staging import stage_wheel
@@ -199,6 +199,7 @@ def plan(name: str, version: str, switches: Mapping[str, str] | None = None, tor
         identifier=f"wheel-{python}-cpu",
         release=Release(name, version.partition("+")[0], "v1", COMMIT, (python,), (ARCH,), None, {}, None, None, ""),
         commit=COMMIT,
+        source=SourceName(COMMIT, f"git{COMMIT[:7]}", COMMIT, f"commit {COMMIT[:8]}"),
         version=version,
         set=switches or {},
         passed=(),

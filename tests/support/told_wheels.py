@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support import paper_wheels
 from tests.support.paper_wheels import Members
+from torchmill.core import formats
 from torchmill.wheel import dist_files, sbom
 
 COMMIT = "49444c3e546bf240bed24a101e747422d1f8a0ee"
@@ -27,6 +28,7 @@ def manifest(wheel: Path, release: str = "v1.13.1") -> dict[str, Any]:
     return {
         "builder": {"id": "urn:torchmill:local", "torchmill": "0.1.0"},
         "requirements": ["setuptools==65.5.0", "cmake==3.27.9", "numpy==1.26.4"],
+        formats.KEY: formats.MANIFEST,
         "size": len(content),
         "bundled": [
             {

@@ -13,6 +13,7 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 
 from tests.support import told_wheels
+from torchmill.core import formats
 from torchmill.wheel import statement
 
 CI = {
@@ -68,26 +69,47 @@ def test_it_names_all_that_went_in(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("origin", "digest", "uri"),
+    ("origin", "archive", "declared"),
     [
-        (f"/home/me/x.tar.gz (sha256 {'de' * 32})", {"sha256": "de" * 32}, "pkg:generic/tinytorch@v1.13.1"),
-        ("Debian's pytorch 1.13.1+dfsg-4 (repacked)", {}, "pkg:generic/tinytorch@v1.13.1"),
-        (
-            "https://github.com/pytorch/pytorch.git (main)",
-            {},
-            "git+https://github.com/pytorch/pytorch.git@v1.13.1",
-        ),
+        ("/home/me/x.tar.gz", "de" * 32, told_wheels.COMMIT),
+        ("Debian's pytorch 1.13.1+dfsg-4 (repacked)", "de" * 32, None),
+        (f"/home/me/x (sha256 {'bb' * 32})", None, None),
+        ("https://github.com/pytorch/pytorch.git (main)", None, told_wheels.COMMIT),
     ],
-    ids=["archive", "Debian", "branch"],
+    ids=["archive", "Debian", "folder with a digest in its name", "branch"],
 )
-def test_a_source_without_a_commit_is_named_as_it_can_be(
-    told: dict[str, Any], origin: str, digest: dict[str, str], uri: str
+def test_a_source_without_a_proven_commit_is_named_by_what_it_held(
+    told: dict[str, Any], origin: str, archive: str | None, declared: str | None
 ) -> None:
-    made = statement.compose_statement(told | {"source": origin, "commit": None, "commit_verified": False})
+    contents = "cc" * 32
+    unproven = {"commit": None, "commit_verified": False, "commit_declared": declared, "unproven": "nothing proves it"}
+    made = statement.compose_statement(told | unproven | {"source": origin, "archive": archive, "contents": contents})
     source = depends(made)["source tinytorch"]
-    assert (source.get("digest", {}), source["uri"]) == (digest, uri)
+    assert source["digest"] == {"sha256": archive or contents}
+    assert source["uri"] == "pkg:generic/tinytorch@v1.13.1"
     assert source["annotations"]["origin"] == origin
     assert source["annotations"]["commit proven"] == "no"
+    assert source["annotations"]["contents sha256"] == contents
+    assert source["annotations"]["caveat"].startswith("not proven to be any commit: nothing proves it")
+    assert "gitCommit" not in source["digest"]
+
+
+def test_a_submodule_without_a_proven_commit_has_no_digest(told: dict[str, Any]) -> None:
+    made = statement.compose_statement(told | {"submodules": {"third_party/fmt": ""}})
+    submodule = depends(made)["submodule third_party/fmt"]
+    assert "digest" not in submodule
+    assert submodule["annotations"]["caveat"] == "no commit is proven"
+
+
+def test_local_edits_are_named_and_doubt_the_source(told: dict[str, Any]) -> None:
+    found = depends(statement.compose_statement(told | {"edits": {"setup.py": "ee" * 32}}))
+    assert found["local edit setup.py"]["digest"] == {"sha256": "ee" * 32}
+    assert found["source tinytorch"]["annotations"]["caveat"] == "changed after it was fetched: setup.py"
+
+
+def test_it_says_its_format(told: dict[str, Any]) -> None:
+    parameters = statement.compose_statement(told)["predicate"]["buildDefinition"]["internalParameters"]
+    assert parameters["format"] == formats.STATEMENT
 
 
 def test_what_cannot_change_the_wheel_does_not_change_it(told: dict[str, Any]) -> None:

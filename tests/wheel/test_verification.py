@@ -60,7 +60,7 @@ def test_repaired_wheels_work_where_the_libraries_are_not(dist: Dist, tmp_path: 
     venv = tmp_path / "scratch" / "venv" / "bin" / "python"
     assert {"tinytorch==1.0+cpu", "tinyvision==0.5+cpu"} <= installed_packages(venv)
     # the same environment serves to try what is under it, against a plan that it breaks in three ways
-    expected = {"import": "tinytorch", "version": "2.0", "commit": "f" * 40, "switches": {"USE_SLOW": "1"}}
+    expected = {"import": "tinytorch", "version": "2.0", "git_version": "f" * 40, "switches": {"USE_SLOW": "1"}}
     found = clean_environment.run_checks(venv, "sample_checks.py", expected, io.StringIO())
     assert {name for name, check in found.items() if not check.ok} == {"version", "git_version", "switches"}
     assert found["switches"].detail == "USE_SLOW is off, the plan says on"
@@ -92,7 +92,8 @@ def tried(
 
 @tiny.needs_compiler
 def test_every_failed_check_is_listed_at_once(dist: Dist, tmp_path: Path) -> None:
-    wrong = replace(tiny.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"}), commit="f" * 40)
+    planned = tiny.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"})
+    wrong = replace(planned, source=replace(planned.source, git_version="f" * 40))
     with refused("wheel-check-failed") as caught:
         tried(dist.torch, wrong, "tinytorch", tmp_path)
     text = str(caught.value)

@@ -283,7 +283,7 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         tests.requires,
         tests.files,
         tests.always,
-        source.commit,
+        source.identity,
         sorted(processor_flags()),
     ]
     record = found.layout.cache / PROOFS_CACHE / f"{digest_data([str(parts)])[:16]}.json"

@@ -94,7 +94,7 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
     for name in gone:
         (tree.source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(context.source.path / name, tree.source / name)  # as old as it was: nothing is recompiled
-    if edited := sorted(differing.keys() - gone):
+    if edited := sorted(find_edits(context)):
         note(
             f"{name_few(edited, 1)} in {tree.source} has local edits, which every wheel of this tree will "
             "contain: turn them into a patch (`--patch FILE`)"
@@ -108,6 +108,23 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
     less = f", recompiling {deleted} objects that depend on Python" if deleted else ""
     note(f"reusing {tree.folder}{less}")
     return None
+
+
+def find_edits(context: BuildContext) -> dict[str, str]:
+    """Return the source files in the tree that somebody edited, with the digests that they have now.
+
+    What the patches, or a build in the tree, made of them is no edit, nor is what setuptools writes anew each time.
+    """
+    differing = _differing_sources(context, load_object(context.tree.patched_file))
+    return {name: digest for name, digest in differing.items() if digest and ".egg-info/" not in name}
+
+
+def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> None:
+    """Write down which source files a build has changed itself; `edits` were there before it began."""
+    made = {name: digest for name, digest in find_edits(context).items() if name not in edits}
+    if made:
+        patched = load_object(context.tree.patched_file) | made
+        write_atomically(context.tree.patched_file, json.dumps(patched))
 
 
 def _run_preparations(context: BuildContext) -> None:

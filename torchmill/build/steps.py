@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from torchmill.build.context import BuildContext, BuildTree, base_wheel, importe
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.up_to_date import StageLog, StageRecord, installed_inputs, records_as_data, stage_inputs
 from torchmill.config.model import NO_OPTIONS, Options
-from torchmill.core import files, locks
-from torchmill.core.errors import BusyError, VerifyError
+from torchmill.core import files, formats, locks
+from torchmill.core.errors import BuildError, BusyError, VerifyError
 from torchmill.core.process import capture
 from torchmill.core.stat_cache import digest_data
+from torchmill.core.units import name_few
 from torchmill.host import environments
 from torchmill.host.disk_usage import newest_change
 from torchmill.host.environments import Install
+from torchmill.plan import wheel_name
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.wheel import dist_files, statement
 from torchmill.wheel.pack import bundling, metadata, repair, staging, wheel_writer
@@ -56,12 +58,15 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             if context.shares_tree and not context.tree.key_file.exists():
                 empty_old_trees(context, line.note)
             prepare.prepare_tree(context, user, install, line.note)
+            edits = prepare.find_edits(context)
+            _refuse_edits_under_git_label(context, edits)
         with _timed(seconds, "compile"):
             try:
                 with prepare.trust_copies(context.tree):
                     raw, told = compile_wheel(context, line)
             finally:  # a run that goes on where this one stopped needs it, too
                 read = prepare.record_external_inputs(context, user, began)
+                prepare.record_generated_files(context, edits)
             prepare.refuse_foreign_objects(context, user)
     argv = [str(python), "-I", "-m", "pip", "list", "--format=freeze"]
     listed = capture(argv, env=environments.pip_variables(os.environ)).split()
@@ -73,6 +78,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
         ],
         "requirements": sorted({*listed, *environments.list_shared_tools(context.tree.kit)}),
         **told,
+        "edits": edits,
         "jobs": context.plan.jobs,
         "seconds": seconds,
         "waited": waited,
@@ -80,6 +86,24 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
     parts |= installed_inputs(context)
     stages.record("compile", StageRecord(parts, context.stat_cache.digest(raw) or "", read, said))
     return raw
+
+
+def _refuse_edits_under_git_label(context: BuildContext, edits: Iterable[str]) -> None:
+    """Raise BuildError where the wheel's version would name a commit that the files in the tree are not of."""
+    if edits and context.options.label == "git":
+        raise BuildError(
+            f"{context.plan.identifier}: {name_few(sorted(edits))} in {context.tree.source} has local edits, and "
+            f"--label git would name the version after a commit without them: turn them into a patch "
+            "(`--patch FILE`), or leave out --label git",
+            code="edits-under-git-label",
+        )
+
+
+def _git_version(context: BuildContext, stages: StageLog) -> str | None:
+    """Return what the version module says: a commit only if nobody changed its files."""
+    version, commit = context.plan.source.git_version, context.source.commit
+    edited = stages.valid["compile"].said.get("edits") or stages.earlier_manifest.get("edits")
+    return wheel_name.mark_commit(commit, wheel_name.MODIFIED) if commit and edited else version
 
 
 def _provide_requirements(context: BuildContext, install: Install) -> None:
@@ -142,7 +166,7 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
         _provide_requirements(context, install)
     start = time.monotonic()
     parts = stage_inputs(context, "pack", stages.valid)
-    staged, repaired, name = _stage(context, raw)
+    staged, repaired, name = _stage(context, raw, _git_version(context, stages))
     contents = compose_manifest(context, stages, name)
     contents |= _add_licences(context, staged, repaired.bundled, contents.get("static", []))
     metadata.normalize_metadata(staged, context.plan.release.pythons)
@@ -168,7 +192,9 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     return packed.path
 
 
-def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repair.RepairResult, str]:
+def _stage(
+    context: BuildContext, raw: Path, git_version: str | None
+) -> tuple[staging.StagedWheel, repair.RepairResult, str]:
     """Unpack the raw wheel, bundle its libraries, correct its metadata, and name it."""
     shutil.rmtree(context.outputs.stage, ignore_errors=True)
     context.outputs.stage.mkdir()
@@ -176,8 +202,9 @@ def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repai
     staged = staging.stage_wheel(raw, context.outputs.stage, {version_file})
     if not context.package.version_variables:
         staged = metadata.stamp_version(staged, context.plan.version, context.plan.torch_requirement)
-    if context.source.provider != "git" and context.source.commit and (staged.root / version_file).is_file():
-        metadata.set_git_version(staged, version_file, context.source.commit)
+    by_build = context.source.provider == "git" and git_version == context.source.commit  # the build asked git
+    if git_version and not by_build and (staged.root / version_file).is_file():
+        metadata.set_git_version(staged, version_file, git_version)
     homes = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
     linked = [Path(home, lib) for name in homes if (home := context.placeholders.get(name)) for lib in ("lib64", "lib")]
     # What is installed for the build; repair has work on Linux only.
@@ -241,7 +268,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
         packed = context.outputs.packed / packed.name
         dist_files.withdraw_wheel(published, packed)
     note(f"verifying {packed.name} in a clean environment")
-    start = time.monotonic()
+    start, plan = time.monotonic(), context.plan
     parts = stage_inputs(context, "verify", stages.valid)
     extra: list[Path | str] = [one for one in context.plan.requirements if one.startswith("numpy")]
     if context.plan.torch and not context.plan.lender:
@@ -252,7 +279,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     with context.log.open("a", encoding="utf-8") as log:
         checks, sizes = verification.verify_wheel(
             packed,
-            context.plan,
+            replace(plan, source=replace(plan.source, git_version=_git_version(context, stages))),
             context.package,
             python=context.interpreter,
             scratch=context.outputs.verify,
@@ -297,7 +324,9 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
     for record in records.values():
         seconds |= record.said.get("seconds", {})
         manifest |= record.said
+    proven = source.commit is not None and source.commit == plan.release.commit
     return manifest | {
+        formats.KEY: formats.MANIFEST,
         "identifier": plan.identifier,
         "wheel": wheel,
         "planned": plan.wheel,  # which has the newest platform tag that is possible
@@ -305,10 +334,15 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "package": plan.build.package,
         "version": plan.version,
         "tag": plan.release.tag,
-        "commit": source.commit,
-        "commit_verified": source.verified,
+        "commit": source.commit,  # proven, else null
+        "commit_verified": source.commit is not None and source.verified,
+        "commit_declared": source.declared,
+        "unproven": source.unproven,
+        "contents": source.contents,
+        "archive": source.archive,
+        "git_version": _git_version(context, stages) if "compile" in records else plan.source.git_version,
         "source": source.origin,
-        "repository": context.package.repository if source.commit == plan.release.commit else "",
+        "repository": context.package.repository if proven else "",
         "options": _chosen_options(context.options),
         "submodules": dict(source.submodules),
         "torch": plan.torch,

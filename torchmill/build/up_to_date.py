@@ -11,7 +11,7 @@ from typing import Any
 
 from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext
-from torchmill.core import files
+from torchmill.core import files, formats
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.host import environments
 from torchmill.wheel import dist_files
@@ -35,8 +35,10 @@ class StageRecord:
     said: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says about it
 
 
-def parse_records(data: Mapping[str, Any]) -> dict[str, StageRecord]:
-    """Return the records in a ledger or a manifest; none where it is something else."""
+def parse_records(data: Mapping[str, Any], own: int = formats.MANIFEST) -> dict[str, StageRecord]:
+    """Return the records in a manifest, or in a ledger (of the format `own`); none where it is something else."""
+    if formats.judge_format(data, own) != "same":
+        return {}
     records: dict[str, StageRecord] = {}
     for name in STAGES:
         try:
@@ -53,7 +55,7 @@ def parse_records(data: Mapping[str, Any]) -> dict[str, StageRecord]:
 def write_records(file: Path, records: Mapping[str, StageRecord]) -> None:
     """Write the records of a cell; the file appears whole."""
     stages = {name: asdict(record) for name, record in records.items()}
-    files.write_atomically(file, json.dumps({"stages": stages}, default=str))
+    files.write_atomically(file, json.dumps({formats.KEY: formats.LEDGER, "stages": stages}, default=str))
 
 
 def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
@@ -122,7 +124,7 @@ def read_stage_log(context: BuildContext) -> StageLog:
     by_manifest = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     if len(by_manifest.valid) == len(STAGES):
         return by_manifest
-    by_ledger = StageLog(context, parse_records(files.load_object(context.outputs.ledger)))
+    by_ledger = StageLog(context, parse_records(files.load_object(context.outputs.ledger), formats.LEDGER))
     return max(by_ledger, by_manifest, key=lambda log: len(log.valid))
 
 
@@ -160,7 +162,7 @@ def _compile_inputs(context: BuildContext) -> dict[str, str]:
         **{f"switch {name}": digest_data(value) for name, value in plan.switches.items()},
         **{f"patch {name}": digest(context.facts.patches / plan.given.get(name, name)) or "" for name in plan.patches},
         **{f"submodule {path}": commit for path, commit in source.submodules.items()},
-        "source": digest_data([source.provider, source.origin, source.commit]),
+        "source": digest_data([source.provider, source.identity]),
         "requirements": digest_data([plan.requirements, plan.kit]),
         "commands": digest_data([plan.prepare, plan.compile]),
         **{f"interpreter: {name}": digest_data(text) for name, text in context.tools.items()},
@@ -187,7 +189,9 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
     return {
         "raw wheel": compiled.made,
         "name": digest_data([plan.wheel, plan.platform_tag, plan.computed, context.package.import_name]),
-        "source and its parts": digest_data([source.provider, source.commit, plan.release.commit, named]),
+        "source and its parts": digest_data(
+            [source.provider, source.origin, source.identity, plan.source.git_version, named]
+        ),
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
         "code that packs": digest_code(context.stat_cache, "wheel/pack", "wheel/sbom.py", "wheel/statement.py"),
@@ -198,7 +202,7 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
 
 def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
     plan, package = context.plan, context.package
-    expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), plan.switches]
+    expected = [plan.version, plan.source.git_version, plan.torch, plan.toolkit, dict(plan.libraries), plan.switches]
     named = [plan.wheel, plan.computed]
     checks = (f"../checks/{one}.py" for one in ("harness", f"{package.checks}_checks"))
     return {

@@ -19,10 +19,12 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release, Source
 from torchmill.core import console, silence
 from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.formats import stamp_output
 from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
+from torchmill.core.stat_cache import StatCache
 from torchmill.deliver import offers, products
 from torchmill.deliver.signature import read_trusted_keys
-from torchmill.fetch.source.source_dir import load_source
+from torchmill.fetch.source.source_dir import load_examined_source
 from torchmill.host import measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
@@ -109,7 +111,10 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         findings = examination.examine_machine(facts, host, release)
         return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
     product, cell = products.product_cell(facts, identifier, host.arch, release)
-    fetched = (load_source(layout, cell.build.package, cell.release.tag) if layout else None) or foreseen
+    fetched = foreseen
+    if layout:
+        cache = StatCache(layout.stat_cache)
+        fetched = load_examined_source(layout, cell.build.package, cell.release.tag, cache) or foreseen
     contained = cell.build.arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
     in_container = layout is not None and contained and cross.has_containers(facts.arches[cell.build.arch])
     if layout:
@@ -192,7 +197,9 @@ def show_examination(  # noqa: PLR0917 - every one is an option
         if ended is not None:
             return ended
         report = replace(examine(), every_cure=all_)
-    return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), require=report.require)
+    return CommandOutput(
+        dumps(stamp_output(report.as_data()), indent=1) if json else report.as_text(), require=report.require
+    )
 
 
 DOCTOR = TaskCommand(show_examination, argument="build", session_options=WHOLE_BUILD)

@@ -53,11 +53,17 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
 
 def describe_source(source: Source) -> str:
     """Return two lines on a fetched source: what it is, and how far it can be trusted."""
-    commit = source.commit or "commit unknown"
-    trust = "the recorded commit" if source.verified else "not checked against a recorded commit"
     submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
-    name = f"{source.package} {source.tag}"
-    return f"{name}: {commit} ({trust}){submodules}\n  from {source.origin} in {source.path}"
+    if source.commit:
+        trust = "the recorded commit" if source.verified else "no commit is recorded to compare it with"
+        known = f"{source.commit} ({trust}){submodules}"
+    else:
+        named = f"; it is said to be {source.declared}" if source.declared else ""
+        recorded = ", the archive that is recorded for the release" if source.verified else ""
+        known = (
+            f"not proven to be any commit ({source.unproven}{named}{recorded}), contents {source.contents}{submodules}"
+        )
+    return f"{source.package} {source.tag}: {known}\n  from {source.origin} in {source.path}"
 
 
 FETCH = TaskCommand(fetch_release, repeated=("package",))

@@ -15,10 +15,12 @@ from torchmill.config.cell_lookup import selecting_tag, uncontained_arch
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan
 from torchmill.core.errors import ConfigError
+from torchmill.core.formats import stamp_output
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
+from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.products import product_cell
-from torchmill.fetch.source.source_dir import load_source
+from torchmill.fetch.source.source_dir import load_examined_source
 from torchmill.host.measurement import read_or_measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
@@ -52,7 +54,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     native = uncontained_arch(facts, [identifier], machine.arch)
     asked, options = options, outlook.options_here(facts, cell, machine, options, native)
     # On another machine, what was fetched and built here does not count.
-    fetched = None if host else load_source(layout, cell.build.package, cell.release.tag)
+    cache = StatCache(layout.stat_cache)
+    fetched = None if host else load_examined_source(layout, cell.build.package, cell.release.tag, cache)
     runs = () if host else estimate.read_own_runs(facts, layout.dist)
     plan = compute_plan(facts, cell, machine, options, fetched)
     for remark in _remarks(facts, layout, cell, plan, tag=tag, here=not host):
@@ -71,7 +74,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
         data |= {"judgements": [one.as_data() for one in judgements]}
         data |= {"product": {"session": product, "file": file}} if product else {}
-        return dumps(data | ({"container": container[1]} if container else {}), indent=2)
+        return dumps(stamp_output(data | ({"container": container[1]} if container else {})), indent=2)
     then = f"then       {product}: " + (f"makes dist/{file} of the wheel" if file else "tries the wheel")
     more = [
         *([then] if product else []),

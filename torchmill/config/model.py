@@ -496,12 +496,41 @@ class Source:
     tag: str
     provider: str  # "git", "path", "debian", "pypi"
     origin: str  # URL, path or archive, for people
-    commit: str | None
+    commit: str | None  # that the files were proven to be, by git's objects; None: nothing proves any
     path: Path
-    verified: bool  # the commit is the recorded one, seen with our own eyes
-    submodules: Mapping[str, str] = no_entries()  # path -> commit
+    verified: bool  # the commit, or the digest of the archive, is the one that the facts record for the release
+    submodules: Mapping[str, str] = no_entries()  # path -> commit; proven as `commit` is
     build_backend: str | None = None  # of [build-system] in its pyproject.toml
+    contents: str = ""  # sha256 over names, modes and contents of all files
+    archive: str | None = None  # sha256 of the archive that it was unpacked from
+    declared: str | None = None  # the commit that an archive or a folder names, which nothing proves
+    unproven: str = ""  # why no commit is proven, as a clause
+    refusal: str = ""  # why a build refuses it as it lies there now: it was changed after it was fetched
 
+    @property
+    def identity(self) -> str:
+        """Return what tells its files from others: the commit if that is proven, else the digest of its contents."""
+        return f"commit {self.commit}" if self.commit else f"contents {self.contents}"
+
+    @property
+    def title(self) -> str:
+        """Return what is known of its files, for people: "commit 49444c3e", "no proven commit, contents 1a2b3c4d"."""
+        if self.commit:
+            return f"commit {self.commit[:8]}"
+        return f"no proven commit{f', contents {self.contents[:8]}' if self.contents else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceName:
+    """What a wheel and its documents may call a source."""
+
+    commit: str | None  # that it is proven to be; where none is fetched yet, that which git would bring
+    label: str  # of versions by `--label git`: "git49444c3"; "" where nothing is known
+    git_version: str | None  # what the wheel's version module shall say; None: what upstream writes there
+    title: str  # what is known of its files, for people
+
+
+UNFETCHED = SourceName(None, "", None, "not fetched")
 
 PYPI = "PyPI"  # as what a dependent package is built against
 
@@ -597,7 +626,7 @@ class Plan:
     build: Build
     identifier: str
     release: Release
-    commit: str | None
+    commit: str | None  # that the source is proven to be; where none is fetched yet, that which git would bring
     version: str  # with the local label
     set: Mapping[str, str]
     passed: tuple[str, ...]  # patterns of the variables of the user's shell that the build sees, and no others
@@ -622,6 +651,7 @@ class Plan:
     published: PublishedWheel | None = None  # that would do as well
     processor: Processor | None = None  # that it is for; None: any
     given: Mapping[str, str] = no_entries()  # of the patches, the user's own, with their paths
+    source: SourceName = UNFETCHED
 
     @property
     def switches(self) -> dict[str, str]:

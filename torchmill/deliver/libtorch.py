@@ -207,5 +207,5 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
 
 def _texts(found: VerifiedWheel) -> dict[str, str]:
     """Return the two files by which an official archive says what it is."""
-    commit = found.manifest.get("commit")
+    commit = dist_files.proven_commit(found.manifest)
     return {"build-version": f"{found.plan.version}\n"} | ({"build-hash": f"{commit}\n"} if commit else {})

@@ -82,18 +82,17 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     _refuse_idle(package, build, build.identifier(host.arch), options)
     using = cuda_toolkit.select_cuda(facts, cell, host, options, source.provider if source else "git")
     rules = [one for one in package.rules if rule_matches(one.when, using.case)]
-    commit = source.commit if source else release.commit
+    named = wheel_name.name_source(release, source, modified=bool(options.patches))
     processor = _asked_processor(facts, build, options)
     rules += [_processor_rule(processor)] if processor else []
-    version = _own_version(facts, cell, options, commit)
+    version = _own_version(facts, cell, options, named.label)
     torch = base_version(facts, cell, options)
     own = source and (source.provider == "path" or source.commit not in {None, release.commit or source.commit})
     usual = asks_for_usual_wheel(without_usual_list(facts, host, options)) and not own
     options = replace(options, arch_list=using.arch_list)
     need = int(largest_compile(facts, build, release.version).high)
     parallel = count_jobs(host.cores, usable_memory(host, options), need, options.jobs).count
-    installs = [*_partner_requirements(rules, release)]
-    requires = "|".join(filter(None, [using.requires, *installs]))
+    requires = "|".join(filter(None, [using.requires, *_partner_requirements(rules, release)]))
     stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": requires}
     variables = build_variables(facts, using, rules, options, stated)
     platform = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
@@ -105,7 +104,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         build=build,
         identifier=build.identifier(host.arch),
         release=release,
-        commit=commit,
+        commit=named.commit,
         version=version,
         set=variables,
         passed=shell_seal.passing_patterns(host.system),
@@ -132,14 +131,15 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         processor=processor,
         computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
         published=published.find_published(facts, cell, host, using.arch_list) if usual else None,
+        source=named,
     )
 
 
-def _own_version(facts: Facts, cell: Cell, options: Options, commit: str | None) -> str:
+def _own_version(facts: Facts, cell: Cell, options: Options, source: str) -> str:
     """Return the version of a wheel, whose label names the processor and the settings that it is made for."""
     processor = _asked_processor(facts, cell.build, options)
     labels = version_labels(options.settings)
-    return wheel_name.wheel_version(facts, cell, options.label, commit, processor, settings=labels)
+    return wheel_name.wheel_version(facts, cell, options.label, source, processor, settings=labels)
 
 
 def _refuse_idle(package: Package, build: Build, session: str, options: Options) -> None:
@@ -294,7 +294,8 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     base = find_release(facts, package.after, cell.release.torch)
     system = facts.arches[build.arch].system
     if options.torch is None:
-        label = local_label(build, system, options.label, base.commit, _asked_processor(facts, build, options))
+        source = wheel_name.name_source(base, None, modified=False)
+        label = local_label(build, system, options.label, source.label, _asked_processor(facts, build, options))
         return base.version + label
     version, has = base.version, build.variant
     if options.torch != PYPI:
@@ -370,7 +371,7 @@ def tree_inputs(plan: Plan, source: Source, patches: Path, machine_inputs: Mappi
         content = (patches / plan.given.get(patch, patch)).read_bytes()
         inputs[f"patch {patch}"] = hashlib.sha256(content).hexdigest()
     inputs["preparation"] = "; ".join(shlex.join(command.argv) for command in plan.prepare)
-    inputs["source"] = f"{source.provider} {source.origin} {source.commit}"
+    inputs["source"] = f"{source.provider} {source.identity}"
     inputs |= {f"submodule {path}": commit for path, commit in source.submodules.items()}
     return inputs | {f"machine's {name}": value for name, value in machine_inputs.items()}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchmill.config.model import Command, Facts, Host, Package, Plan
 from torchmill.core.console import fold_text
-from torchmill.plan import cuda_toolkit
+from torchmill.plan import cuda_toolkit, wheel_name
 
 SCRIPTS = Path(__file__).with_name("build_script")
 _END_OF_PATCH = "END_OF_PATCH"  # ends the here-document that holds a patch
@@ -24,6 +24,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "package": plan.build.package,
         "tag": plan.release.tag,
         "commit": plan.commit,
+        "source": plan.source.title,
         "version": plan.version,
         "environment": {"set": dict(plan.set), "passed": list(plan.passed)},
         "toolkit": plan.toolkit,
@@ -51,6 +52,7 @@ def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], tag: str, said
     toolkit = f", CUDA {plan.toolkit}" if plan.toolkit else ""
     rows = {
         "builds": f"{plan.release}, Python {python}{toolkit}, {plan.build.arch}",
+        "source": "" if plan.commit else plan.source.title,
         "makes": f"dist/{plan.wheel}{', or an older platform tag' * plan.computed}",
         "for GPUs": plan.arch_list,
         **cost,
@@ -67,7 +69,7 @@ def plan_as_text(plan: Plan, host: Host) -> str:
     fixed = f"{plan.jobs} {'compiler' if plan.jobs == 1 else 'compilers'} at a time"
     guarded = f"each compiler when there is memory for it; {fixed} where no guard watches it, as in --sh"
     lines = [
-        f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or 'commit unknown'})",
+        f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or plan.source.title})",
         f"on {host.system} {host.arch}, {fixed if host.system == 'windows' else guarded}",
         *(
             f"with {what} in {place}" if place else f"with {what}, which is not there yet"
@@ -180,10 +182,17 @@ def _command_line(command: Command) -> str:
 def _source_lines(plan: Plan, package: Package) -> str:
     """Return the lines that get the source: of the tag, or of the archive on PyPI."""
     if package.repository:
-        named = {"tag": plan.release.tag, "repository": package.repository, "commit": plan.commit or ""}
+        commit = plan.commit or plan.release.commit or ""
+        named = {"tag": plan.release.tag, "repository": package.repository, "commit": commit}
         return _script("clone", **{name: shlex.quote(value) for name, value in named.items()})
     archive = shlex.quote(f"{package.pypi}=={plan.release.version}")
     return _script("archive", archive=archive, sha256=plan.release.sha256 or "")
+
+
+def _script_git_version(plan: Plan) -> str:
+    """Return what the version module says: the script clones the release, and stops where that is another commit."""
+    commit = plan.commit or plan.release.commit
+    return wheel_name.mark_commit(commit, wheel_name.MODIFIED if plan.given else "") if commit else "Unknown"
 
 
 def _metadata_lines(plan: Plan, package: Package) -> str:
@@ -237,7 +246,7 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
         "repair",
         package=package.import_name,
         stamp=_metadata_lines(plan, package),
-        commit=plan.commit or "Unknown",
+        commit=_script_git_version(plan),
         base=base,
         packages=shlex.quote(str(plan.lender)) if plan.lender else '"$venv"/lib/python*/site-packages',
         folder=f"{package.import_name}.libs" if package.after else f"{package.import_name}/lib",

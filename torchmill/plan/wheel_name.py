@@ -7,7 +7,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Build, Facts, Host, Package, Processor, Release
+from torchmill.config.model import UNFETCHED, Build, Facts, Host, Package, Processor, Release, Source, SourceName
 from torchmill.core.errors import ConfigError
 
 LABELS = ("official", "git", "none")
@@ -21,29 +21,68 @@ PLATFORM_PATTERN = re.compile(
 _MACOS_TARGET = re.compile(r"10\.\d+|(1[1-9]|[2-9]\d)\.0")  # which tags name: from macOS 11 on no minor version
 _YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}  # the glibc of each: PEP 600
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
+UNVERIFIED = "unverified"  # the source is said to be of a commit, and nothing proves it
+MODIFIED = "modified"  # the source is of that commit, and the user changed it
+_SHORT = 7  # digits of a commit or a digest
+
+
+def name_source(release: Release, source: Source | None, *, modified: bool) -> SourceName:
+    """Return what to call a fetched source, or else that which git would bring; `modified` by the user's patches."""
+    return SourceName(
+        commit=source.commit if source else release.commit,
+        label=_source_label(release, source, modified=modified),
+        git_version=_git_version(release, source, modified=modified),
+        title=source.title if source else UNFETCHED.title,
+    )
+
+
+def _source_label(release: Release, source: Source | None, *, modified: bool) -> str:
+    """Return what `--label git` says of a source: "git49444c3", "git49444c3.modified", "src1a2b3c4.unverified"."""
+    commit = source.commit if source else release.commit
+    if commit:
+        return f"git{commit[:_SHORT]}{f'.{MODIFIED}' if modified else ''}"
+    # PEP 440 strips the zeros that a segment of digits begins with, so the digest needs letters before it
+    return f"src{source.contents[:_SHORT]}.{UNVERIFIED}" if source and source.contents else ""
+
+
+def _git_version(release: Release, source: Source | None, *, modified: bool) -> str | None:
+    """Return what a wheel's version module says of its commit: the whole of it only if the files are that commit's.
+
+    Else it is short and marked, "49444c3+unverified" or "49444c3+modified", so that no program takes it for a commit;
+    None where nothing names one.
+    """
+    if source and not source.commit:
+        named = source.declared or release.commit
+        return mark_commit(named, UNVERIFIED) if named else None
+    commit = source.commit if source else release.commit
+    return mark_commit(commit, MODIFIED if modified else "") if commit else None
+
+
+def mark_commit(commit: str, mark: str) -> str:
+    """Return a commit as a version module says it: whole, or short with the mark behind it."""
+    return f"{commit[:_SHORT]}+{mark}" if mark else commit
 
 
 def local_label(
     build: Build,
     system: str,
     label: str,
-    commit: str | None,
+    source: str,
     processor: Processor | None = None,
     *,
     settings: Sequence[str] = (),
 ) -> str:
     """Return "+cpu", "+git49444c3", "+cpu.x86.64.v3", "+cpu.debug" or "": the local part of a version (PEP 440).
 
-    `settings` are the words for what was set beyond the usual: ("debug",).
-
-    Raises ConfigError for `git` where the commit is not known.
+    `source` is the label of the source, `settings` are the words for what was set beyond the usual: ("debug",).
+    Raises ConfigError for `git` where nothing is known of the source.
     """
     if label == "git":
-        if commit is None:
+        if not source:
             raise ConfigError(
                 "label 'git' needs the commit, not known: fetch the source, or give --torch", code="unknown-commit"
             )
-        own = f"git{commit[:7]}"
+        own = source
     else:  # The official macOS wheels have no label, so a pin without one must fit ours too.
         own = "" if label == "none" or system == "macos" else build.variant
     words = re.findall(r"[a-z0-9]+", processor.name.lower()) if processor else []
@@ -55,14 +94,14 @@ def wheel_version(
     facts: Facts,
     cell: Cell,
     label: str,
-    commit: str | None,
+    source: str,
     processor: Processor | None = None,
     *,
     settings: Sequence[str] = (),
 ) -> str:
     """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
-    local = local_label(build, facts.arches[build.arch].system, label, commit, processor, settings=settings)
+    local = local_label(build, facts.arches[build.arch].system, label, source, processor, settings=settings)
     one_torch = package.editions and not release.stable_abi
     if local and one_torch and package.after:  # tells wheels for several torch apart: "+cu130.torch2.11.0"
         local += f".{canonicalize_name(package.after).replace('-', '.')}{release.torch}"

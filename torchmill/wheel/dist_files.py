@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.config.model import Plan
+from torchmill.core import formats
 from torchmill.core.files import fresh_path, load_object
 
 # Suffixes to the wheel's file name.
@@ -61,6 +62,15 @@ def companion_paths(wheel: Path) -> tuple[Path, ...]:
 def read_manifest(wheel: Path) -> dict[str, Any]:
     """Return the manifest of a wheel; an empty one where the file is missing or unreadable."""
     return load_object(manifest_path(wheel))
+
+
+def proven_commit(manifest: Mapping[str, Any]) -> str:
+    """Return the commit that a wheel was proven to be built from, unchanged; "" for none.
+
+    Manifests of other formats may call a commit what nothing proved.
+    """
+    known = formats.judge_format(manifest, formats.MANIFEST) == "same" and not manifest.get("edits")
+    return str(manifest.get("commit") or "") if known else ""
 
 
 def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, bytes]:

@@ -20,6 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from torchmill.wheel import statement
 
 ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = "torchmill:role", "torchmill:path", "torchmill:requires"
+CAVEAT_PROPERTY, CONTENTS_PROPERTY = "torchmill:caveat", "torchmill:contents-sha256"
 _LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
 LICENCE_PROPERTY = "torchmill:licence-file"  # below .dist-info
 INNER_PATH = "sboms/torchmill.cdx.json"  # below .dist-info (PEP 770)
@@ -99,10 +100,9 @@ def _material_component(material: statement.Material, hashes: Mapping[str, str])
     if material.kind == statement.BUNDLED_KIND:
         return _bundled_component(material, hashes)
     is_tool, commit = material.kind in _BUILD_TOOL_KINDS, material.digest.get("gitCommit")
-    kind = ComponentType.FILE if material.kind == statement.PATCH_KIND else ComponentType.LIBRARY
-    origin = material.notes.get("origin", "").partition(" ")[0]
+    is_file = material.kind in {statement.PATCH_KIND, statement.EDIT_KIND}
+    kind = ComponentType.FILE if is_file else ComponentType.LIBRARY
     name = f"{material.name}=={material.version}" if material.kind == statement.REQUIREMENT_KIND else material.name
-    links = [ExternalReference(type=ExternalReferenceType.VCS, url=XsUri(origin))] if "://" in origin else []
     return Component(
         name=material.name,
         version=material.version or None,
@@ -111,10 +111,26 @@ def _material_component(material: statement.Material, hashes: Mapping[str, str])
         purl=material.purl,
         scope=ComponentScope.EXCLUDED if is_tool else None,
         hashes=_sha256_hashes(material.digest.get("sha256")),
-        external_references=links,
+        external_references=_source_links(material),
         pedigree=Pedigree(commits=[Commit(uid=commit)]) if commit else None,
-        properties=[Property(name=ROLE_PROPERTY, value=material.kind)],
+        properties=[Property(name=ROLE_PROPERTY, value=material.kind), *_reservations(material)],
     )
+
+
+def _source_links(material: statement.Material) -> list[ExternalReference]:
+    """Return where a source came from: a repository if its commit is proven, else no more than an archive."""
+    origin = material.notes.get("origin", "").partition(" ")[0]
+    kind = ExternalReferenceType.VCS
+    if "gitCommit" not in material.digest:
+        kind = ExternalReferenceType.SOURCE_DISTRIBUTION
+    return [ExternalReference(type=kind, url=XsUri(origin))] if "://" in origin else []
+
+
+def _reservations(material: statement.Material) -> Iterator[Property]:
+    """Yield what was not proven of a material, and the digest of what it held instead."""
+    for name, note in ((CAVEAT_PROPERTY, statement.CAVEAT), (CONTENTS_PROPERTY, "contents sha256")):
+        if note in material.notes:
+            yield Property(name=name, value=material.notes[note])
 
 
 def _bundled_component(material: statement.Material, hashes: Mapping[str, str]) -> Component:

@@ -18,6 +18,7 @@ from zipfile import ZipFile, ZipInfo
 
 from packaging.version import Version
 
+from torchmill.core import formats
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable, write_atomically
 from torchmill.wheel import dist_files, sbom, slim, statement, wheel_file
@@ -155,9 +156,10 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
     parts = found.path.name.split("-")
     name = "-".join([parts[0], version, *parts[2:]])
     with fresh_path(destination / name) as packed:
-        own = found.manifest or {"package": found.name, "tag": f"v{found.version.public}", "identifier": found.name}
+        own = _known_manifest(found)
         kept_for = [f"{gpu.name}{'+PTX' * ptx}" for gpu, ptx in request.gpus]
         manifest: dict[str, Any] = {
+            formats.KEY: formats.MANIFEST,
             **{key: value for key, value in own.items() if key != "planned"},
             "wheel": name,
             "version": version,
@@ -175,6 +177,22 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
         documents = dist_files.compose_documents(manifest, packed)
         dist_files.publish_wheel(packed, destination / name, manifest, documents=documents)
     return destination / name
+
+
+def _known_manifest(found: Distribution) -> dict[str, Any]:
+    """Return what the manifest of a wheel says; without one, what its name says.
+
+    What an older torchmill called a commit may not have been proven.
+    """
+    if not found.manifest:
+        return {"package": found.name, "tag": f"v{found.version.public}", "identifier": found.name}
+    if formats.judge_format(found.manifest, formats.MANIFEST) == "same":
+        return dict(found.manifest)
+    unproven = "the torchmill that built it wrote another format"
+    declared = found.manifest.get("commit")
+    told = {"commit": None, "commit_verified": False, "commit_declared": declared, "unproven": unproven}
+    unknown = dict.fromkeys(found.manifest.get("submodules", {}), "")
+    return dict(found.manifest) | told | {"submodules": unknown, formats.KEY: formats.MANIFEST}
 
 
 def _write_inner_sbom(staged: StagedLibraries, stamped: StagedWheel, manifest: Mapping[str, Any]) -> None:

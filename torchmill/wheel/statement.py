@@ -14,20 +14,21 @@ from typing import Any
 from packageurl import PackageURL
 
 from torchmill.config.model import SPEED_ONLY_SWITCHES
+from torchmill.core import formats
 from torchmill.core.paths import CHECKOUT
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:torchmill:build:v1"  # docs/explanation/provenance.md describes its parameters
 
-SOURCE_KIND, SUBMODULE_KIND, PATCH_KIND = "source", "submodule", "patch"
+SOURCE_KIND, SUBMODULE_KIND, PATCH_KIND, EDIT_KIND = "source", "submodule", "patch", "local edit"
 BUNDLED_KIND, STATIC_KIND = "bundled library", "static library"
 TOOLKIT_KIND, ORIGINAL_KIND = "toolkit", "original wheel"
 INTERPRETER_KIND, REQUIREMENT_KIND = "interpreter", "requirement"
 
-_SHA256 = re.compile(r"\bsha256 ([0-9a-f]{64})\b")
 _REMOTE = re.compile(r"(https?|git|ssh|file)://\S+")
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
+CAVEAT = "caveat"  # the annotation that says what was not proven
 LOCAL_BUILDER = "urn:torchmill:local"  # nobody vouches for the machine
 _PROJECT = CHECKOUT / "pyproject.toml"
 _GITHUB_ACTIONS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_WORKFLOW_REF", "GITHUB_RUN_ID")
@@ -50,6 +51,7 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the statement of the wheel that a manifest describes; it names no time and nothing random."""
     builder, switches = manifest.get("builder", {}), manifest.get("switches", {})
     decided = {  # by torchmill, without what cannot change the wheel
+        formats.KEY: formats.STATEMENT,
         "version": manifest["version"],
         "switches": {name: value for name, value in switches.items() if name not in SPEED_ONLY_SWITCHES},
         "toolkit": manifest.get("toolkit"),
@@ -114,31 +116,50 @@ def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
     for path, commit in sorted(manifest.get("submodules", {}).items()):
         where = PurePath(path)
         namespace = where.parent.as_posix() if len(where.parts) > 1 else None
-        purl = PackageURL("generic", namespace=namespace, name=where.name, version=commit)
-        yield Material(SUBMODULE_KIND, path, commit, purl=purl, digest={"gitCommit": commit})
+        purl = PackageURL("generic", namespace=namespace, name=where.name, version=commit or None)
+        digest, notes = {"gitCommit": commit} if commit else {}, {} if commit else {CAVEAT: "no commit is proven"}
+        yield Material(SUBMODULE_KIND, path, commit, purl=purl, digest=digest, notes=notes)
     parts = manifest.get("stages", {}).get("compile", {}).get("parts", {})
     for name in manifest.get("patches", ()):
         sha256 = parts.get(f"patch {name}")
         yield Material(PATCH_KIND, name, digest={"sha256": sha256} if sha256 else {})
+    for path, sha256 in sorted(dict(manifest.get("edits") or {}).items()):
+        yield Material(EDIT_KIND, path, digest={"sha256": sha256})
     yield from _build_tools(manifest)
     yield from _bundled(manifest)
 
 
 def _source(manifest: Mapping[str, Any]) -> Material:
-    """Return the fetched source, with its commit, and with the archive's digest where it was one."""
-    origin, commit = str(manifest.get("source") or ""), manifest.get("commit")
+    """Return the fetched source: with its commit only if that was proven, else with the digest of what it held."""
+    origin, commit = str(manifest.get("source") or ""), str(manifest.get("commit") or "")
     package, tag = str(manifest.get("package")), str(manifest.get("tag"))
-    digest = {"gitCommit": str(commit)} if commit else {}
-    if archive := _SHA256.search(origin):
-        digest["sha256"] = archive[1]
+    notes = {"origin": origin, "commit proven": "yes" if commit else "no"}
+    if caveat := source_caveat(manifest):
+        notes[CAVEAT] = caveat
+    if not commit:
+        contents, archive = str(manifest.get("contents") or ""), str(manifest.get("archive") or "")
+        if contents:
+            notes["contents sha256"] = contents  # over names, modes and contents of all files
+        purl = PackageURL("generic", name=package, version=tag)
+        digest = {"sha256": archive or contents} if archive or contents else {}
+        return Material(SOURCE_KIND, package, tag, purl, digest=digest, notes=notes)
     match = _REMOTE.match(origin)
     remote = match[0] if match else ""
     uri = f"git+{remote}@{tag}" if remote.endswith(".git") else ""
-    purl = PackageURL("generic", name=package, version=commit or tag)
-    if commit and (github := _GITHUB.fullmatch(remote)):
+    purl = PackageURL("generic", name=package, version=commit)
+    if github := _GITHUB.fullmatch(remote):
         purl = PackageURL("github", namespace=github[1], name=github[2], version=commit)
-    notes = {"origin": origin, "commit proven": "yes" if manifest.get("commit_verified") else "no"}
-    return Material(SOURCE_KIND, package, tag, purl, uri, digest, notes)
+    return Material(SOURCE_KIND, package, tag, purl, uri, {"gitCommit": commit}, notes)
+
+
+def source_caveat(manifest: Mapping[str, Any]) -> str:
+    """Return what keeps the source from being a commit's, as a sentence without its full stop; "" for nothing."""
+    if not manifest.get("commit"):
+        declared = f"; it is said to be {manifest['commit_declared']}" if manifest.get("commit_declared") else ""
+        return f"not proven to be any commit: {manifest.get('unproven') or 'nothing is known of it'}{declared}"
+    if edits := sorted(dict(manifest.get("edits") or {})):
+        return f"changed after it was fetched: {', '.join(edits)}"
+    return ""
 
 
 def _build_tools(manifest: Mapping[str, Any]) -> Iterator[Material]:

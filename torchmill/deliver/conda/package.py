@@ -29,7 +29,7 @@ from torchmill.deliver import libtorch, products
 from torchmill.deliver.conda import requirements
 from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
 from torchmill.host import limits
-from torchmill.wheel import wheel_file
+from torchmill.wheel import dist_files, wheel_file
 from torchmill.wheel.pack import elf, elf_edit, wheel_writer
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.staging import StagedWheel, stage_wheel
@@ -355,7 +355,8 @@ def _about(headers: Message, license_: str | None, repository: str, wheel: Distr
         "dev_url": repository.removesuffix(".git"),
     }
     origin = {"wheel": wheel.path.name, "sha256": wheel.sha256}
-    origin |= {key: str(wheel.manifest[key]) for key in ("tag", "commit") if wheel.manifest.get(key)}
+    told = {"tag": wheel.manifest.get("tag"), "commit": dist_files.proven_commit(wheel.manifest)}
+    origin |= {key: str(value) for key, value in told.items() if value}
     found: dict[str, Any] = {key: value for key, value in fields.items() if value and value != UNKNOWN}
     return found | {"extra": {"torchmill": origin}}
 

@@ -22,7 +22,7 @@ from torchmill.core.process import CommandError, stream
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist
-from torchmill.fetch.source.source_dir import DEBIAN, SourceDir, SourceRequest
+from torchmill.fetch.source.source_dir import DEBIAN, SourceDir, SourceProof, SourceRequest
 
 _ONE_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$")
 _OPTION = re.compile(r'(?:"[^"]*"?|[^\s"])+')  # an open quote ends with the line
@@ -382,9 +382,10 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
             unpack_archive(apt.downloads / package_found.tarball, tree, bar)
             filled = _fill_empty(apt, suite, tree, request, bar)
         source_dir.require_python_project(tree, f"Debian's {package_found.tarball}")
-        notes = "; ".join(["as repacked by Debian, which cannot prove its commit", *filled])
+        notes = "; ".join(["as repacked by Debian", *filled])
         origin = f"Debian's {package_found.name} {package_found.version} ({notes})"
-        return slot.publish(slot.unpacked, request, DEBIAN, origin, commit=release.commit)
+        proof = SourceProof(archive=package_found.sha256, unproven="Debian repacks the source, and names no commit")
+        return slot.publish(slot.unpacked, request, DEBIAN, origin, proof=proof)
 
 
 def _download(  # noqa: PLR0917 - what to bring, from where, for whom

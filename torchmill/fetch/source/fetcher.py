@@ -12,6 +12,7 @@ from torchmill.core.files import blame_disk
 from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
+from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.git_command import is_commit
 from torchmill.fetch.source.source_dir import DEBIAN, PYPI, FetchRecord, SourceDir, SourceRequest
@@ -29,7 +30,7 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDispl
             slot.recover()
             if request.discard:
                 slot.discard()
-            current = _whole_record(slot)
+            current = _whole_record(slot, StatCache(layout.stat_cache))
             if current is not None and _serves(current, request):
                 return current.source
             return _fetch(request, slot, layout, current, progress)
@@ -64,7 +65,7 @@ def _lock_sources(home: Path, what: str, timeout_seconds: float) -> AbstractCont
     return hold_folder(home, timeout_seconds, message, "source-busy")
 
 
-def _whole_record(slot: SourceDir) -> FetchRecord | None:
+def _whole_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
     """Return the slot's record if its tree is as it was fetched; refuse one that holds changes."""
     record: FetchRecord | None = None
     with contextlib.suppress(SourceError):  # damaged: as if there were none
@@ -75,6 +76,9 @@ def _whole_record(slot: SourceDir) -> FetchRecord | None:
     seen = source_dir.refuse_changes(record)
     if not slot.tree.is_dir() or source_dir.moved_clause(record.source) is not None:
         return None
+    if source_dir.touched_since_check(slot.folder):
+        source_dir.verify_source(record.source, cache, extras=True)
+        cache.save()
     source_dir.refresh_record(slot.folder, record, seen)
     return record
 
@@ -82,19 +86,21 @@ def _whole_record(slot: SourceDir) -> FetchRecord | None:
 def _serves(record: FetchRecord, request: SourceRequest) -> bool:
     """Tell whether the fetched tree is what is requested, without asking any host."""
     source, commit = record.source, request.release.commit
+    named = source.commit or source.declared
     if record.asked.get("ref") != request.ref or (request.ref is not None and not is_commit(request.ref)):
         return False  # a branch moves: its host must be asked
-    if request.ref is None and commit is not None and source.commit != commit:
+    if request.ref is None and commit is not None and named not in {None, commit}:
         return False  # the recorded commit was corrected
     if request.origin is None:
         return request.mirror is None or source.provider == "git"
     if request.origin == DEBIAN:
         return source.provider == DEBIAN
     if request.origin == PYPI:  # the digest of its archive may be recorded since, or corrected
-        return source.provider == PYPI and (request.release.sha256 or "") in source.origin
+        return source.provider == PYPI and request.release.sha256 in {None, source.archive}
     from torchmill.fetch.source import local
 
-    return dict(record.asked) == local.origin_record(request.origin) and request.sha256.lower() in source.origin
+    wanted = request.sha256.lower()
+    return dict(record.asked) == local.origin_record(request.origin) and wanted in {"", source.archive}
 
 
 def _fetch(

@@ -19,9 +19,9 @@ from torchmill.core.files import disk_full_error, read_text, real_path, report_u
 from torchmill.core.process import CommandError, program_output
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
-from torchmill.fetch.source import git_command
+from torchmill.fetch.source import git_command, git_proof
 from torchmill.fetch.source.git_command import GitCheckout, git_environment
-from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, list_fetched
+from torchmill.fetch.source.source_dir import SourceDir, SourceProof, SourceRequest, list_fetched
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
 _RETRY_SECONDS = 1.0  # before a dropped connection is tried once more
@@ -62,8 +62,10 @@ def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, p
         _check_out(top, commit, run)
     submodules = _populate_submodules(top, transport, progress)
     origin = hide_password(url) + (f" ({request.ref})" if request.ref else "")
-    proven = request.ref is None and request.release.commit == commit
-    return slot.publish(slot.partial, request, "git", origin, commit=commit, verified=proven, submodules=submodules)
+    git_proof.require_commit(top.worktree, commit, submodules)
+    recorded = request.ref is None and request.release.commit == commit
+    proof = SourceProof(commit=commit, verified=recorded, submodules=submodules)
+    return slot.publish(slot.partial, request, "git", origin, proof=proof)
 
 
 def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[str, tuple[str, ...], str]:

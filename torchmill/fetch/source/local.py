@@ -4,8 +4,8 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,36 +18,37 @@ from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.files import hash_file, real_path, report_unwritable
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import digest_data
+from torchmill.core.units import name_few
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch import package_index
 from torchmill.fetch.download import download_file, http_session
 from torchmill.fetch.package_index import IndexFile
+from torchmill.fetch.source import git_proof
 from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
-from torchmill.fetch.source.source_dir import PYPI, SourceDir, SourceRequest, require_python_project, take_fingerprint
+from torchmill.fetch.source.git_proof import listed_submodules
+from torchmill.fetch.source.source_dir import (
+    PYPI,
+    SourceDir,
+    SourceProof,
+    SourceRequest,
+    require_python_project,
+    take_fingerprint,
+)
 
 _LISTED_VERSIONS = 8  # in a message
 _KINDS = {stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}  # of what is copied: no pipes, no sockets
 
 
-@dataclass(frozen=True, slots=True)
-class LocalOrigin:
-    """What a folder or an archive proved to be."""
-
-    origin: str  # for people; another text for other content
-    commit: str | None = None  # that it names itself
-    verified: bool = False
-    submodules: Mapping[str, str] = field(default_factory=dict)
-
-
 def fetch_local(request: SourceRequest, origin: str, slot: SourceDir, progress: ProgressDisplay) -> Source:
     """Copy, or download and unpack, `origin`. Raises SourceError, NetworkError or HostError."""
-    release = request.release
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         try:
-            asked, found = origin_record(origin), _bring(request, origin, slot, tree, bar)
-            require_python_project(tree, found.origin)
-            _confirm_commit(request, found)
+            asked = origin_record(origin)
+            title, proof = _bring(request, origin, slot, tree, bar)
+            require_python_project(tree, title)
+            _require_submodules(request, tree, title)
+            _refuse_other_commit(request, title, proof)
         except SourceError:  # not what was wanted: the next try must not find it
             shutil.rmtree(slot.downloaded, ignore_errors=True)
             raise
@@ -55,22 +56,51 @@ def fetch_local(request: SourceRequest, origin: str, slot: SourceDir, progress: 
             slot.unpacked,
             request,
             "path",
-            found.origin,
-            commit=found.commit or release.commit,
-            verified=found.verified and release.commit is not None,
-            submodules=found.submodules,
+            title,
+            proof=replace(proof, verified=proof.commit is not None and proof.commit == request.release.commit),
             asked=asked,  # as it looked before: what is changed while it is copied is noticed the next time
         )
 
 
-def _confirm_commit(request: SourceRequest, found: LocalOrigin) -> None:
-    commit = request.release.commit
-    if found.commit is not None and commit not in {None, found.commit}:
+def _refuse_other_commit(request: SourceRequest, title: str, proof: SourceProof) -> None:
+    commit, named = request.release.commit, proof.commit or proof.declared
+    if named is not None and commit not in {None, named}:
         raise SourceError(
-            f"{found.origin} is the commit {found.commit}, but {request.package.name} "
+            f"{title} is the commit {named}, but {request.package.name} "
             f"{request.release.version} was released from {commit}: check out or get the right one",
             code="wrong-commit",
         )
+
+
+def _require_submodules(request: SourceRequest, tree: Path, title: str) -> None:
+    """Raise SourceError where a tree lacks what its .gitmodules lists, as the archives that GitHub makes do.
+
+    An archive of git has an empty folder for each submodule. A folder that is missing altogether was left out by
+    somebody on purpose, as long as other submodules are there.
+    """
+    empty = tuple(_empty_submodules(tree, ""))
+    if empty:
+        clone = f"git clone --recurse-submodules --branch {request.release.tag} {request.package.repository}"
+        way = f"take a clone with its submodules (`{clone}`)" if request.package.repository else "take a complete one"
+        raise SourceError(
+            f"{title} lacks {len(empty)} of its submodules ({name_few(empty)}): {way}, or {request.ways_out()}",
+            code="submodule-missing",
+        )
+
+
+def _empty_submodules(folder: Path, prefix: str) -> Iterator[str]:
+    """Yield the paths of the submodules that are listed in a folder, or in a submodule of it, and have no files."""
+    listed = listed_submodules(folder)
+    filled = [path for path in listed if _has_entries(folder / path)]
+    for path in listed:
+        if path in filled:
+            yield from _empty_submodules(folder / path, f"{prefix}{path}/")
+        elif (folder / path).is_dir() or not filled:
+            yield f"{prefix}{path}"
+
+
+def _has_entries(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def origin_record(origin: str) -> dict[str, str | None]:
@@ -101,8 +131,10 @@ def _local_path(origin: str) -> Path | None:
     return real_path(os.path.expanduser(unquote(urlsplit(origin).path) if scheme else origin))  # noqa: PTH111 - ~nobody
 
 
-def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar: ProgressBar) -> LocalOrigin:
-    """Make the tree of whatever `origin` is."""
+def _bring(
+    request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar: ProgressBar
+) -> tuple[str, SourceProof]:
+    """Make the tree of whatever `origin` is; return what to call that (other contents, another text), and its proof."""
     path, name = _local_path(origin), hide_password(origin)
     if path is None:
         refused = "check the address given to --from"
@@ -124,7 +156,10 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
                 code="wrong-digest",
             )
         commit = unpack_archive(path, tree, bar, proved=bool(request.sha256))
-        return LocalOrigin(f"{name} (sha256 {actual})", commit if is_commit(commit) else None)
+        _remove_repositories(tree)
+        declared = commit if is_commit(commit) else None
+        why = "the archive names a commit, and nothing proves it" if declared else "the archive names no commit"
+        return f"{name} (sha256 {actual})", SourceProof(archive=actual, declared=declared, unproven=why)
     if path.is_dir() and request.sha256:
         raise SourceError(f"{path} is a folder, which has no sha256: leave out --sha256", code="no-digest")
     if not path.is_dir():
@@ -139,9 +174,19 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
     return _copy_folder(path, tree, bar)
 
 
-def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> LocalOrigin:
+def _remove_repositories(tree: Path) -> None:
+    """Remove what an archive of a work tree has of git: a build would ask it which commit this is, and believe it."""
+    for folder, names, files in os.walk(tree):
+        if ".git" in names:
+            names.remove(".git")
+            shutil.rmtree(Path(folder, ".git"))
+        if ".git" in files:
+            Path(folder, ".git").unlink()
+
+
+def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, SourceProof]:
     """Copy a folder without .git and what git ignores: an old build must not leak into a new one."""
-    commit, changed, submodules, ignored = _inspect_folder(folder)
+    commit, ignored = _inspect_folder(folder)
     done = 0
 
     def left_out(visited: str, names: list[str]) -> set[str]:
@@ -154,32 +199,57 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> LocalOrigin:
 
     with report_unwritable(tree):
         shutil.copytree(folder, tree, symlinks=True, ignore=left_out)
-    verified, origin = commit is not None and not changed, str(folder)
-    if not verified:
+    proof = SourceProof(unproven="the folder is no git checkout") if commit is None else _prove(folder, tree, commit)
+    title = str(folder)
+    if proof.commit is None:
         seen = take_fingerprint(tree)
-        edited = ", with local changes" if commit else ""
-        origin += f" ({seen.files} files, {seen.size} bytes, newest {seen.newest}{edited})"
-    return LocalOrigin(origin, commit, verified, submodules)
+        title += f" ({seen.files} files, {seen.size} bytes, newest {seen.newest})"
+    return title, proof
 
 
-def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set[Path]]:
-    """Return a folder's commit, whether it has changes, its submodules, and what git ignores in it.
+def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
+    """Return whether the copy of a git checkout is what its commit holds, and which of its submodules are.
+
+    Where a checkout wrote CRLF for LF, as .gitattributes or core.autocrlf ask for, the copy gets what the commit has.
+    """
+    submodules: dict[str, str] = {}
+    differences = []
+    for one in git_proof.find_differences(tree, commit, git_proof.worktree_repository(folder), submodules):
+        if one.line_ends:
+            file = tree / one.path
+            file.write_bytes(git_proof.with_unix_line_ends(file.read_bytes()))
+        else:
+            differences.append(one)
+    if not differences:
+        return SourceProof(commit=commit, submodules=submodules)
+    changed = {path for path in submodules for one in differences if is_below(one.path, path)}
+    proven = {path: "" if path in changed else pinned for path, pinned in submodules.items()}
+    why = f"it is not what its commit holds: {git_proof.describe_differences(differences)}"
+    return SourceProof(submodules=proven, declared=commit, unproven=why)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Tell whether a path is a folder's, or of something in it."""
+    return path == folder or path.startswith(f"{folder}{os.sep}")
+
+
+def _inspect_folder(folder: Path) -> tuple[str | None, set[Path]]:
+    """Return the commit that a folder is said to be at, and what git ignores in it.
 
     One without git has no commit. Raises SourceError where submodules are missing, or git does not work.
     """
     if git_folder(folder) is None:
-        return None, False, {}, set()
+        return None, set()
     try:
-        entries = _status(folder)
-        submodules = dict(_checked_out_submodules(folder))
-        seen = {folder: entries} | {folder / path: _status(folder / path) for path in submodules}
+        places = [folder, *(folder / path for path, _ in _checked_out_submodules(folder))]
+        seen = {place: _status(place) for place in places}
     except CommandError as error:
         raise SourceError(
             f"git cannot read {folder} ({complaint_gist(error.output)}): repair it, or give another folder",
             code="unreadable-repository",
         ) from None
     ignored = {top / one[3:].rstrip("/") for top, found in seen.items() for one in found if one.startswith("!!")}
-    return read_head(folder), any(not one.startswith("!!") for one in entries), submodules, ignored
+    return read_head(folder), ignored
 
 
 def _status(folder: Path) -> list[str]:
@@ -214,9 +284,11 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
         archive = download_file(file.url, slot.downloaded, bar, otherwise=ways, refused=refused, said=said)
         unpack_archive(archive, tree, bar, proved=True)
         require_python_project(tree, f"PyPI's {file.name}")
-        recorded = ", as recorded" if request.release.sha256 else ""
-        origin = f"PyPI's {file.name} (sha256 {file.sha256}{recorded})"
-        return slot.publish(slot.unpacked, request, PYPI, origin, commit=request.release.commit)
+        _remove_repositories(tree)
+        recorded = request.release.sha256 is not None  # else what the index lists today
+        origin = f"PyPI's {file.name} (sha256 {file.sha256}{', as recorded' * recorded})"
+        proof = SourceProof(verified=recorded, archive=file.sha256, unproven="an archive of PyPI names no commit")
+        return slot.publish(slot.unpacked, request, PYPI, origin, proof=proof)
 
 
 def _find_archive(request: SourceRequest) -> IndexFile:

@@ -9,16 +9,18 @@ import shutil
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from torchmill.config.model import Facts, Package, Release, Source
+from torchmill.core import formats
 from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.files import delete_paths, hash_file, parse_json, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache, stat_folder
 from torchmill.core.units import name_few
+from torchmill.fetch.source import git_proof
 from torchmill.fetch.source.git_command import git_folder, read_head, run_git, uncommitted_changes
 
 WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release a folder
@@ -44,7 +46,6 @@ class FetchRecord:
     source: Source
     asked: Mapping[str, str | None]  # the request's ref and origin, and the state of a local origin
     fingerprint: TreeFingerprint
-    contents: str | None = None  # digest of all files, where no commit stands for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,18 @@ class SourceRequest:
         return " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
 
 
+@dataclass(frozen=True, slots=True)
+class SourceProof:
+    """What a fetched tree was proven to be, and what it is only said to be."""
+
+    commit: str | None = None  # whose files these are, by git's objects
+    verified: bool = False  # the facts record this commit, or the digest of this archive, for the release
+    submodules: Mapping[str, str] = field(default_factory=dict)  # path -> proven commit, "" where none is
+    archive: str | None = None  # sha256 of the archive that was unpacked
+    declared: str | None = None  # the commit that the archive or the folder names
+    unproven: str = ""  # why there is no commit, as a clause
+
+
 class SourceDir:
     """The folder of one release: the tree and, beside it, the record."""
 
@@ -139,9 +152,7 @@ class SourceDir:
         provider: str,
         origin: str,
         *,
-        commit: str | None,  # declared, if nothing proves it
-        verified: bool = False,  # the tree is proven to be the commit of the release
-        submodules: Mapping[str, str] | None = None,
+        proof: "SourceProof",
         asked: Mapping[str, str | None] | None = None,
     ) -> Source:
         """Move the folder `made`, with a complete tree, into place, and return its source.
@@ -158,15 +169,18 @@ class SourceDir:
             tag=release.tag,
             provider=provider,
             origin=origin,
-            commit=commit,
+            commit=proof.commit,
             path=self.tree,
-            verified=verified,
-            submodules=submodules or {},
+            verified=proof.verified,
+            submodules=proof.submodules,
             build_backend=build_backend(tree),
+            contents=digest_contents(tree),
+            archive=proof.archive,
+            declared=proof.declared,
+            unproven=proof.unproven,
         )
         asked = asked or {"ref": request.ref, "origin": request.origin}
-        contents = None if provider == "git" else digest_contents(tree)
-        write_record(made, FetchRecord(source, asked, take_fingerprint(tree), contents))
+        write_record(made, FetchRecord(source, asked, take_fingerprint(tree)))
         if self.folder.exists():
             self.folder.rename(self.old)
         made.rename(self.folder)
@@ -220,9 +234,9 @@ def check_source(source: Source) -> FetchRecord:
             f"run {refetch_command(source)}",
             code="source-gone",
         )
-    if (record.source.commit, record.source.provider) != (source.commit, source.provider):
+    if (record.source.identity, record.source.provider) != (source.identity, source.provider):
         raise SourceError(
-            f"{source.path} was replaced while it was in use, and is now {record.source.commit}: run the command again",
+            f"{source.path} was replaced while it was in use, and is now {record.source.title}: run the command again",
             code="source-replaced",
         )
     if clause := moved_clause(record.source):
@@ -231,25 +245,33 @@ def check_source(source: Source) -> FetchRecord:
     return record
 
 
-def verify_source(source: Source, cache: StatCache) -> None:
-    """Raise SourceError as `check_source` does, also for changes that keep times and sizes.
+def verify_source(source: Source, cache: StatCache, *, extras: bool = False) -> None:
+    """Raise SourceError unless the tree is what was fetched, by the contents of its files.
 
-    A tree that looks as at its last full check is not read again.
+    With `extras`, a git tree may have further files that git ignores: no fetch loses them, but a build would use them.
+    A tree that looks as at its last full check is not read again: it has files of the same numbers, sizes and times,
+    one of which (ctime) no program can set.
     """
     seen = stat_folder(source.path)
-    what, fetched = f"{source.path}{os.sep}", f"{source.provider} {source.origin} {source.commit}"
+    what, fetched = f"{source.path}{os.sep}", f"{source.provider} {source.origin} {source.identity}"
     if cache.lookup(what, seen) == fetched and moved_clause(source) is None:
         return
-    record = check_source(source)
+    check_source(source)
     if source.provider == "git":
-        refuse_uncommitted(source.path)
-    elif record.contents not in {None, digest_contents(source.path)}:
+        if git_proof.require_commit(source.path, source.commit or "", source.submodules, extras=extras):
+            return  # which a build has to refuse
+    elif source.contents != digest_contents(source.path):
         raise SourceError(
             f"{source.path} was changed after it was fetched, though its files are as large and as old as "
             f"before: fetch it anew with {refetch_command(source, ' --discard')}",
             code="source-changed",
         )
     cache.store(what, seen, fetched)
+
+
+def touched_since_check(folder: Path) -> bool:
+    """Tell whether a file of the source in `folder` was changed in any way after its record was written or renewed."""
+    return stat_folder(folder / "tree").since >= (folder / RECORD).stat().st_mtime_ns
 
 
 def refetch_command(source: Source, more: str = "") -> str:
@@ -290,7 +312,7 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
     if record.source.provider == "git":
         refuse_uncommitted(tree)
         return seen
-    if record.contents == digest_contents(tree):
+    if record.source.contents == digest_contents(tree):
         return seen  # a copy by tar or over a network has times of its own
     then = record.fingerprint
     newer = (one for one in walk_tree(tree) if one.stat(follow_symlinks=False).st_mtime_ns > then.newest)
@@ -364,6 +386,27 @@ def load_source(layout: Layout, package: str, tag: str) -> Source | None:
     return record.source if record else None
 
 
+def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCache) -> Source | None:
+    """Return a package's fetched source as `load_source` does, without a commit where its files are not that any more.
+
+    Its `refusal` then says why a build would refuse it.
+    """
+    source = load_source(layout, package, tag)
+    if source is None:
+        return None
+    try:
+        verify_source(source, cache)
+    except SourceError as error:
+        unknown = dict.fromkeys(source.submodules, "")
+        why = "it was changed after it was fetched"
+        return replace(
+            source, commit=None, verified=False, submodules=unknown, contents="", unproven=why, refusal=str(error)
+        )
+    finally:
+        cache.save()
+    return source
+
+
 def list_fetched(home: Path) -> list[Path]:
     """Return the folders of a package's fetched sources, the one fetched last first."""
     found = [record for record in home.glob(f"*/{RECORD}") if not record.parent.name.startswith(".")]
@@ -377,22 +420,27 @@ def read_record(folder: Path) -> FetchRecord | None:
     """
     try:
         raw = parse_json((folder / RECORD).read_text(encoding="utf-8"))
-        asked, seen = raw.pop("asked"), TreeFingerprint(**raw.pop("fingerprint"))
-        contents = raw.pop("contents", None)
-        return FetchRecord(Source(**raw, path=folder / "tree"), asked, seen, contents)
+        age = formats.judge_format(raw, formats.SOURCE_RECORD)
+        if age == "same":
+            del raw[formats.KEY]
+            asked, seen = raw.pop("asked"), TreeFingerprint(**raw.pop("fingerprint"))
+            return FetchRecord(Source(**raw, path=folder / "tree"), asked, seen)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise SourceError(
-            f"{folder / RECORD} cannot be read: run the `invoke fetch` that brought the source again",
-            code="unreadable-source-record",
-        ) from None
+        age = "invalid"
+    why = {"newer": "was written by a newer torchmill", "older": "was written by an older torchmill"}
+    raise SourceError(
+        f"{folder / RECORD} {why.get(age, 'cannot be read')}: run the `invoke fetch` that brought the source again, "
+        "with --discard if it says so",
+        code="unreadable-source-record",
+    )
 
 
 def write_record(folder: Path, record: FetchRecord) -> None:
     """Write a record into the folder of a source."""
     asked, fingerprint = dict(record.asked), asdict(record.fingerprint)
-    values = asdict(record.source) | {"asked": asked, "fingerprint": fingerprint, "contents": record.contents}
+    values = {formats.KEY: formats.SOURCE_RECORD, **asdict(record.source), "asked": asked, "fingerprint": fingerprint}
     del values["path"]
     write_atomically(folder / RECORD, json.dumps(values, indent=2) + "\n")
 

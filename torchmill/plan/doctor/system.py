@@ -125,8 +125,11 @@ def source_finding(context: CheckContext) -> Finding:
     if source is None:
         cure = cell_lookup.fetch_command(context.facts, context.cell)
         return Finding(SOURCE, "not fetched", tag, "warning", cure, "the session starts when it is there")
-    commit = f", commit {source.commit[:8]}" if source.commit else ""
-    return Finding(SOURCE, f"{source.tag} from {source.provider}{commit}", tag, "ok")
+    found = f"{source.tag} from {source.provider}, {source.title}"
+    if source.refusal:
+        cure = f"{cell_lookup.fetch_command(context.facts, context.cell)} --discard"
+        return Finding(SOURCE, f"{source.tag}, changed after it was fetched", tag, "failure", cure, source.refusal)
+    return Finding(SOURCE, found, tag, "ok", because=source.unproven)
 
 
 def _suite(context: CheckContext) -> Iterator[Finding]:

@@ -65,7 +65,7 @@ def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
         "package": package.name,
         "import": package.import_name,
         "version": plan.version,
-        "commit": plan.commit,
+        "git_version": plan.source.git_version,
         "cuda": plan.toolkit or plan.build.cuda,
         "capabilities": plan.set.get("TORCH_CUDA_ARCH_LIST"),
         "libraries": dict(plan.libraries),
