@@ -19,6 +19,11 @@ ROOT = Path(__file__).parent.parent
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests commit to repositories of their own, also on a machine whose user has no identity in git.
+for role in ("AUTHOR", "COMMITTER"):
+    os.environ.setdefault(f"GIT_{role}_NAME", "Tester")
+    os.environ.setdefault(f"GIT_{role}_EMAIL", "tester@example.org")
+
 ARCHES = """
     [x86_64]
     system = "linux"

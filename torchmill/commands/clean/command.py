@@ -58,12 +58,16 @@ def parse_criteria(facts: Facts, names: Sequence[str], age: str, release: str, f
 
 
 def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
-    """Return the tags of a release and its partners; for a partner's tag only that."""
+    """Return the tags of a release and of the partners that pair with it alone; for a partner's tag only that.
+
+    A release of an extension goes with several releases of torch, and its tag may be that of another torch.
+    """
     base = base_package(facts).name
     partners = {one.tag for name, releases in facts.releases.items() if name != base for one in releases}
     if tag in partners and all(tag != one.tag for one in facts.releases[base]):
         return frozenset({tag})
-    return frozenset(one.tag for one in releases_of(facts, find_release(facts, base, tag)))
+    paired = releases_of(facts, find_release(facts, base, tag))
+    return frozenset(release.tag for release in paired if not facts.packages[release.package].editions)
 
 
 @dataclass(slots=True)
