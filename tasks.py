@@ -41,7 +41,7 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 LINES = {
     "build": "Build wheels from start to finish: sources, toolkit, libraries, Python, compile, verify.",
     "matrix": "Print which Pythons and toolkits a release builds with, and why the others are impossible.",
-    "explain": "Say whether a build is possible; if not, why not, and what can be built instead.",
+    "explain": "Say whether a build is possible and who has tried it; if not, why not, and what is.",
     "plan": "Print what a session would do and cost; with --all, every detail.",
     "jobs": "Say what limits memory and processors here, and what that means for a build.",
     "bisect": (

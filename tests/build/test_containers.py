@@ -293,7 +293,7 @@ def test_a_container_that_cannot_be_made_runs_nothing(tmp_path: Path) -> None:
     assert ran(tmp_path, "exit 0", BROKEN="1") == ("", ["from", "rm"], CommandError)
 
 
-def test_a_container_for_another_machine_runs_nothing(tmp_path: Path) -> None:
+def test_a_container_elsewhere_runs_nothing(tmp_path: Path) -> None:
     engine = saying(tmp_path, "buildah", ENGINE.format(log=tmp_path / "orders", body="exit 0"))
 
     def refuse(machine: str) -> None:

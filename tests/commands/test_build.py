@@ -139,6 +139,7 @@ def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
         ),
         ("--gpu 9.9", 2, "no GPU called '9.9'"),
         ("--cuda rocm", 4, "ROCm is no variant yet"),
+        ("--cuda 12 --python 3.12 --tag v2.4.1", 4, "did you mean wheel-3.12-cu124 or wheel-3.12-cu121?"),
         ("--python 3.99", 4, "'wheel-3.99-cpu' names no build"),
         ("--tag v9", 4, "v9"),
         ("--jobs 0", 2, "--jobs"),
@@ -304,11 +305,11 @@ def test_what_would_not_run_here_is_asked_about_whatever_was_agreed_to(tmp_path:
     words = ("build", "wheel-3.12-cu124", "--tag=v2.4.1")
     stopped = run("invoke", *words, "--yes", home=tmp_path, env=env)
     assert stopped.returncode == 2, stopped.stdout
-    assert "--for-another-machine" in stopped.stderr
+    assert "--elsewhere" in stopped.stderr
     assert "nor can CUDA 12.4 make any" in stopped.stdout
     shown = run("invoke", *words, "--dry-run", home=tmp_path, env=env)
     assert (shown.returncode, "does not run here" in shown.stdout) == (0, True)
-    meant = run("invoke", *words, "--for-another-machine", "--dry-run", home=tmp_path, env=env)
+    meant = run("invoke", *words, "--elsewhere", "--dry-run", home=tmp_path, env=env)
     assert "nox -s wheel-3.12-cu124 -- --arch-list=official" in meant.stdout
 
 
@@ -322,6 +323,18 @@ def test_the_gpus_here_are_the_default_of_a_list(tmp_path: Path) -> None:
     assert json.loads(said.stdout)["environment"]["set"]["TORCH_CUDA_ARCH_LIST"] == "8.6"
     asked = run("invoke", "plan", "wheel-3.12-cu124", "--tag=v2.4.1", "--arch-list=official", home=tmp_path, env=env)
     assert "the GPUs here need code for 8.6 alone" in asked.stdout
+
+
+@pytest.mark.skipif(native_arch() != "x86_64", reason="PyPI's wheels for other machines have another CUDA")
+def test_of_a_pattern_is_built_what_fits_the_torch_that_is_given(tmp_path: Path) -> None:
+    words = ("scatter-3.12-cu13*", "--tag=v2.12.1", "--torch=PyPI", "--dry-run")
+    done = run("invoke", "build", *words, home=tmp_path)
+    assert "left out: --torch PyPI: torch 2.12.1 there is built for cu130, and not for cu132" in done.stdout
+    assert [line for line in done.stdout.splitlines() if "nox -s" in line] == [
+        "  nox -s scatter-3.12-cu130 -- --torch=PyPI"
+    ]
+    none = run("invoke", "build", "scatter-3.12-cu12*", *words[1:], home=tmp_path)
+    assert (none.returncode, "built for cu130" in none.stderr) == (2, True)
 
 
 def test_what_nobody_has_tried_is_said_before_anything_starts(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
         ("riscv64", f"debian-{OTHER}", f"debian-{OTHER} is an image for riscv64, not for {OTHER}"),
     ],
 )
-def test_an_image_that_is_not_there_or_for_another_machine(
+def test_an_image_that_is_not_there_or_elsewhere(
     sample: Sample, tmp_path: Path, machine: str, image: str, sentence: str
 ) -> None:
     stand_in_engine.podman(tmp_path, OTHER, machine)

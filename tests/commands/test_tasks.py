@@ -41,7 +41,33 @@ def test_matrix_as_json(tmp_path: Path) -> None:
 def test_matrix_for_people(tmp_path: Path) -> None:
     done = run("invoke", "matrix", "--tag", "v1.13.1", "--arch", "x86_64", "--package", "torch", home=tmp_path)
     assert done.stdout.startswith("torch 1.13.1 on x86_64\n  Python  3.7   3.8 ")
-    assert "not Python 3.12" in done.stdout or "3.12" in done.stdout.partition("  not ")[2]
+    assert "3.12" in done.stdout.partition("  untried ")[2]
+    legend = done.stdout[done.stdout.index("\nwheel ") :]
+    assert [line.split()[0] for line in legend.split("\n") if line] == ["wheel", "tried", "?", "no"]
+
+
+def test_explain_tells_who_has_built_it(tmp_path: Path) -> None:
+    def explained(name: str, *words: str) -> dict[str, object]:
+        answer: dict[str, object] = json.loads(run("invoke", "explain", name, *words, "--json", home=tmp_path).stdout)
+        return answer
+
+    described = f"--host={HOSTS / 'rtx3090.toml'}"
+    tried = explained("wheel-3.12-cu121", "--tag=v2.4.1", described)
+    assert (tried["standing"], tried["source"]) == ("wheel", "build_configs/releases/2.4.1.toml")
+    untried = explained("wheel-3.12-cu113", "--tag=v2.4.1", described)
+    assert (untried["standing"], untried["source"]) == ("untried", "")
+    said = run("invoke", "explain", "wheel-3.12-cu113", "--tag=v2.4.1", described, home=tmp_path).stdout
+    assert said.startswith("wheel-3.12-cu113 is untried, and may build: torch 2.4.1\nnobody is known to have built")
+
+
+def test_an_answer_names_the_release_that_was_selected(tmp_path: Path) -> None:
+    env = {"TORCHMILL_TAG": "v2.4.1"}
+    for words in (("explain", "wheel-3.12-cpu"), ("explain", "wheel-3.12-cu130"), ("matrix",), ("status",)):
+        done = run("invoke", *words, home=tmp_path, env=env)
+        assert "v2.4.1" in done.stdout + done.stderr
+        assert "TORCHMILL_TAG" in done.stdout + done.stderr, words
+    named = run("invoke", "explain", "wheel-3.12-cpu", "--tag=v2.4.1", home=tmp_path, env=env)
+    assert "TORCHMILL_TAG" not in named.stdout
 
 
 def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
@@ -49,10 +75,12 @@ def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "wheel-3.12-cpu is untried: torch 1.13.1 was released for Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
     assert "wheel-3.11-cpu" in done.stderr
-    assert "releases that can build it: v2.15.0, v2.14.1, " in done.stderr
-    assert done.stderr.rstrip().endswith("…, v2.3.1, v2.2.2"), "the newest of each series, not the middle"
+    assert "releases that were built so: v2.15.0, v2.14.1, " in done.stderr
+    assert "…, v2.3.1, v2.2.2\n" in done.stderr, "the newest of each series, not the middle"
+    assert "build_configs/releases/1.13.1.toml" in done.stderr, "how to try it all the same"
     good = run("invoke", "explain", "wheel-3.10-cpu", "--tag", "v1.13.1", home=tmp_path)
-    head, wheel = good.stdout.splitlines()
+    head, trial, wheel = good.stdout.splitlines()
+    assert trial == "upstream built torch 1.13.1 without CUDA for x86_64 (build_configs/releases/1.13.1.toml)"
     assert (good.returncode, head) == (0, "wheel-3.10-cpu is possible: torch 1.13.1")
     assert wheel.endswith("`pip install torch==1.13.1+cpu --extra-index-url https://download.pytorch.org/whl/cpu`")
 
@@ -81,6 +109,7 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
         "published",
         "estimate",
         "overflow",
+        "judgements",
     }
     assert set(plan["environment"]) == {"set", "passed"}
     assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"

@@ -281,7 +281,7 @@ def test_what_cannot_be_read_is_no_run(shipped: Facts, tmp_path: Path) -> None:
     assert estimate.read_own_runs(shipped, tmp_path / "absent") == ()
 
 
-def test_what_a_container_built_for_another_machine_says_nothing_of_this_one(shipped: Facts, tmp_path: Path) -> None:
+def test_what_a_container_built_elsewhere_says_nothing_of_this_one(shipped: Facts, tmp_path: Path) -> None:
     for arch in ("x86_64", "aarch64"):
         write(tmp_path, f"torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_{arch}", json.dumps(MANIFEST))
     (run,) = estimate.read_own_runs(shipped, tmp_path)

@@ -67,7 +67,7 @@ def test_a_compiler_that_makes_nothing_makes_no_gate(tmp_path: Path, words: list
     assert compiler_gate.gate_program(tmp_path, words) is None
 
 
-def test_a_compiler_for_another_machine_makes_no_gate(tmp_path: Path) -> None:
+def test_a_compiler_elsewhere_makes_no_gate(tmp_path: Path) -> None:
     cross = compiler(tmp_path / "cross", 'while test "$1" != -o; do shift; done; echo ARM > "$2"; chmod +x "$2"')
     assert compiler_gate.gate_program(tmp_path / "cache", [str(cross)]) is None
     assert list((tmp_path / "cache/gates").iterdir()) == []

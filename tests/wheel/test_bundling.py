@@ -71,7 +71,7 @@ def test_a_folder_that_is_closed_to_us_is_passed_over() -> None:
 
 
 @tiny.needs_compiler
-def test_a_library_for_another_machine_is_passed_over(tmp_path: Path) -> None:
+def test_a_library_elsewhere_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other, right = tmp_path / "other" / "libfoo.so.1", tiny.shared("", tmp_path / "libfoo.so.1")
     data = bytearray(right.read_bytes())

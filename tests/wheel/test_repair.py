@@ -138,7 +138,7 @@ def test_programs_that_installers_move_count_too(raw: tiny.Raw, tmp_path: Path) 
     assert "data/scripts/tiny needs GLIBC_2.17" in str(caught.value)
 
 
-def test_a_wheel_for_another_machine_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_a_wheel_elsewhere_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
     with refused("wrong-machine"):
         repair_wheel(stage_wheel(raw.torch, tmp_path), f"manylinux_2_36_{other}", folders=[raw.outside])

@@ -204,10 +204,12 @@ def _machine(facts: Facts, gpus: Iterable[Capability], host: Host, *, here: bool
 def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
     """Return how much sooner a build for this machine's GPUs ends than one with the official list.
 
-    The build is of the release that is wanted, else of the newest that can, with an official toolkit if there is one.
+    The build is of the release that is wanted, else of the newest that can, with an official toolkit if there is one,
+    and for a Python that is here if any is.
     """
     for release in (wanted, *reversed(facts.releases[wanted.package])):
-        cells = possible_cells(facts, release, host.arch)
+        possible = list(possible_cells(facts, release, host.arch))
+        cells = [cell for cell in possible if cell.build.python in host.interpreters] or possible
         order = sorted(cells, key=lambda one: (one.build.cuda in release.cuda_official, one.build.python[-1] != "t"))
         for cell in reversed(order):
             fits = cuda in {"", cell.build.cuda, cell.build.variant}

@@ -37,8 +37,8 @@ from torchmill.fetch.source.source_dir import DEBIAN, PYPI, SourceRequest, sourc
 from torchmill.host.measurement import load_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
-from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
-from torchmill.plan.cell_choice import BuildQuestion, choose_cells, named_cells
+from torchmill.plan.build_plan import asks_for_usual_wheel, base_version, compute_plan
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells, is_pattern, named_cells
 from torchmill.plan.doctor.finding import Cures, Finding, find_cures
 from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.doctor.system import SOURCE
@@ -56,7 +56,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     cuda: list[str] | None = None,
     gpu: list[str] | None = None,
     yes: bool = False,
-    for_another_machine: bool = False,
+    elsewhere: bool = False,
     dry_run: bool = False,
     from_: str = "",
     mirror: str = "",
@@ -78,7 +78,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     gpus = _named_gpus(facts, gpu or (), machine, chosen=not (cell or cuda or options.arch_list))
     release = selection.selected_release(facts, layout, tag)
     question = BuildQuestion(cell or (), python or (), cuda or (), gpus, options.torch is None)
-    cells = choose_cells(facts, question, machine, release)
+    cells = _buildable_against(facts, question, choose_cells(facts, question, machine, release), options)
     if gpus:
         options = replace(options, arch_list=arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus)))
     releases = {cell.release.package: cell.release for cell in cells}
@@ -90,9 +90,33 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     native = cell_lookup.uncontained_arch(facts, cell or (), machine.arch)
     named = [each for one in cell or () for each in named_cells(facts, one, machine.arch, release)] or cells
     judged = outlook.judged_host(facts, machine, gpus)
-    wanted = WantedCells(cells, named, options, for_another_machine)
+    wanted = WantedCells(cells, named, options, elsewhere)
     dialogue = Dialogue(facts, layout, machine, judged, native, wanted, source, requests, described is not None)
     return dialogue.go(newest, yes=yes, dry_run=dry_run)
+
+
+def _buildable_against(
+    facts: Facts, question: BuildQuestion, cells: Sequence[Cell], options: Options
+) -> Sequence[Cell]:
+    """Return the cells of a pattern that can be built against the torch that is given; say which are left out.
+
+    Raises ConfigError as `base_version` does if none can, or if the cells were named one by one.
+    """
+    if options.torch is None or not any(is_pattern(name) for name in question.names):
+        return cells
+    fitting: list[Cell] = []
+    reasons: list[ConfigError] = []
+    for cell in cells:
+        try:
+            base_version(facts, cell, options)
+            fitting.append(cell)
+        except ConfigError as error:
+            reasons.append(error)
+    if not fitting:
+        raise reasons[0]
+    for line in dict.fromkeys(f"left out: {reason}" for reason in reasons):
+        print_now(fit_screen(line))
+    return fitting
 
 
 def _older_wheel(

@@ -58,11 +58,13 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
             f"choose from {', '.join(facts.arches)}, and of packages from {', '.join(facts.packages)}",
             code="empty-grid",
         )
-    return dumps(cells_as_data(facts, cells, native_arch()), indent=1) if json else cells_as_text(facts, cells)
+    if json:
+        return dumps(cells_as_data(facts, cells, native_arch()), indent=1)
+    return "\n\n".join(filter(None, (cells_as_text(facts, cells), selection.describe_selection(layout, tag))))
 
 
 def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
-    """Say whether a build is possible, who has done it, and what it is good for here; if not, why, and what is."""
+    """Say whether a build is possible and who has tried it; if not, why not, and what is."""
     machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
     selected = selection.describe_selection(layout, tag)

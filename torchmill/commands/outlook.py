@@ -14,7 +14,7 @@ from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.judgement import Judgement, judge, runs_here
 from torchmill.plan.local_gpus import with_local_gpus
 
-ELSEWHERE = "--for-another-machine"
+ELSEWHERE = "--elsewhere"
 _INSTEAD = "`invoke build --gpu local` chooses a release and a toolkit for those of this machine"
 
 

@@ -48,7 +48,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     identifier = identifier.removesuffix(f"-{native}")  # said in full, as on another machine
     if identifier not in known:
         require_machine(facts, native)
-        hint = did_you_mean(usual_spelling(identifier), known, 3)
+        hint = _near_names(facts, usual_spelling(identifier), native, selected) or did_you_mean(identifier, known, 3)
         for word in identifier.lower().split("-"):
             hint = f": {reason}" if (reason := NO_VARIANTS.get(word.rstrip("0123456789."))) else hint
         raise UnknownReleaseError(
@@ -88,6 +88,19 @@ def _without_partner(facts: Facts, package: str, torch: Release) -> str:
     if facts.packages[package].pypi:
         lines.append(f"another release of {package} can be described, and tried: {_PACKAGE_PAGE}")
     return "\n".join(lines)
+
+
+def _near_names(facts: Facts, name: str, native: str, selected: Release | None) -> str:
+    """Return the possible cells that a name may have meant, as the end of a message; "" without any.
+
+    A toolkit without its minor version, "wheel-3.12-cu13", means those that somebody has built such a wheel with.
+    """
+    cells = {cell.build.identifier(native): cell for cell in matrix.buildable_cells(facts, selected, native)}
+    minors = [cell for one, cell in cells.items() if re.fullmatch(rf"{re.escape(name)}\d", one) and cell.build.cuda]
+    if not minors:
+        return did_you_mean(name, cells, 3)
+    tried = [cell for cell in minors if find_trial(facts, cell).witness] or minors
+    return f"; did you mean {' or '.join(cell.build.identifier(native) for cell in reversed(tried))}?"
 
 
 def uncontained_arch(facts: Facts, names: Iterable[str], native: str) -> str:
@@ -140,9 +153,13 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
     if len(lines) == len(nearest.reasons):
         lines.append("nothing near it can be built: `invoke matrix` shows what can")
     if merely_untried:
+        release = nearest.release
+        declared = f"packages/{release.package}.toml" if facts.packages[release.package].editions else ""
+        file = declared or f"releases/{release.torch_version}.toml"
         lines.append(
-            f"to try it all the same, add it to `pythons`, or to `range` below [{nearest.release.package}.cuda], in "
-            f"build_configs/releases/{nearest.release.torch_version}.toml"
+            f"to try it all the same, add it to `pythons`, or to `range` below `cuda`, in build_configs/{file}"
+            if not declared
+            else f"to try it all the same, widen `python` or `cuda` of that release in build_configs/{file}"
         )
     return "\n".join(lines)
 

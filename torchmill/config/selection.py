@@ -152,6 +152,14 @@ def describe_selection(layout: Layout, tag: str) -> str:
     return f"asked of {selected}, which {by} selected: `--tag` asks of another release"
 
 
+def describe_state(layout: Layout) -> str:
+    """Return which release is selected, and by what, or that none is."""
+    if not (selected := selected_tag(layout)):
+        return "no release is selected: each command takes the newest that fits, or what `--tag` names"
+    by = "TORCHMILL_TAG" if os.environ.get("TORCHMILL_TAG") else f"`invoke fetch` ({layout.selection})"
+    return f"{selected} is selected, by {by}: commands are about it unless `--tag` names another"
+
+
 def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> Release:
     """Return the selected release of the base package as `selected_release` does, or else the newest."""
     from torchmill.config.matrix import newest_release

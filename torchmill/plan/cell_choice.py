@@ -51,9 +51,14 @@ def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Rel
     return list(found.values())
 
 
+def is_pattern(name: str) -> bool:
+    """Tell whether a name stands for all cells whose names match it."""
+    return bool(set("*?[") & set(name))
+
+
 def named_cells(facts: Facts, name: str, native: str, release: Release | None) -> list[Cell]:
     """Return the cells that a name or a pattern means; raises what `choose_cells` raises."""
-    if not set("*?[") & set(name):
+    if not is_pattern(name):
         return [cell_lookup.find_cell(facts, cell_lookup.usual_spelling(name), native, release)]
     cells = matrix.buildable_cells(facts, release, native)
     if matching := [one for one in cells if fnmatchcase(one.build.identifier(native), name)]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from torchmill.commands.clean import in_use, stored
 from torchmill.commands.clean.stored import KINDS, StorageKind, StoragePlace, StoredItem
 from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.config import selection
 from torchmill.config.matrix import base_package, find_release, releases_of
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
@@ -166,6 +167,7 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
         "stored": [usage.as_data() for usage in usages],
         "size": size,
         "leftovers": leftovers,
+        "selected": selection.selected_tag(layout),
         "disks": [{"folder": name, "total": one.total, "free": one.free} for name, one in disks.items()],
     }
     rows: list[Sequence[str]] = []
@@ -180,6 +182,7 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
     lines += [
         f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk" for name, one in disks.items()
     ]
+    lines.append(selection.describe_state(layout))
     return CommandOutput("\n".join(lines), data)
 
 
