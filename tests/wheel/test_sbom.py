@@ -132,3 +132,18 @@ def test_it_is_the_same_wherever_the_source_came_from_and_whatever_built_it() ->
     other = inner(repository="", commit="0" * 40)
     assert components(other)["source:tinytorch"]["purl"] == f"pkg:generic/tinytorch@{'0' * 40}"
     assert other["serialNumber"] != made["serialNumber"]
+
+
+def test_a_source_without_a_proven_commit_leads_to_no_repository(tmp_path: Path) -> None:
+    wheel = told_wheels.built(tmp_path)
+    unproven = {"commit": None, "commit_declared": told_wheels.COMMIT, "unproven": "x", "contents": "cc" * 32}
+    told = told_wheels.manifest(wheel) | unproven | {"repository": "", "source": "https://a.example/t.tar.gz (x)"}
+    metadata = dist_files.read_described(wheel, "METADATA") or b""
+    for content in (sbom.compose_sbom(told, metadata, {}), sbom.compose_inner_sbom(told, metadata, {})):
+        (source,) = (one for one in json.loads(content)["components"] if one["bom-ref"] == "source:tinytorch")
+        assert source["purl"] == "pkg:generic/tinytorch@v1.13.1"
+        assert "pedigree" not in source
+        assert [one["type"] for one in source.get("externalReferences", [])] in ([], ["source-distribution"])
+        said = {one["name"]: one["value"] for one in source["properties"]}
+        assert said[sbom.CAVEAT_PROPERTY].startswith("not proven to be any commit")
+        assert said[sbom.CONTENTS_PROPERTY] == "cc" * 32
