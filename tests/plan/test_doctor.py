@@ -9,7 +9,7 @@ import pytest
 from tests.support.machines import made_up_programs, only, program
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import CostRange
-from torchmill.config.model import DiskSpace, Facts, Host, Options, Source
+from torchmill.config.model import DiskSpace, Facts, Host, LinuxDistribution, Options, Source
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, estimate, published
 from torchmill.plan.doctor import examination, system
@@ -44,6 +44,8 @@ def test_no_mkl_is_to_be_had_for_another_c_library(shipped: Facts) -> None:
     findings = examined(shipped, alpine, "wheel-3.10-cpu", "v1.13.1")
     assert of(findings, "glibc").verdict == "failure"
     assert "MKL" in of(findings, "glibc").because
+    named = replace(alpine, distribution=LinuxDistribution("alpine", "3.20"))
+    assert of(examined(shipped, named, "wheel-3.10-cpu", "v1.13.1"), "glibc").found == "musl"
 
 
 def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
