@@ -2,17 +2,20 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchmill.config import distributions, matrix, selection
 from torchmill.config.model import Facts, LinuxDistribution
-from torchmill.core.errors import HostError
+from torchmill.core.errors import HostError, require_choice
+from torchmill.core.files import find_paths
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import distribution, native
 from torchmill.plan import system_packages
 from torchmill.plan.doctor.examination import find_host_manager
+
+_APT_LISTS = Path("/var/lib/apt/lists")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ def plan_installation(facts: Facts, layout: Layout, tag: str, manager: str, *, r
     Raises HostError if this machine has no package manager, or if the command is to be run and its user may not;
     ConfigError for a manager that the facts do not know.
     """
+    if manager:
+        require_choice("package manager", manager, system_packages.INSTALL_COMMANDS, "unknown-package-manager")
     release = selection.selected_or_newest(facts, layout, tag)
     fetched = load_source(layout, release.package, release.tag)
     cells = matrix.buildable_cells(facts, release, native.native_arch())
@@ -38,6 +43,9 @@ def plan_installation(facts: Facts, layout: Layout, tag: str, manager: str, *, r
     names = system_packages.required_packages(facts, cells, chosen, fetched.provider if fetched else None)
     may = distribution.may_use_root(os.environ)
     planned = choose_packages(chosen, None if foreign else here, names, sudo=not distribution.is_root())
+    if chosen == "apt" and not foreign and not any(find_paths(_APT_LISTS, "*_Packages*")):
+        remark = "apt has no lists of packages here yet: run `apt-get update` first"
+        planned = replace(planned, remarks=[*planned.remarks, remark])
     if run and may is False and chosen in system_packages.NEEDS_ROOT:
         raise HostError(
             f"only root may install packages here, and there is no sudo: ask whoever administers this machine to run "
@@ -54,7 +62,7 @@ def choose_packages(manager: str, place: LinuxDistribution | None, names: Sequen
     """
     supply = system_packages.find_supply(manager, place, names)
     if manager in system_packages.NEEDS_ROOT and distributions.find_release(place) is None:
-        remark = f"whether {place or 'the system'} has these packages is not known: they have their usual names"
+        remark = f"these are the usual names for {manager}: whether {place or 'a system'} has them all is not known"
         return Installation(system_packages.install_command(manager, names, sudo=sudo), [remark])
     if not supply.names:
         raise HostError(

@@ -386,7 +386,7 @@ def _start(
         if cwd is not None and not cwd.is_dir():
             told = f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again"
             raise HostError(told, code="no-working-folder") from None
-        told = f"`{argv[0]}` is not on PATH: install it (`invoke deps` names the package)"
+        told = f"`{argv[0]}` is not on PATH: install it, or add its folder to PATH"
         raise HostError(told, code="program-missing") from None
     except OSError as error:  # not executable, made for another machine, or more than may run
         short = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)

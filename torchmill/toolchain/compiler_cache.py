@@ -137,7 +137,7 @@ def _require_ccache(site: CacheSite, setting: str) -> None:
     unwanted = [*REMOTE_STORAGE, *([remote_cache.VARIABLE] if setting == remote_cache.NONE else [])]
     own, path = next((name for name in unwanted if name in site.environ), ""), site.host.tools.get("ccache")
     if own or not path or "file-storage" not in probe_ccache(path).features:
-        why = f"{own} is set: unset it" if own else "install it (`invoke deps`)"
+        why = f"{own} is set: unset it" if own else "install a newer one"
         raise HostError(
             f"--parts needs ccache 4.4 or newer, and its storage to itself: {why}", code="parts-need-ccache"
         )

@@ -18,6 +18,7 @@ from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
 from torchmill.plan.doctor import compiler, cuda, gpu_driver, judgement, remedies, settings, system
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, absence_text, absence_verdict
+from torchmill.plan.providers import has_other_libc, has_own_cuda
 
 _CHECKS = (
     system.check_interpreter,
@@ -164,7 +165,7 @@ def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
         else:
             yield _toolkit(known[version], host, subject, home)
         if lacks := cuda.lacking_parts(facts, host, version):
-            cure = f"invoke toolkit --complete {version}"
+            cure = "" if has_other_libc(host) or has_own_cuda(host) else f"invoke toolkit --complete {version}"
             yield Finding(subject, f"no {format_part_names(lacks)}", cuda.NEEDED_PARTS, "warning", cure)
     if not host.toolkits:
         verdict: Verdict = "ok" if host.complete else "unknown"
