@@ -1,10 +1,12 @@
 """Who has built a cell before: upstream, others, nobody; and what is ruled out."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from torchmill.config import matrix
+from tests.support.refusals import refused
+from torchmill.config import facts_reader, matrix
 from torchmill.config.facts_model import MeasuredRun
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts
@@ -110,3 +112,12 @@ def test_an_extension_counts_as_tried_where_its_own_project_built_it(shipped: Fa
     assert standing("1.11.0", "3.8-cu102") == "tried"
     assert standing("2.4.1", "3.11-cpu", "arm64") == "tried"
     assert standing("2.1.1", "3.9-cu122") == "untried"
+
+
+def test_a_variant_that_nobody_knows_is_no_trial(configs: Path) -> None:
+    file = configs / "releases" / "2.0.0.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("[base.cuda]", 'tried = { cu999 = "somebody" }\n\n[base.cuda]'), encoding="utf-8")
+    with refused("facts-invalid") as caught:
+        facts_reader.read_facts(configs)
+    assert "'tried' names 'cu999'" in str(caught.value)

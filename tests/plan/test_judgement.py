@@ -183,3 +183,9 @@ def test_gpus_that_cudnn_has_no_code_for_are_named(shipped: Facts) -> None:
     assert (some.severity, "3.7" in some.text) == ("warning", True)
     without = judged(shipped, "wheel-3.11-cu118 v2.8.0", host, arch_list="3.7;7.0", settings={"USE_CUDNN": "0"})
     assert "cuDNN's code" not in {one.subject for one in without}
+
+
+def test_gpus_that_cannot_be_told_are_not_taken_for_none(shipped: Facts) -> None:
+    host = replace(HOST, unanswered={"nvidia-smi": "nvidia-smi did not answer"})
+    note = of(judged(shipped, "wheel-3.12-cu124 v2.4.1", host), "GPU code")
+    assert (note.severity, "nvidia-smi did not answer" in note.text) == ("note", True)

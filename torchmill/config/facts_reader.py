@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from torchmill.config import facts_model, model
 from torchmill.config.facts_model import Archive, CondaName, ImageFacts, ToolkitSource
-from torchmill.config.matrix import is_within
+from torchmill.config.matrix import CPU, is_within
 from torchmill.config.model import Cuda, Edition, Facts, Package, Release
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml, version_key
 from torchmill.core.errors import ConfigError
@@ -180,6 +180,15 @@ def _cross_check(facts: Facts, problems: list[str]) -> None:
         for release in releases
         for arch in release.arches
         if arch not in facts.arches
+    )
+    variants = {CPU, *(one.variant for one in facts.toolkits)}
+    tried = variants | {f"{variant}-{arch}" for variant in variants for arch in facts.arches}
+    problems.extend(
+        f"{release}: 'tried' names '{key}', expected a variant, as in 'cu118' or 'cu118-aarch64'"
+        for releases in facts.releases.values()
+        for release in releases
+        for key in release.tried
+        if key not in tried
     )
     named = [(f"units.toml: '{one.pattern}'", one.package) for one in facts.units]
     named += [("runs.toml", one.package) for one in facts.runs] + [("runs.toml", one.package) for one in facts.peaks]

@@ -19,6 +19,7 @@ from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 from torchmill.plan.doctor.remedies import board_way, container_ways, host_manager, package_way
 from torchmill.plan.providers import has_other_libc
+from torchmill.plan.published import is_driven
 from torchmill.plan.system_packages import PACKAGES
 
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
@@ -58,7 +59,8 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     there = ", ".join(host.toolkits)
     found = f"CUDA {there}" if there else finding.absence_text(host)
     verdict = "failure" if there else finding.absence_verdict(host)
-    newer = usable_toolkits(context.facts, context.cell, host.toolkits)
+    driven = [one for one in host.toolkits if (kit := context.facts.toolkit(one)) and is_driven(kit, host)]
+    newer = usable_toolkits(context.facts, context.cell, driven)
     because = f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
     cure = finding.toolkit_command(context, provisioned.TOOLKIT, cuda)
     if cure is None:

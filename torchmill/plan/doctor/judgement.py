@@ -97,7 +97,12 @@ def _arch_list(context: CheckContext) -> Iterator[Finding]:
     gpus = [arch_list.gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
     known = [gpu for gpu in gpus if gpu is not None]
     listed = context.plan.arch_list
-    if context.toolkit is None or not listed or not known or len(known) < len(gpus):
+    if context.toolkit is None or not listed:
+        return
+    if context.host.gpus_unknown:
+        because = f"which GPUs are here cannot be told ({context.host.gpus_unknown}): it has code for {listed}"
+        yield Finding("GPU code", listed, "the GPUs here", "ok", because=because)
+    if not known or len(known) < len(gpus):
         return
     targets = arch_list.parse_targets(context.facts, listed)
     shortest = arch_list.shortest_arch_list(context.facts, known)
