@@ -120,7 +120,7 @@ def _arch_list(context: CheckContext) -> Iterator[Finding]:
 
 
 def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:
-    """Return that a list is for the GPUs here alone, and how all official ones are served; "" if it is for all."""
+    """Return that a list is for the GPUs of the host alone, and what is for all official ones; "" if it is."""
     cell = cell_with_toolkit(context.cell, context.plan.toolkit)
     official = official_arch_list(context.facts, cell) or ""
     targets = arch_list.parse_targets(context.facts, official)
@@ -131,7 +131,8 @@ def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capabili
         return ""
     whole = replace(context.plan, set={**context.plan.set, "TORCH_CUDA_ARCH_LIST": official})
     saving = _times(context, context.plan, whole)
-    text = f"it has code for the GPUs of this machine alone, {listed}"
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in context.host.gpus))
+    text = f"it has code for {names} ({listed}) alone"
     return f"{text}{f', and takes {saving}' if saving else ''}; `--arch-list official` makes it for {official}"
 
 
