@@ -170,7 +170,12 @@ def test_a_machine_has_memory(tmp_path: Path) -> None:
     [
         ("x86_64", "linux", 'manager = "apt"\ndistribution = { id = "fedora", version = "42" }', "installed with dnf"),
         ("x86_64", "linux", 'manager = "dnf"\ndistribution = { id = "x", like = ["debian"] }', "installed with apt"),
-        ("x86_64", "linux", 'glibc = "2.35"\ndistribution = { id = "alpine", version = "3.20" }', "Alpine is musl"),
+        (
+            "x86_64",
+            "linux",
+            'glibc = "2.35"\ndistribution = { id = "alpine", version = "3.20" }',
+            "3.20 is musl",
+        ),
         ("x86_64", "linux", 'distribution = { id = "ubuntu", l4t = "36.4.3" }', "Jetson boards, which are aarch64"),
         ("arm64", "macos", 'glibc = "2.35"', "a C library of Linux"),
         ("arm64", "macos", 'toolkits = { "11.8" = "/usr/local/cuda" }', "no CUDA toolkit for Apple silicon"),

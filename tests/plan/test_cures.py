@@ -6,7 +6,7 @@ import pytest
 
 from tests.plan.test_doctor import on
 from torchmill.config.model import Facts
-from torchmill.plan.doctor.finding import Finding, Verdict, find_cures
+from torchmill.plan.doctor.finding import Finding, Verdict, find_cures, with_cures
 
 
 def finding(cure: str, verdict: Verdict = "failure", subject: str = "something") -> Finding:
@@ -72,6 +72,7 @@ def test_each_option_that_cures_keeps_its_value() -> None:
         "nox -s w -- --set MAGMA_HOME=FOLDER, where FOLDER has a 2.6.1",
         "invoke image --kind builder --build; nox -s w",
         "remove what's too old",
+        "nox -s w, without -fuse-ld=mold in LDFLAGS",
         "restart the machine: `sudo reboot`",
     ],
 )
@@ -91,3 +92,17 @@ def test_a_warning_brings_something_and_changes_no_build() -> None:
     cures = find_cures(warnings)
     assert list(cures.commands) == ["invoke fetch --tag v1"]
     assert (cures.variables, cures.options, cures.left) == ({}, (), ())
+
+
+def test_commands_stand_before_sentences_and_the_first_is_the_one_that_is_run() -> None:
+    found = with_cures(finding(""), ["look for it as git", "", "uv python install 3.12", "pyenv install 3.12"])
+    assert found.cure == "uv python install 3.12"
+    assert found.other_cures == ("pyenv install 3.12", "look for it as git")
+    assert list(find_cures([found]).commands) == ["uv python install 3.12"]
+    assert with_cures(found, []).cure == ""
+
+
+@pytest.mark.parametrize("manager", ["apt-get", "dnf", "microdnf", "yum", "zypper", "pacman", "apk", "conda"])
+def test_every_package_manager_is_run(manager: str) -> None:
+    assert list(find_cures([finding(f"sudo {manager} install git")]).commands) == [f"sudo {manager} install git"]
+    assert list(find_cures([finding(f"{manager} install git")]).commands) == [f"{manager} install git"]

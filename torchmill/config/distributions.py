@@ -10,6 +10,9 @@ from packaging.version import InvalidVersion, Version
 from torchmill.config.model import Host, LinuxDistribution
 from torchmill.core.files import read_table_beside
 
+# ID of distributions whose C library is musl: https://wiki.musl-libc.org/projects-using-musl.html
+WITH_MUSL = frozenset({"alpine", "chimera", "postmarketos"})
+
 
 @dataclass(frozen=True, slots=True)
 class DistributionRelease:

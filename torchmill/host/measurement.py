@@ -11,7 +11,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from torchmill.config.distributions import usual_managers
+from torchmill.config.distributions import WITH_MUSL, usual_managers
 from torchmill.config.matrix import CPU
 from torchmill.config.model import Compiler, Gpu, Host, LinuxDistribution
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml
@@ -205,8 +205,8 @@ def contradictions(host: Host) -> Iterator[str]:
         yield f"'manager' is '{manager}', and packages of {found} are installed with {usual[0]}: correct one of the two"
     if host.glibc and host.system in native.ARCHES and host.system != "linux":
         yield f"'glibc' is a C library of Linux, and 'system' is '{host.system}': leave it out"
-    if host.glibc and found and found.id == "alpine":
-        yield "'glibc' is given, and the C library of Alpine is musl: leave it out"
+    if host.glibc and found and found.id in WITH_MUSL:
+        yield f"'glibc' is given, and the C library of {found} is musl: leave it out"
     if found and found.l4t and host.arch != "aarch64":
         yield f"'l4t' is for Jetson boards, which are aarch64, and 'arch' is '{host.arch}': correct one of the two"
     if host.toolkits and host.system == "macos" and host.arch == "arm64":

@@ -53,7 +53,7 @@ def provider_obstacle(source: ToolkitSource, host: Host) -> str:
 
 def has_other_libc(host: Host) -> bool:
     """Tell whether the C library of a Linux host is known not to be glibc."""
-    musl = host.distribution is not None and host.distribution.id == "alpine"
+    musl = host.distribution is not None and host.distribution.id in distributions.WITH_MUSL
     return host.system == "linux" and host.glibc is None and (host.complete or musl)
 
 

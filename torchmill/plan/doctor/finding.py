@@ -248,7 +248,7 @@ def _read(part: str) -> tuple[dict[str, str], list[str]] | None:
         words.pop(0)
     named = words[:1] == ["nox"] or (words[:1] == ["invoke"] and words[1:2] != [] and words[1] in _TASKS)
     runs = named or bool(words and words[0] in _PROGRAMS)
-    sentence = re.search(r"[…`]|=FOLDER", part) or any(word.endswith(";") for word in words)
+    sentence = re.search(r"[…`]|=FOLDER", part) or any(word.endswith((";", ",")) for word in words)
     return (variables, words) if runs and not sentence else None
 
 

@@ -10,6 +10,7 @@ from torchmill.plan.doctor.remedies import package_way
 
 _PACKAGED = "debian"  # the provider whose rules name the system's packages of torch's third-party libraries
 _LINKERS = ("bfd", "gold", "lld", "mold")
+_PACKAGES = ("lld", "mold")  # which are called so by all package managers
 
 
 def check_settings(context: CheckContext) -> Iterator[Finding]:
@@ -34,8 +35,9 @@ def _linkers(context: CheckContext) -> Iterator[Finding]:
         if path:
             yield Finding("linker", path, program, "ok")
         else:
-            cure = f"{context.session}, without -fuse-ld={linker} in {setting}"
-            yield absence_finding(context.host, "linker", program, cure, "every link of the build would fail")
+            packages = [package_way(context.host, [linker])] if linker in _PACKAGES else []
+            ways = [*packages, f"leave -fuse-ld={linker} out of {setting}"]
+            yield absence_finding(context.host, "linker", program, ways, "every link of the build would fail")
 
 
 def _system_libraries(context: CheckContext) -> Iterator[Finding]:

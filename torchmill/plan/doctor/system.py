@@ -30,7 +30,6 @@ from torchmill.plan.system_packages import PACKAGES
 from torchmill.plan.wheel_name import promised_glibc
 from torchmill.toolchain import compiler_cache, sccache
 
-_OF_MUSL = frozenset({"alpine", "chimera", "postmarketos"})  # ID of those whose C library is musl: wiki.musl-libc.org
 _BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
 _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
 _CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
@@ -240,7 +239,7 @@ def _glibc(context: CheckContext) -> Finding:
             verdict, because = "failure", f"{because}, and PyPI has no MKL for another C library"
             name = context.build.identifier("")
             cure = f"none for this system; for those with glibc, `nox -s {name}` builds it in a container"
-        found = "musl" if host.distribution and host.distribution.id in _OF_MUSL else absence_text(host)
+        found = "musl" if host.distribution and host.distribution.id in distributions.WITH_MUSL else absence_text(host)
         return Finding(subject, found, needed, verdict, cure, because)
     asked = promised_glibc(plan.platform_tag, context.build.arch)
     if asked is None:
