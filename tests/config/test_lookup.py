@@ -141,3 +141,4 @@ def test_a_package_without_a_release_for_the_selection_is_told(shipped: Facts) -
     with refused("no-partner-release") as caught:
         cell_lookup.explain_cell(shipped, "flash-3.7-cu102", "x86_64", selected)
     assert "add-a-package.md" in str(caught.value)
+    assert "`pip install --only-binary :all: flash-attn torch==1.1.0`" in str(caught.value)

@@ -85,7 +85,9 @@ def _without_partner(facts: Facts, package: str, torch: Release) -> str:
     lines = [f"no release of {package} is known to go with {torch.package} {torch.version}"]
     if taken:
         lines.append(f"releases that {package} is known to go with: {_series(facts, reversed(taken))}")
-    if facts.packages[package].pypi:
+    if project := facts.packages[package].pypi:
+        wheel = f"`pip install --only-binary :all: {project} {torch.package}=={torch.version}`"
+        lines.append(f"pip finds a wheel of another release that goes with it, if PyPI has one: {wheel}")
         lines.append(f"another release of {package} can be described, and tried: {_PACKAGE_PAGE}")
     return "\n".join(lines)
 
