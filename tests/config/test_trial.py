@@ -83,6 +83,18 @@ def test_a_toolkit_of_an_extension_is_not_tried_because_that_of_torch_is(shipped
     assert find_trial(shipped, cells["cu121"]).standing == "untried"
 
 
+def test_a_package_beside_torch_is_not_tried_on_a_machine_because_torch_is(shipped: Facts) -> None:
+    torch = matrix.find_release(shipped, "torch", "2.4.1")
+    release = matrix.paired_release(shipped, "torchvision", torch)
+    assert release
+
+    def standing(variant: str, arch: str) -> str:
+        cells = {one.build.variant: one for one in matrix.possible_cells(shipped, release, arch)}
+        return find_trial(shipped, cells[variant]).standing
+
+    assert (standing("cu124", "x86_64"), standing("cu124", "aarch64")) == ("wheel", "untried")
+
+
 def test_the_nearest_toolkit_that_was_tried(shipped: Facts) -> None:
     def near(variant: str) -> str | None:
         found = nearest_tried(shipped, cell(shipped, "2.4.1", f"3.12-{variant}"))

@@ -106,7 +106,10 @@ def _is_upstreams(facts: Facts, release: Release, variant: str, cuda: str | None
         made = bool(release.cuda_official) and not release.wheels and arch == _UPSTREAM_ARCH
         return made or bool(wheel_pythons(facts, release, arch))
     official = release.cuda_official.get(cuda or "")
-    return official is not None and (arch == _UPSTREAM_ARCH or arch in official.capabilities)
+    if official is None:
+        return False
+    of_base = release.torch is None  # what is said of other machines is said of torch, not of what is built on it
+    return arch == _UPSTREAM_ARCH or (of_base and arch in official.capabilities)
 
 
 def _unknown_toolkit(facts: Facts, cell: Cell) -> str:
