@@ -15,7 +15,7 @@ from torchmill.build import context, machine_inputs
 from torchmill.build.pipeline import preflight
 from torchmill.build.steps import compose_manifest
 from torchmill.build.up_to_date import StageLog, StageRecord
-from torchmill.config.model import Compiler, Facts, Host, OfferedWheels, OfficialPart, Options, When
+from torchmill.config.model import Compiler, Facts, Host, LinuxDistribution, OfferedWheels, OfficialPart, Options, When
 from torchmill.wheel import dist_files
 
 # what git tells a hook, and a packager an installer
@@ -73,14 +73,15 @@ def test_a_published_wheel_that_would_do_is_noted(known: Facts, tmp_path: Path) 
 
 
 def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path: Path) -> None:
-    machine = replace(HOST, compiler=None, tools={"git": "/usr/bin/git"}, interpreters={})
+    place = LinuxDistribution("debian", "12")
+    machine = replace(HOST, compiler=None, tools={"git": "/usr/bin/git"}, interpreters={}, distribution=place)
     noted: list[str] = []
     with refused("host-not-ready") as caught:
         preflight(job(known, tmp_path, machine), noted.append)
     head, *lines = str(caught.value).splitlines()
     assert head == "wheel-3.10-cpu cannot be built on this machine yet:"
     assert [line.strip().partition(":")[0] for line in lines] == ["interpreter", "C++ compiler"]
-    assert lines[1].endswith(": invoke deps")
+    assert lines[1].endswith("apt-get install --yes --no-install-recommends build-essential")
     assert noted == []
 
 

@@ -396,10 +396,11 @@ def disk_finding(free: int | None, needed: CostRange, subject: str = "disk") -> 
     if free >= needed.high:
         return Finding(subject, found, wanted, "ok")
     lacking = format_bytes(needed.high - free)
-    cure = f"`invoke clean --free '{lacking}'` removes what builds left; else {_MOVE}"
+    ways = [f"`invoke clean --free '{lacking}'` removes what builds left", _MOVE]
     if free >= needed.low:
-        return Finding(subject, found, wanted, "warning", cure, "the disk may be full before the build ends")
-    return Finding(subject, found, wanted, "failure", cure, "the build does not fit")
+        because = "the disk may be full before the build ends"
+        return with_cures(Finding(subject, found, wanted, "warning", because=because), ways)
+    return with_cures(Finding(subject, found, wanted, "failure", because="the build does not fit"), ways)
 
 
 def _files(host: Host, each: CostRange) -> Iterator[Finding]:
@@ -410,8 +411,8 @@ def _files(host: Host, each: CostRange) -> Iterator[Finding]:
             verdict: Verdict = "failure" if room.inodes < low else "warning"
             because = "a disk without inodes is full, whatever room it has"
             found, wanted = f"{room.inodes} inodes free", f"{low} to {high}"
-            cure = f"remove files (`df -i {room.folder}` shows them), or {_MOVE}"
-            yield Finding(f"files on {room.folder}", found, wanted, verdict, cure, because)
+            missing = Finding(f"files on {room.folder}", found, wanted, verdict, because=because)
+            yield with_cures(missing, [f"remove files (`df -i {room.folder}` shows them)", _MOVE])
 
 
 def _memory(host: Host, needed: float) -> Finding:
@@ -425,10 +426,10 @@ def _memory(host: Host, needed: float) -> Finding:
 def _processor_time(host: Host) -> Iterator[Finding]:
     """Yield a finding where each process is killed after some time, as on the login nodes of clusters."""
     if host.processor_seconds is not None:
-        found, cure = f"{format_duration(host.processor_seconds)} for each process", "ulimit -t unlimited"
+        found = f"{format_duration(host.processor_seconds)} for each process"
         because = "a compiler that takes longer is killed, which looks like a lack of memory (`ulimit -t`)"
-        cure += "; where that is refused, build in a job (`invoke cluster --engine slurm`)"
-        yield Finding("processor time", found, "no limit", "warning", cure, because)
+        limited = Finding("processor time", found, "no limit", "warning", because=because)
+        yield with_cures(limited, ["ulimit -t unlimited", "build in a job (`invoke cluster --engine slurm`)"])
 
 
 def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
