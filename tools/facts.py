@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import compatibility_page, failures_page, upstream_check, upstream_draft
+from tools import compatibility_page, failures_page, upstream_check, upstream_draft, ways_page
 from tools.unused_rules import refuse_unused_rules
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix
@@ -65,7 +65,7 @@ def generated_pages(facts: Facts) -> dict[str, str]:
     """Return every page that is made of the facts, by its path below docs/reference/."""
     catalogue = (facts.patches.parent / "causes.toml").read_text("utf-8")
     pages = {
-        "compatibility": compatibility_page.compatibility_pages(facts),
+        "compatibility": {**compatibility_page.compatibility_pages(facts), "ways.md": ways_page.ways_page(facts)},
         "failures": failures_page.failure_pages(catalogue, facts.causes),
     }
     return {f"{folder}/{name}": text for folder, texts in pages.items() for name, text in texts.items()}

@@ -1,6 +1,5 @@
 """Which machine can be brought which toolkit, as a page: docs/reference/compatibility/ways.md."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +34,6 @@ archives, have not been tried.
 HOSTS = Path(__file__).with_name("hosts")
 
 _BRINGS = ("invoke toolkit --cuda", "invoke toolkit --compiler", "invoke toolkit --complete")
-_LACKS = "it has "  # begins what a provider says that has other versions, or nothing of the kind
-_TOOLKIT = re.compile(r"cuda [\d.]+")
 
 
 def described_hosts() -> dict[str, Host]:
@@ -88,11 +85,10 @@ def _way(facts: Facts, toolkit: Toolkit, host: Host, cell: Cell | None, reasons:
     """Return a cell of the table: who brings the toolkit, or the number of the reason why there is no way."""
     if cell is None:
         on = f" on {host.arch}" if host.arch not in toolkit.arches else ""
-        return _numbered(f"no release builds with it{on}", reasons)
+        return _numbered(f"No release of torch builds with it{on}.", reasons)
     steps, stops = walk_cell(facts, cell, host)
     if stops:
-        telling = next((stop for stop in stops if stop.step.origins), stops[0])
-        return _numbered(stop_reason(telling), reasons)
+        return _numbered(stop_reason(stops, host), reasons)
     chosen = {step.command: chosen_origin(step, {}) for step in steps if step.command.startswith(_BRINGS)}
     names = [_provider(origin) for origin in chosen.values() if origin is not None]
     return " + ".join(dict.fromkeys(names)) or "there"
@@ -106,14 +102,20 @@ def _provider(origin: Origin) -> str:
     return origin.provider.partition(",")[0].replace("the package index", "PyPI")
 
 
-def stop_reason(stop: Stop) -> str:
-    """Return why there is no way, without what differs from toolkit to toolkit."""
-    obstacles: dict[str, list[str]] = {}
-    for origin in stop.step.origins:
-        if not origin.obstacle.startswith(_LACKS):
-            obstacles.setdefault(origin.obstacle, []).append(_provider(origin))
-    told = [f"{', '.join(providers)}: {obstacle}" for obstacle, providers in obstacles.items()]
-    what = _TOOLKIT.sub("a toolkit", stop.step.command.removeprefix("invoke toolkit --")) or stop.step.purpose
-    if stop.step.origins:
-        return f"{what}: {'; '.join(told) or 'no provider has it'}"
-    return f"{what}: {stop.why}"
+def stop_reason(stops: Sequence[Stop], host: Host) -> str:
+    """Return why there is no way, without the versions that differ from toolkit to toolkit."""
+    subjects = {(stop.step.purpose or stop.step.command).partition(":")[0]: stop for stop in stops}
+    if "CUDA toolkit" in subjects:
+        return _toolkit_reason(host)
+    if "host compiler of nvcc" in subjects or "C++ compiler" in subjects:
+        return "No compiler that its nvcc takes is known to be had for this machine."
+    subject, stop = next(iter(subjects.items()))
+    return f"{subject}: {stop.why}."
+
+
+def _toolkit_reason(host: Host) -> str:
+    if host.glibc is None:
+        return "NVIDIA's programs need glibc, which this machine does not have."
+    if host.distribution is not None and host.distribution.l4t:
+        return "JetPack has another CUDA, and the packages for Arm servers are not for its boards."
+    return "No provider that this machine can use has it."

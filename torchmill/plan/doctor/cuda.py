@@ -18,7 +18,7 @@ from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 from torchmill.plan.doctor.remedies import board_way, container_ways, host_manager, package_way
-from torchmill.plan.providers import has_other_libc
+from torchmill.plan.providers import has_other_libc, has_own_cuda
 from torchmill.plan.published import is_driven
 from torchmill.plan.system_packages import PACKAGES
 
@@ -101,7 +101,7 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
         of_debian = context.source is not None and context.source.provider == "debian"  # has no source of NCCL
         needed = name == "nccl" and (of_debian or _is_cloned(context))
         because = "" if needed else without.format(build=f"{context.session} -- --set")
-        cure = finding.toolkit_command(context, name, version) or ""
+        cure = finding.toolkit_command(context, name, version) or _build_without(context, name)
         seen = context.library(name)
         found = f"only {seen or 'one of an unknown version'}" if seen is not None else finding.absence_text(host)
         return Finding(called, found, version, finding.absence_verdict(host), cure, because if host.complete else "")
@@ -111,6 +111,14 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
         cure = f"take {name}*.h out of {host.toolkits.get(cuda, 'the toolkit')}/include"
         return Finding(called, f"{version} in {home}", version, "warning", cure, because)
     return Finding(called, f"{version} in {home}", version, "ok")
+
+
+def _build_without(context: CheckContext, name: str) -> str:
+    """Return the command that builds without a library which nobody has for a board; "" for other machines.
+
+    What boards lack serves several GPUs, or is for servers: https://docs.nvidia.com/jetson/ lists what JetPack has.
+    """
+    return f"{context.session} -- --set USE_{name.upper()}=0" if has_own_cuda(context.host) else ""
 
 
 def _cudnn(context: CheckContext) -> Finding:
