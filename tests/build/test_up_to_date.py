@@ -195,7 +195,8 @@ def test_what_cannot_change_the_wheel_is_no_reason(built: Sample) -> None:
 @slow
 def test_a_changed_switch_or_flag_is_seen(built: Sample) -> None:
     assert "switch USE_TINY_FAST" in reason(built, "--set", "USE_TINY_FAST=0")
-    assert "compile: CPATH, LDFLAGS" in reason(built, env={"LDFLAGS": "-s", "CPATH": "/nowhere"})
+    env = {"LD_LIBRARY_PATH": "/nowhere", "NIX_LDFLAGS": "-s"}
+    assert "compile: LD_LIBRARY_PATH, NIX_LDFLAGS" in reason(built, env=env)
 
 
 @slow
