@@ -13,6 +13,7 @@ from torchmill.core import paths
 
 ENVIRONMENT = ROOT / ".nox" / "wheel-3-10-cpu"
 ELSEWHERE = "/elsewhere"
+STRANGER = os.getuid() + 4321
 
 
 CACHE = Path("/a/torchmill")
@@ -78,6 +79,38 @@ def test_a_guard_with_other_caches_is_no_hindrance() -> None:
     ]:
         running = RunningProcesses((RunningProcess(7, words, cwd=ELSEWHERE, environ=environ),))
         assert (running.build(CACHE) != "") == counts
+
+
+SCCACHE = ("/usr/bin/sccache",)
+
+
+@pytest.mark.parametrize(
+    ("user", "environ", "mode", "counts"),
+    [
+        (STRANGER, None, 0o755, False),  # of whom no more is visible, and who cannot write there
+        (STRANGER, None, 0o775, True),
+        (0, None, 0o755, True),
+        (None, None, 0o755, True),
+        (os.getuid(), {"SCCACHE_DIR": "{folder}"}, 0o755, True),
+        (os.getuid(), {"SCCACHE_DIR": "/home/me/.cache/sccache"}, 0o755, False),
+        (os.getuid(), {}, 0o755, False),
+    ],
+)
+def test_a_server_of_sccache_uses_the_folder_that_it_keeps(
+    user: int | None, environ: dict[str, str] | None, mode: int, counts: bool, tmp_path: Path
+) -> None:
+    tmp_path.chmod(mode)
+    seen = environ and {name: value.format(folder=tmp_path) for name, value in environ.items()}
+    running = RunningProcesses((RunningProcess(7, SCCACHE, environ=seen, user=user),))
+    assert (running.sccache_server(tmp_path) != "") == counts
+
+
+def test_a_build_of_a_user_who_cannot_write_to_a_folder_does_not_use_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    build = RunningProcess(7, ("nox", "-s", "wheel-3.10-cpu"), user=STRANGER)
+    assert not RunningProcesses((build,)).build(tmp_path)
+    tmp_path.chmod(0o777)
+    assert RunningProcesses((build,)).build(tmp_path)
 
 
 def test_this_machine_is_looked_at() -> None:

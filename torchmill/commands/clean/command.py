@@ -187,14 +187,17 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
 
 
 def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each of the largest items of a kind, and one for all others."""
+    """Yield a row for each of the largest items of a kind, and one for all others; what uses all of them is first."""
+    busy_all = usages[0].busy if len(usages) > 1 and len({one.busy for one in usages}) == 1 else ""
+    if busy_all:
+        yield "  all of it", "", "", busy_all
     ordered = sorted(usages, key=lambda one: -one.usage.size)
     count = len(ordered) if len(ordered) <= _SHOWN_ITEMS + 1 else _SHOWN_ITEMS
     half = _NAME_CHARACTERS // 2
     for item, usage, busy in ordered[:count]:
         name = item.name  # those of caches have long digests as names
         short = name if len(name) <= _NAME_CHARACTERS else f"{name[:half]}…{name[-half:]}"
-        yield f"  {short}", format_bytes(usage.size), _ago(item.used), busy
+        yield f"  {short}", format_bytes(usage.size), _ago(item.used), "" if busy_all else busy
     if rest := ordered[count:]:
         size = format_bytes(add_up(one.usage for one in rest).size)
         yield f"  and {len(rest)} more", size, _ago(max(one.item.used for one in rest)), ""

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shlex
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from torchmill.core.locks import HOLDER_FILE, read_holder
 _NOX = re.compile(r"nox(\.exe)?")
 _GUARD = "torchmill.toolchain.guard"  # runs as long as a build
 _PROJECT = {"lint", "tests", "demo"}  # sessions that build nothing with the folders of a checkout or a user
+_SCCACHE = "sccache"
 _COMMAND_CHARACTERS = 60  # that a message shows
 
 
@@ -28,7 +30,8 @@ class RunningProcess:
     words: tuple[str, ...]  # of its command
     program: str = ""  # what it runs; "" if not visible, as with the two below
     cwd: str = ""
-    environ: Mapping[str, str] | None = None  # of one that may build
+    environ: Mapping[str, str] | None = None  # of one that may build, or that is a server of sccache
+    user: int | None = None  # whose it is; None: not visible
 
     def __str__(self) -> str:
         """Return its number and its command, shortened."""
@@ -45,12 +48,35 @@ class RunningProcess:
 
     def builds_with(self, folder: Path) -> bool:
         """Tell whether it may build with a folder: a checkout's, or a user's cache."""
-        if not self.may_build or self.environ is None:
-            return self.may_build
+        if not self.may_build:
+            return False
+        if self.environ is None:
+            return may_write(self.user, folder)
         # nox works in the folder of its noxfile
         home = self.environ.get("TORCHMILL_HOME") or self.cwd
         caches = self.environ.get("XDG_CACHE_HOME") or f"{self.environ.get('HOME')}/.cache"
         return not self.cwd or real_path(folder) in {real_path(home), real_path(f"{caches}/{folder.name}")}
+
+    def serves_sccache(self, folder: Path) -> bool:
+        """Tell whether it is a server of sccache that may keep a cache in a folder."""
+        if not self.words or Path(self.words[0]).name != _SCCACHE:
+            return False
+        if self.environ is None:
+            return may_write(self.user, folder)
+        return real_path(self.environ.get("SCCACHE_DIR", "")) == real_path(folder)
+
+
+def may_write(user: int | None, folder: Path) -> bool:
+    """Tell whether a user may write to a folder: a build that cannot does not work with it.
+
+    Of a user who is not visible that cannot be told, nor of a folder that is not there.
+    """
+    try:
+        found = folder.stat()
+    except OSError:
+        return True
+    shared = bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))  # access lists show as rights of the group
+    return user is None or shared or user in {0, found.st_uid}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +103,20 @@ class RunningProcesses:
         """Look for a build with a folder: a checkout's, or a user's cache."""
         return self.first(lambda one: one.builds_with(folder))
 
-    def runs(self, program: str) -> str:
-        """Look for a process that runs a program of that name."""
-        return self.first(lambda one: one.words and one.words[0].rpartition(os.sep)[2] == program)
+    def sccache_server(self, folder: Path) -> str:
+        """Look for a server of sccache that keeps a cache in a folder."""
+        return self.first(lambda one: one.serves_sccache(folder))
 
 
 def list_processes() -> RunningProcesses:
-    """List the processes of this machine; of other users' only the command is visible."""
+    """List the processes of this machine; of other users' only the command and the user are visible."""
     processes = []
-    for one in psutil.process_iter(["pid", "cmdline", "exe", "cwd"]):
+    for one in psutil.process_iter(["pid", "cmdline", "exe", "cwd", "uids"]):
         info = one.info
         if info["pid"] != os.getpid():
-            process = RunningProcess(info["pid"], tuple(info["cmdline"] or ()), info["exe"] or "", info["cwd"] or "")
-            if process.may_build:
+            words, user = tuple(info["cmdline"] or ()), info["uids"].effective if info["uids"] else None
+            process = RunningProcess(info["pid"], words, info["exe"] or "", info["cwd"] or "", user=user)
+            if process.may_build or (words and Path(words[0]).name == _SCCACHE):
                 with contextlib.suppress(psutil.Error, OSError):
                     process = replace(process, environ=one.environ())
             processes.append(process)

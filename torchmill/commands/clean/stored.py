@@ -325,11 +325,11 @@ def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:
     Those of ccache are in folders of one digit; its statistics beside them are counted anew by `ccache -c`.
     """
     yield from find_cached(place, "compilers", "ccache", "[0-9a-f]/**/*")
-    yield from find_cached(place, "compilers", "sccache", hindrance=_sccache_server)
+    yield from find_cached(place, "compilers", "sccache", hindrance=partial(_sccache_server, place.layout.cache))
 
 
-def _sccache_server(running: RunningProcesses) -> str:
-    server = running.runs("sccache")
+def _sccache_server(cache: Path, running: RunningProcesses) -> str:
+    server = running.sccache_server(cache / "sccache")
     return f"{server}: `sccache --stop-server` ends it" if server else ""
 
 
