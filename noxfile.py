@@ -40,6 +40,7 @@ from torchmill.core.files import blame_disk, read_text, report_unwritable
 from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import Layout, nox_environment_name
 from torchmill.core.plain_text import as_plain_text
+from torchmill.core.programs import name_programs, record_programs
 from torchmill.host import environments, interpreters
 from torchmill.host.native import native_arch
 
@@ -54,17 +55,18 @@ LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(
 FILTERS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}  # of a list: nothing is left out then
 OFFICIAL = {"wheel": "official"}  # what a tag says of a standing: "wheel" is the first word of sessions already
 IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
-HELP = """\
-nox -s demo                     the main job on a small sample, in a minute
-invoke build wheel-3.10-cpu --tag v1.13.1
-                                all of the next three; asks before it begins
-invoke fetch --tag v1.13.1      fetch a release and select it
-                                ({selected})
-invoke doctor wheel-3.10-cpu    what this machine lacks; --fix brings it
-nox -s wheel-3.10-cpu           build that wheel
-nox -l                          wheels of what is fetched, or of torch
-invoke --list                   all tasks\
-"""
+HELP = (
+    ("nox -s demo", "the main job on a small sample, in a minute"),
+    ("invoke build wheel-3.10-cpu --tag v1.13.1", "all of the next three; asks before it begins"),
+    ("invoke fetch --tag v1.13.1", "fetch a release and select it\n({selected})"),
+    ("invoke doctor wheel-3.10-cpu", "what this machine lacks; --fix brings it"),
+    ("nox -s wheel-3.10-cpu", "build that wheel"),
+    ("nox -l", "wheels of what is fetched, or of torch"),
+    ("invoke --list", "all tasks"),
+)
+COMMAND_COLUMNS = 32  # of the help
+record_programs(os.environ)
+__doc__ = name_programs(__doc__ or "")  # which nox prints above its list
 
 
 def show_plainly(record: logging.LogRecord) -> bool:
@@ -329,22 +331,35 @@ def print_help(session: nox.Session) -> None:
 
     refuse_words(session)
     tag = selection.selected_tag(Layout.of_checkout(ROOT))
-    print_now(HELP.format(selected=f"selected: {tag}" if tag else "no release is selected"))
+    print_now(format_help(f"selected: {tag}" if tag else "no release is selected"))
 
 
-@nox.session(python=False, default=False)
-def lint(session: nox.Session) -> None:
-    """Check style, formatting and types."""
-    refuse_words(session)
-    session.run(sys.executable, "-m", "ruff", "check", ".")
-    session.run(sys.executable, "-m", "ruff", "format", "--check", ".")
-    session.run(sys.executable, "-m", "mypy")
+def format_help(selected: str) -> str:
+    """Return what `nox` alone says: commands, and beside each what it does, or below it where it is long."""
+    lines = []
+    for command, meaning in HELP:
+        named = name_programs(command)
+        first, *others = meaning.format(selected=selected).split("\n")
+        short = len(named) + 2 <= COMMAND_COLUMNS
+        lines += [f"{named:{COMMAND_COLUMNS}}{first}"] if short else [named, f"{'':{COMMAND_COLUMNS}}{first}"]
+        lines += [f"{'':{COMMAND_COLUMNS}}{other}" for other in others]
+    return "\n".join(lines)
 
 
-@nox.session(python=False, default=False)
-def tests(session: nox.Session) -> None:
-    """Run the tests."""
-    session.run(sys.executable, "-m", "pytest", *session.posargs)
+if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor what they need
+
+    @nox.session(python=False, default=False)
+    def lint(session: nox.Session) -> None:
+        """Check style, formatting and types."""
+        refuse_words(session)
+        session.run(sys.executable, "-m", "ruff", "check", ".")
+        session.run(sys.executable, "-m", "ruff", "format", "--check", ".")
+        session.run(sys.executable, "-m", "mypy")
+
+    @nox.session(python=False, default=False)
+    def tests(session: nox.Session) -> None:
+        """Run the tests."""
+        session.run(sys.executable, "-m", "pytest", *session.posargs)
 
 
 @nox.session(python=False, default=False)
@@ -360,9 +375,12 @@ def demo(session: nox.Session) -> None:
     }
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     words = ("build", f"vision-{version}-cpu", "--tag=v1.0.0", f"--mirror=file://{upstream}/git", "--yes")
-    session.run(sys.executable, "sample/upstream.py", str(upstream / "git"))
-    session.run(sys.executable, "-m", "invoke", *words, *session.posargs, env=env)
-    session.log(f"for commands on the sample: export {shlex.join(f'{name}={value}' for name, value in env.items())}")
+    session.run(sys.executable, str(ROOT / "sample" / "upstream.py"), str(upstream / "git"))
+    with session.chdir(session.invoked_from):  # where the commands that it ends with are for
+        invoke = (sys.executable, "-P", "-m", "invoke", "--search-root", str(ROOT))
+        session.run(*invoke, *words, *session.posargs, env=env)
+    variables = shlex.join(f"{name}={value}" for name, value in env.items())
+    session.log(f"these commands find the sample only after this one: export {variables}")
 
 
 @nox.session(python=False, default=False)

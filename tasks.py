@@ -8,6 +8,7 @@ from torchmill.core import running_python  # noqa: F401, I001 - before what old 
 
 import importlib
 import inspect
+import os
 import re
 import shutil
 import sys
@@ -30,41 +31,16 @@ from torchmill.core.exits import exit_with_error, open_closed_streams, print_now
 from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
+from torchmill.core.programs import name_programs, record_programs
+from torchmill.core.task_lines import LINES, list_tasks
 
 ROOT = Path(__file__).parent
 sys.excepthook = show_uncaught
 open_closed_streams()
+record_programs(os.environ)
 # Invoke has no bytecode written: every command would compile the modules that it loads again.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
-# The tasks, in the order of `invoke --list`, and what each does.
-LINES = {
-    "build": "Build wheels from start to finish: sources, toolkit, libraries, Python, compile, verify.",
-    "matrix": "Print which Pythons and toolkits a release builds with, and why the others are impossible.",
-    "explain": "Say whether a build is possible and who has tried it; if not, why not, and what is.",
-    "plan": "Print what a session would do and cost; with --all, every detail.",
-    "jobs": "Say what limits memory and processors here, and what that means for a build.",
-    "bisect": (
-        "Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each."
-    ),
-    "cluster": "Write jobs that share one build among machines and make its wheel, for Slurm or another engine.",
-    "shards": "Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs.",
-    "arch": "Say which GPUs, toolkits and releases match given compute capabilities.",
-    "facts": "Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages.",
-    "fetch": "Fetch a release and its submodules, verify the commit, and select the release.",
-    "doctor": "Examine this machine, for one build or in general: found, needed, verdict, and what fixes it.",
-    "toolkit": "List CUDA toolkits, installed and available; install one, a library or a compiler without root.",
-    "diagnose": "Say from its log why a build failed, and what fixes it.",
-    "report": "Show how a build used memory and time: a page, a picture, a trace for Perfetto, and text.",
-    "status": "Show what is stored where, how big it is, and what uses it.",
-    "clean": "Remove what can be made again, by kind, age, release or size; never what is in use.",
-    "index": "Write a static package index of the wheels in dist/, for pip, uv and any web server.",
-    "image": "Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it.",
-    "snippet": "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi.",
-    "verify": "Check that wheels, their manifests, statements, SBOMs and contents agree.",
-    "slim": "Drop from wheels, or from an environment, the GPU code that your GPUs do not run.",
-    "publish": "Publish verified wheels to an index, a GitHub release, a folder or a bucket; never replace any.",
-}
 # Where those are that have no module of their own in torchmill/commands/.
 PLACES = {
     "explain": "torchmill.commands.matrix",
@@ -73,8 +49,11 @@ PLACES = {
     "status": "torchmill.commands.clean.command",
     "clean": "torchmill.commands.clean.command",
 }
-COMMANDS = {name: (PLACES.get(name, f"torchmill.commands.{name}"), line) for name, line in LINES.items()}
+COMMANDS = {
+    name: (PLACES.get(name, f"torchmill.commands.{name}"), line) for name, line in LINES.items() if name != "deps"
+}
 
+SHORT_FORMS = {"json": "j", "tag": "t", "yes": "y"}  # -h is the help, and Invoke's own take other letters
 KEEPING_TASKS = {"bisect", "cluster", "fetch", "image", "index"}  # which write to the state folder themselves
 CELL_TASKS = {"bisect", "build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}  # whose argument names one
 
@@ -129,14 +108,28 @@ def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str],
 
 
 def parse_tasks(self: Program, parse: Callable[[Program], None] = Program.parse_tasks) -> None:
-    """Parse the command line as Invoke does; say of a slip what was meant and where help is, and exit with 2."""
+    """Parse the command line as Invoke does; say of a slip what was meant and where help is, and exit with 2.
+
+    Tasks are listed by stage, with `--list` and if no task is named; Invoke would list its own options then.
+    """
+    if _asks_for_list(self):
+        print_now(on_terminal(list_tasks()))
+        raise Exit
     try:
         parse(self)
     except ParseError as error:
         task = error.context.name if error.context else None
         help_ = f"`invoke {task} -h` is its help" if task else "`invoke --list` shows the tasks"
         slip = f"{f'invoke {task}: ' if task else ''}{_slip(task or '', error)} ({help_})"
-        raise _ended(f"error: {slip}", ConfigError.exit_code) from None
+        raise _ended(as_plain_text(f"error: {slip}"), ConfigError.exit_code) from None
+
+
+def _asks_for_list(program: Program) -> bool:
+    """Tell whether a command line asks for the list of all tasks, or names no task."""
+    given = program.args
+    if given.list.value:
+        return given.list.value is True and given["list-format"].value == "flat" and not given["list-depth"].value
+    return not (program.core.unparsed or given.help.value or given.complete.value)
 
 
 Program.parse_tasks = parse_tasks  # type: ignore[method-assign]
@@ -166,11 +159,13 @@ def _slip(task: str, error: ParseError) -> str:
 
 
 class HelpfulTask(Task[Any]):
-    """A task of which -h is the help, and no option's short form."""
+    """A task whose options have a short form only if that means the same in every task."""
 
     def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
         """Return how an option is written."""
-        return super().arg_opts(name, default, taken_names | {"h"})
+        options = super().arg_opts(name, default, taken_names)
+        short = [SHORT_FORMS[name]] if name in SHORT_FORMS else []
+        return {**options, "names": [*options["names"], *short]}
 
 
 def make_task(name: str, words: Sequence[str]) -> Task[Any]:
@@ -190,15 +185,16 @@ def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
     options = {each: _session_options().HELP[each] for each in command.session_options}
     body, told = _body(name, command, names), read_help()
     line = fold_text(COMMANDS[name][1], shutil.get_terminal_size().columns - 2)  # by which invoke indents it
-    body.__doc__ = "\n  ".join([f"{line}\n\nFor example:", *told["examples"][name]])
+    body.__doc__ = name_programs("\n  ".join([f"{line}\n\nFor example:", *told["examples"][name]]))
     shared = {each: text for each, text in told["shared"].items() if each in inspect.signature(body).parameters}
+    meanings = {**shared, **told.get(name, {}), **command.help, **options}
     return HelpfulTask(
         exit_with_error(body, _ended),
         name=name,
-        help={**shared, **told.get(name, {}), **command.help, **options},
+        help={option: name_programs(meaning) for option, meaning in meanings.items()},
         iterable=[each for each in (*command.repeated, *({"set_", "patch"} & options.keys())) if each not in names],
         positional=list(names),
-        auto_shortflags=command.short_flags,
+        auto_shortflags=False,
     )
 
 
@@ -268,19 +264,15 @@ def _load_facts() -> Any:
 
 
 def install_dependencies(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
-    """Install what the selected release needs from the system.
-
-    For example:
-      invoke deps --tag v1.13.1 --print
-    """
+    """Install the packages of the system."""
     from torchmill.commands.deps import plan_installation
 
     if REST:
         raise ConfigError("invoke deps takes its options without `--`: leave it out", code="words-after-dash")
     installation = plan_installation(_load_facts(), LAYOUT, tag, manager, run=not print_)
     for remark in installation.remarks:
-        print(remark, file=sys.stderr)
-    print(installation.line)
+        sys.stderr.write(f"{as_plain_text(remark)}\n")
+    print_now(installation.line)
     if not print_:
         context.run(installation.line, pty=sys.stdout.isatty())
 
@@ -299,11 +291,13 @@ def complete_cells(words: Sequence[str]) -> None:
 
 
 # Invoke leaves what follows -- to tasks, but joins it to one string: the words themselves are taken from here.
+install_dependencies.__doc__ = name_programs(f"{LINES['deps']}\n\nFor example:\n  invoke deps --tag v1.13.1 --print")
 own = sys.argv if "--complete" in sys.argv else [*takewhile(lambda word: word != "--", sys.argv)]
 REST = sys.argv[len(own) + 1 :]
-deps: Task[Any] = Task(
+deps: Task[Any] = HelpfulTask(
     exit_with_error(install_dependencies, _ended),
     name="deps",
+    auto_shortflags=False,
     help={
         "tag": "the release; default: the selected one",
         "print_": "print the command instead of running it",

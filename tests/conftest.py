@@ -11,10 +11,12 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.commands import PROGRAMS
 from torchmill.config import facts_reader
 from torchmill.config.model import Facts
 
 ROOT = Path(__file__).parent.parent
+os.environ.update(PROGRAMS)
 
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -256,12 +256,18 @@ def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
         assert [each["wheel"] for each in said] == wheels
 
 
-@pytest.mark.parametrize("words", ["invoke doctor -o host.toml", "invoke verify -o a.whl", "invoke jobs -o 4"])
+@pytest.mark.parametrize("words", ["invoke doctor -t v2.4.1", "invoke jobs -t v2.4.1"])
 def test_the_value_of_a_short_option_is_no_argument(words: str) -> None:
     name = words.split()[1]
     assert not any(one.positional for one in tasks.make_task(name, words.split()).get_arguments())
 
 
+def test_short_options_mean_the_same_in_every_task() -> None:
+    named = [one for name in tasks.COMMANDS for one in tasks.make_task(name, ["invoke", name]).get_arguments()]
+    short = {(one.names[1], one.names[0]) for one in [*named, *tasks.deps.get_arguments()] if len(one.names) > 1}
+    assert short == {("j", "json"), ("t", "tag"), ("y", "yes")}
+
+
 def test_a_switch_has_no_value() -> None:
-    words = "invoke arch -o 8.6".split()  # noqa: SIM905 - as it is typed; -o is --local there
+    words = "invoke arch -j 8.6".split()  # noqa: SIM905 - as it is typed
     assert any(one.positional for one in tasks.make_task("arch", words).get_arguments())

@@ -9,6 +9,7 @@ from pathlib import Path
 InvokeHere = Callable[[str], tuple[int, str, str]]  # what the fixture `invoke` gives: exit code, output, errors
 
 ROOT = Path(__file__).parents[2]
+PROGRAMS = {"TORCHMILL_INVOKE": "invoke", "TORCHMILL_NOX": "nox"}  # what messages name, wherever the tests run
 OURS = ("TORCHMILL_", "NOX_", "INVOKE_")
 
 
@@ -19,6 +20,7 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
         "TORCHMILL_HOME": str(home),
         "XDG_CACHE_HOME": str(home / "cache"),
         "NO_COLOR": "1",
+        **PROGRAMS,
         "TORCHMILL_PROBE": "off",  # no test waits for hosts that are not on this machine
         **(extra or {}),
     }

@@ -8,14 +8,28 @@ from pathlib import Path
 
 from . import SUITE, start
 
+LISTING: tuple[list[str], ...] = ([], ["--list"], ["-l"], ["--help"], ["-h"], ["help"])  # the tasks
 INIT = "torchmill init [--github]: write what a repository of wheels needs into this folder; files that are there stay"
 TRUST = "torchmill trust: record that what torchmill keeps in this folder, and links to it, are yours"
+WORKFLOW = (
+    "for GitHub: in .github/workflows/wheels.yml, put your repository of torchmill in the place of OWNER/torchmill,\n"
+    "and a tag or commit of it in the place of REF; push; in Settings, Pages, choose GitHub Actions as the source;\n"
+    "run the workflow Wheels from the page Actions"
+)
 
 
 def main() -> None:
     """Run a task, a session, begin a project in this folder, or record that its state is the user's."""
     words = sys.argv[1:]
     sys.excepthook = lambda _, error, __: sys.stderr.write(f"error: {error}\n")  # until tasks.py has its own
+    if str(SUITE) not in sys.path:
+        sys.path.insert(0, str(SUITE))
+    from torchmill.core import programs
+
+    program = programs.started_program(sys.argv[0], Path(sys.executable), os.environ)
+    programs.record_programs(os.environ, program)
+    if words in LISTING:
+        sys.exit(list_commands())
     if words[:1] == ["init"]:
         sys.exit(begin_project(words[1:], Path.cwd()))
     if words[:1] == ["trust"]:
@@ -29,8 +43,17 @@ def main() -> None:
         return
     from invoke import Program
 
-    sys.argv = ["torchmill", "--search-root", str(SUITE), *(words or ["--list"])]
-    Program(name="torchmill", binary="torchmill", version=version("torchmill")).run()
+    sys.argv = ["torchmill", "--search-root", str(SUITE), *words]
+    Program(name="torchmill", binary=program, version=version("torchmill")).run()
+
+
+def list_commands() -> int:
+    """Print the tasks and how sessions are run, which needs nothing of this folder; return the exit code."""
+    from torchmill.core.exits import print_now
+    from torchmill.core.task_lines import list_tasks
+
+    print_now(f"{list_tasks()}\n\nIn a folder of your own:\n  {INIT}\n  {TRUST}")
+    return 0
 
 
 def trust_folder(words: list[str], folder: Path) -> int:
@@ -38,7 +61,6 @@ def trust_folder(words: list[str], folder: Path) -> int:
     if words:
         sys.stderr.write(f"error: {' '.join(words)}: {TRUST}\n")
         return 2
-    sys.path.insert(0, str(SUITE))
     from torchmill.core.errors import TorchmillError
     from torchmill.core.files import report_unwritable
     from torchmill.core.homes import trust_home
@@ -72,8 +94,12 @@ def begin_project(words: list[str], folder: Path) -> int:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, folder / name)
             sys.stdout.write(f"{name}: {'is there, and stays' if present else 'written'}\n")
-    sys.stdout.write("noxfile.py and tasks.py are programs: whoever runs `nox` or `invoke` in this folder runs them\n")
-    sys.stdout.write("next: invoke build --tag v2.4.1 --python 3.12\n")
+    from torchmill.core.exits import print_now
+
+    print_now("noxfile.py and tasks.py are programs: whoever runs `nox` or `invoke` in this folder runs them")
+    print_now("next: invoke build --tag v2.4.1 --python 3.12")
+    if words:
+        print_now(WORKFLOW)
     return 0
 
 

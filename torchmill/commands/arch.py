@@ -264,7 +264,7 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     tag: str = "",
     host: str = "",
 ) -> CommandOutput:
-    """Say which GPUs, toolkits and releases match given compute capabilities."""
+    """Say which GPUs, toolkits and releases match compute capabilities."""
     wanted = selection.selected_or_newest(facts, layout, tag) if local else None
     machine = read_or_measure_host(host, layout.root)
     return answer_arch(facts, machine, list_ or "", names=gpu or (), local=wanted, cuda=cuda, tag=tag)

@@ -150,7 +150,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     command: Sequence[str] = (),
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each."""
+    """Find the commit that changed behaviour, by builds and a command."""
     asked: dict[str, Any] = {"cell": cell, "good": good, "bad": bad, "tag": tag, "mirror": mirror, "with": with_ or []}
     words = format_options(replace(options, label="git"))
     asked |= {"trust_ends": trust_ends, "options": words, "command": command}
@@ -207,7 +207,6 @@ BISECT = TaskCommand(
     find_bad_commit,
     repeated=("with_",),
     argument="cell",
-    short_flags=False,
     session_options=tuple(name for name in WHOLE_BUILD if name != "label"),
     rest="command",
 )

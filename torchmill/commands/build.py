@@ -64,7 +64,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Build wheels from start to finish: sources, toolkit, libraries, Python, compile, verify."""
+    """Build wheels from start to finish, with all that they need."""
     if cell and (python or cuda):
         raise ConfigError("name cells, or give --python and --cuda, not both", code="two-ways-to-name")
     if gpu and options.arch_list:
@@ -387,6 +387,5 @@ BUILD = TaskCommand(
     build_wheels,
     repeated=("cell", "python", "cuda", "gpu"),
     argument="cell",
-    short_flags=False,
     session_options=WHOLE_BUILD,
 )

@@ -39,7 +39,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     submit: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
-    """Write jobs that share one build among machines and make its wheel, for Slurm or another engine."""
+    """Write jobs that share one build among machines, as for Slurm."""
     named = {"image": image, "volume": volume, "queue": queue}
     _check_options(engine, shards, {**named, "sbatch": sbatch, "prologue": prologue, "submit": submit}, options)
     found = cell_lookup.find_cell(facts, cell, native_arch(), selection.selected_release(facts, layout, tag))

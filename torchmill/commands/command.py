@@ -19,7 +19,6 @@ class TaskCommand:
     repeated: tuple[str, ...] = ()  # options that may be given several times
     argument: str = ""  # the option that may also be given without its name
     required: bool = False  # the argument is
-    short_flags: bool = True
     json: bool = False  # takes --json, beside `run`'s parameters
     session_options: tuple[str, ...] = ()  # of plan/options.py, for `run`'s parameter `options`
     folded: bool = True  # on a terminal; False where what is printed is the text of a file

@@ -177,7 +177,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     yes: bool = False,
     all_: bool = False,
 ) -> CommandOutput:
-    """Examine this machine, for one build or in general: found, needed, verdict, and what fixes it."""
+    """Examine this machine, for a build or in general; say what fixes it."""
     if (fix and (host or json)) or (yes and not fix):
         raise ConfigError("doctor: --fix is for this machine, on a terminal; --yes needs --fix", code="fix-elsewhere")
     release = selection.selected_release(facts, layout, tag)

@@ -23,7 +23,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     sha256: str = "",
     discard: bool = False,
 ) -> str:
-    """Fetch a release and its submodules, verify the commit, and select the release."""
+    """Fetch a release, verify its commit, and select it."""
     if all_ and package:
         raise ConfigError("--all fetches every package: leave out --package, or --all", code="contradictory-options")
     release = selection.selected_or_newest(facts, layout, tag)

@@ -42,7 +42,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
     build: bool = False,
     engine: str = "",
 ) -> str:
-    """Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it."""
+    """Write a Dockerfile: a builder, a runtime, a dev container; build it."""
     release = selection.selected_or_newest(facts, layout, tag)
     own = tuple(map(os.path.expanduser, client or ()))  # which leaves an unknown user's name as it is
     options = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index, tuple(gpu or ()), own)

@@ -41,7 +41,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
     keep: str = "",
     conda: bool = False,
 ) -> CommandOutput:
-    """Write a static package index of the wheels in dist/, for pip, uv and any web server."""
+    """Write a static package index of the wheels in dist/."""
     if conda:
         if dist or files != LINK or base_url or yank or unyank or reason or replace or manifest or keep:
             raise ConfigError(
@@ -145,4 +145,4 @@ def _base(url: str) -> str:
     return url.rstrip("/")
 
 
-INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), short_flags=False, json=True)
+INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), json=True)

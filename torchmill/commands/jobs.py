@@ -115,7 +115,7 @@ class Budget:
 def show_budget(  # noqa: PLR0917 - every one is an option
     facts: Facts, layout: Layout, build: str | None = None, tag: str = "", host: str = "", options: Options = NO_OPTIONS
 ) -> CommandOutput:
-    """Say what limits memory and processors here, and what that means for a build."""
+    """Say what limits memory and processors, and what a build makes of it."""
     machine, release = load_host(Path(host)) if host else None, selection.selected_release(facts, layout, tag)
     native, of = machine.arch if machine else native_arch(), release or newest_release(facts)
     named = [cell_lookup.find_cell(facts, build, native, release)] if build else buildable_cells(facts, of, native)

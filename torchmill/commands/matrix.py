@@ -40,7 +40,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
     json: bool = False,
     all_: bool = False,
 ) -> str:
-    """Print which Pythons and toolkits a release builds with, and why the others are impossible."""
+    """Print the Pythons and toolkits of a release, and why no others."""
     release = selection.selected_or_newest(facts, layout, tag)
     if not (json or all_):
         arch, package = arch or native_arch(), package or release.package
@@ -64,7 +64,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 
 
 def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
-    """Say whether a build is possible and who has tried it; if not, why not, and what is."""
+    """Say if a build is possible, and who tried it; if not, what is."""
     machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
     selected = selection.describe_selection(layout, tag)

@@ -38,7 +38,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     keep: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Publish verified wheels to an index, a GitHub release, a folder or a bucket; never replace any."""
+    """Publish verified wheels to an index, GitHub, a folder or a bucket."""
     target, most = targets.choose_target(to, os.environ, simple), retention.parse_keep(keep)
     if (sign_key or most or manifest) and not target.takes_documents:
         raise ConfigError(
@@ -132,4 +132,4 @@ def deliver_files(
     return [(file, upload_set.UPLOADED if file in missing else upload_set.THERE) for file in files]
 
 
-PUBLISH = TaskCommand(publish_wheels, help={"to": targets.WAYS}, repeated=("name",), short_flags=False, json=True)
+PUBLISH = TaskCommand(publish_wheels, help={"to": targets.WAYS}, repeated=("name",), json=True)

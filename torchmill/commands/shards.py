@@ -31,7 +31,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs."""
+    """Say how long a build takes on 1 to 64 machines, and what that costs."""
     asked = [require_count("--count", count, 1, MOST_SHARDS, "invalid-shard")] if count else _COUNTS
     machine = read_or_measure_host(host, layout.root, cell)
     found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))

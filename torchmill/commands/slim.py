@@ -33,7 +33,7 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
     out: str = "",
     dry_run: bool = False,
 ) -> str:
-    """Drop from wheels, or from an environment, the GPU code that your GPUs do not run."""
+    """Drop GPU code that your GPUs do not run from wheels."""
     request = _request(facts, layout, arch_list, gpu or (), local)
     if bool(wheel) == bool(environment) or (environment and out):
         why = "name wheels, or --environment .venv, which takes no --out: it is changed in place"
@@ -140,4 +140,4 @@ def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:
     yield format_table(["library", "code for", "now", "then", "room"], rows)
 
 
-SLIM = TaskCommand(slim_wheels, repeated=("wheel", "gpu"), argument="wheel", short_flags=False)
+SLIM = TaskCommand(slim_wheels, repeated=("wheel", "gpu"), argument="wheel")

@@ -42,7 +42,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     into: str = "",
     extra: str = "",
 ) -> str:
-    """Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi."""
+    """Print what a project needs to use the wheels, for uv, pip, others."""
     tools = snippet_tools(facts)
     if tool not in tools:
         raise ConfigError(f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool")
@@ -165,4 +165,4 @@ def _releases(
     return (base, *(one for one in asked if one != base))
 
 
-SNIPPET = TaskCommand(write_snippet, repeated=("package", "variant", "platform"), short_flags=False, folded=False)
+SNIPPET = TaskCommand(write_snippet, repeated=("package", "variant", "platform"), folded=False)

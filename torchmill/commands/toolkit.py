@@ -155,7 +155,7 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
     complete: str = "",
     arch_list: str = "",
 ) -> CommandOutput:
-    """List CUDA toolkits, installed and available; install one, a library or a compiler without root."""
+    """List or install CUDA toolkits, libraries, compilers, without root."""
     options = ToolkitOptions(list_, cuda, tuple(library or ()), compiler, from_, channel, complete, arch_list)
     arch, run = native_arch(), make_runner(os.environ)
     requests = requested_items(options, facts, arch)
@@ -273,6 +273,5 @@ TOOLKIT = TaskCommand(
     show_or_install,
     help={"library": f"install {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or the newest; may be repeated"},
     repeated=("library",),
-    short_flags=False,
     json=True,
 )

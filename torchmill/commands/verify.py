@@ -29,7 +29,7 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     issuer: str = "",
     trusted_root: str = "",
 ) -> CommandOutput:
-    """Check that wheels, their manifests, statements, SBOMs and contents agree.
+    """Check that wheels, manifests, statements, SBOMs, contents agree.
 
     Ends well for a sound wheel, whether or not anything says who made it: --key and --identity demand that.
     """

@@ -10,12 +10,14 @@
 - locks: lock folders against other runs: refuse, or wait for the holder to end
 - ninja: read ninja's progress and its record of files read
 - paths: where everything is kept: the only module that knows folder names
-- plain_text: make text that others wrote harmless where people read it
+- plain_text: the door for all that people read: harmless, and with the programs that are here
 - process: run programs, watch their output, and end them with all processes that they started
+- programs: what runs tasks and sessions here: `invoke` and `nox`, or an installed `torchmill`
 - reaper: end what a run started when the run itself was killed
 - running_python: the Python that runs the suite: one that is too old ends with a sentence
 - silence: how long what others send may stay away: told after 15 seconds, ended after 60
 - stat_cache: remember digests of files and answers of programs for as long as the files look the same
+- task_lines: the tasks by stage, with what each does in a line
 - units: bytes and durations as people write them
 - urls: URLs that users pass: checked before use, and shown without secrets
 """

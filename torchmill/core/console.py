@@ -12,6 +12,7 @@ from textwrap import TextWrapper, wrap
 from typing import TYPE_CHECKING, TextIO
 
 from torchmill.core.plain_text import as_plain_text
+from torchmill.core.programs import name_programs
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -20,7 +21,7 @@ SCREEN_WIDTH = 80  # columns, of what is folded
 _NARROWEST = 12  # columns that a folded column keeps
 _COMMAND_LINE = re.compile(  # also after its name, as in "install:  pip install torch"; the value of a variable, too
     r" *(\w+=|'?\$\{|(\w+( it)?: +)?(\$ )?"
-    r"(invoke|nox|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker) (?!\w+:))"
+    r"(\S*/)?(invoke|nox|torchmill|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker) (?!\w+:))"
 )
 _ROW = re.compile(r" *\S.*?  +")  # the beginning of "name    value"
 _GREEN, _YELLOW, _RED, _CYAN = "32", "33", "31", "36"
@@ -164,7 +165,11 @@ def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
 
 
 def fit_screen(text: str, file: TextIO | None = None) -> str:
-    """Return a text as it is written to a file, by default standard output: a terminal gets it folded."""
+    """Return a text as it is written to a file, by default standard output: a terminal gets it folded.
+
+    Its commands name the programs that are here: they are longer, and have their place in the lines.
+    """
+    text = name_programs(text)
     return fold_text(text, shutil.get_terminal_size().columns) if (file or sys.stdout).isatty() else text
 
 

@@ -1,8 +1,10 @@
-"""Make text that others wrote harmless where people read it: terminals, and logs of GitHub's workflows."""
+"""The door for all that people read: what others wrote steers nothing, and commands name the programs that are here."""
 
 import os
 import re
 from collections.abc import Mapping
+
+from torchmill.core.programs import name_programs
 
 # C0 without tab and newline, C1, the bidirectional controls of https://www.unicode.org/reports/tr9/ (they show text in
 # another order than it has), and characters of no width, which hide in names
@@ -18,9 +20,9 @@ def as_plain_text(text: str, environ: Mapping[str, str] = os.environ, *, colours
     """Return a text that steers no terminal and gives a workflow of GitHub no command.
 
     Tabs and newlines stay, and with `colours` the sequences that set a colour. A carriage return before a newline is
-    dropped; whatever else steers becomes U+FFFD.
+    dropped; whatever else steers becomes U+FFFD. Commands of torchmill name the programs that run them here.
     """
-    text = text.replace("\r\n", "\n")
+    text = name_programs(text.replace("\r\n", "\n"), environ)
     parts = _COLOUR.split(text) if colours else [text]
     text = "".join(part if number % 2 else _STEERING.sub("\ufffd", part) for number, part in enumerate(parts))
     return _COMMAND.sub("\\1\ufffd\\2", text) if "GITHUB_ACTIONS" in environ else text

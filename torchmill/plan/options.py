@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from torchmill.config.model import NO_OPTIONS, PYPI, Options
 from torchmill.core.errors import ConfigError, did_you_mean, parse_option, require_count
 from torchmill.core.files import exists, read_table_beside
+from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 from torchmill.toolchain.shards import parse_shard
@@ -25,6 +26,10 @@ WHOLE_BUILD = tuple(name for name in HELP if name not in {"shard", "parts", "unt
 
 class OptionParser(argparse.ArgumentParser):
     """Raise instead of leaving the process: nox and invoke each end in their own way."""
+
+    def format_help(self) -> str:
+        """Return the help, whose commands name the programs that are here."""
+        return as_plain_text(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError for words that are no options."""

@@ -1,5 +1,6 @@
-"""Sessions of torchmill: `nox -s wheel-3.12-cpu`. Facts in build_configs/ go before its own.
+"""Sessions of torchmill, for `nox`; `torchmill nox -s SESSION` needs no such file.
 
+Facts in build_configs/ go before its own.
 Whoever calls `nox` here runs this file: look at it first in a repository that you do not know. `torchmill matrix`,
 `torchmill plan` and `torchmill explain` do not run it.
 """

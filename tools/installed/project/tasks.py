@@ -1,5 +1,6 @@
-"""Tasks of torchmill: `invoke --list`. Facts in build_configs/ go before its own.
+"""Tasks of torchmill, for `invoke`; `torchmill TASK` needs no such file.
 
+Facts in build_configs/ go before its own.
 Whoever calls `invoke` here runs this file: look at it first in a repository that you do not know. `torchmill matrix`,
 `torchmill plan` and `torchmill explain` do not run it.
 """

@@ -216,7 +216,7 @@ def clean(  # noqa: PLR0917 - every one is an option
     free: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Remove what can be made again, by kind, age, release or size; never what is in use."""
+    """Remove what can be made again; never what is in use."""
     criteria = parse_criteria(facts, kind or (), age, release, free)
     outcome = clean_items(StoragePlace(layout, nox_environments_folder(), facts), criteria, dry_run)
 

@@ -90,7 +90,7 @@ def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
 
 
 def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
-    """Show how a build used memory and time: a page, a picture, a trace for Perfetto, and text."""
+    """Show how a build used memory and time, as a page or a picture."""
     path, notes = find_timeline(build or "", layout)
     recording = read_timeline(path)
     recording = replace(recording, notes=(*notes, *recording.notes))
@@ -105,4 +105,4 @@ def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = ""
     return f"{summarize_recording(recording)}\n\n{made}"
 
 
-REPORT = TaskCommand(draw_build, argument="build", short_flags=False)
+REPORT = TaskCommand(draw_build, argument="build")

@@ -1,0 +1,57 @@
+"""The tasks by stage of the work, with what each does in a line: for the lists of tasks, and to know their names."""
+
+from collections.abc import Mapping
+
+STAGES: Mapping[str, Mapping[str, str]] = {
+    "source": {
+        "fetch": "Fetch a release, verify its commit, and select it.",
+        "deps": "Install what the selected release needs from the system.",
+        "toolkit": "List or install CUDA toolkits, libraries, compilers, without root.",
+        "facts": "Say what build_configs/ holds; compare it with PyPI; draft releases.",
+    },
+    "plan": {
+        "matrix": "Print the Pythons and toolkits of a release, and why no others.",
+        "explain": "Say if a build is possible, and who tried it; if not, what is.",
+        "plan": "Print what a session would do and cost; with --all, every detail.",
+        "arch": "Say which GPUs, toolkits and releases match compute capabilities.",
+        "doctor": "Examine this machine, for a build or in general; say what fixes it.",
+        "jobs": "Say what limits memory and processors, and what a build makes of it.",
+        "shards": "Say how long a build takes on 1 to 64 machines, and what that costs.",
+    },
+    "build": {
+        "build": "Build wheels from start to finish, with all that they need.",
+        "cluster": "Write jobs that share one build among machines, as for Slurm.",
+        "bisect": "Find the commit that changed behaviour, by builds and a command.",
+        "diagnose": "Say from its log why a build failed, and what fixes it.",
+        "report": "Show how a build used memory and time, as a page or a picture.",
+    },
+    "deliver": {
+        "verify": "Check that wheels, manifests, statements, SBOMs, contents agree.",
+        "slim": "Drop GPU code that your GPUs do not run from wheels.",
+        "index": "Write a static package index of the wheels in dist/.",
+        "snippet": "Print what a project needs to use the wheels, for uv, pip, others.",
+        "image": "Write a Dockerfile: a builder, a runtime, a dev container; build it.",
+        "publish": "Publish verified wheels to an index, GitHub, a folder or a bucket.",
+    },
+    "care": {
+        "status": "Show what is stored where, how big it is, and what uses it.",
+        "clean": "Remove what can be made again; never what is in use.",
+    },
+}
+LINES: Mapping[str, str] = {task: line for tasks in STAGES.values() for task, line in tasks.items()}
+_COLUMNS = max(map(len, LINES)) + 2  # of a name
+_BEGIN = {
+    "invoke build wheel-3.12-cpu": "all that a wheel needs; asks before it begins",
+    "nox -l": "list the sessions, one for each wheel",
+    "nox -s wheel-3.12-cpu": "build that wheel",
+    "nox -s demo": "build a small sample, in a minute",
+}
+
+
+def list_tasks() -> str:
+    """Return the tasks by stage, and how sessions are run; commands in it name `invoke` and `nox`."""
+    lines = ["Tasks, by stage. Run one with `invoke TASK`; `invoke TASK --help` explains its options."]
+    for stage, tasks in STAGES.items():
+        lines += ["", f"{stage}:", *(f"  {task:{_COLUMNS}}{line}" for task, line in tasks.items())]
+    begin = [line for command, meaning in _BEGIN.items() for line in (f"  {command}", f"      {meaning}")]
+    return "\n".join([*lines, "", "Wheels are built by sessions of nox:", *begin])
