@@ -157,6 +157,20 @@ def test_what_is_slim_already_stays_as_it_is(shipped: Facts, tmp_path: Path, bin
     assert {path.name: path.read_bytes() for path in made.parent.iterdir()} == before
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_wheel_for_these_gpus_alone_is_not_copied(
+    shipped: Facts, tmp_path: Path, binary: bytes, dry_run: bool
+) -> None:
+    wheel = torch_wheel(tmp_path / "in", binary)
+    said = run(shipped, tmp_path, wheel, "7.0;8.0;8.6", dry_run=dry_run)
+    assert said == f"{wheel.name}: {slim._NOTHING_TO_REMOVE}"
+    assert list((tmp_path / "dist").glob("*")) == []
+    environment(tmp_path, binary)
+    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="7.0;8.0;8.6", environment=str(tmp_path / "venv"))
+    assert said.startswith(f"torch 2.6.0: {slim._NOTHING_TO_REMOVE}\n")
+    assert "to undo this" not in said
+
+
 @pytest.mark.parametrize("change", [{"toolkit": "12.4 custom"}, {"bundled": 3}, {"submodules": ["a"]}])
 def test_a_manifest_that_cannot_be_understood_is_said(
     shipped: Facts, tmp_path: Path, binary: bytes, change: dict[str, Any]

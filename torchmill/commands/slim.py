@@ -21,6 +21,8 @@ from torchmill.wheel.slim import Request
 from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
 from torchmill.wheel.verify.device_code import code_order
 
+_NOTHING_TO_REMOVE = "nothing can be removed, because these GPUs need all that is in it; nothing was written"
+
 
 def slim_wheels(  # noqa: PLR0917 - every one is an option
     facts: Facts,
@@ -87,6 +89,9 @@ def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_
             elif slim_wheel.new_base(found, bases) is None:
                 yield f"{wheel.name}: has no code for GPUs that may be left out; it stays as it is"
                 continue
+            if not slim_wheel.removes_code(libraries) and slim_wheel.new_base(found, bases) is None:
+                yield f"{wheel.name}: {_NOTHING_TO_REMOVE}"
+                continue
             yield from _describe(libraries)
             if dry_run:
                 yield f"{wheel.name}: nothing was written"
@@ -110,6 +115,9 @@ def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Ite
                 continue
             slim_wheel.require_served(package.name, libraries, request)
             slim_wheel.require_unchanged(package, libraries)
+            if not slim_wheel.removes_code(libraries):
+                yield f"{package.name} {package.version}: {_NOTHING_TO_REMOVE}"
+                continue
         except (BuildError, DeliveryError) as error:
             yield f"{error}; it stays as it is"
             continue

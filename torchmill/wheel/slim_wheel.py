@@ -100,6 +100,11 @@ def require_served(title: str, libraries: Sequence[SlimLibrary], request: Reques
             )
 
 
+def removes_code(libraries: Iterable[SlimLibrary]) -> bool:
+    """Tell whether any of some libraries has code that does not stay."""
+    return any(library.plan.kept != library.plan.code for library in libraries)
+
+
 def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[tuple[str, Path]]:
     """Extract the libraries and programs of a wheel, but those that are kept as they are, and its metadata."""
     with ZipFile(wheel) as archive:
