@@ -153,6 +153,24 @@ def test_the_shorter_list_fits_and_one_more_would_not_for_certain(shipped: Facts
     assert levels == ["none", "possible"]
 
 
+def test_the_shorter_list_keeps_what_the_gpus_of_the_machine_run(shipped: Facts) -> None:
+    variables = {"TORCH_CUDA_ARCH_LIST": "3.5;5.0;6.0;7.0;7.5;8.0;8.6", **COMPRESSED, **STATIC}
+
+    def proposed(*names: str) -> list[str]:
+        gpus = [gpu for name in names if (gpu := shipped.capability(name))]
+        risk = link_overflow.predict_overflow(shipped, release(shipped, "1.8.0"), "11.1", variables, gpus)
+        assert risk is not None
+        texts = [text for text in risk.cures if text.startswith("a shorter list")]
+        return [entry for text in texts for entry in text.rpartition("=")[2].strip("'").split(";")]
+
+    assert "3.5" not in proposed()
+    assert {"3.5", "8.6"} <= {*proposed("3.5")}
+    assert {"3.5", "6.0"} <= {*proposed("3.5", "6.0")}
+    assert "6.0" in proposed("6.1"), "which runs the code for 6.0"
+    every = [one.name for one in shipped.capabilities]
+    assert "3.5" in (proposed(*every) or ["3.5"])
+
+
 def test_split_libraries_are_judged_each(shipped: Facts) -> None:
     one = release(shipped, "1.8.0")
     variables = {"TORCH_CUDA_ARCH_LIST": "5.0;7.0;7.5;8.0;8.6", **COMPRESSED, **STATIC}

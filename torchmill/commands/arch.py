@@ -163,7 +163,7 @@ def answer_arch(
         str(wheel or f"no official wheel is known to run on {these}"),
         *saving,
         *_remarks(facts, targets, toolkit, release),
-        *([estimate.estimate_as_text(facts, plan, host.memory)] if plan else ()),
+        *([estimate.estimate_as_text(facts, plan, host.memory, gpus=[*own.values()])] if plan else ()),
     ]
     data = {
         "gpus": {one.gpu: one.capability.name for one in gpus},
@@ -172,7 +172,11 @@ def answer_arch(
         "published": wheel and wheel.as_data(),
         "saving": saving[0] if saving else None,
         "serves": ways,
-        **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
+        **(
+            estimate.estimate_as_data(facts, plan, gpus=[*own.values()])
+            if plan
+            else {"estimate": None, "overflow": None}
+        ),
     }
     return CommandOutput("\n".join(text), data)
 

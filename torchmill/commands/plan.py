@@ -11,6 +11,7 @@ from torchmill.build.context import describe_unread, has_finished_tree
 from torchmill.commands import outlook
 from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
+from torchmill.config.arch_list import known_capabilities
 from torchmill.config.cell_lookup import selecting_tag, uncontained_arch
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan
@@ -61,6 +62,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     for remark in _remarks(facts, layout, cell, plan, tag=tag, here=not host):
         print(as_plain_text(remark), file=sys.stderr)  # noqa: T201 - beside what is printed
     file = _product_file(facts, cell, plan, machine, product)
+    gpus = known_capabilities(facts, machine.gpus)
     judgements = outlook.judge_plan(facts, cell, machine, plan, fetched)
     if sh:
         return render.plan_as_script(plan, facts, machine)
@@ -71,7 +73,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         container = preview_cross_build(facts, cell, machine, options, all_)
         plan = replace(plan, identifier=cell.build.identifier(native))
     if json:
-        data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
+        data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs, gpus)
         data |= {"judgements": [one.as_data() for one in judgements]}
         data |= {"product": {"session": product, "file": file}} if product else {}
         return dumps(stamp_output(data | ({"container": container[1]} if container else {})), indent=2)
@@ -86,7 +88,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         costs = estimate.cost_rows(facts, plan, runs, further=further)
         selected = selecting_tag(facts, cell.release)
         return "\n".join([render.plan_summary(plan, machine, costs, selected, format_options(asked)), *more])
-    cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs)
+    cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs, gpus)
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])
 
 

@@ -124,6 +124,11 @@ def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
         return Capability(gpu.capability, "", ()) if gpu.capability else None
 
 
+def known_capabilities(facts: Facts, gpus: Iterable[Gpu]) -> list[Capability]:
+    """Return the compute capabilities of some GPUs, as far as they are known."""
+    return [capability for gpu in gpus if (capability := gpu_capability(facts, gpu))]
+
+
 def _words(name: str) -> list[str]:
     return [word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in BRANDS]
 

@@ -15,7 +15,7 @@ from torchmill.config import arch_list
 from torchmill.config.arch_list import find_toolkit, format_arch_list, gpu_capability, shortest_arch_list
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.matrix import CPU, Cell
-from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan, Release
+from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, Release
 from torchmill.core.files import parse_json
 from torchmill.core.units import format_bytes
 from torchmill.host.native import native_arch
@@ -315,15 +315,21 @@ def _disk_use(said: dict[str, Any], *parts: str) -> int | None:
     return sum(int(disk[part]) for part in parts) if disk else None
 
 
-def estimate_as_data(facts: Facts, plan: Plan, own: OwnRuns = ()) -> dict[str, Any]:
-    """Return the estimate and the risk as JSON-ready data; null where nothing is known."""
-    estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan)
+def estimate_as_data(facts: Facts, plan: Plan, own: OwnRuns = (), gpus: Sequence[Capability] = ()) -> dict[str, Any]:
+    """Return the estimate and the risk as JSON-ready data; null where nothing is known.
+
+    What is proposed against the risk serves `gpus`.
+    """
+    estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan, gpus)
     return {"estimate": asdict(estimate) if estimate else None, "overflow": asdict(risk) if risk else None}
 
 
-def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: OwnRuns = ()) -> str:
-    """Return the estimate and the risk for a person to read; `memory` is what the build may use, in bytes."""
-    estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan)
+def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: OwnRuns = (), gpus: Sequence[Capability] = ()) -> str:
+    """Return the estimate and the risk for a person to read; `memory` is what the build may use, in bytes.
+
+    What is proposed against the risk serves `gpus`.
+    """
+    estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan, gpus)
     lines = ["", "estimate", *(f"  {line}" for line in _estimate_lines(estimate, memory))] if estimate else []
     if risk is not None and risk.level != "none":
         lines += ["", f"warning: {risk.sentence}:", '  "relocation truncated to fit" would end the build']
@@ -379,9 +385,9 @@ def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_
     return [sentence] if short < whole else []
 
 
-def _risk(facts: Facts, plan: Plan) -> OverflowRisk | None:
+def _risk(facts: Facts, plan: Plan, gpus: Sequence[Capability] = ()) -> OverflowRisk | None:
     cuda = plan.toolkit
-    return link_overflow.predict_overflow(facts, plan.release, cuda, plan.set) if cuda else None
+    return link_overflow.predict_overflow(facts, plan.release, cuda, plan.set, gpus) if cuda else None
 
 
 def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:

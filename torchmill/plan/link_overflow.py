@@ -1,12 +1,12 @@
 """Predict whether the link of libtorch_cuda overflows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmill.config.arch_list import SEPARATORS
+from torchmill.config.arch_list import SEPARATORS, how_served, parse_targets
 from torchmill.config.facts_model import CostRange, LinkFacts
 from torchmill.config.matrix import is_within
-from torchmill.config.model import SWITCHED_ON, Facts, Release
+from torchmill.config.model import SWITCHED_ON, Capability, Facts, Release
 from torchmill.core.units import format_bytes
 
 RISK_LEVELS = ("none", "possible", "likely")
@@ -30,9 +30,12 @@ def count_code_images(capabilities: str) -> int:
     return len(listed) + sum(one.endswith("+PTX") for one in listed)
 
 
-def predict_overflow(facts: Facts, release: Release, cuda: str, variables: Mapping[str, str]) -> OverflowRisk | None:
+def predict_overflow(
+    facts: Facts, release: Release, cuda: str, variables: Mapping[str, str], gpus: Sequence[Capability] = ()
+) -> OverflowRisk | None:
     """Return the risk of a build of `release` with these variables, TORCH_CUDA_ARCH_LIST among them.
 
+    A shorter list is proposed only if it serves `gpus` as the whole list does.
     None where nothing can be said: no list, or no official wheel to weigh device code by.
     """
     linking = facts.linking
@@ -48,7 +51,15 @@ def predict_overflow(facts: Facts, release: Release, cuda: str, variables: Mappi
         f"libtorch_cuda is expected to take {expected.in_bytes} ({capabilities}, judged by the official wheel of "
         f"{like.version}), which {verb} the {format_bytes(linking.limit)} that its code can reach"
     )
-    cures = () if level == "none" else tuple(_cures(linking, release, cuda, each, variables))
+    cures: tuple[str, ...] = ()
+    if level != "none":
+        shorter = (
+            candidate
+            for candidate in _shorter_lists(facts, capabilities, gpus)
+            if _library_bytes(linking, release, cuda, each, {**variables, "TORCH_CUDA_ARCH_LIST": candidate}).high
+            <= linking.limit
+        )
+        cures = tuple(_cures(linking, release, cuda, each, variables, next(shorter, "")))
     return OverflowRisk(level, expected, linking.limit, sentence, cures)
 
 
@@ -103,8 +114,22 @@ def _library_bytes(
     return device + static
 
 
-def _cures(linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]) -> Iterable[str]:
-    """Yield what would bring the library below the limit, or at least make it smaller."""
+def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) -> Iterable[str]:
+    """Yield ever shorter parts of a list, from which the oldest capability that no GPU of `gpus` needs is left out."""
+    rest = _split_capabilities(capabilities)
+    ways = {gpu.name: how_served(facts, parse_targets(facts, capabilities), gpu) for gpu in gpus}
+    for entry in list(rest):
+        fewer = [other for other in rest if other != entry]
+        targets = parse_targets(facts, ";".join(fewer))
+        if fewer and all(how_served(facts, targets, gpu) == ways[gpu.name] for gpu in gpus):
+            rest = fewer
+            yield ";".join(rest)
+
+
+def _cures(  # noqa: PLR0917 - what a library's size follows from
+    linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str], shorter: str
+) -> Iterable[str]:
+    """Yield what would make the library smaller; `shorter` is a list whose library fits for certain, or ""."""
     flags = variables.get("TORCH_NVCC_FLAGS", "")
     trials = {
         "BUILD_SPLIT_CUDA=ON": is_within(linking.split, release.version),
@@ -121,12 +146,8 @@ def _cures(linking: LinkFacts, release: Release, cuda: str, each: float, variabl
         if open_ and variables.get(name) != value:
             changed = _library_bytes(linking, release, cuda, each, {**variables, name: value.strip('"')})
             yield f"{setting}: {changed.in_bytes}"
-    listed = _split_capabilities(variables["TORCH_CUDA_ARCH_LIST"])
-    for start in range(1, len(listed)):  # the longest rest, the oldest left out, that fits for certain
-        shorter = {**variables, "TORCH_CUDA_ARCH_LIST": ";".join(listed[start:])}
-        if _library_bytes(linking, release, cuda, each, shorter).high <= linking.limit:
-            yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter['TORCH_CUDA_ARCH_LIST']!r}"
-            break
+    if shorter:
+        yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter!r}"
     yield "a linker script that puts .nv_fatbin behind .bss, as `nvcc --host-linker-script=gen-lcs` writes it"
 
 

@@ -5,7 +5,13 @@ from collections.abc import Iterator, Sequence
 from packaging.version import Version
 
 from torchmill.config import distributions
-from torchmill.config.arch_list import listed_capabilities, parse_targets, unserved_capabilities, without_cudnn
+from torchmill.config.arch_list import (
+    known_capabilities,
+    listed_capabilities,
+    parse_targets,
+    unserved_capabilities,
+    without_cudnn,
+)
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Facts, Host, Toolkit
 from torchmill.core.files import read_table_beside
@@ -231,7 +237,8 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
 
 def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
     """Yield a finding where the device code may be more than the linker can place."""
-    risk = link_overflow.predict_overflow(context.facts, context.cell.release, cuda, context.plan.set)
+    gpus = known_capabilities(context.facts, context.host.gpus)
+    risk = link_overflow.predict_overflow(context.facts, context.cell.release, cuda, context.plan.set, gpus)
     if risk is None or risk.level == "none":
         return
     verdict: Verdict = "failure" if risk.level == "likely" else "warning"
