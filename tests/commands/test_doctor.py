@@ -14,6 +14,7 @@ from torchmill.config.model import Facts, Host
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.paths import Layout
 from torchmill.host import measurement
+from torchmill.plan.doctor.finding import Finding
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -196,3 +197,17 @@ def test_a_setting_that_only_a_later_step_would_refuse_is_refused(
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=f"(?:{name}|{value})"):
         doctor.show_examination(shipped, Layout(tmp_path, tmp_path / "cache"))
+
+
+def test_the_refusal_points_to_fixes_only_if_there_are_some() -> None:
+    fixed = Finding("git", "none", "any", "failure", "invoke deps")
+    unfixed = Finding("glibc", "musl", "2.17", "failure")
+
+    def refusal(*findings: Finding) -> str:
+        with refused("machine-not-ready") as caught:
+            doctor.DoctorReport("wheel", findings, "cannot be built").require()
+        return str(caught.value)
+
+    assert refusal(fixed).endswith("(git): see the fixes above")
+    assert refusal(fixed, unfixed).endswith("see the fixes above; torchmill knows none for glibc")
+    assert "above" not in refusal(unfixed)

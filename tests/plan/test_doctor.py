@@ -44,8 +44,24 @@ def test_no_mkl_is_to_be_had_for_another_c_library(shipped: Facts) -> None:
     findings = examined(shipped, alpine, "wheel-3.10-cpu", "v1.13.1")
     assert of(findings, "glibc").verdict == "failure"
     assert "MKL" in of(findings, "glibc").because
-    named = replace(alpine, distribution=LinuxDistribution("alpine", "3.20"))
-    assert of(examined(shipped, named, "wheel-3.10-cpu", "v1.13.1"), "glibc").found == "musl"
+    assert of(findings, "glibc").found == "not glibc (perhaps musl)"
+
+
+@pytest.mark.parametrize("name", ["alpine", "chimera", "postmarketos"])
+def test_musl_is_named_with_a_way_to_glibc(shipped: Facts, name: str) -> None:
+    debian = replace(load_host(HOSTS / "debian-12.toml"), complete=True)
+    alpine = LinuxDistribution(name, "3.20")
+    machine = replace(debian, glibc=None, distribution=alpine, manager="apk", toolkits={}, tools={})
+    with_docker = replace(machine, tools={"docker": "/usr/bin/docker"})
+    for session, subject in (("wheel-3.10-cpu", "glibc"), ("wheel-3.10-cu117", "CUDA toolkit")):
+        found = of(examined(shipped, machine, session, "v1.13.1"), subject)
+        assert found.verdict == "failure"
+        assert "musl" in found.because
+        assert "invoke image --kind builder --tag v1.13.1 --python 3.10" in found.cure
+        found = of(examined(shipped, with_docker, session, "v1.13.1"), subject)
+        assert found.cure == f"in a container: `invoke build {session}-x86_64 --tag v1.13.1`"
+    assert of(examination.examine_machine(shipped, machine, None), "glibc").found == "musl"
+    assert "glibc" not in {one.subject for one in examination.examine_machine(shipped, debian, None)}
 
 
 def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:

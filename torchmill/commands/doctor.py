@@ -81,8 +81,16 @@ class DoctorReport:
         if not examination.can_start(self.findings):
             failures = [one for one in self.findings if one.verdict == "failure"]
             failed = ", ".join(one.subject for one in failures)
-            way_out = "see the fixes above" if any(one.cure for one in failures) else _NO_FIX
-            raise HostError(f"{self.subject} {self.refusal} ({failed}): {way_out}", code="machine-not-ready")
+            raise HostError(f"{self.subject} {self.refusal} ({failed}): {_way_out(failures)}", code="machine-not-ready")
+
+
+def _way_out(failures: Sequence[Finding]) -> str:
+    """Return where to look for the fixes of failures, and for which of them none is known."""
+    without = [one.subject for one in failures if not one.cure]
+    if len(without) == len(failures):
+        return _NO_FIX
+    unfixed = f"; torchmill knows none for {', '.join(without)}" if without else ""
+    return f"see the fixes above{unfixed}"
 
 
 def examine_host(  # noqa: PLR0917 - what is examined, and for what

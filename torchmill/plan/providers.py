@@ -40,7 +40,7 @@ def provider_obstacle(source: ToolkitSource, host: Host) -> str:
     if host.system != "linux":
         return "it is for Linux"
     if has_other_libc(host):
-        return "its programs need glibc, which this machine does not have"
+        return f"its programs need glibc, and the C library of this machine is {libc_name(host)}"
     if has_own_cuda(host) and source.kind != COMPILER:
         return "its aarch64 is that of servers, and a Jetson needs NVIDIA's toolkit for its JetPack"
     if source.provider == DEBIAN and (obstacle := _apt_obstacle(source, host)):
@@ -53,8 +53,17 @@ def provider_obstacle(source: ToolkitSource, host: Host) -> str:
 
 def has_other_libc(host: Host) -> bool:
     """Tell whether the C library of a Linux host is known not to be glibc."""
-    musl = host.distribution is not None and host.distribution.id in distributions.WITH_MUSL
-    return host.system == "linux" and host.glibc is None and (host.complete or musl)
+    return host.system == "linux" and host.glibc is None and (host.complete or _has_musl(host))
+
+
+def libc_name(host: Host) -> str:
+    """Return what the C library of a host is called that has another than glibc."""
+    return "musl" if _has_musl(host) else "not glibc (perhaps musl)"
+
+
+def _has_musl(host: Host) -> bool:
+    names = {host.distribution.id, *host.distribution.like} if host.distribution else set()
+    return not names.isdisjoint(distributions.WITH_MUSL)
 
 
 def has_own_cuda(host: Host) -> bool:

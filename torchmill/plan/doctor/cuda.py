@@ -23,8 +23,8 @@ from torchmill.plan.cuda_libraries import official_version, used_cudnn
 from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
-from torchmill.plan.doctor.remedies import board_way, container_ways, host_manager, package_way
-from torchmill.plan.providers import has_other_libc, has_own_cuda
+from torchmill.plan.doctor.remedies import board_way, container_ways, glibc_way, host_manager, package_way
+from torchmill.plan.providers import has_other_libc, has_own_cuda, libc_name
 from torchmill.plan.published import is_driven
 from torchmill.plan.system_packages import PACKAGES
 
@@ -70,17 +70,20 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     because = f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
     cure = finding.toolkit_command(context, provisioned.TOOLKIT, cuda)
     if cure is None:
-        cure = _packaged_toolkit(host, cuda)
+        cure = _packaged_toolkit(context, cuda)
         because = because or "one that is installed elsewhere is found through CUDA_HOME"
+        if has_other_libc(host):
+            because = f"NVIDIA makes CUDA for glibc alone, and the C library here is {libc_name(host)}"
     missing = Finding(subject, found, needed, verdict, because=because)
     return finding.with_cures(missing, [cure, *container_ways(context)])
 
 
-def _packaged_toolkit(host: Host, cuda: str) -> str:
+def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     """Return how to install a toolkit that `invoke toolkit` does not bring."""
+    host = context.host
     name, board = f"cuda-toolkit-{cuda.replace('.', '-')}", distributions.find_board(host)
     if has_other_libc(host):
-        return f"build on a system with glibc: NVIDIA makes no CUDA {cuda} for another C library"
+        return glibc_way(context)
     if board is not None and board.cuda == cuda:
         return board_way(host, name)
     if board is not None:

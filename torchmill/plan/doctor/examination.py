@@ -96,6 +96,7 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
         *_toolkits(facts, host),
         system.git_finding(host, _item_way(facts, host, release, "git")),
         system.cache_finding(host, next(iter(host.toolkits), None)),
+        *system.libc_finding(host),
         *([system.xcode_finding(host)] if host.system == "macos" else []),
         *gpu_driver.driver_mismatch(host),
         *gpu_driver.forward_compatibility(host),

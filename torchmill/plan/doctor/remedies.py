@@ -202,6 +202,17 @@ def container_ways(context: CheckContext) -> tuple[str, ...]:
     return (f"in a container: `invoke build {context.build.identifier('')} --tag {tag}`",)
 
 
+def glibc_way(context: CheckContext) -> str:
+    """Return how to build on a system with glibc: in a container, or if the host has no engine, in another image."""
+    if ways := container_ways(context):
+        return ways[0]
+    tag = cell_lookup.selecting_tag(context.facts, context.cell.release)
+    variant = f" --toolkit {context.plan.toolkit}" if context.plan.toolkit else ""
+    arch = f" --arch {context.build.arch}" if context.build.arch != context.host.arch else ""
+    recipe = f"`invoke image --kind builder --tag {tag} --python {context.build.python}{variant}{arch}`"
+    return f"build on a system with glibc, such as an image of Debian or AlmaLinux ({recipe} writes a Dockerfile)"
+
+
 def named_compiler_ways(context: CheckContext) -> tuple[str, ...]:
     """Return the ways to get the C++ compiler that a host lacks: what CXX names, or the usual one if that fits."""
     host, release = context.host, distributions.find_release(context.host.distribution)

@@ -24,7 +24,15 @@ from torchmill.plan.doctor.finding import (
     is_command,
     with_cures,
 )
-from torchmill.plan.doctor.remedies import build_item_way, container_ways, host_manager, install_line, package_way
+from torchmill.plan.doctor.remedies import (
+    build_item_way,
+    container_ways,
+    glibc_way,
+    host_manager,
+    install_line,
+    package_way,
+)
+from torchmill.plan.providers import has_other_libc, libc_name
 from torchmill.plan.published import official_glibc
 from torchmill.plan.system_packages import PACKAGES
 from torchmill.plan.wheel_name import promised_glibc
@@ -231,16 +239,7 @@ def _glibc(context: CheckContext) -> Finding:
     theirs = official_glibc(context.cell.release.wheels, context.build.arch)
     needed = f"{theirs}, as the official wheel" if theirs else "none: no official wheel exists"
     if host.glibc is None:
-        plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
-        because = plain if host.complete else ""
-        verdict: Verdict = "warning" if host.complete else "unknown"
-        cure = ""
-        if host.complete and context.requirement("mkl-static"):
-            verdict, because = "failure", f"{because}, and PyPI has no MKL for another C library"
-            name = context.build.identifier("")
-            cure = f"none for this system; for those with glibc, `nox -s {name}` builds it in a container"
-        found = "musl" if host.distribution and host.distribution.id in distributions.WITH_MUSL else absence_text(host)
-        return Finding(subject, found, needed, verdict, cure, because)
+        return _other_libc(context, needed)
     asked = promised_glibc(plan.platform_tag, context.build.arch)
     if asked is None:
         because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
@@ -254,6 +253,30 @@ def _glibc(context: CheckContext) -> Finding:
     if theirs is not None and Version(theirs) < Version(host.glibc):  # which matters to nobody who uses it here
         because += f"; one that runs as widely as the official wheel is built on a system with glibc {theirs}"
     return Finding(subject, host.glibc, "any, for a wheel used here", "ok", because=because)
+
+
+def _other_libc(context: CheckContext, needed: str) -> Finding:
+    """Return the finding on the C library of a host that names no glibc."""
+    host, subject = context.host, "glibc"
+    if not has_other_libc(host):
+        return Finding(subject, absence_text(host), needed, "unknown")
+    found = libc_name(host)
+    because = (
+        f"the C library here is {found}: PyTorch publishes no wheel for it, and what is built is tagged "
+        f"{context.plan.platform_tag}, which package indexes do not take"
+    )
+    if not context.requirement("mkl-static"):
+        return Finding(subject, found, needed, "warning", glibc_way(context), because)
+    because += "; the MKL that this build links is on PyPI for glibc alone"
+    return Finding(subject, found, needed, "failure", glibc_way(context), because)
+
+
+def libc_finding(host: Host) -> Iterator[Finding]:
+    """Yield a finding on a host whose C library is not glibc."""
+    if has_other_libc(host):
+        because = "NVIDIA's toolkits, PyPI's MKL and PyTorch's own wheels are for glibc alone"
+        cure = "build on a system with glibc, such as an image of Debian or AlmaLinux"
+        yield Finding("glibc", libc_name(host), "any", "warning", cure, because)
 
 
 def check_tools(context: CheckContext) -> Iterator[Finding]:
