@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import tomlkit
-from judge_machines import Answer, Machine, read_machines, shortcomings, verdict_table
+from judge_machines import ROOT, VERDICTS, VERDICTS_FILE, Answer, Machine, read_machines, shortcomings, verdict_table
 
 from torchmill.host.measurement import load_host
 
@@ -54,3 +54,19 @@ def test_table_counts_the_verdicts_of_both_rounds() -> None:
     table = verdict_table([_machine()], {"m": {"question": "q", "first": "silent", "last": "foreseen and cured"}})
     assert "| silent | 1 | 0 |" in table
     assert "| [o/n#1](https://github.com/o/n/issues/1) | q | silent | foreseen and cured |" in table
+
+
+def test_every_machine_has_a_verdict_of_both_rounds() -> None:
+    verdicts = tomlkit.parse(VERDICTS_FILE.read_text(encoding="utf-8")).unwrap()
+    assert verdicts.keys() == {machine.name for machine in MACHINES}
+    for verdict in verdicts.values():
+        assert {verdict["first"], verdict["last"]} <= set(VERDICTS)
+        good = {"foreseen and cured", "out of scope, honest"}
+        assert verdict["last"] in good or verdict.get("still")
+
+
+def test_page_of_the_measurement_has_the_table_of_the_verdicts() -> None:
+    verdicts = tomlkit.parse(VERDICTS_FILE.read_text(encoding="utf-8")).unwrap()
+    page = (ROOT / "docs/measurements/machines.md").read_text(encoding="utf-8")
+    missing = set(verdict_table(MACHINES, verdicts).splitlines()) - set(page.splitlines())
+    assert not missing
