@@ -18,11 +18,13 @@ from tests.support.index_server import Index, serving
 from tests.support.machines import program
 from tests.support.refusals import refused
 from tests.support.sampled import THIS
-from torchmill.config import matrix
-from torchmill.config.model import Capability, Facts, Gpu, Host
+from torchmill.commands.walk import session_requirements
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import NO_OPTIONS, Capability, Facts, Gpu, Host
 from torchmill.core.errors import ImpossibleBuildError, SourceError, StepError, UnknownReleaseError
 from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch
+from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 
 HOST = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
@@ -250,6 +252,15 @@ def test_a_way_to_a_toolkit_ends_before_its_first_step(invoke: InvokeHere, host:
     assert ended == code, error
     assert f"cu{cuda.replace('.', '')}" in said, "the list is shown"
     assert not code or "nothing was begun" in error
+
+
+def test_what_an_earlier_run_has_installed_is_not_asked_for_again(shipped: Facts) -> None:
+    plan = compute_plan(shipped, cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", None), HOST, NO_OPTIONS)
+    assert {*plan.kit, *plan.requirements} <= {*session_requirements(plan, {})}
+    assert set(session_requirements(plan, {"environment": 10})) == {*plan.kit}
+    assert session_requirements(plan, {"environment": 10, "kit": 10}) == ()
+    ours = replace(plan, requirements=("numpy", "torch==2.4.1+cpu"), kit=())
+    assert session_requirements(ours, {}) == ("numpy",)
 
 
 def answered(answer: bytes, *words: str, home: Path) -> tuple[int, str]:

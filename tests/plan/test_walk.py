@@ -154,6 +154,16 @@ def test_a_board_takes_no_toolkit_of_servers(shipped: Facts) -> None:
     assert "JetPack" in refusals[0].sentence
 
 
+def test_a_board_builds_without_the_libraries_that_nobody_has_for_it(shipped: Facts) -> None:
+    orin = load_host(ROOT / "tools" / "hosts" / "jetpack-6.toml")
+    way = foreseen(shipped, orin, "wheel-3.10-cu126", "v2.9.1")
+    assert way.left == ()
+    server = replace(orin, distribution=LinuxDistribution("ubuntu", "22.04", ("debian",)), gpus=(), driver=None)
+    brought = foreseen(shipped, server, "wheel-3.10-cu126", "v2.9.1").commands
+    assert any(command.startswith("invoke toolkit --library nccl-cu12=") for command in brought)
+    assert not any("--library" in command for command in way.commands)
+
+
 def test_what_is_not_known_of_a_machine_stops_nothing(shipped: Facts) -> None:
     unknown = replace(BOOKWORM, complete=False, glibc=None, distribution=None, managers=(), manager=None)
     usable, _ = usable_sources(shipped, ToolkitRequest("toolkit", "11.8", None, "x86_64"), unknown)

@@ -20,6 +20,7 @@ from torchmill.commands.walk import (
     own_places,
     plan_steps,
     session_needs,
+    session_requirements,
     walk_steps,
     with_sources,
 )
@@ -338,9 +339,9 @@ class Dialogue(NamedTuple):
             trees.add(tree)
             takes = estimate.expected_duration(self.facts, plan, runs, further=shared)
             lines = [f"{cell.release}: {takes or 'nobody knows how long this takes'}"]
-            needs = session_needs(self._storage(plan, runs, shared=shared), self._there(cell))
-            requires = tuple(line for line in (*plan.kit, *plan.requirements) if "+" not in line)  # others are our own
-            found.append(Session(command, tuple(lines), requires, needs))
+            there = self._there(cell)
+            needs = session_needs(self._storage(plan, runs, shared=shared), there)
+            found.append(Session(command, tuple(lines), session_requirements(plan, there), needs))
         return found
 
     def _storage(self, plan: Plan, runs: estimate.OwnRuns, *, shared: bool) -> dict[str, CostRange]:

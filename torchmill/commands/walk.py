@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchmill.config.facts_model import CostRange
-from torchmill.config.model import Facts, Host
+from torchmill.config.model import Facts, Host, Plan
 from torchmill.core.errors import NetworkError, StepError
 from torchmill.core.files import nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
@@ -194,6 +194,16 @@ def _suites(facts: Facts) -> dict[str, str]:
     machine = apt.machine_archives(Path("/etc/apt"))
     read = {suite.name: apt.suite_archives(suite, machine, apt.KEYRINGS) for suite in named}
     return {name: archives[0].uri for name, archives in read.items() if archives}
+
+
+def session_requirements(plan: Plan, there: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what pip gets from an index for a session: nothing that an earlier run has installed.
+
+    `there` are bytes of parts of the build. What has a local label, as torch==2.4.1+cpu, is a wheel of our own.
+    """
+    kit = () if there.get("kit") else plan.kit
+    requirements = () if there.get("environment") else plan.requirements
+    return tuple(line for line in (*kit, *requirements) if "+" not in line)
 
 
 def session_needs(parts: Mapping[str, CostRange] | None, there: Mapping[str, int]) -> dict[Place, CostRange]:
