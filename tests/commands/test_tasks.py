@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.commands import ROOT, environment, run
 
-KEYS = {"identifier", "package", "tag", "commit", "version", "environment", "requirements", "patches"}
+KEYS = {
+    *("format", "identifier", "package", "tag", "commit", "source", "version", "environment", "requirements", "patches")
+}
 KEYS |= {"commands", "jobs", "kit", "wheel", "platform"}
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 
