@@ -459,7 +459,7 @@ def main() -> None:
             if {"-", "_"} & {*name} and name not in nox.registry.get():
                 load_cell(selection.split_product(name)[1])  # tells what is near
     except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
-        sys.exit(f"error: {as_torchmill_error(error)}")
+        sys.exit(as_plain_text(f"error: {as_torchmill_error(error)}"))
 
 
 main()

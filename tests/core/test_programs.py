@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from torchmill.core.plain_text import as_plain_text
-from torchmill.core.programs import find_program, name_programs, record_programs, started_program
+from torchmill.core.programs import find_program, install_command, name_programs, record_programs, started_program
 from torchmill.core.task_lines import LINES, STAGES, list_tasks
 
 INSTALLED = {"TORCHMILL_INVOKE": "torchmill", "TORCHMILL_NOX": "torchmill nox"}
@@ -91,6 +91,24 @@ def test_an_installed_program_is_named_as_it_was_started(tmp_path: Path) -> None
     assert started_program(str(script), python, {"PATH": "", "PWD": str(tmp_path)}) == "tools/bin/torchmill"
     module = tmp_path / "torchmill_suite" / "__main__.py"
     assert started_program(str(module), python, {"PATH": ""}) == f"{python} -m torchmill_suite"
+
+
+@pytest.mark.parametrize(
+    ("pip", "path", "command"),
+    [
+        (True, "{bin}", "python -m pip install 'boto3>=1'"),
+        (True, "", "{bin}/python -m pip install 'boto3>=1'"),
+        (False, "", "{bin}/python -m uv pip install --python {bin}/python 'boto3>=1'"),  # as `uv tool install` has it
+    ],
+)
+def test_what_is_missing_is_installed_where_this_runs(
+    pip: bool, path: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = program(tmp_path, "python")
+    if not pip:
+        monkeypatch.setattr("torchmill.core.programs.find_spec", lambda _: None)
+    made = install_command(["boto3>=1"], python, {"PATH": path.format(bin=tmp_path)})
+    assert made == command.format(bin=tmp_path)
 
 
 def test_what_is_recorded_once_holds_for_the_processes_that_are_started() -> None:

@@ -1,6 +1,7 @@
 """torchmill as pip installs it: built, installed, run in folders that are no checkout, with facts of their own."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ROOT, environment
+from tests.support.commands import PROGRAMS, ROOT, environment
+from torchmill.core.task_lines import STAGES
 
 pytestmark = pytest.mark.slow
 TASKS = {"build", "doctor", "fetch", "plan"}
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.fixture(scope="module")
@@ -32,25 +35,34 @@ def programs(delivered: Path) -> Path:
     """Return the programs of an environment with that wheel; what it requires is this environment's."""
     place = delivered / "venv"
     venv.create(place, with_pip=False, symlinks=True)
-    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    site = place / "lib" / python / "site-packages"
+    site = place / "lib" / f"python{PYTHON}" / "site-packages"
     (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     (wheel,) = delivered.glob("*.whl")
     argv = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--no-deps", str(wheel)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    (delivered / "on_path").mkdir()
+    (delivered / "on_path" / "torchmill").symlink_to(place / "bin" / "torchmill")
     return place / "bin"
 
 
 def run(programs: Path, home: Path, *words: str, user: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder as somebody would who has no checkout; the user's cache is in `user`, or in `home`."""
-    env = {name: value for name, value in environment(user or home).items() if name != "TORCHMILL_HOME"}
-    env["PATH"] = f"{programs}{os.pathsep}{env['PATH']}"
+    """Run a command in a folder as somebody would who has no checkout; the user's cache is in `user`, or in `home`.
+
+    PATH has no more than a link to `torchmill`, as `uv tool install` and pipx make it.
+    """
+    unset = {"TORCHMILL_HOME", *PROGRAMS}
+    env = {name: value for name, value in environment(user or home).items() if name not in unset}
+    env |= {"PATH": f"{on_path(programs)}{os.pathsep}{env['PATH']}", "PWD": str(home)}
     program, *rest = words
-    argv = (
-        [str(programs / "python"), "-m", program, *rest] if program != "torchmill" else [str(programs / program), *rest]
-    )
+    installed = program == "torchmill"
+    argv = [str(on_path(programs) / program), *rest] if installed else [str(programs / "python"), "-m", program, *rest]
     return subprocess.run(argv, cwd=home, env=env, capture_output=True, text=True, check=False)
+
+
+def on_path(programs: Path) -> Path:
+    """Return the folder with the link to `torchmill`."""
+    return programs.parent.parent / "on_path"
 
 
 def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> None:
@@ -71,15 +83,41 @@ def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> Non
         assert "torchmill-0.1.0/tests/conftest.py" in archive.getnames()
 
 
+def test_the_installed_command_names_itself_in_all_that_it_says(programs: Path, tmp_path: Path) -> None:
+    for words in ([], ["--help"], ["--list"], ["help"]):
+        listed = run(programs, tmp_path, "torchmill", *words)
+        assert (listed.returncode, listed.stderr) == (0, "")
+        assert [line[:-1] for line in listed.stdout.splitlines() if line.endswith(":")][: len(STAGES)] == [*STAGES]
+        assert "  torchmill nox -s demo\n" in listed.stdout
+    assert [*tmp_path.iterdir()] == [], "to list tasks nothing is needed of a folder"
+    begun = run(programs, tmp_path, "torchmill", "init", "--github")
+    assert "\nnext: torchmill build --tag v2.4.1 --python 3.12\n" in begun.stdout
+    spoken = [
+        listed,
+        run(programs, tmp_path, "torchmill", "build", "--help"),
+        run(programs, tmp_path, "torchmill", "buidl"),
+        run(programs, tmp_path, "torchmill", "clean"),
+        run(programs, tmp_path, "torchmill", "plan", "wheel-3.12-cu121", "--tag=v2.4.1"),
+        run(programs, tmp_path, "torchmill", "doctor", "wheel-3.12-cpu", "--tag=v2.4.1", "--json"),
+        run(programs, tmp_path, "torchmill", "nox"),
+        run(programs, tmp_path, "torchmill", "nox", "-s", "wheel-3.12-cpuu"),
+        run(programs, tmp_path, "torchmill", "nox", "-s", f"wheel-{PYTHON}-cpu", "--", "--helpp"),
+    ]
+    for done in spoken:
+        said = done.stdout + done.stderr
+        assert "torchmill " in said, done.args
+        assert re.findall(r"(?:invoke (?:fetch|build|status|deps|--list)|(?<!torchmill )nox -[sl]).*", said) == []
+
+
 @pytest.mark.long
 def test_tasks_and_sessions_work_for_the_folder_they_are_called_in(programs: Path, tmp_path: Path) -> None:
     listed = run(programs, tmp_path, "torchmill")
     assert {line.split()[0] for line in listed.stdout.splitlines() if line[:2] == "  " and line.split()} >= TASKS
     planned = run(programs, tmp_path, "torchmill", "build", "--dry-run", "--tag=v2.4.1", "--python=3.12", "--cuda=cpu")
-    assert (planned.returncode, "invoke fetch --tag v2.4.1" in planned.stdout) == (0, True), planned.stderr
+    assert (planned.returncode, "torchmill fetch --tag v2.4.1" in planned.stdout) == (0, True), planned.stderr
     refused = run(programs, tmp_path, "torchmill", "build", "--yes", "--tag=v2.4.1", "--mirror=file:///absent")
     assert refused.returncode != 0
-    assert "$ invoke fetch --tag v2.4.1 --mirror=file:///absent" in refused.stdout, "steps find the suite"
+    assert "$ torchmill fetch --tag v2.4.1 --mirror=file:///absent" in refused.stdout, "steps find the suite"
     assert "there is no" not in refused.stderr
     sessions = run(programs, tmp_path, "torchmill", "nox", "-l")
     assert "- wheel-3.12-cpu " in sessions.stdout
@@ -90,6 +128,12 @@ def test_tasks_and_sessions_work_for_the_folder_they_are_called_in(programs: Pat
 def test_the_demo_runs_from_an_installed_suite(programs: Path, tmp_path: Path) -> None:
     done = run(programs, tmp_path, "torchmill", "nox", "-s", "demo")
     assert done.returncode == 0, done.stdout + done.stderr
+    (variables,) = re.findall(r"only after this one: (export .*)", done.stderr + done.stdout)
+    (advice,) = re.findall(r"projects: (torchmill snippet .*)", done.stdout)
+    env = {"PATH": f"{on_path(programs)}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    argv = ["sh", "-c", f"{variables}; {advice}"]
+    snippet = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (snippet.returncode, "tinytorch==1.0.0+cpu" in snippet.stdout) == (0, True), snippet.stderr
     home = tmp_path / ".torchmill" / "demo" / "home"
     assert len([*home.glob("dist/*.whl")]) == 2
     indexed = run(programs, home, "torchmill", "index", user=tmp_path)

@@ -65,13 +65,14 @@ def trust_folder(words: list[str], folder: Path) -> int:
     from torchmill.core.files import report_unwritable
     from torchmill.core.homes import trust_home
     from torchmill.core.paths import Layout
+    from torchmill.core.plain_text import as_plain_text
 
     os.environ.setdefault("TORCHMILL_HOME", str(folder))
     try:
         with report_unwritable(folder):
             lines = trust_home(Layout.of_checkout(SUITE))
     except TorchmillError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(as_plain_text(f"error: {error}\n"))
         return error.exit_code
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0

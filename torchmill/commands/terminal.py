@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable
+from importlib.util import find_spec
 from itertools import takewhile
 
 from torchmill.commands.command import CommandOutput
@@ -101,6 +102,9 @@ def run_step(line: str) -> int:
     variables = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, words))
     program, *rest = words[len(variables) :]
     argv = [sys.executable, "-P", "-m", program] if program in _OF_PYTHON else [program]
+    if program == "pip" and find_spec("pip") is None:  # environments that uv makes have none
+        argv = [*argv[:-1], "uv", "pip"]
+        variables["UV_PYTHON"] = sys.executable
     if program in _FINDS:
         argv += [_FINDS[program], str(CHECKOUT / ("noxfile.py" if program == "nox" else ""))]
     return run_in_terminal([*argv, *rest], {**os.environ, **variables})

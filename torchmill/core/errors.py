@@ -1,9 +1,12 @@
 """Every error that a user can act on, with its exit code and a stable code; what is told of a word that is unknown."""
 
 import contextlib
-import shlex
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
 from typing import TypeVar
+
+from torchmill.core.programs import install_command
 
 T = TypeVar("T")
 
@@ -131,5 +134,5 @@ def require_package(what: str, requirement: str, code: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
-        how = f"run `python -m pip install {shlex.quote(requirement)}`"
+        how = f"run `{install_command([requirement], Path(sys.executable))}`"
         raise HostError(f"{what} needs {requirement}, which is not installed: {how}", code=code) from None

@@ -11,7 +11,9 @@ from typing import Any
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
 from torchmill.core.files import is_of_system, machine_error
+from torchmill.core.paths import CHECKOUT
 from torchmill.core.plain_text import as_plain_text
+from torchmill.core.programs import install_command
 from torchmill.core.urls import hide_password
 
 TaskBody = Callable[..., None]
@@ -77,10 +79,8 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
         return HostError("no memory is left: free some, or raise `ulimit -v` and `-u`, then retry", code="no-memory")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "torchmill":
-        return HostError(
-            f"the package {error.name} is not installed: run `{sys.executable} -m pip install -r requirements.txt`",
-            code="package-missing",
-        )
+        how = install_command(["-r", str(CHECKOUT / "requirements.txt")], Path(sys.executable))
+        return HostError(f"the package {error.name} is not installed: run `{how}`", code="package-missing")
     gist = hide_password(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
     return UnforeseenError(
         f"torchmill has a bug ({gist}): please report it{_write_traceback(error)}", code="unforeseen"

@@ -9,8 +9,9 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from torchmill.core.task_lines import LINES
@@ -88,6 +89,20 @@ def started_program(argument: str, python: Path, environ: Mapping[str, str]) -> 
         return "torchmill"
     command = shlex.quote(_seen_from_shell(script.absolute(), environ))
     return "torchmill" if _UNQUOTABLE.search(command) else command
+
+
+def install_command(words: Sequence[str], python: Path, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the command that installs, by words of pip, into the environment of the Python that runs this.
+
+    Environments that uv makes, those of `uv tool install` too, have no pip.
+    """
+    on_path = shutil.which("python", path=environ.get("PATH", ""))
+    here = on_path and Path(on_path).parent == python.parent
+    name = "python" if here else shlex.quote(_seen_from_shell(python, environ))
+    wanted = shlex.join(words)
+    if find_spec("pip") is not None:
+        return f"{name} -m pip install {wanted}"
+    return f"{name} -m uv pip install --python {name} {wanted}"
 
 
 def _seen_from_shell(path: Path, environ: Mapping[str, str]) -> str:
