@@ -253,7 +253,7 @@ def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
     wheels = [str(paper_wheels.made(tmp_path, name, "1.0", "py3-none-any")) for name in ("one", "two")]
     for words in ((*wheels, "--json"), ("--wheel", wheels[0], "--json", f"--wheel={wheels[1]}")):
         said = json.loads(run("invoke", "verify", *words, home=tmp_path).stdout)
-        assert [each["wheel"] for each in said] == wheels
+        assert [each["wheel"] for each in said["wheels"]] == wheels
 
 
 @pytest.mark.parametrize("words", ["invoke doctor -t v2.4.1", "invoke jobs -t v2.4.1"])
