@@ -92,6 +92,9 @@ def test_the_installed_command_names_itself_in_all_that_it_says(programs: Path, 
     assert [*tmp_path.iterdir()] == [], "to list tasks nothing is needed of a folder"
     begun = run(programs, tmp_path, "torchmill", "init", "--github")
     assert "\nnext: torchmill build --tag v2.4.1 --python 3.12\n" in begun.stdout
+    (tmp_path / "build.log").write_text("error: the flux capacitor is not charged\nFAILED: a.o\n")
+    unknown = run(programs, tmp_path, "torchmill", "diagnose", "build.log").stdout
+    assert [page for page in re.findall(r"\S+/diagnose-a-failed-build\.md", unknown) if Path(page).is_file()], unknown
     spoken = [
         listed,
         run(programs, tmp_path, "torchmill", "build", "--help"),

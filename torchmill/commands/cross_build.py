@@ -19,7 +19,7 @@ from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.core import process
 from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, UnfinishedBuildError
 from torchmill.core.files import real_path
-from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.core.paths import CHECKOUT, Layout, locate_page
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
@@ -54,10 +54,9 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) ->
         span = f"({format_estimate(low)} to {format_estimate(high)})"
         lines.append(f"expect about {likely} {span} with an empty compiler cache")
     image = "" if crossed else "an image with cross compilers (of Debian or Ubuntu, by `invoke image`), "
-    lines.append(
-        f"faster: {image}a machine that is {arch.name}, or GitHub's runner {RUNNERS[arch.name]} (wheels.yml, see "
-        "docs/how-to/build-for-other-machines.md)"
-    )
+    page = locate_page("docs/how-to/build-for-other-machines.md")
+    runner = f"GitHub's runner {RUNNERS[arch.name]} (wheels.yml, see {page})"
+    lines.append(f"faster: {image}a machine that is {arch.name}, or {runner}")
     return lines
 
 

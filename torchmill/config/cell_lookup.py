@@ -12,6 +12,7 @@ from torchmill.config.model import Build, Facts, Release
 from torchmill.config.trial import find_trial, is_merely_untried
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did_you_mean
 from torchmill.core.files import read_table_beside
+from torchmill.core.paths import locate_page
 
 NO_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_names.toml")["variants"]
 _WAYS_OUT = {arch: table["way_out"] for arch, table in read_table_beside(__file__, "other_machines.toml").items()}
@@ -74,7 +75,7 @@ def _undescribed_package(facts: Facts, identifier: str) -> str:
     described = ", ".join(f"{package.name} ({package.session})" for package in packages)
     return (
         f"torchmill does not know how to build '{match['word']}'; it builds {described}. "
-        f"Another extension of torch is described in one file: {_PACKAGE_PAGE}"
+        f"Another extension of torch is described in one file: {locate_page(_PACKAGE_PAGE)}"
     )
 
 
@@ -88,7 +89,7 @@ def _without_partner(facts: Facts, package: str, torch: Release) -> str:
     if project := facts.packages[package].pypi:
         wheel = f"`pip install --only-binary :all: {project} {torch.package}=={torch.version}`"
         lines.append(f"pip finds a wheel of another release that goes with it, if PyPI has one: {wheel}")
-        lines.append(f"another release of {package} can be described, and tried: {_PACKAGE_PAGE}")
+        lines.append(f"another release of {package} can be described, and tried: {locate_page(_PACKAGE_PAGE)}")
     return "\n".join(lines)
 
 

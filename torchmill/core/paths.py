@@ -108,3 +108,9 @@ def nox_environments_folder() -> Path:
 def nox_environment_name(session: str) -> str:
     """Return what nox calls the environment of a session: "wheel-3.10-cpu" becomes "wheel-3-10-cpu"."""
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "-", session).strip().lower()).strip("-")
+
+
+def locate_page(name: str) -> str:
+    """Return where a page of the documentation is, "docs/how-to/build.md": as it is called if that is found here."""
+    page = CHECKOUT / name
+    return name if os.path.realpath(name) == os.path.realpath(page) else str(page)

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from torchmill.config.matrix import is_within
 from torchmill.config.model import FailureCause, Precedence
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
+from torchmill.core.paths import locate_page
 from torchmill.plan import first_error
 from torchmill.plan.first_error import LOG_WORDS, BuildFailure, LogLine
 from torchmill.plan.line_patterns import LinePattern, PatternIndex, bounded_pattern, cut_text, literals_of, may_match
@@ -229,7 +230,7 @@ def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
 def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
     """Return the cause and the fix, a line each; or that none is known."""
     if diagnosis.match is None:
-        page = "docs/how-to/diagnose-a-failed-build.md"
+        page = locate_page("docs/how-to/diagnose-a-failed-build.md")
         return [f"  cause: the catalogue has no entry for this; {page} says how to add one"]
     cause = diagnosis.match.cause
     return [f"  cause: {cause.cause} ({cause.name})", f"  fix:   {cause.cure}"]

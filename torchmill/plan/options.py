@@ -12,6 +12,7 @@ from torchmill.config.model import NO_OPTIONS, PYPI, Options
 from torchmill.core.errors import ConfigError, did_you_mean, parse_option, require_count
 from torchmill.core.files import exists, read_table_beside
 from torchmill.core.plain_text import as_plain_text
+from torchmill.core.programs import name_programs
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 from torchmill.toolchain.shards import parse_shard
@@ -26,6 +27,9 @@ WHOLE_BUILD = tuple(name for name in HELP if name not in {"shard", "parts", "unt
 
 class OptionParser(argparse.ArgumentParser):
     """Raise instead of leaving the process: nox and invoke each end in their own way."""
+
+    def __init__(self, prog: str, **forms: Any) -> None:
+        super().__init__(prog=name_programs(prog), **forms)  # by whose length its usage is folded
 
     def format_help(self) -> str:
         """Return the help, whose commands name the programs that are here."""
