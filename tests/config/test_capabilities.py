@@ -435,6 +435,7 @@ def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
     ("name", "maker", "instead"),
     [
         ("MI300X", "AMD", "download.pytorch.org/whl/rocm"),
+        ("Radeon RX 580", "AMD", "older ones have no code in the wheels"),
         ("AMD Instinct MI210", "AMD", "whl/rocm"),
         ("Radeon RX 7900 XTX", "AMD", "whl/rocm"),
         ("rx7900xtx", "AMD", "whl/rocm"),

@@ -79,7 +79,7 @@ def test_on_a_machine_of_which_nothing_is_known_only_a_full_name_is_a_build(know
 
 def test_owners_of_other_machines_are_told_where_to_look(shipped: Facts) -> None:
     for native, way_out in (
-        ("macos_x86_64", "torch 2.2.2"),
+        ("macos_x86_64", "torch 2.2.2, which want a processor with AVX"),
         ("linux_s390x", "download.pytorch.org"),
         ("linux_armv7l", "64-bit system"),
         ("linux_alpha", "not for linux_alpha"),
