@@ -11,7 +11,7 @@ from torchmill.config.model import Compiler, Facts, Host, Options, Plan, Process
 from torchmill.core.stat_cache import StatCache
 from torchmill.host.measurement import measure_basic_host
 from torchmill.host.native import native_arch, processor_flags
-from torchmill.host.processor import processor_problems, resolve_processor
+from torchmill.host.processor import processor_needs, processor_problems, resolve_processor, unknown_name_hint
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
@@ -122,6 +122,47 @@ def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> No
     assert verdict(replace(OLD, processor=("avx2", "avx512f"))) == "ok"
     assert verdict(replace(OLD, processor=())) == "unknown"
     assert processor_problems(AVX512.needs, OLD.processor) == ("this machine's processor has no avx512f",)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "verdict", "said"),
+    [
+        ("x86-64-v4", ("avx2",), "failure", "avx512f"),
+        ("knl", ("avx2",), "failure", "avx512cd"),
+        ("x86-64-v3", processor_needs("x86_64", "x86-64-v3"), "ok", ""),
+        ("haswel", ("avx2",), "warning", "did you mean haswell"),
+        ("yes", ("avx2",), "warning", "no processor of this name"),
+        ("znver5", ("avx2",), "unknown", ""),  # which gcc 14 knows, and whose macros were not read
+        ("native", ("avx2",), "unknown", ""),
+    ],
+)
+def test_a_name_is_judged_without_the_compiler_of_the_machine(
+    shipped: Facts, name: str, flags: tuple[str, ...], verdict: str, said: str
+) -> None:
+    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
+    machine = replace(OLD, processor=flags)
+    findings = examination.examine_build(
+        CheckContext(shipped, cell, machine, planned(shipped, Options(cpu=name), machine))
+    )
+    (found,) = [one for one in findings if one.subject == f"processor {name}"]
+    assert found.verdict == verdict
+    assert said in found.because
+    assert bool(found.cure) == (verdict in {"failure", "warning"})
+
+
+def test_the_table_agrees_with_the_compiler_of_this_machine(shipped: Facts, host: Host) -> None:
+    names = {"x86_64": ("x86-64", "x86-64-v3", "knl", "znver2"), "aarch64": ("cortex-a72", "neoverse-n1")}[NATIVE]
+    for name in names:
+        found = resolve_processor(shipped, NATIVE, host, Options(cpu=name)).processor
+        assert found is not None
+        assert set(found.needs) == set(processor_needs(NATIVE, name))
+
+
+def test_names_of_other_machines_are_known_too() -> None:
+    assert "sve" in processor_needs("aarch64", "neoverse-v1")
+    assert unknown_name_hint("aarch64", "neoverse-v1+nosve") is None
+    assert "neoverse-v1" in str(unknown_name_hint("aarch64", "neoverse_v1"))
+    assert unknown_name_hint("arm64", "anything") is None, "of which there is no table"
 
 
 def test_a_quote_that_is_left_open_is_told(shipped: Facts) -> None:

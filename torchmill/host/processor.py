@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from torchmill.config.model import Compiler, Facts, Host, Options, Processor
 from torchmill.core.errors import ConfigError, HostError, did_you_mean
+from torchmill.core.files import read_table_beside
 from torchmill.core.process import CommandError, ask, why_failed
 from torchmill.host.programs import command_words
 
 NATIVE = "native"
 _VALID = re.compile(r"valid (?:arguments to .*|target CPU values) are: (.+)")
 _SWITCH = re.compile(r"^\s*-m(\S+)\s+\[(enabled|disabled)\]$", re.MULTILINE)
+_TABLE = read_table_beside(__file__, "processors.toml")
 _QUIET = ("-E", "-x", "c++", os.devnull)
 
 
@@ -68,6 +70,28 @@ def _unknown_processor(name: str, compiler: Compiler, said: str) -> ConfigError:
     names = [name for valid in _VALID.findall(said) for name in re.split(r"[,\s]+", valid.partition(";")[0])]
     hint = did_you_mean(name, [*names, NATIVE], 3) or (f"; it knows {', '.join(names)}" if names else "")
     return ConfigError(f"--cpu {name}: {compiler} knows no such processor{hint}", code="unknown-processor")
+
+
+def known_processors(arch: str) -> dict[str, tuple[str, ...]]:
+    """Return by its name what compilers take for granted of a processor; nothing of one whose macros were not read."""
+    unread = _TABLE["unread"].get(arch, "").split()
+    groups = _TABLE["needs"].get(arch, {}).items()
+    return {
+        **dict.fromkeys((NATIVE, *unread), ()),
+        **{name: tuple(flags.split()) for names, flags in groups for name in names.split()},
+    }
+
+
+def processor_needs(arch: str, name: str) -> tuple[str, ...]:
+    """Return what compilers are known to take for granted of a processor; "neoverse-v1+nosve" is not read."""
+    return known_processors(arch).get(name, ())
+
+
+def unknown_name_hint(arch: str, name: str) -> str | None:
+    """Return "" or near names for a name that no processor is known to have; None for a known one, or another arch."""
+    known = known_processors(arch)
+    is_known = name.startswith(f"{NATIVE}.") or name.partition("+")[0] in known
+    return None if is_known or arch not in _TABLE["needs"] else did_you_mean(name, known, 3)
 
 
 def processor_problems(needs: Collection[str], flags: Collection[str]) -> tuple[str, ...]:

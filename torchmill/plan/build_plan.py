@@ -23,6 +23,7 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_text
 from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes
+from torchmill.host.processor import processor_needs
 from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.local_gpus import is_local_list
@@ -192,7 +193,7 @@ def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor 
     if not (told := facts.arches[build.arch].cpu_option):
         message = f"--cpu {options.cpu}: this option works on Linux only: leave it out"
         raise ConfigError(message, code="processor-not-told")
-    return Processor(options.cpu, (f"{told}={options.cpu}",))
+    return Processor(options.cpu, (f"{told}={options.cpu}",), processor_needs(build.arch, options.cpu))
 
 
 def _processor_rule(processor: Processor) -> Rule:

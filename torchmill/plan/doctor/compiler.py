@@ -7,7 +7,7 @@ from packaging.specifiers import SpecifierSet
 
 from torchmill.config.matrix import Constraint, format_bounds, is_within
 from torchmill.config.model import Compiler, Host, Toolkit
-from torchmill.host.processor import processor_problems
+from torchmill.host.processor import processor_problems, unknown_name_hint
 from torchmill.plan import cuda_toolkit
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, with_cures
 from torchmill.plan.doctor.remedies import compiler_ways, named_compiler_ways
@@ -33,12 +33,21 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
     """Yield whether this machine runs what is compiled for a processor: a wheel that it cannot try is not verified."""
     if (wanted := context.plan.processor) is None:
         return
-    lacking = "".join(processor_problems(wanted.needs, context.host.processor))
-    known = context.host.processor and wanted.needs
-    verdict: Verdict = "failure" if lacking else "ok" if known else "unknown"
-    cure = "build on a machine that has it, or name another --cpu" if lacking else ""
-    needed = ", ".join(wanted.needs) or "?"
-    yield Finding(f"processor {wanted.name}", lacking or "all that is known", needed, verdict, cure)
+    subject, needed = f"processor {wanted.name}", ", ".join(wanted.needs) or "?"
+    hint = unknown_name_hint(context.build.arch, wanted.name)
+    if hint is not None and not wanted.needs:
+        because = f"torchmill knows no processor of this name, and compilers refuse a name that they do not know{hint}"
+        cure = "`g++ -Q --help=target` on that machine lists the names that its gcc knows"
+        yield Finding(subject, "not known", needed, "warning", cure, because)
+        return
+    flags = context.host.processor if context.host.arch == context.build.arch else ()
+    if lacking := "".join(processor_problems(wanted.needs, flags)):
+        because = f"{lacking}: the checks at the end of the build have to run what was compiled for it"
+        cure = "build on a machine that has it, or name another --cpu; without it torch chooses its kernels as it runs"
+        yield Finding(subject, lacking, needed, "failure", cure, because)
+        return
+    verdict: Verdict = "ok" if flags and wanted.needs else "unknown"
+    yield Finding(subject, "all that is known", needed, verdict)
 
 
 def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
