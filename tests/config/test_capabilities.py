@@ -233,11 +233,17 @@ def test_a_toolkit_too_old_or_too_new_is_told_with_those_that_fit(shipped: Facts
     text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "9.0;8.6")
     assert "9.0: CUDA 11.7 makes no code for it, CUDA 11.8 to" in text
     assert "torch 1.13.1 builds with CUDA 11.8;" in text
-    assert "8.6+PTX can stand in for it: drivers compile its PTX for 9.0" in text
+    assert "8.6+PTX can stand in for it: drivers compile its PTX for 9.0, but cuBLAS, cuDNN" in text
     assert "\n  8.6" not in text, "what is right is not complained about"
     text = against(shipped, "wheel-3.10-cu121", "v2.1.0", "3.5")
     assert "CUDA 9.0 to 11.8 does; torch 2.1.0 builds with CUDA 11." in text
     assert "can stand for it" not in text, "nothing newer runs on it"
+
+
+def test_the_first_that_has_code_is_named_if_the_release_cannot(shipped: Facts) -> None:
+    text = against(shipped, "wheel-3.12-cu121", "v2.3.0", "12.0")
+    assert "the first with code for 12.0 are CUDA 12.8, torch 2.7.0 (cu128)" in text
+    assert "+PTX can stand in for it" in text
 
 
 def test_code_of_an_earlier_minor_is_offered_instead(shipped: Facts) -> None:

@@ -69,6 +69,17 @@ def test_what_a_machine_makes_of_a_cell(  # noqa: PLR0917 - a machine, a cell, a
     assert runs_here(judgements) == (severity != "would not run here")
 
 
+def test_what_the_gpus_need_is_what_the_toolkit_makes(shipped: Facts) -> None:
+    host = with_gpus("NVIDIA GeForce RTX 3090", driver="580.65.06")
+    note = of(judged(shipped, "wheel-3.8-cu110 v1.7.1", host, arch_list="7.0;7.5;8.0"), "GPU code")
+    assert "need code for 8.0 alone" in note.text
+    assert "none is made for 8.6 itself" in note.text
+    assert "--arch-list '8.0'" in note.text
+    note = of(judged(shipped, "wheel-3.8-cu111 v1.8.0", host, arch_list="7.0;8.0;8.6"), "GPU code")
+    assert "need code for 8.6 alone" in note.text
+    assert "none is made" not in note.text
+
+
 def test_without_a_gpu_nothing_is_said_of_any(shipped: Facts) -> None:
     assert judged(shipped, "wheel-3.12-cu124 v2.4.1", HOST) == ()
     assert judged(shipped, "wheel-3.12-cpu v2.4.1", with_gpus("Tesla K80")) == ()

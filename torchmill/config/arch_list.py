@@ -9,7 +9,7 @@ from itertools import combinations
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchmill.config.matrix import Cell, ReleaseTerms, format_bounds, is_within, newest_release
+from torchmill.config.matrix import Cell, ReleaseTerms, base_package, format_bounds, is_within, newest_release
 from torchmill.config.model import Capability, Facts, Gpu, Host, Release, Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
 from torchmill.core.files import read_table_beside
@@ -340,6 +340,26 @@ def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
     return [one for one in facts.toolkits if name in one.capabilities and (not gpu or one.version in gpu.jetpack)]
 
 
+def first_makers(facts: Facts, gpu: Capability) -> str:
+    """Return the first toolkit and the first official build with code for a capability itself; "" if none is known.
+
+    That is "CUDA 12.8, torch 2.7.0 (cu128)".
+    """
+    toolkit = next((f"CUDA {one.version}" for one in toolkits_with_target(facts, gpu.name)), "")
+    arch = "aarch64" if gpu.tegra else "x86_64"
+    builds = (
+        (release, cuda, said.capabilities.get(arch, ""))
+        for release in facts.releases[base_package(facts).name]
+        for cuda, said in release.cuda_official.items()
+    )
+    able = (
+        f"{release} (cu{cuda.replace('.', '')})"
+        for release, cuda, listed in builds
+        if gpu.name in {target.capability for target in parse_targets(facts, listed)}
+    )
+    return ", ".join(filter(None, (toolkit, next(able, ""))))
+
+
 def find_toolkit(facts: Facts, option: str, version: str) -> Toolkit:
     """Return the toolkit of a version: "11.8", or "cu118". Raises ConfigError that names all of them."""
     by_variant = {one.variant: one for one in facts.toolkits}
@@ -383,7 +403,14 @@ def _toolkit_reason(facts: Facts, target: ArchTarget, toolkit: Toolkit, release:
     if release is not None:
         fitting = [one for one in able if can_build_with(facts, release, one)]
         text += f"; {release} builds with " + (f"CUDA {format_toolkit_range(fitting)}" if fitting else "none of them")
+        text += "" if fitting else _first_makers_clause(facts, target, release)
     return text + _instead(facts, target, toolkit, release)
+
+
+def _first_makers_clause(facts: Facts, target: ArchTarget, release: Release) -> str:
+    gpu = facts.capability(target.capability) if release.torch is None else None
+    first = first_makers(facts, gpu) if gpu else ""
+    return f"; the first with code for {target.capability} are {first}" if first else ""
 
 
 def _out_of_reach(facts: Facts, target: ArchTarget, release: Release) -> str | None:
@@ -392,7 +419,7 @@ def _out_of_reach(facts: Facts, target: ArchTarget, release: Release) -> str | N
     if any(can_build_with(facts, release, one) for one in able):
         return None
     toolkits = f"the toolkits that make code for it, CUDA {format_toolkit_range(able)}"
-    return f"{target.name}: {release} builds with none of {toolkits}"
+    return f"{target.name}: {release} builds with none of {toolkits}{_first_makers_clause(facts, target, release)}"
 
 
 def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:
@@ -440,8 +467,19 @@ def _instead(facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release:
             return f"; {one.name} can stand in for it: its code runs on {gpu.name} too"
     for one in fitting:
         if ptx_runs(facts, one, gpu) and not is_chip(facts, one.capability):
-            return f"; {one} can stand in for it: drivers compile its PTX for {gpu.name}"
+            gap = library_gap(toolkit, gpu)
+            return f"; {one} can stand in for it: drivers compile its PTX for {gpu.name}{f', but {gap}' if gap else ''}"
     return ""
+
+
+def library_gap(toolkit: Toolkit | None, gpu: Capability) -> str:
+    """Return what PTX does not make up for: that a toolkit's own libraries may have no code for a GPU; "" if they have.
+
+    NVIDIA compiles them, and a toolkit that makes no code for a GPU is older or newer than it.
+    """
+    if toolkit is None or gpu.name in toolkit.capabilities:
+        return ""
+    return f"cuBLAS, cuDNN and cuFFT of CUDA {toolkit.version} may have no code for it"
 
 
 def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -> str | None:

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.matrix import possible_cells
+from torchmill.config.matrix import Cell, possible_cells
 from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
 from torchmill.config.trial import find_trial
 from torchmill.plan.boards import board_drive
@@ -150,7 +151,51 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
         return Finding("GPU", found, needed, "ok", because=f"{because}: the driver compiles it when it is first used")
     because, cured = _without_code(context, toolkit, capability, targets)
     cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(cured)}'" if cured else ""
-    return Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
+    missing = Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
+    if takes_no_code(context.facts, context.cell, toolkit, capability):
+        return _made_elsewhere(context, toolkit, capability, missing)
+    return missing
+
+
+def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding) -> Finding:
+    """Return a finding on a GPU for which a build can make no code: with what can first, and with PTX last."""
+    facts, because, others = context.facts, finding.because, []
+    if context.cell.release.torch is None and (first := arch_list.first_makers(facts, gpu)):
+        because += f"; the first with code for {gpu.name} are {first}"
+        others.append(f"`invoke build --gpu {gpu.name}` chooses a release and a toolkit with code for it")
+    if command := _tried_toolkit(context):
+        others.insert(0, command)
+    gap = arch_list.library_gap(toolkit, gpu)
+    if finding.cure and gap:
+        others.append(f"`{finding.cure}`: the driver compiles PTX, but {gap}")
+    elif finding.cure:
+        others.insert(0, finding.cure)
+    best, *rest = others or [""]
+    return replace(finding, cure=best, because=because, other_cures=tuple(rest))
+
+
+def _tried_toolkit(context: CheckContext) -> str:
+    """Return the command that builds the release with a tried toolkit that makes code for all GPUs here; "" if none.
+
+    One whose official build has code for them goes first, then the newest.
+    """
+    facts, host, build, release = context.facts, context.host, context.build, context.cell.release
+    gpus = arch_list.known_capabilities(facts, host.gpus)
+
+    def makes_all(cell: Cell) -> bool:
+        toolkit = facts.toolkit(cell.build.cuda)
+        if toolkit is None or not is_driven(toolkit, host):
+            return False
+        return not any(takes_no_code(facts, cell, toolkit, gpu) for gpu in gpus)
+
+    def is_official(cell: Cell) -> bool:
+        targets = arch_list.parse_targets(facts, arch_list.official_arch_list(facts, cell) or "")
+        return {gpu.name for gpu in gpus} <= {target.capability for target in targets}
+
+    cells = [cell for cell in possible_cells(facts, release, build.arch) if cell.build.python == build.python]
+    tried = [cell for cell in cells if makes_all(cell) and find_trial(facts, cell).witness]
+    best = max(reversed(tried), key=is_official, default=None)
+    return f"nox -s {best.build.identifier(host.arch)}" if best else ""
 
 
 def _serves_another(context: CheckContext, targets: Sequence[ArchTarget], missed: Capability) -> bool:

@@ -1,19 +1,20 @@
 """What is known beforehand of a cell on a machine: one judgement, which the doctor, plans and builds all show."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from torchmill.config import arch_list
-from torchmill.config.arch_list import official_arch_list
+from torchmill.config.arch_list import ArchTarget, official_arch_list
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Capability, Plan
+from torchmill.config.model import Capability, Plan, Toolkit
 from torchmill.config.trial import find_trial, nearest_tried
 from torchmill.plan import estimate
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.cuda import check_cudnn_code
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import check_driver
+from torchmill.plan.local_gpus import takes_no_code
 
 Severity = Literal["note", "warning", "would not run here", "impossible"]
 _MARKS: dict[Severity, str] = {
@@ -105,7 +106,7 @@ def _arch_list(context: CheckContext) -> Iterator[Finding]:
     if not known or len(known) < len(gpus):
         return
     targets = arch_list.parse_targets(context.facts, listed)
-    shortest = arch_list.shortest_arch_list(context.facts, known)
+    shortest = _shortest_list(context, context.toolkit, targets, known)
     if any(arch_list.how_served(context.facts, targets, gpu) != "code" for gpu in known):
         return  # of which the finding on that GPU speaks
     names = arch_list.format_arch_list(shortest)
@@ -113,10 +114,30 @@ def _arch_list(context: CheckContext) -> Iterator[Finding]:
         short = replace(context.plan, set={**context.plan.set, "TORCH_CUDA_ARCH_LIST": names})
         saving = _times(context, short, context.plan)
         because = f"the GPUs here need code for {names} alone{f', which takes {saving}' if saving else ''}"
+        if unmade := [gpu.name for gpu in known if takes_no_code(context.facts, context.cell, context.toolkit, gpu)]:
+            because += f"; none is made for {', '.join(dict.fromkeys(unmade))} itself, which runs this"
         cure = f"{context.session} -- --arch-list '{names}'"
         yield Finding("GPU code", listed, names, "ok", cure, because)
     elif text := _for_these_alone(context, listed, known):
         yield Finding("GPU code", listed, names, "ok", because=text)
+
+
+def _shortest_list(
+    context: CheckContext, toolkit: Toolkit, targets: Sequence[ArchTarget], gpus: Iterable[Capability]
+) -> Sequence[ArchTarget]:
+    """Return the shortest list for some GPUs that toolkit and release make.
+
+    Code for a GPU that they cannot name is that of the entry of `targets` which serves it.
+    """
+    facts, names = context.facts, []
+    for gpu in gpus:
+        served = arch_list.serving_target(facts, targets, gpu)
+        if takes_no_code(facts, context.cell, toolkit, gpu) and served:
+            names.append(served[1].capability)
+        else:
+            names.append(gpu.name)
+    known = [facts.capability(name) or Capability(name, "", ()) for name in dict.fromkeys(names)]
+    return arch_list.shortest_arch_list(facts, known)
 
 
 def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:
