@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -209,5 +210,8 @@ def test_the_refusal_points_to_fixes_only_if_there_are_some() -> None:
         return str(caught.value)
 
     assert refusal(fixed).endswith("(git): see the fixes above")
+    assert refusal(replace(unfixed, cure="build on a system with glibc")).endswith(
+        "(glibc): build on a system with glibc"
+    )
     assert refusal(fixed, unfixed).endswith("see the fixes above; torchmill knows none for glibc")
     assert "above" not in refusal(unfixed)

@@ -29,7 +29,7 @@ from torchmill.host import measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict, find_cures
+from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict, find_cures, is_command
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import WHOLE_BUILD
 from torchmill.toolchain import remote_cache
@@ -85,10 +85,15 @@ class DoctorReport:
 
 
 def _way_out(failures: Sequence[Finding]) -> str:
-    """Return where to look for the fixes of failures, and for which of them none is known."""
+    """Return where to look for the fixes of failures, and for which of them none is known.
+
+    Of a single failure that no command cures, it is what to do.
+    """
     without = [one.subject for one in failures if not one.cure]
     if len(without) == len(failures):
         return _NO_FIX
+    if len(failures) == 1 and not is_command(failures[0].cure):
+        return failures[0].cure
     unfixed = f"; torchmill knows none for {', '.join(without)}" if without else ""
     return f"see the fixes above{unfixed}"
 
