@@ -340,24 +340,26 @@ def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
     return [one for one in facts.toolkits if name in one.capabilities and (not gpu or one.version in gpu.jetpack)]
 
 
-def first_makers(facts: Facts, gpu: Capability) -> str:
-    """Return the first toolkit and the first official build with code for a capability itself; "" if none is known.
+def first_makers(facts: Facts, gpu: Capability, toolkit: Toolkit) -> str:
+    """Return the first toolkit and the first official build with code for a capability itself.
 
-    That is "CUDA 12.8, torch 2.7.0 (cu128)".
+    That is "CUDA 12.8, torch 2.7.0 (cu128)"; "" if none is known, or `toolkit` is newer than the first.
     """
-    toolkit = next((f"CUDA {one.version}" for one in toolkits_with_target(facts, gpu.name)), "")
+    able = toolkits_with_target(facts, gpu.name)
+    if not able or Version(able[0].version) < Version(toolkit.version):
+        return ""
     arch = "aarch64" if gpu.tegra else "x86_64"
     builds = (
         (release, cuda, said.capabilities.get(arch, ""))
         for release in facts.releases[base_package(facts).name]
         for cuda, said in release.cuda_official.items()
     )
-    able = (
+    having = (
         f"{release} (cu{cuda.replace('.', '')})"
         for release, cuda, listed in builds
         if gpu.name in {target.capability for target in parse_targets(facts, listed)}
     )
-    return ", ".join(filter(None, (toolkit, next(able, ""))))
+    return ", ".join(filter(None, (f"CUDA {able[0].version}", next(having, ""))))
 
 
 def find_toolkit(facts: Facts, option: str, version: str) -> Toolkit:
@@ -403,13 +405,13 @@ def _toolkit_reason(facts: Facts, target: ArchTarget, toolkit: Toolkit, release:
     if release is not None:
         fitting = [one for one in able if can_build_with(facts, release, one)]
         text += f"; {release} builds with " + (f"CUDA {format_toolkit_range(fitting)}" if fitting else "none of them")
-        text += "" if fitting else _first_makers_clause(facts, target, release)
+        text += "" if fitting else _first_makers_clause(facts, target, toolkit, release)
     return text + _instead(facts, target, toolkit, release)
 
 
-def _first_makers_clause(facts: Facts, target: ArchTarget, release: Release) -> str:
+def _first_makers_clause(facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release) -> str:
     gpu = facts.capability(target.capability) if release.torch is None else None
-    first = first_makers(facts, gpu) if gpu else ""
+    first = first_makers(facts, gpu, toolkit) if gpu else ""
     return f"; the first with code for {target.capability} are {first}" if first else ""
 
 
@@ -419,7 +421,7 @@ def _out_of_reach(facts: Facts, target: ArchTarget, release: Release) -> str | N
     if any(can_build_with(facts, release, one) for one in able):
         return None
     toolkits = f"the toolkits that make code for it, CUDA {format_toolkit_range(able)}"
-    return f"{target.name}: {release} builds with none of {toolkits}{_first_makers_clause(facts, target, release)}"
+    return f"{target.name}: {release} builds with none of {toolkits}"
 
 
 def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:

@@ -160,7 +160,7 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
 def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding) -> Finding:
     """Return a finding on a GPU for which a build can make no code: with what can first, and with PTX last."""
     facts, because, others = context.facts, finding.because, []
-    if context.cell.release.torch is None and (first := arch_list.first_makers(facts, gpu)):
+    if context.cell.release.torch is None and (first := arch_list.first_makers(facts, gpu, toolkit)):
         because += f"; the first with code for {gpu.name} are {first}"
         others.append(f"`invoke build --gpu {gpu.name}` chooses a release and a toolkit with code for it")
     if command := _tried_toolkit(context):
