@@ -32,6 +32,7 @@ Look up which Pythons, CUDA toolkits, compilers and partner packages go with eac
 | [wheels of 2.x](wheels-2.md), [wheels of 1.x](wheels-1.md) | what PyPI has |
 | [ways to a toolkit](ways.md) | which machines can be brought which toolkit, and by whom |
 | [parts of the official wheels](official.md) | what they were built with, and what ours have instead |
+| [code of torch](code-torch.md), [torchvision](code-torchvision.md), [torchaudio](code-torchaudio.md) | GPUs |
 
 `invoke matrix --tag v1.13.1` prints the cells of a release, and who has built them; `invoke explain CELL` says why one
 is impossible, or that nobody has tried it.

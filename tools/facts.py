@@ -5,7 +5,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import compatibility_page, failures_page, upstream_check, upstream_draft, ways_page
+from tools import (
+    compatibility_page,
+    failures_page,
+    official_code,
+    official_code_page,
+    upstream_check,
+    upstream_draft,
+    ways_page,
+)
 from tools.unused_rules import refuse_unused_rules
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix
@@ -24,7 +32,8 @@ class FactsOptions:
     check: bool
     releases: tuple[str, ...]  # that the check is restricted to; (): all
     new: bool
-    write: bool  # the drafts
+    code: bool  # read the device code in the wheels on the index
+    write: bool  # the drafts, and what was read
     reference: Path | None  # docs/reference, if its generated pages are to be written
 
 
@@ -34,8 +43,9 @@ def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
     Raises ConfigError for orders that make no sense, and as the parts do.
     """
     said = []
-    if orders.write and not orders.new:
-        raise ConfigError("--write writes what --new drafts: give both", code="contradictory-options")
+    if orders.write and not (orders.new or orders.code):
+        text = "--write writes what --new drafts, or --code reads: give one of them, too"
+        raise ConfigError(text, code="contradictory-options")
     if orders.reference:
         said.append(write_pages(orders.reference, facts))
     if orders.new:
@@ -45,6 +55,8 @@ def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
         for version, text in found.items() if orders.write else ():
             write_atomically(releases / f"{version}.toml", text)
         said.extend(found.values() or ["every release on the index has its file"])
+    if orders.code:
+        said.append(read_code(facts, layout, write=orders.write))
     if orders.check or orders.releases:
         said.append(check_against_index(facts, orders.releases, layout))
     return "\n".join(said) or summarize_facts(facts)
@@ -65,7 +77,11 @@ def generated_pages(facts: Facts) -> dict[str, str]:
     """Return every page that is made of the facts, by its path below docs/reference/."""
     catalogue = (facts.patches.parent / "causes.toml").read_text("utf-8")
     pages = {
-        "compatibility": {**compatibility_page.compatibility_pages(facts), "ways.md": ways_page.ways_page(facts)},
+        "compatibility": {
+            **compatibility_page.compatibility_pages(facts),
+            **official_code_page.code_pages(facts),
+            "ways.md": ways_page.ways_page(facts),
+        },
         "failures": failures_page.failure_pages(catalogue, facts.causes),
     }
     return {f"{folder}/{name}": text for folder, texts in pages.items() for name, text in texts.items()}
@@ -103,6 +119,25 @@ def check_against_index(facts: Facts, versions: Collection[str], layout: Layout)
     return text
 
 
+def read_code(facts: Facts, layout: Layout, *, write: bool) -> str:
+    """Read the device code in the wheels on the index, and what they require; return what to say.
+
+    What was read before is taken from the cache. Raises NetworkError.
+    """
+    where, cache = package_index.configured_index(), layout.cache / "upstream"
+    with console.show_progress() as bars:
+        observed = upstream_check.observe_index(facts, (), where, cache, bars)
+        wheels, libraries = official_code.read_packages(facts, observed, where, cache, bars)
+    lines = [f"{package}: {len(found)} readings" for package, found in wheels.items()]
+    lines.append(f"{len(libraries)} of NVIDIA's packages")
+    if write:
+        folder = facts.patches.parent
+        written = [official_code.write_wheel_code(folder, package, found) for package, found in wheels.items()]
+        written.append(official_code.write_package_code(folder, facts, libraries))
+        lines += [f"wrote {path}" for path in written]
+    return "\n".join(lines)
+
+
 def draft_releases(facts: Facts, layout: Layout) -> Mapping[str, str]:
     """Return the drafted file of each release that appeared, by its version; raises NetworkError."""
     with console.show_progress() as bars:
@@ -121,12 +156,13 @@ def look_after_facts(  # noqa: PLR0917 - every one is an option
     check: bool = False,
     release: list[str] | None = None,
     new: bool = False,
+    code: bool = False,
     write: bool = False,
     table: bool = False,
 ) -> str:
-    """Say what build_configs/ holds; compare it with PyPI; draft releases."""
+    """Say what build_configs/ holds; compare it with PyPI; draft releases; read wheels."""
     reference = CHECKOUT / "docs" / "reference" if table else None
-    return run_facts(FactsOptions(check, tuple(release or ()), new, write, reference), facts, layout)
+    return run_facts(FactsOptions(check, tuple(release or ()), new, code, write, reference), facts, layout)
 
 
 FACTS = TaskCommand(look_after_facts, repeated=("release",))

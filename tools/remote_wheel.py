@@ -16,6 +16,7 @@ import requests
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from remotezip import RemoteZip, RemoteZipError
 
+from torchmill.config.facts_model import no_entries
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError
 from torchmill.core.files import write_atomically
@@ -25,6 +26,8 @@ from torchmill.fetch.package_index import IndexFile
 READERS = 12  # connections at a time
 _TAIL = 1 << 20  # bytes that are asked for first: the directory of a wheel with 13000 members fits
 _LIBRARY = re.compile(r"[^/]+/lib/[^/]+\.(so|dylib|dll)$")
+_CODE = re.compile(r"\.(dll|pyd|dylib)$|\.so(\.[\w.]+)?$|\.(fatbin|cubin)$")
+_LOCAL_HEADER, _LONGEST_EXTRA = 30, 1 << 10  # bytes of a local header in a ZIP file; no wheel has more extra fields
 _COMMIT = re.compile(r"^git_version\b[^=]*=\s*'([0-9a-f]{40})'", re.MULTILINE)
 _CUDA = re.compile(r"^cuda\b[^=]*=\s*'(\d+\.\d+)", re.MULTILINE)
 
@@ -46,6 +49,7 @@ class RemoteWheel:
     commit: str | None
     cuda: str | None  # "11.7"
     libraries: Mapping[str, int]  # "libtorch_cpu.so" -> bytes, unpacked
+    members: Mapping[str, int] = no_entries()  # the same of every library, by its path in the wheel
     capabilities: tuple[str, ...] = ()  # "8.6", of its GPU code, where they were read
 
     @property
@@ -62,6 +66,29 @@ class _Members:
     metadata: str
     version: str  # version.py
     libraries: Mapping[str, int]
+    members: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WheelMember:
+    """An entry of a wheel's directory."""
+
+    name: str  # its path in the wheel
+    size: int  # bytes, unpacked
+    packed: int  # bytes
+    checksum: int  # CRC-32 of its content
+    offset: int  # of its local header
+    method: int  # of compression, as in ZIP files
+
+    @property
+    def is_library(self) -> bool:
+        """Tell whether it is a library that may have device code."""
+        return bool(_CODE.search(self.name))
+
+    @property
+    def header_limit(self) -> int:
+        """Return how many bytes its local header takes at most."""
+        return _LOCAL_HEADER + len(self.name.encode()) + _LONGEST_EXTRA
 
 
 def read_remote_wheels(
@@ -117,6 +144,7 @@ def _wheel(file: IndexFile, cache: Path, session: requests.Session) -> RemoteWhe
         commit=commit[1] if commit else None,
         cuda=cuda[1] if cuda else None,
         libraries=members.libraries,
+        members=members.members,
     )
 
 
@@ -127,13 +155,30 @@ def cached_file(cache: Path, file: IndexFile, suffix: str) -> Path:
 
 def _remembered(file: IndexFile, cache: Path, session: requests.Session) -> _Members:
     """Return the members of a wheel from the cache, else from the index."""
-    cached = cached_file(cache, file, "json")
+    cached = cached_file(cache, file, "members.json")
     if cached.exists():
         return _Members(**json.loads(cached.read_text(encoding="utf-8")))
     with _opened(file, session) as archive:
         members = _members(archive, file.name.partition("-")[0])
     write_atomically(cached, json.dumps(asdict(members)))
     return members
+
+
+def read_requirements(file: IndexFile, cache: Path, session: requests.Session) -> tuple[str, ...]:
+    """Return what a wheel requires, Requires-Dist; raises NetworkError."""
+    metadata = HeaderParser().parsestr(_remembered(file, cache, session).metadata)
+    return tuple(metadata.get_all("Requires-Dist") or ())
+
+
+def list_members(file: IndexFile, session: requests.Session) -> list[WheelMember]:
+    """Return the directory of a wheel; raises NetworkError."""
+    with _opened(file, session) as archive:
+        return [
+            WheelMember(
+                info.filename, info.file_size, info.compress_size, info.CRC, info.header_offset, info.compress_type
+            )
+            for info in archive.infolist()
+        ]
 
 
 def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:
@@ -164,4 +209,5 @@ def _members(archive: zipfile.ZipFile, package: str) -> _Members:
         metadata=archive.read(metadata).decode() if metadata else "",
         version=archive.read(version).decode() if version in sizes else "",
         libraries={name.rpartition("/")[2]: size for name, size in sizes.items() if _LIBRARY.match(name)},
+        members={name: size for name, size in sizes.items() if _CODE.search(name)},
     )

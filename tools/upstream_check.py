@@ -13,10 +13,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tools.official_code import is_size_read
 from tools.remote_wheel import READERS, RemoteWheel, cached_file, read_member, read_remote_wheels
 from torchmill.config import matrix
+from torchmill.config.facts_model import WheelCode
 from torchmill.config.matrix import python_key
 from torchmill.config.model import Cuda, Edition, Facts, Package, Release
+from torchmill.config.official_wheels import platform_of_tag
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session
@@ -213,6 +216,7 @@ def _of_release(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -
         _tags(wheels),
         _date(release, wheels),
         _commits(release, wheels),
+        _code(facts, release, wheels),
     )
     if after is not None:
         yield from _pairing(release, base.name, wheels)
@@ -296,6 +300,30 @@ def _commits(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
             yield f"commit {str(commit)[:8]}", text
     for commit in release.built_from.keys() - {wheel.commit for wheel in telling}:
         yield f"commit {commit[:8]}", f"no wheel says commit {commit}, the file does"
+
+
+def _code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -> Found:
+    """Name wheels whose device code nobody read, and a list of torch's own that the file says otherwise."""
+    for wheel in without_python2(wheels):
+        arch = platform_of_tag(facts, wheel.platform)
+        known = [
+            one
+            for one in facts.wheel_code
+            if arch and (one.package, one.release, one.arch) == (release.package, release.version, arch.name)
+        ]
+        if arch and not any(_is_of_reading(wheel, one) for one in known):
+            yield (
+                f"code {wheel.platform}",
+                f"the device code of {wheel.name} was not read: `invoke facts --code --write`",
+            )
+        said = release.cuda_official.get(wheel.cuda or "", Cuda()).capabilities.get(arch.name if arch else "", "")
+        for one in known if release.torch is None else ():
+            if one.cuda == wheel.cuda and set(one.own.split(";")) != set(said.split(";")):
+                yield f"capabilities {one.arch}", f"{one.files[0]} has code for {one.own}, the file says {said or None}"
+
+
+def _is_of_reading(wheel: RemoteWheel, reading: WheelCode) -> bool:
+    return all(is_size_read(wheel.members.get(name), one.sizes) for name, one in reading.code.items())
 
 
 def _pairing(release: Release, base: str, wheels: Sequence[RemoteWheel]) -> Found:

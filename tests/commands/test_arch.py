@@ -5,6 +5,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.support.commands import run
 from tests.support.refusals import refused
 from torchmill.commands.arch import answer_arch
@@ -13,12 +15,14 @@ from torchmill.config.model import Facts, Gpu, Host
 from torchmill.core.errors import ConfigError
 
 HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
+MODERN = ("sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "bmi1", "bmi2")  # a processor that runs any official wheel
 
 
 def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
     text = " ".join(answer_arch(shipped, HOST, "7.0").text.split())
     assert "CUDA 9.0 to 12.9 (deprecated in 12.8 to 12.9)" in text
-    assert "official builds that run on it: 1.0.0 to 2.14.1 (code for 7.0)" in text
+    assert "official builds that run on it: 1.0.0 to 1.4.0 (code for 7.0)" in text
+    assert "1.9.0 to 2.10.0 (code for 7.0), 2.11.0 to 2.14.1 (code for 7.0, as upstream says, not" in text
     assert re.search(r"; build it yourself: torch up to \S+ was built with CUDA 12\.6", text)
 
 
@@ -105,6 +109,7 @@ system = "linux"
 cores = 16
 memory = "64 GiB"
 glibc = "2.35"
+processor = ["sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "bmi1", "bmi2"]
 driver = "{driver}"
 compiler = "gcc 11.4.0"
 
@@ -117,26 +122,48 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
     def told(*names: str) -> str:
         return " ".join(answer_arch(shipped, HOST, names=names).text.split())
 
-    assert "1.0.0 to 1.3.1 (code for 3.5), 1.4.0 to 2.6.0 (code for 3.7), 2.7.0 to 2.7.1 (not recorded)" in told("K80")
-    assert "run on it: 1.0.0 to 2.14.1 (code for 5.0)" in told("GTX 960")
-    assert "1.6.0 to 2.14.1 (code for 6.0)" in told("GTX 1080 Ti")
-    assert "1.8.0 to 2.15.0 (code for 8.6); for aarch64: 2.9.0 to 2.15.0 (code for 8.0)" in told("RTX 4090")
+    k80, unread = told("K80"), "as upstream says, not read"
+    assert "run on it: 1.0.0 to 1.3.0 (code for 3.5), 1.3.1 to 1.4.0 (code for 3.7)" in k80
+    assert f"9.0 to 2.0.1 (code for 3.7), 2.1.0 to 2.6.0 (code for 3.7, {unread}), 2.7.0 to 2.7.1 (not recorded)" in k80
+    assert f"1.9.0 to 2.7.1 (code for 5.0), 2.8.0 to 2.14.1 (code for 5.0, {unread})" in told("GTX 960")
+    on_arm = f"for aarch64: 2.9.0 to 2.10.0 (code for 8.0, {unread}), 2.11.0 to 2.15.0 (code for 8.0)"
+    assert on_arm in told("RTX 4090")
     assert (
-        "a known official wheel with CUDA 13.2 would do as well: `pip install torch==2.15.0`; it needs driver"
+        "the official wheel with CUDA 13.2, `pip install torch==2.15.0`: cannot tell whether it fits: it is known to "
+        "run on processors with sse4_1, sse4_2, avx, f16c, fma, avx2, bmi1, bmi2; this one is not described"
         in told("H100")
     )
-    pascal = answer_arch(shipped, HOST, names=("GTX 1080 Ti",), tag="v2.8.0")
-    assert pascal.data["published"]["version"] == "2.8.0+cu126"
+    pascal = answer_arch(shipped, HOST, names=("GTX 1080 Ti",))
+    assert pascal.data["published"]["version"] == "2.7.1"
+    assert answer_arch(shipped, HOST, names=("GTX 1080 Ti",), tag="v2.8.0").data["published"] is None
     orin = told("Jetson AGX Orin")
     assert "official builds that run on it: none; build it yourself" in orin
-    assert "no official wheel is known to run on this GPU" in orin
+    assert "Jetson AGX Orin comes with Cortex-A78AE: a machine with it is aarch64" in orin
+    assert "no official wheel that was read fits this GPU" in orin
+    assert (
+        "NVIDIA has wheels for JetPack 6 (CUDA 12.6) at https://pypi.jetson-ai-lab.io/jp6/cu126; they were not" in orin
+    )
     nano = told("Jetson Nano")
     assert "toolkits CUDA 9.0 to 10.2 driver comes with the board's JetPack torch official builds" in nano
     assert "torch up to 1.12.1 was built with CUDA 10.2" in nano
     both = answer_arch(shipped, HOST, names=("K80", "GTX 960"))
     assert both.data["list"] == "3.7;5.2"
-    assert both.data["published"]["version"] == "2.6.0+cu118"
-    assert both.data["capabilities"][1]["official"]["x86_64"]["2.14.1"] == "code for 5.0"
+    assert both.data["published"]["version"] == "2.0.1"
+    assert both.data["capabilities"][1]["official"]["x86_64"]["2.7.1"] == "code for 5.0"
+
+
+@pytest.mark.parametrize("name", ["GH200", "GB200", "GB300", "DGX Spark", "GB10", "12.1"])
+def test_superchips_are_asked_of_aarch64(shipped: Facts, name: str) -> None:
+    found = answer_arch(shipped, HOST, names=(name,))
+    assert "a machine with it is aarch64" in found.text
+    assert "the official wheel with CUDA 13.2, `pip install torch==2.15.0`, would do as well" in found.text
+    older = answer_arch(shipped, HOST, names=(name,), tag="v2.10.0")
+    assert older.data["published"] is None, "up to 2.10, what pip finds there is without CUDA"
+
+
+def test_a_card_says_nothing_of_its_machine(shipped: Facts) -> None:
+    for name in ("H100", "9.0", "RTX 5090"):
+        assert "a machine with it" not in answer_arch(shipped, HOST, names=(name,)).text
 
 
 def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_would_do(tmp_path: Path) -> None:
@@ -145,7 +172,7 @@ def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_w
     asked = ("arch", "--local", f"--host={machine}", "--tag=v2.4.1")
     told = run("invoke", *asked, home=tmp_path).stdout
     assert "TORCH_CUDA_ARCH_LIST=8.6\n" in told
-    assert "a known official wheel with CUDA 12.1 would do as well: `pip install torch==2.4.1`\n" in told
+    assert "the official wheel with CUDA 12.1, `pip install torch==2.4.1`, would do as well\n" in told
     assert re.search(
         r"`--arch-list '8.6'` is enough: wheel-3.12-cu124 of torch 2.4.1 then takes about .* instead", told
     )
@@ -153,7 +180,8 @@ def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_w
 
 
 def test_two_gpus_of_one_kind_need_one_list(shipped: Facts) -> None:
-    host = replace(HOST, gpus=(Gpu("A100", "8.0"), Gpu("RTX 3090", "8.6")), driver="470.57.02")
+    cards = (Gpu("A100", "8.0"), Gpu("RTX 3090", "8.6"))
+    host = replace(HOST, gpus=cards, driver="470.57.02", processor=MODERN)
     found = answer_arch(shipped, host, local=matrix.newest_release(shipped))
     assert found.data["list"] == "8.0"
-    assert "cu118" in found.data["published"]["version"], "the driver is too old for CUDA 12"
+    assert found.data["published"]["version"] == "2.0.1", "the driver is too old for CUDA 12"

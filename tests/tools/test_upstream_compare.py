@@ -9,6 +9,7 @@ import pytest
 from tools import upstream_check
 from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
+from torchmill.config.facts_model import ReadLibrary, WheelCode
 from torchmill.config.model import Cuda, Facts
 
 TAG, CANDIDATE = "1" * 40, "2" * 40
@@ -68,7 +69,17 @@ def facts_of(known: Facts, **changes: Any) -> Facts:
         sizes={"libtorch_cpu.so": 5_000_000},
     )
     addon = replace(known.releases["addon"][0], date="2022-12-15", wheels={LINUX: ("3.9",), ARM: ("3.10",)})
-    return replace(known, releases={"base": (replace(release, **changes),), "addon": (addon,)})
+    releases = {"base": (replace(release, **changes),), "addon": (addon,)}
+    return replace(known, releases=releases, wheel_code=(*read("base", "1.0.0", known), *read("addon", "0.1.0", known)))
+
+
+def read(package: str, version: str, known: Facts) -> list[WheelCode]:
+    """Return readings of the wheels of a release for every machine; on Linux x86_64 the base package's have CUDA."""
+    return [
+        WheelCode(package, version, arch, (), None, {}, *(("11.7", "3.7;7.0+PTX") if cuda else ()))
+        for arch in known.arches
+        for cuda in [arch == "x86_64" and package == "base"]
+    ]
 
 
 def names(facts: Facts, base: Sequence[RemoteWheel] = WHEELS, addon: Sequence[RemoteWheel] = ADDONS) -> list[str]:
@@ -191,3 +202,32 @@ def test_a_check_may_be_restricted(known: Facts) -> None:
     facts = facts_of(known)
     assert release_differences(facts, {"base": changed(build=2), "addon": ADDONS}, ("2.0.0",)) == ()
     assert len(release_differences(facts, {"base": changed(build=2), "addon": ADDONS}, ("1.0.0",))) == 1
+
+
+def test_wheels_that_nobody_read_are_told(known: Facts) -> None:
+    facts = replace(facts_of(known), wheel_code=())
+    found = release_differences(facts, {"base": WHEELS}, ())
+    assert [one.name for one in found] == [f"code {LINUX}", f"code {LINUX}", f"code {ARM}", f"code {ARM}"]
+    assert "`invoke facts --code --write`" in found[0].text
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [(1_000_000, []), (1_004_096, []), (1_100_000, [f"code {LINUX}"]), (0, None)]
+)
+def test_a_library_of_another_size_was_not_read(known: Facts, size: int, told: list[str] | None) -> None:
+    facts, name = facts_of(known), "base/lib/libtorch_cuda.so"
+    first, *others = facts.wheel_code
+    library = ReadLibrary(name, (1_000_000,), {"3.7;7.0;7.0 PTX": 3})
+    facts = replace(facts, wheel_code=(replace(first, code={name: library}), *others))
+    assert first.arch == "x86_64"
+    wheels = [replace(wheel, members={name: size} if size else {}) for wheel in WHEELS if wheel.platform == LINUX]
+    found = [one.name for one in release_differences(facts, {"base": wheels[:1]}, ()) if one.name.startswith("code")]
+    assert found == ([f"code {LINUX}"] if told is None else told)
+
+
+def test_a_list_that_was_not_read_so_is_told(known: Facts) -> None:
+    facts = facts_of(known)
+    first, *others = facts.wheel_code
+    facts = replace(facts, wheel_code=(replace(first, own="5.0", files=("a.whl",)), *others))
+    (one,) = release_differences(facts, {"base": WHEELS, "addon": ADDONS}, ())
+    assert one.text == "a.whl has code for 5.0, the file says 3.7;7.0+PTX"

@@ -40,6 +40,9 @@ def facts(home: Path, configs: Path, index: Index, *arguments: str) -> tuple[int
 def test_the_check_ends_well_only_where_all_is_explained(tmp_path: Path, configs: Path) -> None:
     index = index_of(configs)
     with serving(index):
+        code, _, err = facts(tmp_path, configs, index, "--check")
+        assert (code, f"code {PLATFORM}" in err) == (2, True), "what nobody read is a difference"
+        assert facts(tmp_path, configs, index, "--code", "--write")[0] == 0
         code, out, _ = facts(tmp_path, configs, index, "--check")
         assert (code, out.splitlines()[-3:]) == (
             0,
@@ -73,6 +76,7 @@ def test_a_release_that_appeared_is_drafted_and_then_known(tmp_path: Path, confi
         code, out, _ = facts(tmp_path, configs, index, "--new", "--write")
         assert code == 0
         assert (configs / "releases" / "3.0.0.toml").read_text("utf-8").strip() == out.strip()
+        assert facts(tmp_path, configs, index, "--code", "--write")[0] == 0
         assert facts(tmp_path, configs, index, "--check")[0] == 0
 
 
@@ -100,6 +104,6 @@ def test_without_anything_it_counts(tmp_path: Path, configs: Path) -> None:
 
 
 def test_writing_without_drafting_is_refused(known: Facts, tmp_path: Path) -> None:
-    orders = FactsOptions(check=False, releases=(), new=False, write=True, reference=None)
-    with pytest.raises(ConfigError, match="give both"):
+    orders = FactsOptions(check=False, releases=(), new=False, code=False, write=True, reference=None)
+    with pytest.raises(ConfigError, match="give one of them"):
         run_facts(orders, known, Layout(tmp_path, tmp_path))

@@ -5,10 +5,11 @@ from itertools import groupby
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config import arch_list, selection
+from torchmill.config import arch_list, gpu_hosts, selection
 from torchmill.config.arch_list import ArchTarget, NamedGpu
+from torchmill.config.facts_model import GpuHost
 from torchmill.config.matrix import base_package, find_release, possible_cells
-from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
+from torchmill.config.model import Capability, Facts, Host, Options, Plan, PublishedWheel, Release, Toolkit
 from torchmill.config.trial import find_trial
 from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
@@ -78,7 +79,7 @@ def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
     text = f"official builds that run on it: {_stretches(everything, ways) or 'none'}"
     if not one.tegra and (on_arm := published.official_ways(facts, one, "aarch64")):
         text += f"; for aarch64: {_stretches(everything, on_arm)}"
-    if ways.get(everything[-1].version, published.UNRECORDED) != published.UNRECORDED:
+    if published.READ_CODE.fullmatch(ways.get(everything[-1].version, "")):
         return text
     if tried := _buildable(facts, able, tried=True):
         return f"{text}; build it yourself: torch up to {tried[0]} was built with CUDA {tried[1]}"
@@ -150,17 +151,17 @@ def answer_arch(
     capabilities = [one for one in facts.capabilities if one.name in wanted]
     ways = {gpu.name: arch_list.how_served(facts, targets, gpu) for gpu in facts.capabilities}
     plan = _plan(facts, targets, toolkit, release, host)
-    releases = [release] if release else facts.releases[base_package(facts).name]
-    where = _machine(facts, tuple(own.values()) or capabilities, host, here=local is not None)
-    wheel = published.newest_published(facts, releases, where)
-    these = "all of these GPUs" if len(where.gpus) > 1 else "this GPU"
+    on_board = gpus or [NamedGpu(one.name, one) for one in capabilities]
+    board = None if local else gpu_hosts.find_board(facts, on_board)
+    where = _machine([one.capability for one in on_board], host, board, here=local is not None)
+    wheel = published.newest_published(facts, [release] if release else facts.releases[base_package(facts).name], where)
     saving = _saving(facts, local, cuda, host) if local else []
     text = [
         *(f"{one.gpu}: {one.capability.name}" for one in gpus if one.gpu != one.capability.name),
         *([] if shortest in {"", written} else [f"{shortest} would do: its code runs on all of them"]),
         *(_capability_as_text(facts, one) for one in capabilities),
         *_served(targets, ways, gpus),
-        str(wheel or f"no official wheel is known to run on {these}"),
+        *_official(facts, wheel, on_board, board),
         *saving,
         *_remarks(facts, targets, toolkit, release),
         *([estimate.estimate_as_text(facts, plan, host.memory, gpus=[*own.values()])] if plan else ()),
@@ -197,12 +198,25 @@ def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | N
     return CommandOutput(table, {"capabilities": [capability_as_data(facts, one) for one in fitting]})
 
 
-def _machine(facts: Facts, gpus: Iterable[Capability], host: Host, *, here: bool) -> Host:
-    """Return the machine that a wheel is for: this one, or one of its kind of which nothing but the GPUs is known."""
-    usual = host.arch if host.system == "linux" else published.OFFICIAL_ARCHES[0]
-    arch = "aarch64" if any(one.tegra for one in gpus) else usual
-    machine = published.known_host(facts, host, arch) if here else Host(arch, "linux", host.cores, host.memory)
-    return published.with_gpus(machine, [one.name for one in gpus])
+def _official(facts: Facts, wheel: PublishedWheel | None, gpus: Sequence[NamedGpu], board: GpuHost | None) -> list[str]:
+    """Return which official wheel serves some GPUs, and what their board says of the machine and of other wheels."""
+    these = "all of these GPUs" if len({one.capability.name for one in gpus}) > 1 else "this GPU"
+    return [
+        *([gpu_hosts.board_sentence(board, gpus[0])] if board else ()),
+        str(wheel or f"no official wheel that was read fits {these}"),
+        *map(gpu_hosts.index_sentence, gpu_hosts.board_indexes(facts, [one.capability for one in gpus])),
+    ]
+
+
+def _machine(gpus: Iterable[Capability], host: Host, board: GpuHost | None, *, here: bool) -> Host:
+    """Return the machine that a wheel is for: this one, a board's, or one of which only the GPUs are known."""
+    names = [one.name for one in gpus]
+    if here:
+        return published.with_gpus(host, names)
+    if board:
+        return published.with_gpus(gpu_hosts.board_machine(board, host), names)
+    arch = host.arch if host.system == "linux" else published.OFFICIAL_ARCHES[0]
+    return published.with_gpus(Host(arch, "linux", host.cores, host.memory), names)
 
 
 def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:

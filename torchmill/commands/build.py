@@ -24,7 +24,8 @@ from torchmill.commands.walk import (
     walk_steps,
     with_sources,
 )
-from torchmill.config import arch_list, cell_lookup, matrix, selection
+from torchmill.config import arch_list, cell_lookup, gpu_hosts, matrix, selection
+from torchmill.config.arch_list import NamedGpu
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, PublishedWheel, Release, Source
@@ -76,7 +77,11 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         )
     described = load_host(Path(host)) if host else None
     machine = described or survey_machine(facts, layout, () if gpu else cell or ())
-    gpus = _named_gpus(facts, gpu or (), machine, chosen=not (cell or cuda or options.arch_list))
+    chosen = not (cell or cuda or options.arch_list)
+    named_gpus = _named_gpus(facts, gpu or (), machine, chosen=chosen)
+    if gpu:
+        _require_machine_of(facts, named_gpus, machine, cell or ())
+    gpus = [one.capability for one in named_gpus]
     release = selection.selected_release(facts, layout, tag)
     question = BuildQuestion(cell or (), python or (), cuda or (), gpus, options.torch is None)
     cells = _buildable_against(facts, question, choose_cells(facts, question, machine, release), options)
@@ -128,16 +133,38 @@ def _older_wheel(
         return ""
     where = published.with_gpus(host, [one.name for one in gpus])
     wheel = published.newest_published(facts, facts.releases[matrix.base_package(facts).name], where)
-    own = wheel is None or wheel.version.partition("+")[0] in {one.release.version for one in cells}
+    own = (
+        wheel is None or not wheel.would_do or wheel.version.partition("+")[0] in {one.release.version for one in cells}
+    )
     return "" if own else f"of an older release, {wheel}"
 
 
-def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool) -> list[Capability]:
+def _require_machine_of(facts: Facts, gpus: Sequence[NamedGpu], host: Host, cells: Iterable[str]) -> None:
+    """Raise ConfigError for GPUs of boards that are in machines of another kind, unless cells are named for these."""
+    board = gpu_hosts.find_board(facts, gpus)
+    if board is None or board.arch == host.arch or any(one.endswith(f"-{board.arch}") for one in cells):
+        return
+    capabilities = [one.capability for one in gpus]
+    where = published.with_gpus(gpu_hosts.board_machine(board, host), [one.name for one in capabilities])
+    wheel = published.newest_published(facts, facts.releases[matrix.base_package(facts).name], where)
+    there = [
+        *([f"for such a machine, {wheel}"] if wheel else ()),
+        *map(gpu_hosts.index_sentence, gpu_hosts.board_indexes(facts, capabilities)),
+    ]
+    said = "".join(f". {one[0].upper()}{one[1:]}" for one in there)
+    raise ConfigError(
+        f"--gpu {', '.join(one.gpu for one in gpus)}: {gpu_hosts.board_sentence(board, gpus[0])}, and this one is "
+        f"{host.arch}: run this there, or name cells for it, such as wheel-3.12-cu130-{board.arch}{said}",
+        code="gpu-of-a-board",
+    )
+
+
+def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool) -> list[NamedGpu]:
     """Return the GPUs that are named: "RTX 3090", "8.6", "Ampere", or "local" for those of this machine.
 
     Its own are meant too where the variant is `chosen` and none is named. Raises ConfigError.
     """
-    found: list[Capability] = []
+    found: list[NamedGpu] = []
     if chosen and not names and host.gpus_unknown:
         print_now(f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in --gpu 8.6")
     named = [one for text in names for one in arch_list.gpu_names(text)]
@@ -145,19 +172,14 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
         if name in cell_lookup.NO_VARIANTS:
             raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
         if name == "local":
-            found += [one.capability for one in arch_list.gpus_of_host(facts, host.gpus, host.gpus_unknown)]
+            found += arch_list.gpus_of_host(facts, host.gpus, host.gpus_unknown)
             continue
         targets, problems = arch_list.parse_arch_list(facts, name, matrix.newest_release(facts).torch_version)
         if arch_list.UNDOTTED.fullmatch(name) and problems:
             raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
-        known = [one for each in targets if (one := facts.capability(each.capability))]
+        known = [NamedGpu(one.name, one) for each in targets if (one := facts.capability(each.capability))]
         strange = bool(problems) or len(known) < len(targets)
-        found += [one.capability for one in arch_list.find_gpus(facts, name)] if strange else known
-    if any(one.tegra for one in found) and host.arch != "aarch64":
-        raise ConfigError(
-            f"--gpu {', '.join(named)}: such boards are aarch64, and this machine is {host.arch}: run this there",
-            code="gpu-of-a-board",
-        )
+        found += arch_list.find_gpus(facts, name) if strange else known
     return found
 
 
@@ -287,10 +309,11 @@ class Dialogue(NamedTuple):
             return True
         if not outlook.agree_to_outlook(judged, elsewhere=self.wanted.elsewhere, yes=yes):
             return False
-        return None in published_instead or agree("Build anyway?", yes=yes, default=False)
+        would_do = all(wheel and wheel.would_do for wheel in published_instead)
+        return not would_do or agree("Build anyway?", yes=yes, default=False)
 
     def _published(self) -> list[PublishedWheel | None]:
-        """Return for each cell the official wheel that would do as well."""
+        """Return for each cell the official wheel that is nearest to it."""
         usual_words = {f"--from={DEBIAN}", f"--from={PYPI}"}
         own = any(one not in usual_words and not one.startswith("--mirror=") for one in self.source)
         if own or not asks_for_usual_wheel(replace(self.wanted.options, arch_list=None)):

@@ -1,6 +1,7 @@
 """TOML in, values out: facts, matrix, selected release.
 
 - arch_list: lists of compute capabilities: parse and check them, find GPUs by name, tell which GPUs a list serves
+- gpu_hosts: superchips and boards: GPUs that exist only together with a processor, and so tell what machine they are in
 - cell_lookup: find the cell that a name means, here or on another machine; explain why it cannot be built
 - distributions: which packages exist in which release of which Linux distribution
 - facts_model: values of facts: measured builds, links, conda names, container images, who provides toolkits

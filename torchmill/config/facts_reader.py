@@ -2,10 +2,10 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -83,6 +83,26 @@ def _base_image(table: TomlTable) -> facts_model.BaseImage:
     return found
 
 
+def _wheel_code(file: TomlTable, package: str) -> Iterator[facts_model.WheelCode]:
+    """Yield what was read in the wheels of a package."""
+    for table in file.tables("wheel"):
+        code = table.map("code", lambda code, name: code.table(name).read(facts_model.ReadLibrary, name=name))
+        yield table.read(facts_model.WheelCode, package=package, code=code)
+
+
+def _of_official_wheels(file: Callable[[str], TomlTable], packages: Iterable[str]) -> dict[str, Any]:
+    """Return what is known of official wheels and of machines that they are for, by the field of the facts."""
+    beside = file("wheel_code/nvidia")
+    return {
+        "wheel_code": tuple(one for name in packages for one in _wheel_code(file(f"wheel_code/{name}"), name)),
+        "package_code": beside.read_each("package", facts_model.PackageCode),
+        "feature_libraries": beside.read_each("feature", facts_model.FeatureLibrary),
+        "processor_needs": file("processors").read_each("need", facts_model.ProcessorNeed),
+        "boards": file("gpu_hosts").read_each("board", facts_model.GpuHost),
+        "board_indexes": file("board_indexes").read_each("index", facts_model.BoardIndex),
+    }
+
+
 def _toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
     """Yield what each provider has, in the order in which they are asked."""
     for provider in PROVIDERS:
@@ -147,6 +167,7 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         images=_images(file("images"), file("archives")),
         conda=conda.read(facts_model.CondaFacts, names=_conda_names(conda)) if conda.data else None,
         makers=tuple(_maker(table) for table in file("makers").tables("maker")),
+        **_of_official_wheels(file, packages),
     )
     for table in opened:
         table.check_unknown_keys()

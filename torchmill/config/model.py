@@ -10,6 +10,7 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 
 from torchmill.config.facts_model import (
+    BoardIndex,
     Commit,
     CompilePeak,
     CondaFacts,
@@ -17,16 +18,21 @@ from torchmill.config.facts_model import (
     CostRange,
     DateText,
     DeviceMaker,
+    FeatureLibrary,
+    GpuHost,
     ImageFacts,
     LinkFacts,
     MeasuredRun,
+    PackageCode,
     PlatformTemplate,
+    ProcessorNeed,
     Pythons,
     ToolkitPart,
     ToolkitSource,
     VariantTemplate,
     VersionTemplate,
     VersionText,
+    WheelCode,
     no_entries,
 )
 from torchmill.core.units import Bytes
@@ -319,6 +325,12 @@ class Facts:
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
     makers: tuple[DeviceMaker, ...] = ()  # of other devices than NVIDIA's; the first whose name fits counts
+    wheel_code: tuple[WheelCode, ...] = ()  # what was read in official wheels
+    package_code: tuple[PackageCode, ...] = ()  # what was read in the packages of libraries that they require
+    feature_libraries: tuple[FeatureLibrary, ...] = ()
+    processor_needs: tuple[ProcessorNeed, ...] = ()  # of official wheels; all that fit a release count
+    boards: tuple[GpuHost, ...] = ()
+    board_indexes: tuple[BoardIndex, ...] = ()
 
     def toolkit(self, version: str | None) -> Toolkit | None:
         """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""
@@ -591,6 +603,17 @@ class Shortfall:
         return f"{self.what} ({self.cost}): {self.cure}"
 
 
+Fit = Literal["fits", "does not fit", "cannot tell"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a published wheel would do on a machine."""
+
+    fit: Fit
+    why: str = ""  # a clause; "" where it fits
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedWheel:
     """A wheel that upstream published."""
@@ -600,23 +623,62 @@ class PublishedWheel:
     toolkit: Toolkit | None
     index: str  # that pip must be told; "": it asks there anyway
     pythons: tuple[str, ...]
-    code: str | None  # the compute capabilities that it has code for; None: not recorded
+    arch: str
+    readings: tuple[WheelCode, ...] = ()  # of its files; (): nobody read them
+    said: str = ""  # the compute capabilities that upstream's build script names
+    verdict: Verdict = Verdict("cannot tell", "it was held against no machine")
     remarks: tuple[str, ...] = ()  # clauses
 
     @property
     def command(self) -> str:
         """Return the command that installs it."""
-        return f"pip install {self.package}=={self.version}" + (f" --extra-index-url {self.index}" * bool(self.index))
+        return f"pip install {self.requirement}"
+
+    @property
+    def requirement(self) -> str:
+        """Return the arguments of pip by which it finds the wheel."""
+        return f"{self.package}=={self.version}" + (f" --extra-index-url {self.index}" * bool(self.index))
+
+    @property
+    def would_do(self) -> bool:
+        """Tell whether it was read, and fits."""
+        return bool(self.readings) and self.verdict.fit == "fits"
+
+    @property
+    def code(self) -> str | None:
+        """Return the compute capabilities that its own kernels have code for; None if it was not read."""
+        return self.readings[0].own if self.readings else None
+
+    @property
+    def summary(self) -> str:
+        """Return the command and the verdict without its reasons."""
+        return f"`{self.command}` would do as well" if self.would_do else f"`{self.command}`: {self._doubt}"
+
+    @property
+    def _doubt(self) -> str:
+        return "does not fit" if self.verdict.fit == "does not fit" else "cannot tell whether it fits"
 
     def as_data(self) -> dict[str, object]:
         """Return it as JSON-ready data."""
-        said = {"version": self.version, "cuda": self.toolkit and self.toolkit.version, "capabilities": self.code}
-        return said | {"command": self.command, "remarks": list(self.remarks)}
+        return {
+            "version": self.version,
+            "cuda": self.toolkit and self.toolkit.version,
+            "read": bool(self.readings),
+            "capabilities": self.code,
+            "capabilities_said": self.said,
+            "verdict": self.verdict.fit,
+            "why": self.verdict.why,
+            "command": self.command,
+            "remarks": list(self.remarks),
+        }
 
     def __str__(self) -> str:
         """Return what a user who is about to build should know, as a clause."""
         cuda = f" with CUDA {self.toolkit.version}" if self.toolkit else ""
-        return "; ".join((f"a known official wheel{cuda} would do as well: `{self.command}`", *self.remarks))
+        name = f"the official wheel{cuda}, `{self.command}`"
+        if self.would_do:
+            return "; ".join((f"{name}, would do as well", *self.remarks))
+        return "; ".join((f"{name}: {self._doubt}: {self.verdict.why}", *self.remarks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -648,7 +710,7 @@ class Plan:
     differs: tuple[Shortfall, ...] = ()  # where it is not as the official wheel on purpose, and why
     folders: tuple[str, ...] = ()  # of the source that may not be empty
     computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
-    published: PublishedWheel | None = None  # that would do as well
+    published: PublishedWheel | None = None  # the nearest to it, whether it would do or not
     processor: Processor | None = None  # that it is for; None: any
     given: Mapping[str, str] = no_entries()  # of the patches, the user's own, with their paths
     source: SourceName = UNFETCHED

@@ -153,6 +153,11 @@ class TomlTable:
         """Take a whole number."""
         return self.take(key, int, "a whole number")
 
+    def counts(self, key: str) -> tuple[int, ...]:
+        """Take a list of whole numbers."""
+        values = self.take(key, list, "a list of whole numbers") or ()
+        return tuple(TomlTable(self.where, {key: value}, self.problems).count(key) or 0 for value in values)
+
     def size(self, key: str) -> int:
         """Take a quantity of bytes such as "2.2 GiB"."""
         text = self.text(key)
@@ -234,6 +239,7 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "SpecifierSet": TomlTable.bounds,
     "SpecifierSet | None": TomlTable.specifier,
     "tuple[str, ...]": TomlTable.texts,
+    "tuple[int, ...]": TomlTable.counts,
     "tuple[tuple[str, ...], ...]": lambda table, key: tuple(
         TomlTable(table.where, {key: one}, table.problems).texts(key)
         for one in table.take(key, list, "a list of commands") or ()

@@ -21,5 +21,6 @@
 - step_origins: where the steps on the way to a wheel take what they need from
 - system_packages: the system packages that a release needs, and the command that installs them
 - walk: the way to some wheels, step by step to its end, and what stops it
+- wheel_fit: judge a published wheel: whether what was read in it runs on a machine
 - wheel_name: the name of a wheel: version, local label and tags
 """

@@ -12,12 +12,14 @@ from packaging.version import Version
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import CPU, Cell, base_package, find_release
-from torchmill.config.model import Capability, Facts, Gpu, Host, PublishedWheel, Release, Toolkit
+from torchmill.config.model import Capability, Facts, Gpu, Host, PublishedWheel, Release, Toolkit, Verdict
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
+from torchmill.plan import wheel_fit
 from torchmill.plan.boards import board_drive, board_runs
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
 UNRECORDED = "not recorded"
+READ_CODE = re.compile(r"code for [\d.]+")  # of official_ways: what is certain
 PYPI_LARGEST, GITHUB_LARGEST = 100 * 2**20, 2 * 2**30 - 1  # bytes of a file; PyPI may grant a project more
 _OLDEST_GLIBC = "2.17"  # of those that any official wheel runs with, whatever its tag says
 
@@ -37,18 +39,29 @@ def official_macos(wheels: Mapping[str, object], arch: str) -> str | None:
 
 
 def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[PublishedWheel]:
-    """Yield the wheels of a release for a machine: the one without CUDA, then by toolkit, oldest first."""
+    """Yield the wheels of a release for a machine: the one without CUDA, then by toolkit, oldest first.
+
+    None of them is judged yet.
+    """
     release = find_release(facts, release.package, release.tag)
     for toolkit in (None, *facts.toolkits):
         variant = toolkit.variant if toolkit else CPU
         place = min(wheel_places(facts, release, variant, arch), key=lambda one: not one.default, default=None)
         if place is None:
             continue
-        said = release.cuda_official[toolkit.version].capabilities if toolkit else {arch: ""}
-        code = said.get(arch)  # what the builds for Windows have code for is not recorded
+        cuda = toolkit.version if toolkit else None
         label, index = place.label.format(variant=variant), "" if place.default else place.url.format(variant=variant)
-        pythons = wheel_pythons(facts, release, arch)
-        yield PublishedWheel(release.package, release.version + label, toolkit, index, pythons, code)
+        yield PublishedWheel(
+            release.package,
+            release.version + label,
+            toolkit,
+            index,
+            wheel_pythons(facts, release, arch),
+            arch,
+            # other indexes than pip's usual one were not read
+            wheel_fit.find_readings(facts, release.package, release.version, arch, cuda) if place.default else (),
+            release.cuda_official[cuda].capabilities.get(arch, "") if cuda else "",
+        )
 
 
 def known_host(facts: Facts, host: Host, arch: str) -> Host:
@@ -57,20 +70,25 @@ def known_host(facts: Facts, host: Host, arch: str) -> Host:
 
 
 def find_published(facts: Facts, cell: Cell, host: Host, listed: str | None) -> PublishedWheel | None:
-    """Return the published wheel that does what a cell's would, with remarks; None where none is recorded.
+    """Return the published wheel that is nearest to what a cell makes, judged, with remarks; None if there is none.
 
-    It needs no newer driver, and has code for the GPUs of the host, or where it has none, for those of `listed`.
+    It is the one with the cell's toolkit, or one that fits and needs no newer driver. It is judged for the GPUs of the
+    host, or, if none are known, for those of `listed`.
     """
     build, release, own = cell.build, cell.release, facts.toolkit(cell.build.cuda)
     where = known_host(facts, host, build.arch)
-    there = [one for one in published_wheels(facts, release, build.arch) if build.python in one.pythons]
-    able = [one for one in there if _stands_for(one, own, where)]
     asked = where
     if not where.gpus:
         asked = with_gpus(where, [one.capability for one in arch_list.parse_targets(facts, listed or "")])
-    fitting = [one for one in able if runs_at(facts, release, one, asked)]
-    best = max(fitting, key=lambda one: (one.toolkit is own, _major(one.toolkit) == _major(own)), default=None)
-    return replace(best, remarks=tuple(_remarks(facts, release, best, where))) if best else None
+    there = [one for one in published_wheels(facts, release, build.arch) if build.python in one.pythons]
+    judged = [replace(one, verdict=judge(facts, release, one, asked)) for one in there if _stands_for(one, own, where)]
+    able = [one for one in judged if one.toolkit is own or one.would_do]
+    best = max(able, key=lambda one: (_rank(one), one.toolkit is own, _major(one.toolkit) == _major(own)), default=None)
+    return replace(best, remarks=tuple(_remarks(facts, release, best, asked))) if best else None
+
+
+def _rank(wheel: PublishedWheel) -> int:
+    return 2 if wheel.would_do else int(wheel.verdict.fit == "cannot tell")
 
 
 def with_gpus(host: Host, capabilities: Sequence[str]) -> Host:
@@ -91,52 +109,131 @@ def _stands_for(wheel: PublishedWheel, own: Toolkit | None, where: Host) -> bool
         return wheel.toolkit is own
     related = bool(where.gpus) or _major(wheel.toolkit) == _major(own)
     theirs, ours = (oldest_driver(one, where.system) for one in (wheel.toolkit, own))
-    return bool(related and wheel.code and theirs and ours and Version(theirs) <= Version(ours))
+    return bool(related and wheel.readings and theirs and ours and Version(theirs) <= Version(ours))
 
 
 def newest_published(facts: Facts, releases: Sequence[Release], where: Host) -> PublishedWheel | None:
-    """Return the newest of some releases' wheels that is known to run on the GPUs of a place."""
+    """Return the newest of some releases' wheels that fits the GPUs of a place.
+
+    If none is sure to fit, it is the newest that was read and against which nothing is known.
+    """
+    unsure: PublishedWheel | None = None
     for release in reversed(releases):
-        with_cuda = [one for one in published_wheels(facts, release, where.arch) if one.toolkit and one.code]
-        fitting = [one for one in with_cuda if runs_at(facts, release, one, where)]
-        if fitting:
-            best = next((one for one in fitting if not one.index), fitting[-1])
-            return replace(best, remarks=tuple(_remarks(facts, release, best, where)))
-    return None
+        for wheel in published_wheels(facts, release, where.arch):
+            if wheel.toolkit is None or not wheel.readings:
+                continue
+            judged = replace(wheel, verdict=judge(facts, release, wheel, where))
+            judged = replace(judged, remarks=tuple(_remarks(facts, release, judged, where)))
+            if judged.would_do:
+                return judged
+            if judged.verdict.fit == "cannot tell":
+                unsure = unsure or judged
+    return unsure
 
 
 def official_ways(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
     """Return by what a release's official builds for a Linux machine run on GPUs of a capability, by version.
 
-    That is "code for 5.0" or "PTX of 5.0"; UNRECORDED where they may, and what they have is not known.
+    READ_CODE begins what was read and has no gap: "code for 5.0". The others say what is uncertain; UNRECORDED stands
+    for builds of which nothing is known.
     """
     found = {}
     for release in facts.releases[base_package(facts).name]:
-        lists = [said.capabilities.get(arch, "") for said in release.cuda_official.values()]
-        blank = [facts.toolkit(cuda) for cuda, said in release.cuda_official.items() if not said.capabilities]
-        able = [ArchTarget(name) for kit in blank if kit and arch == OFFICIAL_ARCHES[0] for name in kit.capabilities]
-        if served := arch_list.serving_target(facts, arch_list.parse_targets(facts, ";".join(lists)), gpu):
-            way, target = served
-            found[release.version] = f"{way} {'for' if way == 'code' else 'of'} {target.name}"
-        elif arch_list.how_served(facts, [one for one in able if arch_list.is_plain_target(one.capability)], gpu):
-            found[release.version] = UNRECORDED
+        ways = [way for cuda in release.cuda_official for way in _ways(facts, release, cuda, gpu, arch)]
+        if ways:
+            found[release.version] = min(ways)[1]
     return found
 
 
-def runs_at(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> bool:
-    """Tell whether nothing that is known of a machine keeps a wheel from running there."""
+def _ways(facts: Facts, release: Release, cuda: str, gpu: Capability, arch: str) -> Iterator[tuple[int, str]]:
+    """Yield how an official build runs on GPUs of a capability, with a number that is lower the surer that is."""
+    said = release.cuda_official[cuda].capabilities
+    readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
+    for listed in [one.own for one in readings] or [said.get(arch, "")]:
+        targets = arch_list.parse_targets(facts, listed) if listed else []
+        served = arch_list.serving_target(facts, targets, gpu)
+        if served is None:
+            continue
+        way, target = served
+        text = f"{way} {'for' if way == 'code' else 'of'} {target.name}"
+        if not readings:
+            yield (1 if way == "code" else 3), f"{text}, as upstream says, not read"
+        elif any(wheel_fit.code_gap(facts, one, gpu) for one in readings):
+            yield 2, f"{text}, not in all of its libraries"
+        else:
+            yield 0, text
+    toolkit = facts.toolkit(cuda)
+    if not said and not readings and toolkit and arch == OFFICIAL_ARCHES[0]:
+        plain = [ArchTarget(name) for name in toolkit.capabilities if arch_list.is_plain_target(name)]
+        if arch_list.how_served(facts, plain, gpu):
+            yield 4, UNRECORDED
+
+
+def judge(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> Verdict:
+    """Return whether a wheel would do on a machine: it fits only if it was read and nothing is left open."""
+    verdicts = list(_verdicts(facts, release, wheel, where))
+    against = [one for one in verdicts if one.fit == "does not fit"]
+    unsure = [one for one in verdicts if one.fit == "cannot tell"]
+    return next(iter([*against, *unsure]), wheel_fit.FITS)
+
+
+def _verdicts(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> Iterator[Verdict]:
+    described = find_release(facts, release.package, release.tag)
+    if refusal := _system_refusal(described, where):
+        yield Verdict("does not fit", refusal)
+    if wheel.toolkit and not is_driven(wheel.toolkit, where):
+        oldest = oldest_driver(wheel.toolkit, where.system)
+        yield Verdict("does not fit", f"it needs driver {oldest}, and this machine has {where.running_driver}")
+    if wheel.toolkit:
+        yield from _gpu_verdicts(facts, wheel, wheel.toolkit, where)
+    elif not wheel.readings:
+        yield Verdict("cannot tell", wheel_fit.unread_because(wheel))
+    yield wheel_fit.judge_processor(facts, described, where)
+    if base := _base_wheel(facts, release, wheel):
+        verdict = judge(facts, base[0], base[1], where)
+        if verdict.fit != "fits":
+            name = f"{base[1].package} {base[1].version}"
+            yield Verdict(verdict.fit, f"it goes with the official {name}, of which {verdict.fit}: {verdict.why}")
+
+
+def _system_refusal(release: Release, where: Host) -> str:
+    """Return why pip installs no wheel of a release on a system, or why it does not load there; "" if neither."""
     glibc = (release.glibc if where.arch == "x86_64" else None) or official_glibc(release.wheels, where.arch)
-    musl = where.system == "linux" and where.complete and where.glibc is None  # for which there are no wheels
     macos = official_macos(release.wheels, where.arch)
-    if musl or is_older(where.glibc, glibc) or is_older(where.versions.get("macos"), macos):
-        return False
-    if wheel.toolkit is None:
-        return True
-    targets = arch_list.parse_targets(facts, wheel.code or "")
-    gpus = [arch_list.gpu_capability(facts, gpu) for gpu in where.gpus] if targets else []
-    ways = {arch_list.how_served(facts, targets, gpu) if gpu else None for gpu in gpus}
-    stale = "PTX" in ways and not is_ptx_compiled(wheel.toolkit, where)
-    return None not in ways and not stale and is_driven(wheel.toolkit, where)
+    if where.system == "linux" and where.complete and where.glibc is None:
+        return "there are no official wheels for C libraries other than glibc"
+    if is_older(where.glibc, glibc):
+        return f"it needs glibc {glibc}, and this machine has {where.glibc}"
+    if is_older(where.versions.get("macos"), macos):
+        return f"it needs macOS {macos}, and this machine has {where.versions['macos']}"
+    return ""
+
+
+def _gpu_verdicts(facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, where: Host) -> Iterator[Verdict]:
+    known = {gpu.name: arch_list.gpu_capability(facts, gpu) for gpu in where.gpus if gpu.name}
+    yield from (
+        Verdict("cannot tell", f"the compute capability of {name} is not known")
+        for name, capability in known.items()
+        if capability is None
+    )
+    gpus = [one for gpu in where.gpus if (one := arch_list.gpu_capability(facts, gpu))]
+    yield wheel_fit.judge_code(facts, wheel, toolkit, gpus)
+    if not where.gpus:
+        yield Verdict("cannot tell", "the GPU that it is for is not known")
+    own = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
+    by_ptx = [one.name for one in gpus if arch_list.how_served(facts, own, one) == "PTX"]
+    if by_ptx and not is_ptx_compiled(toolkit, where):
+        yield Verdict("does not fit", f"for {', '.join(by_ptx)} it has PTX, which needs driver {toolkit.driver_ptx}")
+
+
+def _base_wheel(facts: Facts, release: Release, wheel: PublishedWheel) -> tuple[Release, PublishedWheel] | None:
+    """Return the official wheel of torch that pip installs with an extension's, and its release."""
+    if not release.torch:
+        return None
+    base = find_release(facts, base_package(facts).name, release.torch)
+    there = [one for one in published_wheels(facts, base, wheel.arch) if bool(one.toolkit) == bool(wheel.toolkit)]
+    same = [one for one in there if one.index == wheel.index]
+    return (base, same[-1]) if same else None
 
 
 def is_driven(toolkit: Toolkit, where: Host) -> bool:
@@ -166,23 +263,23 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, where: Host)
     release = find_release(facts, release.package, release.tag)
     if release.torch:
         yield f"it goes with the official {facts.packages[release.package].after}"
-    if wheel.code is None:
-        yield "for which GPUs it has code is not recorded"
     if wheel.toolkit and (cudnn := release.cuda_official[wheel.toolkit.version].cudnn):
-        known = filter(None, (arch_list.gpu_capability(facts, gpu) for gpu in where.gpus))
-        if left := arch_list.without_cudnn(cudnn, known):
-            yield f"its cuDNN {cudnn} has no code for {', '.join(left)}: set torch.backends.cudnn.enabled = False there"
+        capabilities = filter(None, (arch_list.gpu_capability(facts, gpu) for gpu in where.gpus))
+        if without := arch_list.without_cudnn(cudnn, capabilities):
+            named = ", ".join(without)
+            yield f"its cuDNN {cudnn} has no code for {named}: set torch.backends.cudnn.enabled = False there"
+    known = [one for gpu in where.gpus if (one := arch_list.gpu_capability(facts, gpu))]
+    for gpu in known if wheel.would_do else ():
+        if features := wheel_fit.missing_features(facts, wheel.readings, gpu):
+            yield f"it has no code for {' and '.join(features)} on {gpu.name}"
     oldest = oldest_driver(wheel.toolkit, where.system) if wheel.toolkit else None
     if oldest and where.running_driver is None:
         yield f"it needs driver {oldest} or newer"
 
 
 def why_unpublished(facts: Facts, cell: Cell) -> str:
-    """Return why no published wheel does what a possible cell's would, as far as that is recorded."""
+    """Return why there is no published wheel for a possible cell, as far as that is recorded."""
     build, release = cell.build, cell.release
-    for one in published_wheels(facts, release, build.arch):
-        if (one.toolkit and one.toolkit.version) == build.cuda and build.python in one.pythons:
-            return f"upstream's own wheel, `{one.command}`, is not known to run here"
     pythons = wheel_pythons(facts, release, build.arch)
     official = () if facts.packages[release.package].editions else release.cuda_official  # of these, it is torch's
     if build.cuda and official and build.cuda not in official:

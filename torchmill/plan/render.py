@@ -58,7 +58,7 @@ def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], tag: str, said
         **cost,
         "missing": missing and f"{missing}: `invoke build {cell}` brings what is missing",
         "lacks": ", ".join(one.what for one in plan.lacks),
-        "published": f"`{plan.published.command}` would do as well" if plan.published else "",
+        "published": plan.published.summary if plan.published else "",
         "more": f"`invoke plan {cell} --all`",
     }
     return fold_text("\n".join(f"{name:11}{text}" for name, text in rows.items() if text))
@@ -104,7 +104,8 @@ def _download_command(plan: Plan) -> str:
     words = shlex.join(
         [f"python{plan.build.python}", "-m", "pip", "wheel", "-w", "wheels", *plan.requirements, *plan.kit]
     )
-    return f"{words} {plan.published.command.removeprefix('pip install ')}" if plan.published else words
+    wheel = plan.published
+    return words if wheel is None or wheel.verdict.fit == "does not fit" else f"{words} {wheel.requirement}"
 
 
 def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:

@@ -462,7 +462,8 @@ def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_published(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding where a published wheel would do as well."""
-    if context.plan.published:
-        because = f"{context.plan.published}; no index was asked"
-        yield Finding("official wheel", context.plan.published.version, "none, to build", "ok", because=because)
+    """Yield a finding where there is a published wheel, whether it would do or not."""
+    wheel = context.plan.published
+    if wheel:
+        because = f"{wheel}; no index was asked"
+        yield Finding("official wheel", wheel.version, "none, to build", "ok", because=because)

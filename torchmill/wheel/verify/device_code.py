@@ -5,9 +5,11 @@ with a header. Fatbins lie one after the other in a section of the library. They
 cuobjdump must be installed and refuses code that is too old or too new for it.
 """
 
+import mmap
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -160,6 +162,30 @@ def _image_fatbins(image: ElfImage) -> Iterator[Fatbin]:
     return (each for each in found if each.pieces)
 
 
+def scattered_fatbins(data: mmap.mmap | bytes, sections: Sequence[Section] = ()) -> Iterator[Fatbin]:
+    """Yield the fatbins with code outside the sections for them: cuFFT 12 keeps nearly all of its kernels so.
+
+    Nothing says where they are: what begins as a fatbin does, and holds together, is taken for one.
+    """
+
+    def unpack(layout: str, at: int) -> tuple[int, ...]:
+        return struct.unpack_from(f"<{layout}", data, at)
+
+    mark = struct.pack("<IHH", FATBIN_MAGIC, FATBIN_VERSION, FATBIN_BYTES)
+    start = data.find(mark)
+    while start >= 0:
+        inside = next((each for each in sections if each.offset <= start < each.end), None)
+        following = inside.end if inside else start + len(mark)
+        if inside is None:
+            with suppress(ValueError, struct.error):
+                code = start + FATBIN_BYTES
+                pieces = tuple(_pieces(unpack, code, code + unpack(FATBIN_LAYOUT, start)[3]))
+                if pieces:
+                    yield Fatbin(start, code, pieces)
+                    following = pieces[-1].end
+        start = data.find(mark, following)
+
+
 def device_sections(image: ElfImage) -> list[Section]:
     """Return the sections of fatbins, in the order of the file."""
     found = sorted(chain.from_iterable(map(image.sections_named, FATBIN_SECTIONS)), key=lambda each: each.offset)
@@ -178,7 +204,7 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
             code, stop = start + header, start + header + size
             if version != FATBIN_VERSION or header < FATBIN_BYTES or stop > end:
                 raise ValueError(f"the fatbin at {start:#x} goes beyond its section, or is of version {version}")
-            yield Fatbin(start, code, tuple(_pieces(image, code, stop)))
+            yield Fatbin(start, code, tuple(_pieces(image.unpack, code, stop)))
             start = stop
             image.release()
         else:
@@ -189,11 +215,11 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
             start += zeros // PADDING_BYTES * PADDING_BYTES
 
 
-def _pieces(image: ElfImage, start: int, end: int) -> Iterator[FatbinPiece]:
+def _pieces(unpack: Callable[[str, int], tuple[int, ...]], start: int, end: int) -> Iterator[FatbinPiece]:
     for _ in range(MOST_PIECES):
         if start == end:
             return
-        row = image.unpack(ENTRY_LAYOUT, start)
+        row = unpack(ENTRY_LAYOUT, start)
         kind, header, size, arch, flags = row[0], row[2], row[3], row[8], row[11]
         stop = start + header + size
         if header < struct.calcsize("<" + ENTRY_LAYOUT) or stop > end:
