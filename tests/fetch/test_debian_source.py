@@ -137,8 +137,10 @@ def test_what_apt_complains_of(tmp_path: Path, output: str, kind: type[Exception
 
 
 def test_a_release_that_debian_does_not_have(tmp_path: Path) -> None:
-    with refused("release-not-in-debian"):
+    with refused("release-not-in-debian") as caught:
         fetch_source(asked("2.4.0"), layout(tmp_path), SilentProgress())
+    assert "torchmill knows of no suite of Debian with torch 2.4.0" in str(caught.value)
+    assert "Debian was not asked" in str(caught.value)
 
 
 def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -360,8 +360,8 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
     if not name:
         places = [f"{version} in {place.partition('/')[0]}" for version, place in package.debian.items()]
         raise SourceError(
-            f"Debian's source archive does not have {package.name} {release.version} (it has "
-            f"{', '.join(places) or 'no release of it'}): {ways}",
+            f"torchmill knows of no suite of Debian with {package.name} {release.version} (its facts name "
+            f"{', '.join(places) or 'none for any release of it'}; Debian was not asked): {ways}",
             code="release-not-in-debian",
         )
     if shutil.which("apt-get") is None:
