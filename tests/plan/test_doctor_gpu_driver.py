@@ -217,6 +217,10 @@ def test_what_has_code_for_a_gpu_goes_before_ptx(
     (told,) = [one for one in every if one.subject == "GPU"]
     assert first in told.because
     assert told.cure.startswith(cure)
+    untried = [way for way in told.other_cures if "nobody is known to have built that" in way]
+    assert [way.startswith("`nox -s wheel-3.10-cu118` makes code") for way in untried if "1.13.1" in named] == (
+        [True] if "1.13.1" in named else []
+    )
     ptx = [way for way in told.other_cures if "+PTX" in way]
     assert ptx == list(told.other_cures[-1:]) or not ptx, "the last"
     assert all("may have no code" in way for way in ptx)

@@ -163,8 +163,10 @@ def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, fi
     if context.cell.release.torch is None and (first := arch_list.first_makers(facts, gpu, toolkit)):
         because += f"; the first with code for {gpu.name} are {first}"
         others.append(f"`invoke build --gpu {gpu.name}` chooses a release and a toolkit with code for it")
-    if command := _tried_toolkit(context):
+    if command := _other_toolkit(context, tried=True):
         others.insert(0, command)
+    elif command := _other_toolkit(context, tried=False):
+        others.append(f"`{command}` makes code for it; nobody is known to have built that")
     gap = arch_list.library_gap(toolkit, gpu)
     if finding.cure and gap:
         others.append(f"`{finding.cure}`: the driver compiles PTX, but {gap}")
@@ -174,8 +176,10 @@ def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, fi
     return replace(finding, cure=best, because=because, other_cures=tuple(rest))
 
 
-def _tried_toolkit(context: CheckContext) -> str:
-    """Return the command that builds the release with a tried toolkit that makes code for all GPUs here; "" if none.
+def _other_toolkit(context: CheckContext, *, tried: bool) -> str:
+    """Return the command that builds the release with a toolkit that makes code for all GPUs here; "" if none does.
+
+    It is one that was tried, or one that was not.
 
     One whose official build has code for them goes first, then the newest.
     """
@@ -193,8 +197,8 @@ def _tried_toolkit(context: CheckContext) -> str:
         return {gpu.name for gpu in gpus} <= {target.capability for target in targets}
 
     cells = [cell for cell in possible_cells(facts, release, build.arch) if cell.build.python == build.python]
-    tried = [cell for cell in cells if makes_all(cell) and find_trial(facts, cell).witness]
-    best = max(reversed(tried), key=is_official, default=None)
+    able = [cell for cell in cells if makes_all(cell) and bool(find_trial(facts, cell).witness) == tried]
+    best = max(reversed(able), key=is_official, default=None)
     return f"nox -s {best.build.identifier(host.arch)}" if best else ""
 
 
