@@ -1,5 +1,6 @@
 """What is known beforehand of a cell: the same to whoever asks, and where it would not run, that."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from torchmill.plan import build_plan
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
-from torchmill.plan.doctor.judgement import Judgement, judge, runs_here
+from torchmill.plan.doctor.judgement import Judgement, check_result, check_trial, judge, runs_here
 from torchmill.plan.local_gpus import with_local_gpus
 
 HOST = Host("x86_64", "linux", 16, 2**36, glibc="2.35", complete=True)
@@ -78,6 +79,50 @@ def test_what_the_gpus_need_is_what_the_toolkit_makes(shipped: Facts) -> None:
     note = of(judged(shipped, "wheel-3.8-cu111 v1.8.0", host, arch_list="7.0;8.0;8.6"), "GPU code")
     assert "need code for 8.6 alone" in note.text
     assert "none is made" not in note.text
+
+
+def other_cells(context: CheckContext) -> list[str]:
+    """Return the cells with another toolkit that are offered as cures of a context."""
+    findings = [*check_trial(context), *check_result(context)]
+    ways = " ".join(way for finding in findings for way in (finding.cure, *finding.other_cures))
+    return [name for name in re.findall(r"nox -s (wheel-[\w.-]+)", ways) if name != context.plan.identifier]
+
+
+@pytest.mark.parametrize(
+    ("named", "gpus", "driver", "offered"),
+    [
+        ("wheel-3.12-cu126 v2.15.0", ["Tesla V100-SXM2-16GB"], "570.133.20", set()),  # those tried have no code for it
+        ("wheel-3.12-cu130 v2.15.0", ["Tesla V100-SXM2-16GB"], "570.133.20", {"wheel-3.12-cu129"}),
+        ("wheel-3.12-cu130 v2.15.0", ["Tesla V100-SXM2-16GB"], "580.65.06", {"wheel-3.12-cu129"}),
+        ("wheel-3.12-cu125 v2.4.1", ["Tesla T4"], "470.57.02", {"wheel-3.12-cu118"}),  # not 12.4: its driver is newer
+        ("wheel-3.12-cu122 v2.4.1", ["Tesla K80"], "470.57.02", {"wheel-3.12-cu118"}),
+        ("wheel-3.8-cu112 v1.8.0", ["NVIDIA RTX A6000"], "460.32.03", {"wheel-3.8-cu111"}),
+        ("wheel-3.8-cu101 v1.8.0", ["NVIDIA GeForce GTX 1080"], "460.32.03", {"wheel-3.8-cu102"}),
+        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 3090", "Tesla K80"], "470.57.02", {"wheel-3.12-cu118"}),
+    ],
+)
+def test_another_toolkit_is_offered_only_if_what_it_makes_runs_here(
+    shipped: Facts, named: str, gpus: list[str], driver: str, offered: set[str]
+) -> None:
+    host, tag = with_gpus(*gpus, driver=driver), named.split()[1]
+    cells = other_cells(question(shipped, named, host))
+    assert set(cells) == offered
+    assert all(runs_here(judged(shipped, f"{cell} {tag}", host)) for cell in cells)
+
+
+def test_without_a_tried_toolkit_that_serves_the_machine_that_is_told(shipped: Facts) -> None:
+    warning = of(judged(shipped, "wheel-3.12-cu126 v2.15.0", with_gpus("Tesla V100-SXM2-16GB")), "tried")
+    assert "no toolkit with which it was built serves this machine" in warning.text
+
+
+def test_a_driver_is_no_cure_if_the_toolkit_makes_no_code_for_the_gpu(shipped: Facts) -> None:
+    host = with_gpus("Tesla K80", driver="470.57.02")
+    found = of(judged(shipped, "wheel-3.12-cu130 v2.15.0", host), "GPU driver")
+    assert "install driver" not in found.text
+    assert "no toolkit of this release serves them" in found.text
+    host = with_gpus("NVIDIA GeForce RTX 3090", driver="440.33")
+    found = of(judged(shipped, "wheel-3.8-cu110 v1.7.1", host), "GPU driver")
+    assert "install driver 450" in found.text, "code for 8.0 runs on it"
 
 
 def test_without_a_gpu_nothing_is_said_of_any(shipped: Facts) -> None:

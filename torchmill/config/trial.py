@@ -1,6 +1,6 @@
 """Who has built a cell before: upstream, somebody whose report is recorded, or nobody who is known."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -55,10 +55,10 @@ def is_merely_untried(cell: Cell) -> bool:
     return bool(cell.reasons) and all(reason.endswith(UNTRIED) for reason in cell.reasons)
 
 
-def nearest_tried(facts: Facts, cell: Cell) -> Cell | None:
+def nearest_tried(facts: Facts, cell: Cell, serves: Callable[[Cell], bool]) -> Cell | None:
     """Return the cell that somebody has built and that differs from an untried one in the toolkit alone.
 
-    Of several it is the newest that is older, or else the oldest.
+    Of several that serve it is the newest that is older, or else the oldest.
     """
     build = cell.build
     alike = [one for one in possible_cells(facts, cell.release, build.arch) if one.build.python == build.python]
@@ -66,7 +66,8 @@ def nearest_tried(facts: Facts, cell: Cell) -> Cell | None:
     if build.variant not in order:
         return None
     place = order.index(build.variant)
-    tried = [one for one in alike if one.build.cuda and find_trial(facts, one).standing in {"wheel", "tried"}]
+    known = [one for one in alike if one.build.cuda and find_trial(facts, one).standing in {"wheel", "tried"}]
+    tried = list(filter(serves, known))
     older = [one for one in tried if order.index(one.build.variant) < place]
     return next(iter([*older[-1:], *tried[:1]]), None)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.matrix import Cell, possible_cells
 from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
-from torchmill.config.trial import find_trial
 from torchmill.plan.boards import board_drive
 from torchmill.plan.causes import diagnose
+from torchmill.plan.cuda_toolkit import cell_with_toolkit
+from torchmill.plan.doctor import other_toolkits
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
 from torchmill.plan.local_gpus import takes_no_code
 from torchmill.plan.published import is_driven, is_ptx_compiled, oldest_driver
@@ -48,8 +48,8 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
         because = "forward compatibility bridges the difference"
         return Finding(subject, version, needed, "ok", because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
-    cure = _runnable(context) or f"install driver {oldest} or newer"
-    return Finding(subject, version, needed, "warning", cure, because, runs_here=False)
+    finding = Finding(subject, version, needed, "warning", because=because)
+    return _undriven(context, toolkit, finding, f"install driver {oldest} or newer")
 
 
 def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
@@ -67,35 +67,35 @@ def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     if drive == "compat":
         package = f"cuda-compat-{cuda.replace('.', '-')}"
         because = f"its driver runs CUDA {cuda} only with NVIDIA's libraries of forward compatibility"
-        cure = _runnable(context) or f"install {package} from NVIDIA's repository for the board"
-        return Finding(subject, found, needed, "warning", cure, because, runs_here=False)
+        finding = Finding(subject, found, needed, "warning", because=because)
+        return _undriven(context, toolkit, finding, f"install {package} from NVIDIA's repository for the board")
     because = f"its driver does not run what CUDA {cuda} makes"
-    return Finding(
-        subject, found, needed, "warning", _runnable(context) or "install a newer JetPack", because, runs_here=False
-    )
+    finding = Finding(subject, found, needed, "warning", because=because)
+    return _undriven(context, toolkit, finding, "install a newer JetPack")
 
 
-def _runnable(context: CheckContext) -> str | None:
-    """Return the command that builds for the newest toolkit that driver and GPUs run, None if there is none.
+def _driver_ways(context: CheckContext, toolkit: Toolkit, newer: str) -> list[str]:
+    """Return what helps if the driver does not run a toolkit, the best way first; `newer` is how to get another driver.
 
-    One that the release was built with goes before newer ones that nobody has tried.
+    Another driver is no way if the toolkit makes no code for the GPUs, and a toolkit that nobody has tried goes last.
     """
-    build, host, facts = context.build, context.host, context.facts
-    gpus = [gpu for one in host.gpus if (gpu := arch_list.gpu_capability(facts, one))]
-    known = (one for one in facts.toolkits if oldest_driver(one, host.system))
-    runs = {
-        one.version
-        for one in known
-        if is_driven(one, host) and (not gpus or {gpu.name for gpu in gpus} & {*one.capabilities})
-    }
-    cells = [
-        cell
-        for cell in possible_cells(facts, context.cell.release, build.arch)
-        if cell.build.python == build.python and cell.build.cuda in runs
-    ]
-    tried = [cell for cell in cells if find_trial(facts, cell).witness]
-    best = next(reversed(tried or cells), None)
-    return f"nox -s {best.build.identifier(host.arch)}" if best else None
+    tried, untried = other_toolkits.tried_toolkit(context), other_toolkits.untried_toolkit(context)
+    compiled = cell_with_toolkit(context.cell, toolkit.version)
+    coded = other_toolkits.coded_gpus(context.facts, compiled, context.host)
+    useful = coded or not arch_list.known_capabilities(context.facts, context.host.gpus)
+    return [way for way in (tried, newer if useful else "", "" if tried else untried) if way]
+
+
+def _undriven(context: CheckContext, toolkit: Toolkit, finding: Finding, newer: str) -> Finding:
+    """Return a finding on a driver that does not run a toolkit, with its cures."""
+    ways = _driver_ways(context, toolkit, newer)
+    because = finding.because
+    if not ways:
+        because += (
+            f", and CUDA {toolkit.version} makes no code for the GPUs here: no toolkit of this release serves them"
+        )
+    best, *others = ways or [""]
+    return replace(finding, verdict="warning", cure=best, because=because, runs_here=False, other_cures=tuple(others))
 
 
 def driver_mismatch(host: Host) -> Iterator[Finding]:
@@ -163,10 +163,10 @@ def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, fi
     if context.cell.release.torch is None and (first := arch_list.first_makers(facts, gpu, toolkit)):
         because += f"; the first with code for {gpu.name} are {first}"
         others.append(f"`invoke build --gpu {gpu.name}` chooses a release and a toolkit with code for it")
-    if command := _other_toolkit(context, tried=True):
+    if command := other_toolkits.tried_toolkit(context, gpu.name):
         others.insert(0, command)
-    elif command := _other_toolkit(context, tried=False):
-        others.append(f"`{command}` makes code for it; nobody is known to have built that")
+    elif clause := other_toolkits.untried_toolkit(context, gpu.name):
+        others.append(clause)
     gap = arch_list.library_gap(toolkit, gpu)
     if finding.cure and gap:
         others.append(f"`{finding.cure}`: the driver compiles PTX, but {gap}")
@@ -174,32 +174,6 @@ def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, fi
         others.insert(0, finding.cure)
     best, *rest = others or [""]
     return replace(finding, cure=best, because=because, other_cures=tuple(rest))
-
-
-def _other_toolkit(context: CheckContext, *, tried: bool) -> str:
-    """Return the command that builds the release with a toolkit that makes code for all GPUs here; "" if none does.
-
-    It is one that was tried, or one that was not.
-
-    One whose official build has code for them goes first, then the newest.
-    """
-    facts, host, build, release = context.facts, context.host, context.build, context.cell.release
-    gpus = arch_list.known_capabilities(facts, host.gpus)
-
-    def makes_all(cell: Cell) -> bool:
-        toolkit = facts.toolkit(cell.build.cuda)
-        if toolkit is None or not is_driven(toolkit, host):
-            return False
-        return not any(takes_no_code(facts, cell, toolkit, gpu) for gpu in gpus)
-
-    def is_official(cell: Cell) -> bool:
-        targets = arch_list.parse_targets(facts, arch_list.official_arch_list(facts, cell) or "")
-        return {gpu.name for gpu in gpus} <= {target.capability for target in targets}
-
-    cells = [cell for cell in possible_cells(facts, release, build.arch) if cell.build.python == build.python]
-    able = [cell for cell in cells if makes_all(cell) and bool(find_trial(facts, cell).witness) == tried]
-    best = max(reversed(able), key=is_official, default=None)
-    return f"nox -s {best.build.identifier(host.arch)}" if best else ""
 
 
 def _serves_another(context: CheckContext, targets: Sequence[ArchTarget], missed: Capability) -> bool:

@@ -14,6 +14,7 @@ from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.cuda import check_cudnn_code
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import check_driver
+from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
 
 Severity = Literal["note", "warning", "would not run here", "impossible"]
@@ -76,12 +77,11 @@ def check_trial(context: CheckContext) -> Iterator[Finding]:
         yield Finding(TRIED, f"by {trial.witness}", "by anybody", "ok")
     else:
         because = f"{trial.text}: it may stop after hours, or make a wheel that does not work"
-        yield Finding(TRIED, "by nobody", "by anybody", "warning", _instead(context, cell), because)
-
-
-def _instead(context: CheckContext, cell: Cell) -> str:
-    near = nearest_tried(context.facts, cell)
-    return f"nox -s {near.build.identifier(context.host.arch)}" if near else ""
+        near = nearest_tried(context.facts, cell, lambda other: serves_as_well(context, other, cell))
+        cure = f"nox -s {near.build.identifier(context.host.arch)}" if near else ""
+        if near is None and nearest_tried(context.facts, cell, lambda _: True):
+            because += "; no toolkit with which it was built serves this machine"
+        yield Finding(TRIED, "by nobody", "by anybody", "warning", cure, because)
 
 
 def _compiled_cell(context: CheckContext) -> Cell:
