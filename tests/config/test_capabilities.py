@@ -459,6 +459,8 @@ def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
         ("TPU v4", "Google", "torch_xla"),
         ("MTT S80", "Moore Threads", "torch_musa"),
         ("MetaX C500", "MetaX", "not recorded"),
+        ("Cambricon MLU370", "Cambricon", "gitee.com/cambricon/torch_mlu"),
+        ("Trainium2", "Amazon", "PyTorch for Neuron"),
     ],
 )
 def test_a_device_of_another_maker_is_told_what_serves_it(shipped: Facts, name: str, maker: str, instead: str) -> None:
