@@ -246,3 +246,21 @@ def test_a_toolset_is_known_only_from_the_minor_release_that_has_it() -> None:
     assert old is not None
     assert new is not None
     assert (old.has_gcc(13), new.has_gcc(13), new.has_gcc(14)) == (False, True, False)
+
+
+def test_a_compiler_of_an_archive_that_is_not_set_up_is_never_in_a_command(shipped: Facts) -> None:
+    found = findings_on(shipped, "CentOS 7", "older gcc")
+    assert "look for it as devtoolset-11-gcc-c++ in Software Collections" in found.cure
+    assert not any("yum install" in way for way in ways(found))
+
+
+def test_a_board_is_recorded_only_for_the_releases_that_were_read() -> None:
+    def board(l4t: str) -> distributions.Board | None:
+        place = LinuxDistribution("ubuntu", "18.04", ("debian",), l4t)
+        return distributions.find_board(replace(make_host("Ubuntu 18.04"), arch="aarch64", distribution=place))
+
+    nano = board("32.7.1")
+    assert nano is not None
+    assert nano.cuda == "10.2"
+    assert board("32.2.1") is None  # which has CUDA 10.0
+    assert board("32.70") is None

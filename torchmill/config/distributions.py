@@ -1,7 +1,7 @@
 """Which packages exist in which release of which Linux distribution; pure functions of distributions.toml."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -23,10 +23,12 @@ class DistributionRelease:
     version: str  # as it is recorded: "22.04", "9"
     minor: str  # as the machine says it: "9.4"
     manager: str
-    gcc: str  # major version of the usual C++ compiler; "": the newest of the day
+    gcc: str  # major version of the usual C++ compiler; "": not recorded, or the newest of the day
     # major version of other gccs -> minor release that first had it, "" for all; None: not recorded
     compilers: Mapping[str, str] | None
     pythons: Mapping[str, str]  # "3.10" -> package with its headers
+    # major version of a further gcc -> where to look for it, as a clause
+    look_for: Mapping[str, str] = field(default_factory=dict)
     compiler_packages: tuple[str, ...] = ()  # (): as system_packages.toml has it for the manager
     compiler_command: str = ""
     suite: str = ""  # its archive, as toolkit_sources.toml names it: "debian/bookworm"
@@ -57,7 +59,8 @@ class Board:
     """What NVIDIA's archive has for a release of Jetson Linux."""
 
     cuda: str
-    cudnn: str  # the package
+    cudnn: str  # what its package is probably called
+    toolkit: str = ""  # the package of its CUDA; "": its name is not recorded
 
 
 @cache
@@ -80,7 +83,7 @@ def find_release(distribution: LinuxDistribution | None) -> DistributionRelease 
         if name not in table["ids"] or (recorded := _recorded_version(table, version)) is None:
             continue
         known = {key: table[key] for key in ("manager", "gcc", "pythons")}
-        known |= {key: table[key] for key in ("compiler_command", "suite", "isl") if key in table}
+        known |= {key: table[key] for key in ("look_for", "compiler_command", "suite", "isl") if key in table}
         known["compilers"] = table.get("compilers")
         packages = tuple(table.get("compiler_packages", ()))
         minor = version if _is_version(version) else ""
@@ -121,8 +124,8 @@ def find_board(host: Host) -> Board | None:
     """Return what NVIDIA's archive has for the Jetson that a host is; None for others, and if it is not recorded."""
     l4t = (host.distribution.l4t if host.distribution else None) or ""
     for table in _tables()["board"]:
-        if f"{l4t}.".startswith(f"{table['l4t']}."):
-            return Board(table["cuda"], table["cudnn"])
+        if any(f"{l4t}.".startswith(f"{release}.") for release in table["l4t"]):
+            return Board(table["cuda"], table["cudnn"], table.get("toolkit", ""))
     return None
 
 

@@ -30,6 +30,7 @@ from torchmill.plan.system_packages import PACKAGES
 
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
+_BOARDS_ARCHIVE = "NVIDIA's archive for this board's JetPack"
 _LIBRARIES = read_table_beside(__file__, "libraries.toml")
 NEEDED_PARTS = "all that torch's build uses"
 
@@ -85,7 +86,7 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     if has_other_libc(host):
         return glibc_way(context)
     if board is not None and board.cuda == cuda:
-        return board_way(host, name)
+        return board_way(host, board.toolkit) if board.toolkit else f"look for it as {name} in {_BOARDS_ARCHIVE}"
     if board is not None:
         return f"build for CUDA {board.cuda}, which is that of this board's JetPack"
     place = system_packages.describe_place(host_manager(host), host.distribution)
@@ -178,7 +179,7 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
     host, cuda = context.host, Version(context.plan.toolkit or "0")
     board, by_hand = distributions.find_board(host), "unpack NVIDIA's archive of it into the toolkit's folder"
     if board is not None and Version(board.cuda) == cuda:
-        return board_way(host, board.cudnn)
+        return f"look for it as {board.cudnn} in {_BOARDS_ARCHIVE}"
     name = PACKAGES["cudnn"].get(system_packages.names_of(host_manager(host)))
     if name is None or theirs is None:
         return f"install cuDNN with its headers: {by_hand}"

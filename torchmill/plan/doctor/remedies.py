@@ -149,10 +149,15 @@ def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     if manager is None:
         return f"install gcc {majors[0]}, and name it in CC and CXX"
     place = system_packages.describe_place(manager, context.host.distribution)
+    packages = (release.compiler_packages if release else ()) or system_packages.gcc_packages(manager)
+    elsewhere = release.look_for if release else {}
+    major = next((major for major in majors if str(major) in elsewhere), None)
+    if major is not None:
+        names = " and ".join(name.format(major=major) for name in packages)
+        return f"look for it as {names} {elsewhere[str(major)]}, and name it in CC and CXX"
     if release is None or release.compilers is None:
-        usual = release.compiler_packages if release and release.compiler_packages else None
-        names = [one.format(major=majors[0]) for one in usual or system_packages.gcc_packages(manager)]
-        return f"look for it as {' and '.join(names)} among the packages of {place}, and name it in CC and CXX"
+        names = " and ".join(name.format(major=majors[0]) for name in packages)
+        return f"look for it as {names} among the packages of {place}, and name it in CC and CXX"
     ways = [f"with docker or podman, `invoke build {context.build.identifier('')}` builds in a container"]
     if (major := next((one for one in majors if one >= _OLDEST_GXX), None)) and not has_other_libc(context.host):
         ways.insert(0, f"with conda, conda-forge's gxx={major} is another")
