@@ -9,7 +9,7 @@ import pytest
 from tests.support.machines import made_up_programs
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.arch_list import gpu_capability
-from torchmill.config.model import Capability, Facts, Gpu, Host, Options
+from torchmill.config.model import Capability, Facts, Gpu, Host, LinuxDistribution, Options
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import gpu_driver
 from torchmill.plan.doctor.finding import CheckContext, Finding
@@ -188,6 +188,16 @@ def test_compatibility_libraries_on_a_consumers_gpu_are_error_804(shipped: Facts
 )
 def test_words_are_explained_where_the_driver_looks_sound(shipped: Facts, said: str, cure: str) -> None:
     assert cure in explain_no_gpu(shipped, HOME, "11.8", said)
+
+
+def test_a_board_without_a_gpu_is_told_of_its_jetpack_and_of_no_graphics_driver(shipped: Facts) -> None:
+    jetpack = LinuxDistribution("ubuntu", "20.04", (), "35.4.1")
+    board = replace(LINUX, arch="aarch64", gpus=(Gpu("Orin", "8.7"),), distribution=jetpack)
+    told = explain_no_gpu(shipped, board, "12.6", "no GPU")
+    assert "the driver of ubuntu 20.04 (JetPack 5) does not run what CUDA 12.6 makes" in told
+    assert "JetPack" not in explain_no_gpu(shipped, board, "11.4", "no GPU")
+    thor = replace(board, driver="580.00", distribution=replace(jetpack, l4t="38.2.0"))
+    assert "580" not in explain_no_gpu(shipped, thor, "13.0", "no GPU")
 
 
 def test_an_unknown_toolkit_is_no_reason(shipped: Facts) -> None:

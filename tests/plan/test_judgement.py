@@ -163,15 +163,39 @@ def test_the_code_of_a_board_is_required(shipped: Facts, listed: str | None, sev
         ("32.7.1", "wheel-3.9-cu114 v1.10.2", (), False),
         ("32.7.1", "wheel-3.9-cu102 v1.10.2", (), True),
         ("36.4.3", "wheel-3.10-cu126 v2.6.0", (), True),
+        ("38.2.0", "wheel-3.12-cu130 v2.9.1", (), True),
     ],
 )
 def test_the_driver_of_a_board_is_asked_for_the_toolkit(
     shipped: Facts, l4t: str, named: str, compat: tuple[str, ...], fits: bool
 ) -> None:
-    name = "NVIDIA Jetson Xavier NX Developer Kit" if l4t.startswith("32") else "NVIDIA Jetson AGX Orin Developer Kit"
+    names = {"32": "NVIDIA Jetson Xavier NX Developer Kit", "38": "NVIDIA Jetson AGX Thor Developer Kit"}
+    name = names.get(l4t[:2], "NVIDIA Jetson AGX Orin Developer Kit")
     host = replace(BOARD, gpus=(Gpu(name),), compat=compat, distribution=LinuxDistribution("ubuntu", "20.04", (), l4t))
-    host = replace(host, kernel_driver="540.4.0") if l4t.startswith("36") else host
+    host = replace(host, kernel_driver={"36": "540.4.0", "38": "580.00"}.get(l4t[:2]))
     assert runs_here(judged(shipped, named, host)) is fits
+
+
+@pytest.mark.parametrize(
+    ("l4t", "named", "verdict", "said"),
+    [
+        ("38.2.0", "wheel-3.12-cu130 v2.9.1", "ok", ""),
+        ("38.4.0", "wheel-3.12-cu132 v2.15.0", "unknown", "is not recorded"),
+        ("39.2.0", "wheel-3.12-cu132 v2.15.0", "ok", ""),
+    ],
+)
+def test_the_number_of_a_thors_driver_is_not_held_against_graphics_cards(
+    shipped: Facts, l4t: str, named: str, verdict: str, said: str
+) -> None:
+    host = replace(
+        BOARD,
+        gpus=(Gpu("NVIDIA Thor", "11.0"),),
+        driver="580.00",
+        kernel_driver="580.00",
+        distribution=LinuxDistribution("ubuntu", "24.04", (), l4t),
+    )
+    found = next(one for one in check_result(question(shipped, named, host)) if one.subject == "GPU driver")
+    assert (found.verdict, said in found.because, found.found) == (verdict, True, "ubuntu 24.04 (JetPack 7)")
 
 
 def test_a_board_is_offered_a_toolkit_that_its_driver_runs(shipped: Facts) -> None:

@@ -41,7 +41,7 @@ Launch = Literal["cmake", "path"]
 Precedence = Literal["machine", "specific", "general", "report"]  # whatever else fails, fails of what a machine lacks
 SWITCHED_ON, SWITCHED_OFF = {"1", "ON", "YES", "TRUE", "Y"}, {"0", "OFF", "NO", "FALSE", "N"}  # whatever their case
 # major version of L4T -> of JetPack: https://developer.nvidia.com/embedded/jetpack-archive
-JETPACKS: Mapping[str, int] = {"32": 4, "34": 5, "35": 5, "36": 6, "38": 7}
+JETPACKS: Mapping[str, int] = {"32": 4, "34": 5, "35": 5, "36": 6, "38": 7, "39": 7}
 SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})  # changes how fast, not what
 
 

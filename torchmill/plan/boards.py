@@ -1,4 +1,4 @@
-"""Boards of NVIDIA's: which toolkits the driver of a JetPack runs."""
+"""Boards of NVIDIA's: which toolkits the driver of their Jetson Linux runs."""
 
 from functools import cache
 from typing import Literal
@@ -8,7 +8,8 @@ from packaging.specifiers import SpecifierSet
 from torchmill.config.model import Host
 from torchmill.core.files import read_table_beside
 
-Drive = Literal["own", "compat", "none"]
+Drive = Literal["own", "compat", "unrecorded", "none"]
+_WAYS: tuple[Drive, ...] = ("own", "compat", "unrecorded")
 
 
 @cache
@@ -20,14 +21,14 @@ def board_drive(host: Host, cuda: str) -> Drive | None:
     """Return how the driver of a board runs what a toolkit makes.
 
     "own" is by itself, "compat" with NVIDIA's package cuda-compat, "none" not at all. None for a machine that is no
-    board, and for a JetPack whose driver says its version.
+    board, and for one whose driver counts as those of graphics cards do.
     """
-    jetpack = host.distribution.jetpack if host.distribution else None
-    limits = _table().get(str(jetpack))
-    if limits is None:
+    release = (host.distribution.l4t if host.distribution else None) or ""
+    fitting = [one for one in _table() if f"{release}.".startswith(f"{one}.")]
+    if not fitting:
         return None
-    ways: tuple[Drive, ...] = ("own", "compat")
-    return next((way for way in ways if way in limits and cuda in SpecifierSet(limits[way])), "none")
+    limits = _table()[max(fitting, key=len)]
+    return next((way for way in _WAYS if way in limits and cuda in SpecifierSet(limits[way])), "none")
 
 
 def board_runs(host: Host, cuda: str) -> bool:

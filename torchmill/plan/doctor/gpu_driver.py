@@ -61,6 +61,9 @@ def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     subject, found, needed = "GPU driver", str(host.distribution), f"a JetPack that runs CUDA {cuda}"
     if drive == "own":
         return Finding(subject, found, needed, "ok")
+    if drive == "unrecorded":
+        because = f"whether its driver runs what CUDA {cuda} makes is not recorded"
+        return Finding(subject, found, needed, "unknown", because=because)
     if drive == "compat" and host.compat:
         because = f"it runs CUDA {cuda} with the libraries in {host.compat[0]}"
         return Finding(subject, found, needed, "ok", because=because)
@@ -235,7 +238,11 @@ def _visible_causes(facts: Facts, host: Host, toolkit: str | None) -> Iterator[t
         yield f"the driver's {finding.found} are of two versions", finding.cure
     known = facts.toolkit(toolkit)
     bridged = host.compat and not has_consumer_gpu(host)
-    if known is not None and not is_driven(known, host) and not bridged:
+    if known is not None and board_drive(host, known.version):
+        if not is_driven(known, host):
+            because = f"the driver of {host.distribution} does not run what CUDA {toolkit} makes by itself"
+            yield because, "build with the toolkit of that JetPack; `invoke doctor` on the board names another way"
+    elif known is not None and not is_driven(known, host) and not bridged:
         oldest = oldest_driver(known, host.system)
         because = f"driver {host.running_driver} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"
         if host.compat:
