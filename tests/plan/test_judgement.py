@@ -177,6 +177,32 @@ def test_the_driver_of_a_board_is_asked_for_the_toolkit(
 
 
 @pytest.mark.parametrize(
+    ("named", "capability", "advised"),
+    [
+        ("vision-3.8-cu114 v1.12.0", "8.7", "8.6+PTX"),  # its CMake does not know 8.7
+        ("wheel-3.9-cu102 v1.8.0", "8.7", "7.2+PTX"),
+        ("wheel-3.12-cu130 v2.9.1", "7.2", ""),  # nothing as old
+        ("wheel-3.12-cu130 v2.9.1", "10.1", "10.0+PTX"),  # not 12.0, which is newer than the board
+    ],
+)
+def test_ptx_is_no_contradiction_to_what_is_said_of_a_board(
+    shipped: Facts, named: str, capability: str, advised: str
+) -> None:
+    cell, tag = named.split()
+    package = "torchvision" if cell.startswith("vision") else "torch"
+    release = matrix.find_release(shipped, "torch", tag)
+    chosen = release if package == "torch" else matrix.paired_release(shipped, package, release)
+    host = replace(BOARD, gpus=(Gpu("a board", capability),))
+    built = cell_lookup.find_cell(shipped, cell, "aarch64", chosen)
+    context = CheckContext(shipped, built, host, build_plan.compute_plan(shipped, built, host, Options()))
+    (found,) = [one for one in check_result(context) if one.subject == "GPU"]
+    ways = " ".join((found.cure, *found.other_cures))
+    assert re.findall(r"--arch-list '([^']*)'", ways) == ([advised] if advised else [])
+    assert "required" not in found.because
+    assert ("its driver compiles PTX" in found.because) is bool(advised)
+
+
+@pytest.mark.parametrize(
     ("l4t", "named", "verdict", "said"),
     [
         ("38.2.0", "wheel-3.12-cu130 v2.9.1", "ok", ""),

@@ -192,16 +192,32 @@ def _without_code(
     """Return what it means that a list has no code for a GPU, and a list that has; an empty one if none can have."""
     facts = context.facts
     because = "the wheel builds, but holds no code for this GPU"
-    if gpu.tegra:
-        because += f", and a board runs no code but its own: {gpu.name} is required"
     if takes_no_code(facts, context.cell, toolkit, gpu):
         unable = gpu.name not in toolkit.capabilities
         because += f", nor can {f'CUDA {toolkit.version}' if unable else context.cell.release} make any"
-        heir = ArchTarget(max(targets, key=arch_list.target_key).capability, ptx=True)
-        return because, (*targets, heir) if arch_list.ptx_runs(facts, heir, gpu) else ()
+        cured = _with_ptx(facts, targets, gpu)
+        if gpu.tegra:
+            because += "; a board runs no code for another capability"
+            because += ", but its driver compiles PTX" if cured else ""
+        return because, cured
+    if gpu.tegra:
+        because += f", and a board runs no code for another capability: {gpu.name} is required"
     here = [one for each in context.host.gpus if (one := arch_list.gpu_capability(facts, each))]
     able = [one for one in here if not takes_no_code(facts, context.cell, toolkit, one)]
     return because, arch_list.shortest_arch_list(facts, able)
+
+
+def _with_ptx(facts: Facts, targets: Sequence[ArchTarget], gpu: Capability) -> Sequence[ArchTarget]:
+    """Return a list with PTX that runs on a GPU, for a board nothing but that; () if there is none.
+
+    Drivers compile PTX for GPUs of the same capability and of newer ones, boards included. Code for another capability
+    never runs on a board ("Binary Compatibility" of the CUDA C++ Programming Guide:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility).
+    """
+    heirs = [ArchTarget(one.capability, ptx=True) for one in sorted(targets, key=arch_list.target_key)]
+    if gpu.tegra:
+        return [one for one in heirs if arch_list.ptx_runs(facts, one, gpu)][-1:]
+    return (*targets, heirs[-1]) if arch_list.ptx_runs(facts, heirs[-1], gpu) else ()
 
 
 def why_no_gpu(host: Host) -> str | None:
