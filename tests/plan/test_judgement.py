@@ -110,6 +110,22 @@ def test_another_toolkit_is_offered_only_if_what_it_makes_runs_here(
     assert all(runs_here(judged(shipped, f"{cell} {tag}", host)) for cell in cells)
 
 
+@pytest.mark.parametrize(
+    ("named", "gpus", "said"),
+    [
+        ("wheel-3.8-cu112 v1.8.0", ["NVIDIA RTX A6000"], "pytorch.org/get-started/previous-versions"),
+        ("wheel-3.12-cu123 v2.4.1", ["NVIDIA GeForce RTX 3090"], "pip install torch==2.4.1"),
+        ("wheel-3.12-cu126 v2.15.0", ["Tesla V100-SXM2-16GB"], ""),
+    ],
+)
+def test_the_official_wheel_of_the_build_that_is_offered_is_named(
+    shipped: Facts, named: str, gpus: list[str], said: str
+) -> None:
+    warning = of(judged(shipped, named, with_gpus(*gpus)), "tried")
+    assert ("pip install" in warning.text or "lists its wheels" in warning.text) is bool(said)
+    assert said in warning.text
+
+
 def test_without_a_tried_toolkit_that_serves_the_machine_that_is_told(shipped: Facts) -> None:
     warning = of(judged(shipped, "wheel-3.12-cu126 v2.15.0", with_gpus("Tesla V100-SXM2-16GB")), "tried")
     assert "no toolkit with which it was built serves this machine" in warning.text

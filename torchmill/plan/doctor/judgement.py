@@ -16,6 +16,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import check_driver
 from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
+from torchmill.plan.published import find_published
 
 Severity = Literal["note", "warning", "would not run here", "impossible"]
 _MARKS: dict[Severity, str] = {
@@ -25,6 +26,7 @@ _MARKS: dict[Severity, str] = {
     "impossible": "impossible",
 }
 
+_OFFICIAL_BUILDS = "https://pytorch.org/get-started/previous-versions/"
 TRIED = "tried"  # the subject of who has built a cell before
 _SAYS_ALL = {TRIED, "GPU code"}  # subjects of findings whose reason names what was found
 
@@ -81,7 +83,20 @@ def check_trial(context: CheckContext) -> Iterator[Finding]:
         cure = f"nox -s {near.build.identifier(context.host.arch)}" if near else ""
         if near is None and nearest_tried(context.facts, cell, lambda _: True):
             because += "; no toolkit with which it was built serves this machine"
+        because += _official_build(context, near) if near else ""
         yield Finding(TRIED, "by nobody", "by anybody", "warning", cure, because)
+
+
+def _official_build(context: CheckContext, cell: Cell) -> str:
+    """Return the official wheel of a cell that is offered instead, as a further clause; "" if it does not fit here."""
+    official = find_published(context.facts, cell, context.host, context.plan.arch_list)
+    if official:
+        return f"; {official}" if official.verdict.fit != "does not fit" else ""
+    if find_trial(context.facts, cell).witness != "upstream" or cell.release.torch:
+        return ""
+    return (
+        f"; upstream built that too, and lists its wheels: {_OFFICIAL_BUILDS} (whether one fits here is not recorded)"
+    )
 
 
 def _compiled_cell(context: CheckContext) -> Cell:
