@@ -82,7 +82,8 @@ def _driver_ways(context: CheckContext, toolkit: Toolkit, newer: str) -> list[st
 
     Another driver is no way if the toolkit makes no code for the GPUs, and a toolkit that nobody has tried goes last.
     """
-    tried, untried = other_toolkits.tried_toolkit(context), other_toolkits.untried_toolkit(context)
+    tried = other_toolkits.tried_toolkit(context)
+    untried = other_toolkits.untried_toolkit(context, "runs with this driver")
     compiled = cell_with_toolkit(context.cell, toolkit.version)
     coded = other_toolkits.coded_gpus(context.facts, compiled, context.host)
     useful = coded or not arch_list.known_capabilities(context.facts, context.host.gpus)
@@ -168,7 +169,7 @@ def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, fi
         others.append(f"`invoke build --gpu {gpu.name}` chooses a release and a toolkit with code for it")
     if command := other_toolkits.tried_toolkit(context, gpu.name):
         others.insert(0, command)
-    elif clause := other_toolkits.untried_toolkit(context, gpu.name):
+    elif clause := other_toolkits.untried_toolkit(context, "makes code for it", gpu.name):
         others.append(clause)
     gap = arch_list.library_gap(toolkit, gpu)
     if finding.cure and gap:

@@ -67,13 +67,15 @@ def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
     return f"nox -s {best.build.identifier(host.arch)}" if best else ""
 
 
-def untried_toolkit(context: CheckContext, gpu: str = "") -> str:
-    """Return the newest build that would serve this machine, though nobody is known to have built it, as a clause."""
+def untried_toolkit(context: CheckContext, gain: str, gpu: str = "") -> str:
+    """Return the newest build that would serve this machine, though nobody is known to have built it, as a clause.
+
+    `gain` is what it does here, as in "makes code for it". "" if there is no such build.
+    """
     best = next(reversed(_serving(context, gpu)), None)
     if best is None:
         return ""
-    command = f"nox -s {best.build.identifier(context.host.arch)}"
-    return f"`{command}` makes code for it; nobody is known to have built that"
+    return f"`nox -s {best.build.identifier(context.host.arch)}` {gain}; nobody is known to have built that"
 
 
 def _serving(context: CheckContext, gpu: str) -> list[Cell]:
