@@ -73,7 +73,8 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     machine = disk_space.with_disk_space(machine, context.facts, context.layout, context.folders, context.source)
     if sentence := describe_passed_over(os.environ, machine, plan.toolkit):
         note(sentence)
-    question = CheckContext(context.facts, context.cell, machine, plan, context.source)
+    wheels = tuple(path.name for path in context.layout.dist.glob("*.whl"))
+    question = CheckContext(context.facts, context.cell, machine, plan, context.source, wheels)
     findings = examination.examine_build(question)
     if not examination.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")

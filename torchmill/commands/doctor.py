@@ -138,7 +138,8 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     if layout:
         folders = cell_folders(layout, cell, host, in_container=in_container)
         host = disk_space.with_disk_space(host, facts, layout, folders, fetched)
-    question = CheckContext(facts, cell, host, computed, fetched)
+    wheels = tuple(path.name for path in sorted(layout.dist.glob("*.whl"))) if layout else None
+    question = CheckContext(facts, cell, host, computed, fetched, wheels)
     if in_container:
         from torchmill.commands.cross_build import examine_way_into_container
 

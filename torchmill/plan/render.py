@@ -82,7 +82,7 @@ def plan_as_text(plan: Plan, host: Host) -> str:
         f"  from your shell only: {' '.join(plan.passed)}",
         "",
         "requirements",
-        *(f"  {requirement}" for requirement in plan.requirements),
+        *(f"  {one}{', a wheel in dist/' * (one == _own_base(plan))}" for one in plan.requirements),
         *(f"  {requirement}, for every Python" for requirement in plan.kit),
         *([f"  {plan.torch}, as it is installed in {plan.lender}"] if plan.lender else []),
         f"  if no index can be reached, download them first: {_download_command(plan)}",
@@ -99,11 +99,18 @@ def plan_as_text(plan: Plan, host: Host) -> str:
     return "\n".join(lines)
 
 
+def _own_base(plan: Plan) -> str | None:
+    """Return the requirement of a local version, "torch==1.8.0+cu102": pip looks for it in dist/ too; None if none is.
+
+    PyPI takes no such versions: https://packaging.python.org/en/latest/specifications/version-specifiers/.
+    """
+    return plan.torch if plan.torch and plan.torch in plan.requirements and "+" in plan.torch else None
+
+
 def _download_command(plan: Plan) -> str:
     """Return the command that brings what a build takes from an index, and what its wheel requires when it is tried."""
-    words = shlex.join(
-        [f"python{plan.build.python}", "-m", "pip", "wheel", "-w", "wheels", *plan.requirements, *plan.kit]
-    )
+    from_index = [one for one in plan.requirements if one != _own_base(plan)]
+    words = shlex.join([f"python{plan.build.python}", "-m", "pip", "wheel", "-w", "wheels", *from_index, *plan.kit])
     wheel = plan.published
     return words if wheel is None or wheel.verdict.fit == "does not fit" else f"{words} {wheel.requirement}"
 

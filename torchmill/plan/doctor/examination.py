@@ -16,7 +16,7 @@ from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_part
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
-from torchmill.plan.doctor import compiler, cuda, gpu_driver, judgement, remedies, settings, system
+from torchmill.plan.doctor import base_wheel, compiler, cuda, gpu_driver, judgement, remedies, settings, system
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, absence_text, absence_verdict
 from torchmill.plan.providers import has_other_libc, has_own_cuda
 
@@ -27,6 +27,7 @@ _CHECKS = (
     system.check_tools,
     cuda.check_cuda,
     cuda.check_toolkit_parts,
+    base_wheel.check_base_wheel,
     judgement.check_trial,
     judgement.check_result,
     system.check_system,

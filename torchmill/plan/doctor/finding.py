@@ -65,6 +65,7 @@ class CheckContext:
     host: Host
     plan: Plan
     source: Source | None = None  # that was fetched
+    wheels: tuple[str, ...] | None = None  # names of the files in dist/; None: not looked at
 
     @property
     def build(self) -> Build:
