@@ -144,7 +144,7 @@ def test_an_engine_that_is_silent_is_not_waited_for(tmp_path: Path, monkeypatch:
     _program(tmp_path, "docker", "exec /bin/sleep 60")
     with refused("no-container-engine") as caught:
         engine.find_engine({"PATH": str(tmp_path)}, "docker")
-    assert "has not ended after 0.2 s" in str(caught.value)
+    assert "did not answer within 0.2 s" in str(caught.value)
 
 
 def test_the_engine_that_is_asked_for_is_not_replaced(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_what_was_changed_beside_the_code_is_found(shipped: Facts, tmp_path: Pat
     verify.write_missing([])
     for document in (*manifest.parent.glob("*.intoto.json"), *manifest.parent.glob("*.cdx.json")):
         document.unlink()
-    (told,) = verify.verify_wheels(shipped, layout(tmp_path), original=str(original), write=True).data
+    (told,) = verify.verify_wheels(shipped, layout(tmp_path), original=str(original), write=True).data["wheels"]
     found = [problem for check in told["checks"] for problem in check["problems"]]
     assert len(found) == 2  # the library, and the other file that holds the same
     assert all("no code for GPUs" in problem or "differs" in problem for problem in found)

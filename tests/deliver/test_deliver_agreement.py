@@ -510,6 +510,7 @@ def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_gone_does_not_hide_what_is_wrong(tmp_path: Path, unbuffered: str) -> None:
     wheel = paper_wheels.made(tmp_path)
+    wheel.write_bytes(wheel.read_bytes()[:-1])
     environ = commands.environment(tmp_path, {"PYTHONUNBUFFERED": unbuffered})
     argv = [sys.executable, "-m", "invoke", "verify", str(wheel)]
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

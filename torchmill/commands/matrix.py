@@ -65,7 +65,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 
 def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
     """Say if a build is possible, and who tried it; if not, what is."""
-    machine = read_or_measure_host(host, layout.root)
+    machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
     selected = selection.describe_selection(layout, tag)
     try:
