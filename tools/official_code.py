@@ -48,9 +48,9 @@ META_PACKAGE = "cuda-toolkit"  # whose extras name the packages of libraries
 LOCAL_HEADER = "<26xHH"  # …, length of the name, length of the extra field
 Recorded = TypeVar("Recorded", WheelCode, PackageCode)
 Fatbins = dict[str, int]  # targets -> number of fatbins
-# Two wheels of one release whose libraries differ by less hold the same code: compression of debug information and of
-# sections differs by whole pages from build to build. The wheels of second Pythons that were read to see whether it is
-# so (1.3.1, 1.13.1, 2.3.0, 2.12.1) had the same fatbins, one by one.
+# Two wheels of one release whose libraries differ by less are taken to hold the same code: compression of debug
+# information and of sections differs by whole pages from build to build. That is an inference. Wheels of second Pythons
+# were read to test it for 1.3.1, 2.12.1 and 2.15.0 (cp315t) alone: they had the same fatbins.
 PAGES_BYTES = 1 << 16
 
 
