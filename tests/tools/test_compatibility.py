@@ -38,7 +38,7 @@ def test_chosen_releases(shipped: Facts) -> None:
         "machines": everywhere,
         "glibc": "2.28",
         "torchvision": "0.29.2",
-        "torchaudio": "2.11.0 (not 3.15 3.15t)",
+        "torchaudio": "2.11.1",
         "triton": "3.9.0",
     }
     assert told("1.13.1") == {
