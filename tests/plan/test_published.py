@@ -180,7 +180,7 @@ def test_a_published_wheel_is_named_where_there_is_one(  # noqa: PLR0917
     [
         ({"gpus": (RTX3090,), "driver": "535.104.05"}, "2.4.1", "fits", ""),
         ({"gpus": (RTX3090,), "driver": "440.33"}, "2.4.1", "does not fit", "needs driver 525.60.13"),
-        ({"gpus": (K80, GTX960), "driver": "535.104.05"}, "2.4.1", "does not fit", "makes no code that runs on 3.7"),
+        ({"gpus": (K80, GTX960), "driver": "535.104.05"}, "2.4.1+cu118", "cannot tell", "script says 3.7;5.0"),
         ({"gpus": (Gpu("RTX 5090", "12.0"),), "driver": "575.57"}, "2.4.1", "does not fit", "no code for 12.0"),
         ({"gpus": (Gpu("a board that nobody knows"),)}, "2.4.1", "cannot tell", "capability of a board that nobody"),
         ({"glibc": "2.12"}, "2.4.1", "does not fit", "needs glibc 2.17, and this machine has 2.12"),
@@ -264,9 +264,9 @@ def test_ptx_of_torchs_own_kernels_alone_is_not_enough(shipped: Facts) -> None:
 
 
 def test_code_of_libraries_counts(shipped: Facts) -> None:
-    fit, why = judged(shipped, "wheel-3.12-cu130", "v2.14.1", HOST, Gpu("Tesla T4", "7.5"))
-    assert fit == "does not fit"
-    assert "65 of 65 fatbins of libtorch_cuda_linalg.so have none" in why  # MAGMA was compiled for 8.0 and newer
+    told = str(wheel_for(shipped, "wheel-3.12-cu130", "v2.14.1", replace(HOST, gpus=(Gpu("Tesla T4", "7.5"),))))
+    assert "2.14.1 does not fit: it may run" in told
+    assert "65 of 65 fatbins of libtorch_cuda_linalg.so have none" in told  # MAGMA was compiled for 8.0 and newer
     assert judged(shipped, "wheel-3.12-cu130", "v2.14.1", HOST, RTX3090)[0] == "fits"
 
 
@@ -293,6 +293,26 @@ def test_the_aarch64_wheels_of_pypi_have_cuda_from_2_11_on(shipped: Facts) -> No
     able = [one.version for one in found if one]
     assert able[0] == "2.11.0"
     assert all(one.code for one in found if one)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "gpu", "said"),
+    [
+        ("wheel-3.12-cu128", "v2.10.0", Gpu("Tesla P100", "6.0"), "2.10.0 does not fit: it has no code for 6.0"),
+        ("wheel-3.11-cu128", "v2.8.0", Gpu("GTX 1060", "6.1"), "2.8.0 does not fit: it has no code for 6.1"),
+        ("wheel-3.12-cu128", "v2.11.0", Gpu("Tesla V100", "7.0"), "upstream's build script says 5.0;6.0;7.0"),
+    ],
+)
+def test_a_wheel_of_another_toolkit_is_named_if_upstream_says_that_it_has_code(
+    shipped: Facts, name: str, tag: str, gpu: Gpu, said: str
+) -> None:
+    host = replace(HOST, gpus=(gpu,), driver="570.133.20")
+    wheel = wheel_for(shipped, name, tag, host)
+    assert wheel is not None
+    assert (wheel.version, wheel.verdict.fit) == (f"{tag[1:]}+cu126", "cannot tell")
+    assert said in str(wheel)
+    old = wheel_for(shipped, name, tag, replace(host, driver="470.57.02"))
+    assert old is None or old.verdict.fit == "does not fit", "its driver does not run that one, either"
 
 
 # Only a reading makes a wheel fit
@@ -367,9 +387,8 @@ def test_a_misfit_of_a_feature_is_a_remark(shipped: Facts) -> None:
 
 
 def test_an_extension_fits_only_if_its_torch_does(shipped: Facts) -> None:
-    fit, why = judged(shipped, "vision-3.12-cu130", "v2.14.1", HOST, Gpu("Tesla T4", "7.5"))
-    assert fit == "does not fit"
-    assert "torch 2.14.1" in why
+    told = str(wheel_for(shipped, "vision-3.12-cu130", "v2.14.1", replace(HOST, gpus=(Gpu("Tesla T4", "7.5"),))))
+    assert "does not fit: it goes with the official torch 2.14.1" in told
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,9 @@ def known_host(facts: Facts, host: Host, arch: str) -> Host:
 def find_published(facts: Facts, cell: Cell, host: Host, listed: str | None) -> PublishedWheel | None:
     """Return the published wheel that is nearest to what a cell makes, judged, with remarks; None if there is none.
 
-    It is the one with the cell's toolkit, or one that fits and needs no newer driver. It is judged for the GPUs of the
-    host, or, if none are known, for those of `listed`.
+    It is the one with the cell's toolkit, or one that fits and needs no newer driver; if none fits, one that was not
+    read goes before it if upstream says that it has code for the GPUs of the host. Wheels are judged for these, or, if
+    none are known, for those of `listed`.
     """
     build, release, own = cell.build, cell.release, facts.toolkit(cell.build.cuda)
     where = known_host(facts, host, build.arch)
@@ -82,13 +83,28 @@ def find_published(facts: Facts, cell: Cell, host: Host, listed: str | None) -> 
         asked = with_gpus(where, [one.capability for one in arch_list.parse_targets(facts, listed or "")])
     there = [one for one in published_wheels(facts, release, build.arch) if build.python in one.pythons]
     judged = [replace(one, verdict=judge(facts, release, one, asked)) for one in there if _stands_for(one, own, where)]
-    able = [one for one in judged if one.toolkit is own or one.would_do]
-    best = max(able, key=lambda one: (_rank(one), one.toolkit is own, _major(one.toolkit) == _major(own)), default=None)
-    return replace(best, remarks=tuple(_remarks(facts, release, best, asked))) if best else None
+    gpus = arch_list.known_capabilities(facts, where.gpus)
+    ranks = {one.version: _rank(facts, one, gpus) for one in judged}
+    able = [one for one in judged if one.toolkit is own or ranks[one.version] > 1]
+    best = max(
+        able,
+        key=lambda one: (ranks[one.version], one.toolkit is own, _major(one.toolkit) == _major(own)),
+        default=None,
+    )
+    if best is None:
+        return None
+    refused = (one for one in able if one is not best and one.toolkit is own and one.verdict.fit == "does not fit")
+    passed_over = [f"{one.version} does not fit: {one.verdict.why}" for one in refused]
+    return replace(best, remarks=(*_remarks(facts, release, best, asked), *passed_over))
 
 
-def _rank(wheel: PublishedWheel) -> int:
-    return 2 if wheel.would_do else int(wheel.verdict.fit == "cannot tell")
+def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> int:
+    """Return a number that is higher the more is known in favour of a wheel: 2 or more speaks for it."""
+    if wheel.would_do or wheel.verdict.fit == "does not fit":
+        return 3 if wheel.would_do else 0
+    targets = arch_list.parse_targets(facts, wheel.code or wheel.said)
+    has_code = bool(gpus) and all(arch_list.how_served(facts, targets, gpu) == "code" for gpu in gpus)
+    return 2 if has_code else 1
 
 
 def with_gpus(host: Host, capabilities: Sequence[str]) -> Host:
@@ -109,7 +125,7 @@ def _stands_for(wheel: PublishedWheel, own: Toolkit | None, where: Host) -> bool
         return wheel.toolkit is own
     related = bool(where.gpus) or _major(wheel.toolkit) == _major(own)
     theirs, ours = (oldest_driver(one, where.system) for one in (wheel.toolkit, own))
-    return bool(related and wheel.readings and theirs and ours and Version(theirs) <= Version(ours))
+    return bool(related and (wheel.readings or wheel.said) and theirs and ours and Version(theirs) <= Version(ours))
 
 
 def newest_published(facts: Facts, releases: Sequence[Release], where: Host) -> PublishedWheel | None:
