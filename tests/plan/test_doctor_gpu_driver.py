@@ -89,6 +89,14 @@ def test_an_old_driver_runs_what_an_older_toolkit_makes(gpus: Facts) -> None:
     assert found(gpus, ancient)["GPU driver"].cure == "install driver 450.80.02 or newer"
 
 
+def test_who_cannot_install_a_driver_is_told_first_what_needs_none(gpus: Facts) -> None:
+    host = replace(LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33", root=False)
+    assert found(gpus, host)["GPU driver"].cure == "ask whoever administers this machine for driver 450.80.02 or newer"
+    served = found(gpus, replace(host, gpus=(V100,)))["GPU driver"]
+    assert served.cure == "nox -s wheel-3.10-cu102"
+    assert served.other_cures[-1].startswith("ask whoever administers this machine")
+
+
 def test_windows_has_drivers_of_its_own(gpus: Facts) -> None:
     drivers = {"10.2": "441.22", "11.8": "452.39", "12.4": "528.33"}
     toolkits = tuple(replace(one, driver_windows=drivers[one.version]) for one in gpus.toolkits)

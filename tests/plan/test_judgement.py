@@ -141,6 +141,16 @@ def test_a_driver_is_no_cure_if_the_toolkit_makes_no_code_for_the_gpu(shipped: F
     assert "install driver 450" in found.text, "code for 8.0 runs on it"
 
 
+def test_who_cannot_install_a_driver_is_told_first_what_its_driver_runs(shipped: Facts) -> None:
+    host = with_gpus("Tesla V100-SXM2-16GB", driver="440.33.01")
+    untried, newer = "`nox -s wheel-3.9-cu102`", "driver 450.80.02 or newer"
+    text = of(judged(shipped, "wheel-3.9-cu117 v1.13.1", host), "GPU driver").text
+    assert f"install {newer}" in text
+    assert untried not in text
+    text = of(judged(shipped, "wheel-3.9-cu117 v1.13.1", replace(host, root=False)), "GPU driver").text
+    assert untried in text
+
+
 def test_without_a_gpu_nothing_is_said_of_any(shipped: Facts) -> None:
     assert judged(shipped, "wheel-3.12-cu124 v2.4.1", HOST) == ()
     assert judged(shipped, "wheel-3.12-cpu v2.4.1", with_gpus("Tesla K80")) == ()

@@ -49,7 +49,10 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
         return Finding(subject, version, needed, "ok", because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
     finding = Finding(subject, version, needed, "warning", because=because)
-    return _undriven(context, toolkit, finding, f"install driver {oldest} or newer")
+    newer = f"install driver {oldest} or newer"
+    if host.root is False:
+        newer = f"ask whoever administers this machine for driver {oldest} or newer"
+    return _undriven(context, toolkit, finding, newer)
 
 
 def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
@@ -80,14 +83,18 @@ def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
 def _driver_ways(context: CheckContext, toolkit: Toolkit, newer: str) -> list[str]:
     """Return what helps if the driver does not run a toolkit, the best way first; `newer` is how to get another driver.
 
-    Another driver is no way if the toolkit makes no code for the GPUs, and a toolkit that nobody has tried goes last.
+    Another driver is no way if the toolkit makes no code for the GPUs. A toolkit that nobody has tried goes last,
+    unless the user cannot install a driver.
     """
     tried = other_toolkits.tried_toolkit(context)
     untried = other_toolkits.untried_toolkit(context, "runs with this driver")
     compiled = cell_with_toolkit(context.cell, toolkit.version)
     coded = other_toolkits.coded_gpus(context.facts, compiled, context.host)
     useful = coded or not arch_list.known_capabilities(context.facts, context.host.gpus)
-    return [way for way in (tried, newer if useful else "", "" if tried else untried) if way]
+    ways = [tried, newer if useful else "", "" if tried else untried]
+    if context.host.root is False:
+        ways.sort(key=lambda way: way == newer)
+    return [way for way in ways if way]
 
 
 def _undriven(context: CheckContext, toolkit: Toolkit, finding: Finding, newer: str) -> Finding:
