@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from torchmill.config.cell_lookup import base_release
+from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.published import published_wheels
 
 
 def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
@@ -27,17 +27,22 @@ def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
     index = _official_index(context, torch)
     because = f"pip stops unless it finds {torch} in dist/ or on an index that it is told"
     because += "" if index else "; no index with it is recorded"
-    ways = (
-        *([f"PIP_EXTRA_INDEX_URL={index} {context.session}"] if index else []),
+    ways = [
+        f"nox -s {name}",
         f"`{context.session} -- --torch WHEEL` builds against a wheel that you have",
-    )
+    ]
+    if index:  # to download it takes minutes, and to build it hours
+        ways.insert(0, f"PIP_EXTRA_INDEX_URL={index} {context.session}")
     found = "not in dist/" if context.wheels is not None else "not described"
-    yield Finding(base, found, torch, "warning", f"nox -s {name}", because, other_cures=ways)
+    yield Finding(base, found, torch, "warning", ways[0], because, other_cures=tuple(ways[1:]))
 
 
 def _official_index(context: CheckContext, torch: str) -> str:
     """Return the index of upstream's that has a version of torch for the Python and the machine; "" if none has."""
-    release = base_release(context.facts, context.cell.release)
-    wheels = published_wheels(context.facts, release, context.build.arch)
-    has = (one for one in wheels if f"{one.package}=={one.version}" == torch and context.build.python in one.pythons)
-    return next((one.index for one in has), "")
+    release, build = base_release(context.facts, context.cell.release), context.build
+    if build.python not in wheel_pythons(context.facts, release, build.arch):
+        return ""
+    for place in wheel_places(context.facts, release, build.variant, build.arch):
+        if f"{release.package}=={release.version}{place.label.format(variant=build.variant)}" == torch:
+            return place.url.format(variant=build.variant)
+    return ""
