@@ -34,6 +34,7 @@ PLACES: Mapping[str, tuple[LinuxDistribution | None, str, str | None, str]] = { 
     "Rocky 9": (LinuxDistribution("rocky", "9.4", RHEL), "dnf", "2.34", "11.4.1"),
     "Alma 10": (LinuxDistribution("almalinux", "10.0", RHEL), "dnf", "2.39", "14.2.1"),
     "UBI 9 minimal": (LinuxDistribution("rhel", "9.6", ("fedora",)), "microdnf", "2.34", "11.5.0"),
+    "Fedora 37": (LinuxDistribution("fedora", "37"), "dnf", "2.36", "12.2.1"),  # not recorded
     "Fedora 42": (LinuxDistribution("fedora", "42"), "dnf", "2.41", "15.1.1"),
     "Amazon 2": (LinuxDistribution("amzn", "2", ("centos", "rhel", "fedora")), "yum", "2.26", "7.3.1"),
     "Amazon 2023": (LinuxDistribution("amzn", "2023", ("fedora",)), "dnf", "2.34", "11.5.0"),
@@ -184,6 +185,7 @@ def test_every_cure_that_names_deps_brings_what_is_missing(shipped: Facts) -> No
 @pytest.mark.parametrize(
     ("place", "thing", "cure"),
     [
+        ("Fedora 37", "older gcc", "fedora 37 is not known to have a gcc that fits, such as gcc 12: with conda, "),
         ("Fedora 42", "older gcc", "fedora 42 is not known to have a gcc that fits, such as gcc 12: with conda, "),
         ("Leap 15.6", "older gcc", "look for it as gcc12-c++ among the packages of opensuse-leap 15.6"),
         ("RHEL 6", "newer gcc", "look for it as devtoolset-"),

@@ -129,6 +129,14 @@ def find_board(host: Host) -> Board | None:
     return None
 
 
+def has_one_gcc(distribution: LinuxDistribution | None) -> bool:
+    """Tell whether no recorded release of a distribution has another gcc than its own."""
+    compilers = [
+        table.get("compilers") for table in _tables()["release"] if distribution and distribution.id in table["ids"]
+    ]
+    return bool(compilers) and all(recorded == {} for recorded in compilers)
+
+
 def usual_managers(distribution: LinuxDistribution | None) -> tuple[str, ...]:
     """Return the package managers that a distribution may have, the usual one first; none if that is not known.
 

@@ -155,7 +155,8 @@ def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     if major is not None:
         names = " and ".join(name.format(major=major) for name in packages)
         return f"look for it as {names} {elsewhere[str(major)]}, and name it in CC and CXX"
-    if release is None or release.compilers is None:
+    unread = release is None or release.compilers is None
+    if unread and not distributions.has_one_gcc(context.host.distribution):
         names = " and ".join(name.format(major=majors[0]) for name in packages)
         return f"look for it as {names} among the packages of {place}, and name it in CC and CXX"
     ways = [f"with docker or podman, `invoke build {context.build.identifier('')}` builds in a container"]
