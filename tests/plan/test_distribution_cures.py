@@ -266,3 +266,10 @@ def test_a_board_is_recorded_only_for_the_releases_that_were_read() -> None:
     assert nano.cuda == "10.2"
     assert board("32.2.1") is None  # which has CUDA 10.0
     assert board("32.70") is None
+
+
+def test_centos_7_calls_no_toolset_as_rhel_8_does(shipped: Facts) -> None:
+    """Descriptions of such machines may name dnf, for which yum stands there."""
+    cure = findings_on(shipped, "CentOS 7", "newer gcc", manager="dnf").cure
+    assert "devtoolset-1" in cure
+    assert "gcc-toolset" not in cure

@@ -45,7 +45,10 @@ def test_a_toolkit_that_is_missing_is_named_with_what_is_there(known: Facts) -> 
     assert findings(known, LINUX)["CUDA toolkit"].verdict == "ok"
     other = findings(known, LINUX, "wheel-3.10-cu102")["CUDA toolkit"]
     assert (other.verdict, other.found) == ("failure", "CUDA 11.8")
-    assert other.cure == "look for it as cuda-toolkit-10-2 in NVIDIA's archive for rocky 9.4"
+    assert other.cure == (
+        "look for it as cuda-toolkit-10-2 in NVIDIA's archive for rocky 9.4, "
+        "or take the installer of https://developer.nvidia.com/cuda-toolkit-archive"
+    )
     none = findings(known, replace(LINUX, toolkits={}))["CUDA toolkit"]
     assert (none.verdict, none.found) == ("failure", "none")
     assert findings(known, replace(LINUX, toolkits={}, complete=False))["CUDA toolkit"].verdict == "unknown"

@@ -30,6 +30,7 @@ from torchmill.plan.system_packages import PACKAGES
 
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
+_INSTALLERS = "https://developer.nvidia.com/cuda-toolkit-archive"  # of all toolkits; they need no package manager
 _BOARDS_ARCHIVE = "NVIDIA's archive for this board's JetPack"
 _LIBRARIES = read_table_beside(__file__, "libraries.toml")
 NEEDED_PARTS = "all that torch's build uses"
@@ -90,7 +91,7 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     if board is not None:
         return f"build for CUDA {board.cuda}, which is that of this board's JetPack"
     place = system_packages.describe_place(host_manager(host), host.distribution)
-    return f"look for it as {name} in NVIDIA's archive for {place}"
+    return f"look for it as {name} in NVIDIA's archive for {place}, or take the installer of {_INSTALLERS}"
 
 
 def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:

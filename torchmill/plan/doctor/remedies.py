@@ -149,7 +149,8 @@ def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     if manager is None:
         return f"install gcc {majors[0]}, and name it in CC and CXX"
     place = system_packages.describe_place(manager, context.host.distribution)
-    packages = (release.compiler_packages if release else ()) or system_packages.gcc_packages(manager)
+    usual = (release.manager if release else "") or manager  # descriptions of EL7 may call yum dnf
+    packages = (release.compiler_packages if release else ()) or system_packages.gcc_packages(usual)
     elsewhere = release.look_for if release else {}
     major = next((major for major in majors if str(major) in elsewhere), None)
     if major is not None:
