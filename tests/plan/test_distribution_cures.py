@@ -273,3 +273,4 @@ def test_centos_7_calls_no_toolset_as_rhel_8_does(shipped: Facts) -> None:
     cure = findings_on(shipped, "CentOS 7", "newer gcc", manager="dnf").cure
     assert "devtoolset-1" in cure
     assert "gcc-toolset" not in cure
+    assert findings_on(shipped, "CentOS 7", "newer gcc", root=False).cure.startswith("centos 7 is not known to have")

@@ -153,7 +153,7 @@ def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     packages = (release.compiler_packages if release else ()) or system_packages.gcc_packages(usual)
     elsewhere = release.look_for if release else {}
     major = next((major for major in majors if str(major) in elsewhere), None)
-    if major is not None:
+    if major is not None and context.host.root is not False:
         names = " and ".join(name.format(major=major) for name in packages)
         return f"look for it as {names} {elsewhere[str(major)]}, and name it in CC and CXX"
     unread = release is None or release.compilers is None
