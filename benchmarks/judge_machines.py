@@ -119,16 +119,16 @@ def read_verdicts(file: Path = VERDICTS_FILE) -> Mapping[str, Mapping[str, str]]
 
 def verdict_table(machines: Sequence[Machine], verdicts: Mapping[str, Mapping[str, str]]) -> str:
     """Return Markdown: how often each verdict was given in each round, then a line for each machine."""
-    rounds = ("first", "last")
+    rounds = ("first", "second", "last")
     counts = {name: Counter(verdicts.get(machine.name, {}).get(name, "") for machine in machines) for name in rounds}
-    lines = ["| verdict | first round | last round |", "|---|---:|---:|"]
-    lines += [f"| {word} | {counts['first'][word]} | {counts['last'][word]} |" for word in VERDICTS]
-    lines += ["", "| thread | question | first | last |", "|---|---|---|---|"]
+    lines = ["| verdict | first round | second round | last round |", "|---|---:|---:|---:|"]
+    lines += [f"| {word} | {' | '.join(str(counts[name][word]) for name in rounds)} |" for word in VERDICTS]
+    lines += ["", "| thread | question | first | second | last |", "|---|---|---|---|---|"]
     for machine in machines:
         given = verdicts.get(machine.name, {})
         lines.append(
             f"| [{_thread(machine.at)}]({machine.at}) | {given.get('question', machine.name)} | "
-            f"{given.get('first', '')} | {given.get('last', '')} |"
+            f"{' | '.join(given.get(name, '') for name in rounds)} |"
         )
     return "\n".join(lines)
 

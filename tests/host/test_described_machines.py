@@ -50,17 +50,19 @@ def test_shortcomings_are_what_is_missing_and_what_must_not_be_said() -> None:
     assert shortcomings(machine, [good, Answer("plan", 1, "Traceback (most recent call last):")]) == ["`plan` broke"]
 
 
-def test_table_counts_the_verdicts_of_both_rounds() -> None:
-    table = verdict_table([_machine()], {"m": {"question": "q", "first": "silent", "last": "foreseen and cured"}})
+def test_table_counts_the_verdicts_of_all_rounds() -> None:
+    table = verdict_table(
+        [_machine()], {"m": {"question": "q", "first": "silent", "second": "wrong", "last": "foreseen and cured"}}
+    )
     assert "| silent | 1 | 0 |" in table
-    assert "| [o/n#1](https://github.com/o/n/issues/1) | q | silent | foreseen and cured |" in table
+    assert "| [o/n#1](https://github.com/o/n/issues/1) | q | silent | wrong | foreseen and cured |" in table
 
 
-def test_every_machine_has_a_verdict_of_both_rounds() -> None:
+def test_every_machine_has_a_verdict_of_all_rounds() -> None:
     verdicts = tomlkit.parse(VERDICTS_FILE.read_text(encoding="utf-8")).unwrap()
     assert verdicts.keys() == {machine.name for machine in MACHINES}
     for verdict in verdicts.values():
-        assert {verdict["first"], verdict["last"]} <= set(VERDICTS)
+        assert {verdict["first"], verdict["second"], verdict["last"]} <= set(VERDICTS)
         good = {"foreseen and cured", "out of scope, honest"}
         assert verdict["last"] in good or verdict.get("still")
 
