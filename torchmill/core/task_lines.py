@@ -7,7 +7,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "fetch": "Fetch a release, verify its commit, and select it.",
         "deps": "Install what the selected release needs from the system.",
         "toolkit": "List or install CUDA toolkits, libraries, compilers, without root.",
-        "facts": "Say what build_configs/ holds; compare it with PyPI; draft releases; read wheels.",
+        "facts": "Say what build_configs/ holds, compare it with PyPI, draft releases.",
     },
     "plan": {
         "matrix": "Print the Pythons and toolkits of a release, and why no others.",
