@@ -49,7 +49,7 @@ def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[st
         ("7.5+PTX", "8.6", "ok"),
         ("9.0+PTX", "8.6", "warning"),
         ("7.0", "7.2", "warning"),  # a board takes no code but its own
-        ("7.0+PTX", "7.2", "ok"),
+        ("7.0+PTX", "7.2", "warning"),  # the toolkit makes no code for it, so its libraries may have none
     ],
 )
 def test_code_runs_on_gpus_like_the_one_it_was_made_for(gpus: Facts, listed: str, gpu: str, verdict: str) -> None:
@@ -268,4 +268,7 @@ def test_what_is_advised_for_a_gpu_is_a_list_that_can_be_built(
     if advised:
         again = build_plan.compute_plan(shipped, cell, host, Options(arch_list=advised))
         every = gpu_driver.check_driver(CheckContext(shipped, cell, host, again))
-        assert [one.verdict for one in every if one.subject == "GPU"] == ["ok"]
+        (told,) = [finding for finding in every if finding.subject == "GPU"]
+        assert told.runs_here
+        # of PTX alone it is said that the libraries of an older toolkit may have no code
+        assert told.verdict == "ok" or "may have no code for it" in told.because

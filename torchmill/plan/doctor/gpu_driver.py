@@ -159,7 +159,11 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
             because += f", which a driver before {toolkit.driver_ptx} does not compile"
             cure = f"install driver {toolkit.driver_ptx} or newer"
             return Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
-        return Finding("GPU", found, needed, "ok", because=f"{because}: the driver compiles it when it is first used")
+        because += ": the driver compiles it when it is first used"
+        if gap := arch_list.library_gap(toolkit, capability):
+            partly = Finding("GPU", found, needed, "warning", because=f"{because}, but {gap}", runs_here=True)
+            return _made_elsewhere(context, toolkit, capability, partly)
+        return Finding("GPU", found, needed, "ok", because=because)
     because, cured = _without_code(context, toolkit, capability, targets)
     cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(cured)}'" if cured else ""
     missing = Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
