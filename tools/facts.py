@@ -160,7 +160,7 @@ def look_after_facts(  # noqa: PLR0917 - every one is an option
     write: bool = False,
     table: bool = False,
 ) -> str:
-    """Say what build_configs/ holds; compare it with PyPI; draft releases; read wheels."""
+    """Say what build_configs/ holds, compare it with PyPI, draft releases."""
     reference = CHECKOUT / "docs" / "reference" if table else None
     return run_facts(FactsOptions(check, tuple(release or ()), new, code, write, reference), facts, layout)
 

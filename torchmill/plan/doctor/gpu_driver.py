@@ -154,22 +154,27 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
         return Finding("GPU", found, needed, "ok")
     others = _serves_another(context, targets, capability)
     if way == "PTX":
-        because = "the list has only PTX for this GPU"
-        if not is_ptx_compiled(toolkit, context.host):
-            because += f", which a driver before {toolkit.driver_ptx} does not compile"
-            cure = f"install driver {toolkit.driver_ptx} or newer"
-            return Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
-        because += ": the driver compiles it when it is first used"
-        if gap := arch_list.library_gap(toolkit, capability):
-            partly = Finding("GPU", found, needed, "warning", because=f"{because}, but {gap}", runs_here=True)
-            return _made_elsewhere(context, toolkit, capability, partly)
-        return Finding("GPU", found, needed, "ok", because=because)
+        return _served_by_ptx(context, toolkit, capability, Finding("GPU", found, needed, "ok", runs_here=others))
     because, cured = _without_code(context, toolkit, capability, targets)
     cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(cured)}'" if cured else ""
     missing = Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
     if takes_no_code(context.facts, context.cell, toolkit, capability):
         return _made_elsewhere(context, toolkit, capability, missing)
     return missing
+
+
+def _served_by_ptx(context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding) -> Finding:
+    """Return a finding on a GPU for which the list has PTX alone, which its driver compiles if it is new enough."""
+    because = "the list has only PTX for this GPU"
+    if not is_ptx_compiled(toolkit, context.host):
+        because += f", which a driver before {toolkit.driver_ptx} does not compile"
+        cure = f"install driver {toolkit.driver_ptx} or newer"
+        return replace(finding, verdict="warning", cure=cure, because=because)
+    because += ": the driver compiles it when it is first used"
+    if gap := arch_list.library_gap(toolkit, gpu):
+        partly = replace(finding, verdict="warning", because=f"{because}, but {gap}", runs_here=True)
+        return _made_elsewhere(context, toolkit, gpu, partly)
+    return replace(finding, because=because, runs_here=True)
 
 
 def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding) -> Finding:
