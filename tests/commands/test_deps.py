@@ -26,8 +26,8 @@ NAMES = {
         (
             "apt",
             LinuxDistribution("ubuntu", "18.04"),
-            "sudo apt-get install --yes --no-install-recommends build-essential git ccache libopenblas-dev",
-            "",
+            "sudo apt-get install --yes --no-install-recommends git libopenblas-dev",
+            "left out: look for it as build-essential and ccache among the packages of ubuntu 18.04",
         ),
         (
             "dnf",
