@@ -100,9 +100,17 @@ def install_command(words: Sequence[str], python: Path, environ: Mapping[str, st
     here = on_path and Path(on_path).parent == python.parent
     name = "python" if here else shlex.quote(_seen_from_shell(python, environ))
     wanted = shlex.join(words)
-    if find_spec("pip") is not None:
+    if _has_pip():
         return f"{name} -m pip install {wanted}"
     return f"{name} -m uv pip install --python {name} {wanted}"
+
+
+def _has_pip() -> bool:
+    """Tell whether the Python that runs this has pip."""
+    try:
+        return find_spec("pip") is not None
+    except ValueError:  # it is imported already, in a way that left it without a spec
+        return True
 
 
 def _seen_from_shell(path: Path, environ: Mapping[str, str]) -> str:
