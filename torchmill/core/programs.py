@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from torchmill.core.task_lines import LINES
@@ -106,11 +106,15 @@ def install_command(words: Sequence[str], python: Path, environ: Mapping[str, st
 
 
 def _has_pip() -> bool:
-    """Tell whether the Python that runs this has pip."""
+    """Tell whether the Python that runs this has pip.
+
+    Its metadata are asked: to look for the module would let setuptools put its own distutils in the place of Python's.
+    """
     try:
-        return find_spec("pip") is not None
-    except ValueError:  # it is imported already, in a way that left it without a spec
-        return True
+        distribution("pip")
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _seen_from_shell(path: Path, environ: Mapping[str, str]) -> str:
