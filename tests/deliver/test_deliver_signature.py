@@ -211,7 +211,8 @@ def test_an_envelope_may_be_written_in_the_alphabet_of_urls(wheel: Path, keys: P
     written = [(envelope, "payload"), (envelope["signatures"][0], "sig")]
     for where, name in written:
         where[name] = base64.urlsafe_b64encode(base64.b64decode(where[name])).decode()
-    assert any("-" in where[name] or "_" in where[name] for where, name in written)
+    if not any("-" in where[name] or "_" in where[name] for where, name in written):
+        pytest.skip("this signature has none of the characters in which the alphabets differ")
     envelope_of(wheel).write_text(json.dumps(envelope))
     assert problems(wheel, keys) == ()
 
