@@ -116,7 +116,7 @@ def find_edits(context: BuildContext) -> dict[str, str]:
     What the patches, or a build in the tree, made of them is no edit, nor is what setuptools writes anew each time.
     """
     differing = _differing_sources(context, load_object(context.tree.patched_file))
-    return {name: digest for name, digest in differing.items() if digest and ".egg-info/" not in name}
+    return {name: digest for name, digest in differing.items() if digest}
 
 
 def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> None:

