@@ -76,7 +76,8 @@ def _whole_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
     seen = source_dir.refuse_changes(record)
     if not slot.tree.is_dir() or source_dir.moved_clause(record.source) is not None:
         return None
-    if source_dir.touched_since_check(slot.folder):
+    looks_other = seen != record.fingerprint  # also where git was told to overlook a file that is missing
+    if looks_other or source_dir.touched_since_check(slot.folder):
         source_dir.verify_source(record.source, cache, extras=True)
         cache.save()
     source_dir.refresh_record(slot.folder, record, seen)
