@@ -35,7 +35,12 @@ from nox.virtualenv import VirtualEnv
 from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError, UnfinishedBuildError
-from torchmill.core.exits import as_torchmill_error, is_of_runner, open_closed_streams, show_uncaught
+from torchmill.core.exits import (
+    as_torchmill_error,
+    is_of_runner,
+    open_closed_streams,
+    show_uncaught,
+)
 from torchmill.core.files import blame_disk, read_text, report_unwritable
 from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import Layout, nox_environment_name
@@ -52,8 +57,18 @@ if TYPE_CHECKING:
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
 LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
-FILTERS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}  # of a list: nothing is left out then
-OFFICIAL = {"wheel": "official"}  # what a tag says of a standing: "wheel" is the first word of sessions already
+FILTERS = {
+    "-t",
+    "--tags",
+    "-k",
+    "--keywords",
+    "-p",
+    "--python",
+    "--pythons",
+}  # of a list: nothing is left out then
+OFFICIAL = {
+    "wheel": "official"
+}  # what a tag says of a standing: "wheel" is the first word of sessions already
 IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 HELP = (
     ("nox -s demo", "the main job on a small sample, in a minute"),
@@ -82,7 +97,9 @@ open_closed_streams()
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
 logger.setLevel(logger.getEffectiveLevel())
-logging.getLogger().setLevel(logging.WARNING)  # nox would show what libraries log, addresses with secrets as well
+logging.getLogger().setLevel(
+    logging.WARNING
+)  # nox would show what libraries log, addresses with secrets as well
 if not LIST_ASKED:
     reaper.watch_run()  # nox makes an environment before its session begins
 
@@ -131,9 +148,15 @@ def install(session: nox.Session, *requirements: str) -> None:
     venv, heard = Path(session.virtualenv.location), io.StringIO()
     path = os.pathsep.join([*(session.virtualenv.bin_paths or ()), os.environ["PATH"]])
     every = {**os.environ, **session.env, "PATH": path}
-    variables = environments.pip_variables({name: value for name, value in every.items() if value is not None})
+    variables = environments.pip_variables(
+        {name: value for name, value in every.items() if value is not None}
+    )
     try:
-        argv = [str(environments.in_environment(venv)), "-I", *words]  # -I: no module of the folder that it runs in
+        argv = [
+            str(environments.in_environment(venv)),
+            "-I",
+            *words,
+        ]  # -I: no module of the folder that it runs in
         process.stream(argv, cwd=None, env=variables, log=heard, on_line=lambda _: None)
     except process.CommandError as error:
         targets = [Path(value) for word, value in pairwise(requirements) if word == "--prefix"]
@@ -143,16 +166,22 @@ def install(session: nox.Session, *requirements: str) -> None:
         if "No matching distribution" in error.output:
             wanted = shlex.join(one for one in requirements if not one.startswith(("-", os.sep)))
             bring = f"`python{session.python} -m pip wheel -w DIR {wanted}` where there is an index"
-            raise HostError(f"{error}; {bring}, then PIP_FIND_LINKS=DIR here", code="requirement-missing") from None
+            raise HostError(
+                f"{error}; {bring}, then PIP_FIND_LINKS=DIR here", code="requirement-missing"
+            ) from None
         raise
 
 
 def asks_for_help() -> bool:
     """Tell whether the options of a session ask for no more than what there is."""
-    return bool({"-h", "--help"} & {*sys.argv[sys.argv.index("--") :]}) if "--" in sys.argv else False
+    return (
+        bool({"-h", "--help"} & {*sys.argv[sys.argv.index("--") :]}) if "--" in sys.argv else False
+    )
 
 
-def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = VirtualEnv.create) -> bool:
+def create_environment(
+    self: VirtualEnv, create: Callable[[VirtualEnv], bool] = VirtualEnv.create
+) -> bool:
     """Create an environment as Nox does, if there is something to build in it.
 
     Say where a full disk is why that fails: venv does not.
@@ -162,12 +191,16 @@ def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = 
         settings.unlink()  # no text: Nox would fail to read it, and makes an environment without it anew
     try:
         for name in () if place.exists() or asks_for_help() else nox.registry.get():
-            if nox_environment_name(name) == place.name:  # Nox hashes the name of a long path: the session tells then
+            if (
+                nox_environment_name(name) == place.name
+            ):  # Nox hashes the name of a long path: the session tells then
                 from torchmill.build.context import require_source
 
                 require_source(Layout.of_checkout(ROOT), *load_cell(name))
         if not asks_for_help():
-            mark_home(Layout.of_checkout(ROOT))  # an environment counts as the user's only where the state does
+            mark_home(
+                Layout.of_checkout(ROOT)
+            )  # an environment counts as the user's only where the state does
         return create(self)
     except (TorchmillError, OSError) as error:  # of the latter Nox makes a traceback
         shown = f"{as_torchmill_error(error)}{' (`export NOX_ENVDIR=FOLDER`)' if isinstance(error, OSError) else ''}"
@@ -209,7 +242,13 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
     @nox.session(
         name=listed.name,
         python=python,
-        tags=[listed.word, listed.package, listed.variant, listed.tag, OFFICIAL.get(listed.standing, listed.standing)],
+        tags=[
+            listed.word,
+            listed.package,
+            listed.variant,
+            listed.tag,
+            OFFICIAL.get(listed.standing, listed.standing),
+        ],
         default=MATRIX_ASKED,
         venv_backend="venv",  # virtualenv no longer makes environments for the oldest Pythons
         venv_params=["--without-pip"],  # a build copies it, which is quicker
@@ -302,12 +341,18 @@ def add_container_session(facts: "Facts", cell: "Cell", name: str) -> None:
 
         with reported(session), chdir(session.invoked_from):
             own, rest = read_own(product, session.posargs, f"nox -s {session.name} --")
-            cross_build.build_in_container(ROOT, facts, CrossBuild(cell, name, own.words), rest, session.log)
+            cross_build.build_in_container(
+                ROOT, facts, CrossBuild(cell, name, own.words), rest, session.log
+            )
 
-    session.__doc__ = f"{name} of {release.package} {release.version}, in a container for {cell.build.arch}"
+    session.__doc__ = (
+        f"{name} of {release.package} {release.version}, in a container for {cell.build.arch}"
+    )
 
 
-def short_list(everything: list[selection.MatrixSession], tag: str | None) -> list[selection.MatrixSession]:
+def short_list(
+    everything: list[selection.MatrixSession], tag: str | None
+) -> list[selection.MatrixSession]:
     """Return the sessions of what is fetched of the selected release; of the newest torch where none is selected."""
     if tag is None:
         return selection.newest_release_alone(everything)
@@ -341,7 +386,11 @@ def format_help(selected: str) -> str:
         named = name_programs(command)
         first, *others = meaning.format(selected=selected).split("\n")
         short = len(named) + 2 <= COMMAND_COLUMNS
-        lines += [f"{named:{COMMAND_COLUMNS}}{first}"] if short else [named, f"{'':{COMMAND_COLUMNS}}{first}"]
+        lines += (
+            [f"{named:{COMMAND_COLUMNS}}{first}"]
+            if short
+            else [named, f"{'':{COMMAND_COLUMNS}}{first}"]
+        )
         lines += [f"{'':{COMMAND_COLUMNS}}{other}" for other in others]
     return "\n".join(lines)
 
@@ -374,7 +423,13 @@ def demo(session: nox.Session) -> None:
         "NOX_ENVDIR": str(upstream / "envs"),
     }
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    words = ("build", f"vision-{version}-cpu", "--tag=v1.0.0", f"--mirror=file://{upstream}/git", "--yes")
+    words = (
+        "build",
+        f"vision-{version}-cpu",
+        "--tag=v1.0.0",
+        f"--mirror=file://{upstream}/git",
+        "--yes",
+    )
     session.run(sys.executable, str(ROOT / "sample" / "upstream.py"), str(upstream / "git"))
     with session.chdir(session.invoked_from):  # where the commands that it ends with are for
         invoke = (sys.executable, "-P", "-m", "invoke", "--search-root", str(ROOT))
@@ -394,7 +449,9 @@ def gpu(session: nox.Session) -> None:
         session.log(f"tried on the GPU\n{try_wheels(ROOT, facts_reader.load_facts(ROOT), named)}")
 
 
-def read_own(product: str, arguments: Sequence[str], prog: str) -> "tuple[ProductOptions, list[str]]":
+def read_own(
+    product: str, arguments: Sequence[str], prog: str
+) -> "tuple[ProductOptions, list[str]]":
     """Return what the words after -- say of what is made of a wheel ("conda"), and those for the wheel's session."""
     from torchmill.deliver.products import ProductOptions, parse_conda_options
 
@@ -437,7 +494,9 @@ def main() -> None:
         layout = Layout.of_checkout(ROOT)
         require_untracked_state(layout.root)
         tag = selection.selected_tag(layout)
-        os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
+        os.environ["PATH"] = (
+            interpreters.search_path()
+        )  # Pythons behind broken pyenv shims count as installed
         installed = interpreters.installed_interpreters()
         names = selection.asked_sessions(sys.argv, os.environ.get("NOXSESSION", ""))
         # without a release they are two thirds of all sessions: only who names one has them
@@ -450,7 +509,11 @@ def main() -> None:
             everything = short_list(everything, tag)
         for listed in everything:
             add_session(listed, installed)
-            words = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else ()
+            words = (
+                further(listed.word, dependent=listed.dependent)
+                if named and not MATRIX_ASKED
+                else ()
+            )
             for word in words:
                 add_made_from_wheel(listed, word)
         if any(IN_CONTAINER.fullmatch(name) for name in names):

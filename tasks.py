@@ -50,15 +50,38 @@ PLACES = {
     "clean": "torchmill.commands.clean.command",
 }
 COMMANDS = {
-    name: (PLACES.get(name, f"torchmill.commands.{name}"), line) for name, line in LINES.items() if name != "deps"
+    name: (PLACES.get(name, f"torchmill.commands.{name}"), line)
+    for name, line in LINES.items()
+    if name != "deps"
 }
 
-SHORT_FORMS = {"json": "j", "tag": "t", "yes": "y"}  # -h is the help, and Invoke's own take other letters
-KEEPING_TASKS = {"bisect", "cluster", "fetch", "image", "index"}  # which write to the state folder themselves
-CELL_TASKS = {"bisect", "build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}  # whose argument names one
+SHORT_FORMS = {
+    "json": "j",
+    "tag": "t",
+    "yes": "y",
+}  # -h is the help, and Invoke's own take other letters
+KEEPING_TASKS = {
+    "bisect",
+    "cluster",
+    "fetch",
+    "image",
+    "index",
+}  # which write to the state folder themselves
+CELL_TASKS = {
+    "bisect",
+    "build",
+    "cluster",
+    "doctor",
+    "explain",
+    "jobs",
+    "plan",
+    "shards",
+}  # whose argument names one
 
 
-def positional(task: str, command: TaskCommand, words: Sequence[str], switches: Container[str]) -> list[str]:
+def positional(
+    task: str, command: TaskCommand, words: Sequence[str], switches: Container[str]
+) -> list[str]:
     """Return the argument of a task as positional where it is given so; invoke knows no optional one.
 
     One that is required is always positional, unless a call for help would be taken for it. Of one that may be
@@ -70,7 +93,9 @@ def positional(task: str, command: TaskCommand, words: Sequence[str], switches: 
     if command.required and {"--help", "-h"}.isdisjoint(words):
         return [command.argument]
     own = [task, *own_words(task, words, switches)]
-    count = sum(word[:1] != "-" and not takes_next(before, switches) for before, word in pairwise(own))
+    count = sum(
+        word[:1] != "-" and not takes_next(before, switches) for before, word in pairwise(own)
+    )
     most = count if command.argument in command.repeated else min(count, 1)
     return [command.argument if n == 1 else f"{command.argument}_{n}" for n in range(1, most + 1)]
 
@@ -89,7 +114,9 @@ def own_words(task: str, words: Sequence[str], switches: Container[str]) -> Iter
         yield word
 
 
-def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str], switches: Container[str]) -> None:
+def refuse_slips(
+    task: str, arguments: Sequence[Argument], words: Sequence[str], switches: Container[str]
+) -> None:
     """Raise ConfigError for an option that is given twice, and one without its value, of which invoke says little.
 
     An empty value is none: `--sign-key "$KEY"` must not publish unsigned wheels where there is no such variable.
@@ -104,7 +131,9 @@ def refuse_slips(task: str, arguments: Sequence[Argument], words: Sequence[str],
         if not value and ("=" in word or own[number + 1] in {"", "--help", "-h", *flags}):
             raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
         if one.kind is not list and [each.partition("=")[0] for each in own].count(flag) > 1:
-            raise ConfigError(f"invoke {task}: {flag} is given twice: give it once", code="contradictory-options")
+            raise ConfigError(
+                f"invoke {task}: {flag} is given twice: give it once", code="contradictory-options"
+            )
 
 
 def parse_tasks(self: Program, parse: Callable[[Program], None] = Program.parse_tasks) -> None:
@@ -128,7 +157,11 @@ def _asks_for_list(program: Program) -> bool:
     """Tell whether a command line asks for the list of all tasks, or names no task."""
     given = program.args
     if given.list.value:
-        return given.list.value is True and given["list-format"].value == "flat" and not given["list-depth"].value
+        return (
+            given.list.value is True
+            and given["list-format"].value == "flat"
+            and not given["list-depth"].value
+        )
     return not (program.core.unparsed or given.help.value or given.complete.value)
 
 
@@ -154,7 +187,11 @@ def _slip(task: str, error: ParseError) -> str:
             else f"{word} is one argument too many"
         )
     near = did_you_mean(word, [*COMMANDS, "deps"])
-    cell = "; `invoke build` and such a name builds a wheel" if re.match(r"[\w-]+-(cp|py)?\d", word) else ""
+    cell = (
+        "; `invoke build` and such a name builds a wheel"
+        if re.match(r"[\w-]+-(cp|py)?\d", word)
+        else ""
+    )
     return f"there is no {'option' if option else 'task'} {word}{near or cell}"
 
 
@@ -175,7 +212,9 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
         return _listed(name, line)
     command: TaskCommand = getattr(importlib.import_module(module), name.upper())
     arguments = _task(name, command, []).get_arguments()
-    switches = {to_flag(one) for each in arguments if not each.takes_value for one in each.names} | {"--help", "-h"}
+    switches = {
+        to_flag(one) for each in arguments if not each.takes_value for one in each.names
+    } | {"--help", "-h"}
     if words[1:2] != ["--complete"]:  # by which a shell asks
         refuse_slips(name, arguments, words, switches)
     return _task(name, command, positional(name, command, words, switches))
@@ -184,15 +223,25 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
 def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
     options = {each: _session_options().HELP[each] for each in command.session_options}
     body, told = _body(name, command, names), read_help()
-    line = fold_text(COMMANDS[name][1], shutil.get_terminal_size().columns - 2)  # by which invoke indents it
+    line = fold_text(
+        COMMANDS[name][1], shutil.get_terminal_size().columns - 2
+    )  # by which invoke indents it
     body.__doc__ = name_programs("\n  ".join([f"{line}\n\nFor example:", *told["examples"][name]]))
-    shared = {each: text for each, text in told["shared"].items() if each in inspect.signature(body).parameters}
+    shared = {
+        each: text
+        for each, text in told["shared"].items()
+        if each in inspect.signature(body).parameters
+    }
     meanings = {**shared, **told.get(name, {}), **command.help, **options}
     return HelpfulTask(
         exit_with_error(body, _ended),
         name=name,
         help={option: name_programs(meaning) for option, meaning in meanings.items()},
-        iterable=[each for each in (*command.repeated, *({"set_", "patch"} & options.keys())) if each not in names],
+        iterable=[
+            each
+            for each in (*command.repeated, *({"set_", "patch"} & options.keys()))
+            if each not in names
+        ],
         positional=list(names),
         auto_shortflags=False,
     )
@@ -220,9 +269,15 @@ def on_terminal(text: str) -> str:
 def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
     first, layout, *options = inspect.signature(command.run).parameters.values()
     options = [one for one in options if one.name not in {"options", command.rest}]
-    options += [inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)] if command.json else []
+    options += (
+        [inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)]
+        if command.json
+        else []
+    )
     more = (*command.session_options, *names[1:])
-    options += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more]
+    options += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more
+    ]
 
     @wraps(command.run)
     def body(_: Context, *args: Any, **kwargs: Any) -> None:
@@ -237,10 +292,17 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
         if command.rest:
             kwargs[command.rest] = REST
         elif REST:
-            raise ConfigError(f"invoke {task} takes its options without `--`: leave it out", code="words-after-dash")
+            raise ConfigError(
+                f"invoke {task} takes its options without `--`: leave it out",
+                code="words-after-dash",
+            )
         as_json = command.json and kwargs.pop("json")
-        folded = command.folded and not (kwargs.get("json") or kwargs.get("sh"))  # which return a file's text
-        result: Any = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
+        folded = command.folded and not (
+            kwargs.get("json") or kwargs.get("sh")
+        )  # which return a file's text
+        result: Any = command.run(
+            _load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs
+        )
         text = on_terminal(str(result)) if folded else result
         print_now(dumps(stamp_output(result.data), indent=1) if as_json else text)
         getattr(result, "require", lambda: None)()
@@ -263,12 +325,16 @@ def _load_facts() -> Any:
     return facts_reader.load_facts(ROOT)
 
 
-def install_dependencies(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
+def install_dependencies(
+    context: Context, tag: str = "", print_: bool = False, manager: str = ""
+) -> None:
     """Install the packages of the system."""
     from torchmill.commands.deps import plan_installation
 
     if REST:
-        raise ConfigError("invoke deps takes its options without `--`: leave it out", code="words-after-dash")
+        raise ConfigError(
+            "invoke deps takes its options without `--`: leave it out", code="words-after-dash"
+        )
     installation = plan_installation(_load_facts(), LAYOUT, tag, manager, run=not print_)
     for remark in installation.remarks:
         sys.stderr.write(f"{as_plain_text(remark)}\n")
@@ -291,7 +357,9 @@ def complete_cells(words: Sequence[str]) -> None:
 
 
 # Invoke leaves what follows -- to tasks, but joins it to one string: the words themselves are taken from here.
-install_dependencies.__doc__ = name_programs(f"{LINES['deps']}\n\nFor example:\n  invoke deps --tag v1.13.1 --print")
+install_dependencies.__doc__ = name_programs(
+    f"{LINES['deps']}\n\nFor example:\n  invoke deps --tag v1.13.1 --print"
+)
 own = sys.argv if "--complete" in sys.argv else [*takewhile(lambda word: word != "--", sys.argv)]
 REST = sys.argv[len(own) + 1 :]
 deps: Task[Any] = HelpfulTask(

@@ -21,7 +21,16 @@ from torchmill.host import interpreters
 
 ROOT = Path(__file__).parents[1]
 CLEAN, CCACHE, OURS = "no cache", "ccache as it comes", "ours"
-_FOREIGN = ("CC", "CXX", "CCACHE_*", "SCCACHE_*", "TORCHMILL_*", "XDG_CACHE_HOME", "PYTHONPATH", "MAX_JOBS")
+_FOREIGN = (
+    "CC",
+    "CXX",
+    "CCACHE_*",
+    "SCCACHE_*",
+    "TORCHMILL_*",
+    "XDG_CACHE_HOME",
+    "PYTHONPATH",
+    "MAX_JOBS",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +84,25 @@ class Site:
 
     def _session(self, python: str) -> list[str]:
         envs = str(self.home / "envs")
-        return [sys.executable, "-m", "nox", "--envdir", envs, "-s", self.project.session(python), "--"]
+        return [
+            sys.executable,
+            "-m",
+            "nox",
+            "--envdir",
+            envs,
+            "-s",
+            self.project.session(python),
+            "--",
+        ]
 
     def _script(self, python: str) -> list[str]:
         """Write the plan as a script, which is not what is measured; return how it is run."""
         name = self.project.session(python)
         argv = [sys.executable, "-m", "invoke", "plan", name, "--tag", self.project.tag, "--sh"]
         environment = self._environment(CLEAN)
-        text = subprocess.run(argv, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE).stdout
+        text = subprocess.run(
+            argv, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE
+        ).stdout
         script = self.kept / f"{name}.sh"
         script.write_bytes(text)
         return ["bash", str(script)]
@@ -104,7 +124,9 @@ class Site:
             "TORCHMILL_TAG": self.project.tag,
             "XDG_CACHE_HOME": str(self.kept),
             "PIP_CACHE_DIR": pip,  # the network is no part of the contest
-            "WORK": str(self.home / "work"),  # the same for every Python: a cache may know files by their paths
+            "WORK": str(
+                self.home / "work"
+            ),  # the same for every Python: a cache may know files by their paths
             "SOURCE": str(self.project.source),
             "FIND_LINKS": str(self.home),
         }
@@ -114,7 +136,9 @@ class Site:
 def parser(text: str | None) -> ArgumentParser:
     """Return a parser of what all benchmarks of whole builds take."""
     made = results.parser(text)
-    made.add_argument("--release", metavar="TAG", help="of torch, fetched; without it a stand-in is built")
+    made.add_argument(
+        "--release", metavar="TAG", help="of torch, fetched; without it a stand-in is built"
+    )
     made.add_argument("--variant", default="cpu")
     made.add_argument("--units", type=int, default=300, help="of the stand-in")
     made.add_argument("--rounds", type=int, default=1)
@@ -131,7 +155,12 @@ def small(folder: Path, units: int) -> Project:
     """Make and fetch the stand-in with so many units."""
     home, facts = folder / "fetched", {"TORCHMILL_CONFIGS": str(stand_in.SAMPLE / "build_configs")}
     home.mkdir()
-    environment = {**os.environ, **facts, "TORCHMILL_HOME": str(home), "TORCHMILL_TAG": stand_in.TAG}
+    environment = {
+        **os.environ,
+        **facts,
+        "TORCHMILL_HOME": str(home),
+        "TORCHMILL_TAG": stand_in.TAG,
+    }
     stand_in.fetch(stand_in.write(folder, units), environment)
     title = f"stand-in of {units} units"
     return _fetched(title, home, ("tinytorch", stand_in.TAG), "cpu", facts)
@@ -143,7 +172,9 @@ def real(tag: str, variant: str) -> Project:
     return _fetched(f"torch {tag}, {variant}", home, ("torch", tag), variant, {})
 
 
-def _fetched(title: str, home: Path, release: tuple[str, str], variant: str, facts: Mapping[str, str]) -> Project:
+def _fetched(
+    title: str, home: Path, release: tuple[str, str], variant: str, facts: Mapping[str, str]
+) -> Project:
     layout = Layout(home.resolve(), home)
     package, tag = release
     found = load_source(layout, package, tag)

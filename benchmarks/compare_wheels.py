@@ -92,7 +92,8 @@ def _wrapping(one: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
         found = [
             info.filename
             for info in listed[0]
-            if info.filename in theirs and getattr(info, field) != getattr(theirs[info.filename], field)
+            if info.filename in theirs
+            and getattr(info, field) != getattr(theirs[info.filename], field)
         ]
         if found:
             yield f"{field} differs for {len(found)} files, such as {found[0]}"

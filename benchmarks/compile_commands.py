@@ -20,7 +20,9 @@ class Command:
 
     def with_output(self, path: str, flags: Sequence[str] = ()) -> list[str]:
         """Return the command without a compiler cache or dependency file, with its object at `path`."""
-        words = iter(word for index, word in enumerate(self.argv) if index or Path(word).name not in _CACHES)
+        words = iter(
+            word for index, word in enumerate(self.argv) if index or Path(word).name not in _CACHES
+        )
         kept: list[str] = []
         for word in words:
             if word in _DEPENDENCIES:
@@ -35,10 +37,14 @@ class Command:
 
 def of(tree: Path) -> Mapping[str, Command]:
     """Return the compile commands of a build tree of ninja, by source, a path below the folder of `tree`."""
-    listed = subprocess.run(["ninja", "-C", tree, "-t", "compdb"], check=True, capture_output=True).stdout
+    listed = subprocess.run(
+        ["ninja", "-C", tree, "-t", "compdb"], check=True, capture_output=True
+    ).stdout
     package = tree.resolve().parent
     found: dict[str, Command] = {}
-    for one in json.loads(listed[listed.index(b"[") :]):  # ninja may say first that it enters the folder
+    for one in json.loads(
+        listed[listed.index(b"[") :]
+    ):  # ninja may say first that it enters the folder
         source = package.joinpath(one["directory"], one["file"])
         if " -c " in one["command"] and source.is_relative_to(package):
             command = Command(Path(one["directory"]), tuple(shlex.split(one["command"])))

@@ -43,7 +43,9 @@ class Outcome:
         return {**asdict(self), "good": self.good}
 
 
-Watch = Callable[[Cap, float], None]  # called again and again while a run lasts, with the seconds so far
+Watch = Callable[
+    [Cap, float], None
+]  # called again and again while a run lasts, with the seconds so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,14 @@ class Contest:
         """Build under guard; what was learned of units is kept in `cache`."""
         result = tree / "result.json"
         result.unlink(missing_ok=True)
-        driver = [sys.executable, str(HERE / "under_guard.py"), "--tree", str(tree), "--cache", str(cache)]
+        driver = [
+            sys.executable,
+            str(HERE / "under_guard.py"),
+            "--tree",
+            str(tree),
+            "--cache",
+            str(cache),
+        ]
         driver += ["--cores", str(self.slots), "--root", str(root), "--result", str(result), "--"]
         driver += ["sh", "-c", 'exec "$0" -C "$1" -j"$MAX_JOBS"', self.ninja, str(self.build)]
         outcome = self._run(driver, {"PYTHONPATH": str(HERE.parent)})
@@ -85,7 +94,9 @@ class Contest:
             outcome.seconds, outcome.counts = said["seconds"], said["counts"]
         return outcome
 
-    def _run(self, argv: list[str], more: Mapping[str, str] | None = None, watch: Watch | None = None) -> Outcome:
+    def _run(
+        self, argv: list[str], more: Mapping[str, str] | None = None, watch: Watch | None = None
+    ) -> Outcome:
         ours = ("MAKEFLAGS", "NINJA_STATUS", "TORCHMILL_GATE")
         environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= more or {}
@@ -93,7 +104,9 @@ class Contest:
         with Cap(self.limit) as cap, (self.build / "output").open("w") as output:
             start = time.monotonic()
             command = cap.inside([*FIRST_TO_DIE, *argv])
-            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
             end = os.pidfd_open(process.pid)
             while (at := time.monotonic() - start) < self.patience:
                 (watch or self.watch)(cap, at)
@@ -104,7 +117,11 @@ class Contest:
             gave_up = process.poll() is None
             cap.empty()
             code, kills = process.wait(), cap.kills()
-        said = (self.build / "output").read_text(encoding="utf-8", errors="replace")[-400:] if code else ""
+        said = (
+            (self.build / "output").read_text(encoding="utf-8", errors="replace")[-400:]
+            if code
+            else ""
+        )
         return Outcome(seconds, code, kills, gave_up, said)
 
 

@@ -62,7 +62,9 @@ def main() -> None:
         shares = (f"{count[told]} ({count[told] / count.total():.1%})" for told in OUTCOMES)
         print(f"| {name} | {count.total()} |", " | ".join(shares), "|")
     harmless = read_logs(HARMLESS)
-    print(f"{sum(flagged(catalogue, log) for log in harmless)} of {len(harmless)} harmless logs flagged")
+    print(
+        f"{sum(flagged(catalogue, log) for log in harmless)} of {len(harmless)} harmless logs flagged"
+    )
 
 
 if __name__ == "__main__":

@@ -94,7 +94,12 @@ def run(asked: Namespace) -> None:
         ground = Ground(folder, asked.tree, asked.files, asked.flags, ninja, asked.seconds)
         for cap, contender in plan(caps):
             if contender in asked.contenders:
-                case = {"cap": cap, "files": asked.files, "flags": asked.flags, "contender": contender}
+                case = {
+                    "cap": cap,
+                    "files": asked.files,
+                    "flags": asked.flags,
+                    "contender": contender,
+                }
                 case["busy"] = results.busy()
                 results.keep(asked.results, {**case, **ground.run(cap, contender).as_row()})
 
@@ -104,7 +109,9 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     good = [row for row in rows if row["good"]]
     one = [row["seconds"] for row in good if row["contender"] == ONE]
     four = [row["seconds"] for row in good if row["contender"] == FOUR and row["cap"] is None]
-    for (cap, flags, name), found in results.grouped(rows, results.fields("cap", "flags", "contender")).items():
+    for (cap, flags, name), found in results.grouped(
+        rows, results.fields("cap", "flags", "contender")
+    ).items():
         times = [row["seconds"] for row in found if row["good"]]
         ended = f"{len(times)} of {len(found)}, {sum(row['kills'] for row in found)} kills"
         ratios = [[mine / other for mine in times for other in others] for others in (one, four)]
@@ -115,7 +122,15 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table."""
-    heads = ("cap", "switches", "contender", "built", "seconds", "/ one at a time", "/ four, no cap")
+    heads = (
+        "cap",
+        "switches",
+        "contender",
+        "built",
+        "seconds",
+        "/ one at a time",
+        "/ four, no cap",
+    )
     yield results.table((*heads, "pauses/reruns/kills"), lines(rows))
 
 
@@ -124,10 +139,14 @@ def main() -> None:
     parser = results.parser(__doc__)
     parser.add_argument("--tree", type=Path, help="build tree of torch, configured for ninja")
     parser.add_argument("--files", type=int, default=60)
-    parser.add_argument("--flags", default="-fsyntax-only", help="added to every command; none: -O2 as it is")
+    parser.add_argument(
+        "--flags", default="-fsyntax-only", help="added to every command; none: -O2 as it is"
+    )
     parser.add_argument("--caps", default="1.9,2.4,3.6,none", help="GiB; 2.3,3,4.5,none with -O2")
     results.choice(parser, "--contenders", (ONE, FOUR, FIRST, OURS))
-    parser.add_argument("--seconds", type=float, default=3600.0, help="after which a build is given up")
+    parser.add_argument(
+        "--seconds", type=float, default=3600.0, help="after which a build is given up"
+    )
     asked = results.given(parser, "tree", "the build tree whose compile commands are to be run")
     results.run_or_render(asked, run, render)
 

@@ -52,7 +52,9 @@ class Ground:
                 return contest.fixed(SLOTS)
             case "jobserver":
                 return contest.jobserver()
-        return contest.guard(tree, self.folder / f"learned {self.mix.works[0].source}", tree / "source")
+        return contest.guard(
+            tree, self.folder / f"learned {self.mix.works[0].source}", tree / "source"
+        )
 
 
 @dataclass(slots=True)
@@ -92,7 +94,9 @@ class Intruder:
 
     def least(self) -> int:
         """Return how few compilers ran while it was there."""
-        return min((count for at, count in self.seen if COMES + RISES < at < (self.left or at)), default=0)
+        return min(
+            (count for at, count in self.seen if COMES + RISES < at < (self.left or at)), default=0
+        )
 
 
 def moving(cap: Cap) -> int:
@@ -143,7 +147,15 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
         kills = sum(row["kills"] for row in found)
         speeds = [f"{row['level']:g} to {row['least']}" for row in found]
         did = results.interventions(found)
-        yield name, ended, kills, ", ".join(dict.fromkeys(speeds)), results.spread(again), len(again), did
+        yield (
+            name,
+            ended,
+            kills,
+            ", ".join(dict.fromkeys(speeds)),
+            results.spread(again),
+            len(again),
+            did,
+        )
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
@@ -166,8 +178,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     results.choice(parser, "--contenders", NAMES)
     parser.add_argument("--units", type=int, default=120)
-    parser.add_argument("--seconds", type=float, default=45.0, help="lower bound of the undisturbed build")
-    parser.add_argument("--stays", type=float, default=20.0, help="seconds that the intruder is there")
+    parser.add_argument(
+        "--seconds", type=float, default=45.0, help="lower bound of the undisturbed build"
+    )
+    parser.add_argument(
+        "--stays", type=float, default=20.0, help="seconds that the intruder is there"
+    )
     asked = parser.parse_args()
     results.run_or_render(asked, run, render)
 

@@ -70,32 +70,64 @@ def run(asked: Namespace) -> None:
                 compiler = "c++" if kind == "compiling" else f"{stubs}/c++"
                 for guarded in (False, True) if number % 2 else (True, False):
                     busy = results.busy()
-                    build = write(folder, kind, counts[kind], compiler, folder / "gate" if guarded else None)
+                    build = write(
+                        folder, kind, counts[kind], compiler, folder / "gate" if guarded else None
+                    )
                     contest = Contest(build, ninja, None, asked.slots, 3600.0)
                     learned, root = folder / "learned", folder / "source"
-                    outcome = contest.guard(folder, learned, root) if guarded else contest.fixed(asked.slots)
+                    outcome = (
+                        contest.guard(folder, learned, root)
+                        if guarded
+                        else contest.fixed(asked.slots)
+                    )
                     contender = "ours" if guarded else "ninja"
-                    row = {"kind": kind, "contender": contender, "round": number, "slots": asked.slots}
+                    row = {
+                        "kind": kind,
+                        "contender": contender,
+                        "round": number,
+                        "slots": asked.slots,
+                    }
                     row |= {"units": counts[kind], "busy": busy}
                     results.keep(asked.results, {**row, **outcome.as_row()})
 
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each kind of build."""
-    for (kind, units, slots), found in results.grouped(rows, results.fields("kind", "units", "slots")).items():
-        rounds = results.grouped((row for row in found if row["good"]), lambda row: row["round"]).values()
+    for (kind, units, slots), found in results.grouped(
+        rows, results.fields("kind", "units", "slots")
+    ).items():
+        rounds = results.grouped(
+            (row for row in found if row["good"]), lambda row: row["round"]
+        ).values()
         pairs = [{row["contender"]: row["seconds"] for row in both} for both in rounds]
         whole = [(pair["ours"], pair["ninja"]) for pair in pairs if len(pair) == 2]  # noqa: PLR2004
         ratios = [ours / plain for ours, plain in whole]
         each = [1000 * (ours - plain) / units for ours, plain in whole]
         times = [[pair[index] for pair in whole] for index in (1, 0)]
         ratio, more = results.spread(ratios, 3), results.spread(each, 1)
-        yield kind, units, slots, len(whole), *(results.spread(one, 1) for one in times), ratio, more
+        yield (
+            kind,
+            units,
+            slots,
+            len(whole),
+            *(results.spread(one, 1) for one in times),
+            ratio,
+            more,
+        )
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table."""
-    heads = ("units that are", "units", "slots", "rounds", "ninja, s", "ours, s", "ratio", "ms more per unit")
+    heads = (
+        "units that are",
+        "units",
+        "slots",
+        "rounds",
+        "ninja, s",
+        "ours, s",
+        "ratio",
+        "ms more per unit",
+    )
     yield results.table(heads, lines(rows))
 
 

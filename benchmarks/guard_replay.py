@@ -21,8 +21,27 @@ from results import Row
 GIB = mixes.GIB
 HOPELESS = 2.2  # lower bounds after which a contender other than ours is given up
 CASES = "cpu:2.3:8:60:30 cpu:4:16:80:30 cpu:8:16:120:30 cuda:8:8:18:30 cuda:12:16:24:30 cuda:16:32:32:30"
-RECKONED = "not run"  # one job at a time: the sum of its units' seconds, without what starting them costs
-NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)  # of jobs, tried for the best in hindsight
+RECKONED = (
+    "not run"  # one job at a time: the sum of its units' seconds, without what starting them costs
+)
+NUMBERS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    12,
+    14,
+    16,
+    20,
+    24,
+    28,
+    32,
+)  # of jobs, tried for the best in hindsight
 NAMES = (
     "all slots",
     "GB/4",
@@ -57,7 +76,9 @@ class Case:
     def mix(self, seed: int) -> mixes.Mix:
         """Draw its units."""
         draw = {"cpu": mixes.cpu, "cuda": mixes.cuda}[self.kind]
-        return mixes.Mix(draw(self.count, seed), int(self.gib * GIB), self.slots).scaled(self.seconds)
+        return mixes.Mix(draw(self.count, seed), int(self.gib * GIB), self.slots).scaled(
+            self.seconds
+        )
 
 
 @dataclass(slots=True)
@@ -120,17 +141,25 @@ class Field:
     def _fixed(self, jobs: int) -> Outcome:
         """Build with a number of jobs, unless that was done; one at a time takes what they take together."""
         if jobs == 1:
-            return Outcome(sum(work.seconds for work in self.mix.works), code=0, kills=0, said=RECKONED)
+            return Outcome(
+                sum(work.seconds for work in self.mix.works), code=0, kills=0, said=RECKONED
+            )
         if jobs not in self.by_number:
             self.by_number[jobs] = self._contest(HOPELESS).fixed(jobs)
         return self.by_number[jobs]
 
     def _contest(self, patience: float, gate: Path | None = None) -> Contest:
         build = replayed.write(self.folder / "tree", self.mix.works, self.compilers, gate)
-        return Contest(build, self.ninja, self.mix.cap, self.case.slots, patience * self.mix.bound())
+        return Contest(
+            build, self.ninja, self.mix.cap, self.case.slots, patience * self.mix.bound()
+        )
 
     def _keep(self, name: str, outcome: Outcome, jobs: int | None) -> None:
-        bounds = {"bound": self.mix.bound(), "area_bound": self.mix.area_bound(), "busy": results.busy(0.3)}
+        bounds = {
+            "bound": self.mix.bound(),
+            "area_bound": self.mix.area_bound(),
+            "busy": results.busy(0.3),
+        }
         case = {**self.case.as_row(), "seed": self.seed, "contender": name, "jobs": jobs}
         results.keep(self.file, {**case, **bounds, **outcome.as_row()})
 
@@ -160,7 +189,9 @@ def run(asked: Namespace) -> None:
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender of each case."""
-    for (mix, cap, slots), found in results.grouped(rows, results.fields("mix", "cap", "slots")).items():
+    for (mix, cap, slots), found in results.grouped(
+        rows, results.fields("mix", "cap", "slots")
+    ).items():
         groups = results.grouped(found, lambda row: row["contender"])
         for name in NAMES:
             if name in groups:
@@ -173,12 +204,23 @@ def _figures(rows: Sequence[Row]) -> Sequence[object]:
     ratios = [row["seconds"] / row["bound"] for row in good]
     areas = [row["seconds"] / row["area_bound"] for row in good]
     given = sum(row["gave_up"] for row in rows)
-    failed = [f"{sum(row['kills'] > 0 for row in rows)} killed"] if any(row["kills"] for row in rows) else []
+    failed = (
+        [f"{sum(row['kills'] > 0 for row in rows)} killed"]
+        if any(row["kills"] for row in rows)
+        else []
+    )
     failed += [f"{given} given up at {HOPELESS}"] if given else []
     failed += [f"{len(rows) - len(good)} failed"] if not failed and len(good) < len(rows) else []
     reckoned = "reckoned" if all(row["said"] == RECKONED for row in rows) else "all built"
     end = ", ".join(failed) or reckoned
-    return (jobs, len(rows), end, results.spread(ratios), results.spread(areas), results.interventions(rows))
+    return (
+        jobs,
+        len(rows),
+        end,
+        results.spread(ratios),
+        results.spread(areas),
+        results.interventions(rows),
+    )
 
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:
@@ -187,7 +229,11 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     kills = sum(row["kills"] for row in ours)
     yield f"Ours: {len(ours)} runs, {sum(row['good'] for row in ours)} built, {kills} kills by the kernel."
     for name in ("ours cold", "ours warm"):
-        ratios = [row["seconds"] / row["bound"] for row in ours if row["contender"] == name and row["good"]]
+        ratios = [
+            row["seconds"] / row["bound"]
+            for row in ours
+            if row["contender"] == name and row["good"]
+        ]
         yield f"{name}: {results.spread(ratios)} of the lower bound, n = {len(ratios)}."
         for other in ("GB/4", "best -j in hindsight"):
             found = list(_against(rows, name, other))
@@ -224,7 +270,9 @@ def main() -> None:
     parser = results.parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--cases", default=CASES, help="mix:GiB:slots:units:seconds of the lower bound ...")
+    parser.add_argument(
+        "--cases", default=CASES, help="mix:GiB:slots:units:seconds of the lower bound ..."
+    )
     results.choice(parser, "--contenders", NAMES)
     asked = parser.parse_args()
     results.run_or_render(asked, run, render)

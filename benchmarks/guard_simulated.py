@@ -25,7 +25,12 @@ from guard_simulator import (
 
 from torchmill.config import facts_reader
 from torchmill.plan.build_plan import guarded_slots
-from torchmill.toolchain.guard.expectations import MeasuredNeed, NeedHistory, UnitExpectations, relevant_units
+from torchmill.toolchain.guard.expectations import (
+    MeasuredNeed,
+    NeedHistory,
+    UnitExpectations,
+    relevant_units,
+)
 from torchmill.toolchain.guard.policy import Admit, Decision, PolicyInput, Unit, decide
 from torchmill.toolchain.guard.units import UnitDescription
 
@@ -57,16 +62,23 @@ def jobs(case: Case, count: int, seed: int) -> list[ImaginedUnit]:
         works: Sequence[mixes.Work] = mixes.cpu(count, seed)
     else:
         works = mixes.cuda(count if case.mix == "CUDA" else 4 * case.cores, seed)
-    made = [ImaginedUnit(one.source, one.peak, one.seconds, 1.0, recorded_curve(one.curve[1:])) for one in works]
+    made = [
+        ImaginedUnit(one.source, one.peak, one.seconds, 1.0, recorded_curve(one.curve[1:]))
+        for one in works
+    ]
     if case.mix == "flash":
         made = [
-            ImaginedUnit(job.key + "f", THREADS * 5 * GB, 120.0 + place % 60, THREADS, job.curve) if place % 2 else job
+            ImaginedUnit(job.key + "f", THREADS * 5 * GB, 120.0 + place % 60, THREADS, job.curve)
+            if place % 2
+            else job
             for place, job in enumerate(made)
         ]
     return made
 
 
-def ours(work: Sequence[ImaginedUnit], machine: ImaginedMachine, folder: Path, *, warm: bool) -> SimulatedOutcome:
+def ours(
+    work: Sequence[ImaginedUnit], machine: ImaginedMachine, folder: Path, *, warm: bool
+) -> SimulatedOutcome:
     """Return what becomes of a build under guard, that ran before or did not."""
     history = NeedHistory(folder / "none.sqlite")
     if warm:
@@ -77,7 +89,9 @@ def ours(work: Sequence[ImaginedUnit], machine: ImaginedMachine, folder: Path, *
     def learn(job: ImaginedUnit) -> None:
         expectations.learn(described(job), job.peak, job.seconds, half_peak_share(job.curve))
 
-    return simulate_build(work, machine, decide, lambda job: expectations.expect(described(job)), learn=learn)
+    return simulate_build(
+        work, machine, decide, lambda job: expectations.expect(described(job)), learn=learn
+    )
 
 
 def described(job: ImaginedUnit) -> UnitDescription:
@@ -179,9 +193,14 @@ def main() -> None:
     parser.add_argument("--units", type=int, default=300, help="in a build on the smaller machines")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--spacing", type=float, default=0.05, help="seconds between two compilers that start, if guarded"
+        "--spacing",
+        type=float,
+        default=0.05,
+        help="seconds between two compilers that start, if guarded",
     )
-    parser.add_argument("--large", action="store_true", help="only the machines of 64 cores and more, and 2")
+    parser.add_argument(
+        "--large", action="store_true", help="only the machines of 64 cores and more, and 2"
+    )
     given = parser.parse_args()
     print(
         "| mix | GiB | cores | warm / bound (worst) | cold / bound (worst) | warm / GB:4 | cold / GB:4 "

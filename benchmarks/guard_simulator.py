@@ -108,7 +108,9 @@ Policy = Callable[[PolicyInput], Sequence[Decision]]
 
 EXACT = 1e-9  # of a time, within which a unit has come to its end
 STUCK = 200  # times the lower bound, after which a build is not going to end
-ALONE_AFTER = 2  # times that a unit was ended by the guard, after which it has the machine to itself
+ALONE_AFTER = (
+    2  # times that a unit was ended by the guard, after which it has the machine to itself
+)
 
 
 def simulate_build(
@@ -168,7 +170,11 @@ class _World:
     headroom: int = 0  # as it is known
     falling: float = 0.0
     rising: float = 0.0
-    before: tuple[float, int, int] = (0.0, 0, 0)  # the last look but one: when, what was left, what units had
+    before: tuple[float, int, int] = (
+        0.0,
+        0,
+        0,
+    )  # the last look but one: when, what was left, what units had
     looked: tuple[float, int, int] = (0.0, 0, 0)  # the last
     asks: float = 0.0  # when the next compiler can ask
     next: float = 0.0  # when it is looked at the memory, or acted upon what was seen

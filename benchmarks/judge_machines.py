@@ -42,7 +42,9 @@ VERDICTS = (
     "out of scope, misleading",
 )
 _TIMEOUT = 300  # seconds, for one question
-_DROPPED = re.compile(r"CUDA|TORCH|CMAKE|CC$|CXX$|CFLAGS|CXXFLAGS|LDFLAGS")  # variables that would change an answer
+_DROPPED = re.compile(
+    r"CUDA|TORCH|CMAKE|CC$|CXX$|CFLAGS|CXXFLAGS|LDFLAGS"
+)  # variables that would change an answer
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,25 @@ class Answer:
 def read_machines(folder: Path = MACHINES) -> list[Machine]:
     """Return the machines of all files in a folder, file by file."""
     files = sorted(folder.glob("*.toml"))
-    return [Machine(**table) for file in files for table in tomllib.loads(file.read_text("utf-8"))["machine"]]
+    return [
+        Machine(**table)
+        for file in files
+        for table in tomllib.loads(file.read_text("utf-8"))["machine"]
+    ]
 
 
 def shortcomings(machine: Machine, answers: Sequence[Answer]) -> list[str]:
     """Return what the answers lack of that which was expected, and what they say that must not be said."""
     text = "\n".join(" ".join(answer.text.split()) for answer in answers)
-    missing = [f"does not say {pattern!r}" for pattern in machine.says if not _matches(pattern, text)]
+    missing = [
+        f"does not say {pattern!r}" for pattern in machine.says if not _matches(pattern, text)
+    ]
     forbidden = [f"says {pattern!r}" for pattern in machine.never if _matches(pattern, text)]
-    broken = [f"`{answer.question}` broke" for answer in answers if "Traceback (most recent call last)" in answer.text]
+    broken = [
+        f"`{answer.question}` broke"
+        for answer in answers
+        if "Traceback (most recent call last)" in answer.text
+    ]
     return missing + forbidden + broken
 
 
@@ -100,7 +112,13 @@ def ask(machine: Machine, checkout: Path, invoke: str, folder: Path) -> list[Ans
     for question in machine.ask:
         command = [invoke, *shlex.split(question), "--host", str(description)]
         done = subprocess.run(
-            command, cwd=checkout, env=environ, capture_output=True, encoding="utf-8", timeout=_TIMEOUT, check=False
+            command,
+            cwd=checkout,
+            env=environ,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=_TIMEOUT,
+            check=False,
         )
         answers.append(Answer(question, done.returncode, done.stdout + done.stderr))
     (folder / f"{machine.name}.txt").write_text(_transcript(machine, answers), encoding="utf-8")
@@ -109,7 +127,9 @@ def ask(machine: Machine, checkout: Path, invoke: str, folder: Path) -> list[Ans
 
 def _transcript(machine: Machine, answers: Iterable[Answer]) -> str:
     head = f"{machine.name}  {machine.at}\nWANTS: {machine.wants}\nTRUTH ({machine.wanted}): {machine.truth}\n"
-    return head + "".join(f"\n$ invoke {answer.question}   [{answer.code}]\n{answer.text}\n" for answer in answers)
+    return head + "".join(
+        f"\n$ invoke {answer.question}   [{answer.code}]\n{answer.text}\n" for answer in answers
+    )
 
 
 def read_verdicts(file: Path = VERDICTS_FILE) -> Mapping[str, Mapping[str, str]]:
@@ -120,9 +140,15 @@ def read_verdicts(file: Path = VERDICTS_FILE) -> Mapping[str, Mapping[str, str]]
 def verdict_table(machines: Sequence[Machine], verdicts: Mapping[str, Mapping[str, str]]) -> str:
     """Return Markdown: how often each verdict was given in each round, then a line for each machine."""
     rounds = ("first", "second", "last")
-    counts = {name: Counter(verdicts.get(machine.name, {}).get(name, "") for machine in machines) for name in rounds}
+    counts = {
+        name: Counter(verdicts.get(machine.name, {}).get(name, "") for machine in machines)
+        for name in rounds
+    }
     lines = ["| verdict | first round | second round | last round |", "|---|---:|---:|---:|"]
-    lines += [f"| {word} | {' | '.join(str(counts[name][word]) for name in rounds)} |" for word in VERDICTS]
+    lines += [
+        f"| {word} | {' | '.join(str(counts[name][word]) for name in rounds)} |"
+        for word in VERDICTS
+    ]
     lines += ["", "| thread | question | first | second | last |", "|---|---|---|---|---|"]
     for machine in machines:
         given = verdicts.get(machine.name, {})
@@ -141,12 +167,18 @@ def _thread(address: str) -> str:
 
 def main() -> None:
     """Ask for all machines, or those that are named; or print the table of the verdicts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="machines; default: all")
     parser.add_argument("--checkout", type=Path, default=ROOT, help="the torchmill that is asked")
     parser.add_argument("--invoke", default="invoke", help="the program that runs its tasks")
-    parser.add_argument("--answers", type=Path, default=ROOT / "build/machines", help="where answers are written")
-    parser.add_argument("--table", action="store_true", help="print the verdicts as Markdown, and ask nothing")
+    parser.add_argument(
+        "--answers", type=Path, default=ROOT / "build/machines", help="where answers are written"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print the verdicts as Markdown, and ask nothing"
+    )
     options = parser.parse_args()
     machines = [one for one in read_machines() if not options.names or one.name in options.names]
     if options.table:
@@ -155,7 +187,9 @@ def main() -> None:
     options.answers.mkdir(parents=True, exist_ok=True)
     short = 0
     for machine in machines:
-        lacking = shortcomings(machine, ask(machine, options.checkout, options.invoke, options.answers))
+        lacking = shortcomings(
+            machine, ask(machine, options.checkout, options.invoke, options.answers)
+        )
         short += bool(lacking)
         print(f"{machine.name:28} {'; '.join(lacking) or 'as expected'}", flush=True)
     print(f"{len(machines) - short} of {len(machines)} answered as expected")

@@ -44,10 +44,14 @@ def main() -> None:
             for name, (noxfile, tag) in contenders.items():
                 times[name].append(seconds(noxfile, tag))
     base = statistics.median(times["one empty session"])
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {ROUNDS} rounds")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {ROUNDS} rounds"
+    )
     for name, found in times.items():
         median = statistics.median(found)
-        print(f"{name:18} {median:.3f} s ({min(found):.3f} to {max(found):.3f}), ratio {median / base:.2f}")
+        print(
+            f"{name:18} {median:.3f} s ({min(found):.3f} to {max(found):.3f}), ratio {median / base:.2f}"
+        )
 
 
 main()

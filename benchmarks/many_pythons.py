@@ -46,7 +46,12 @@ def wheels(site: Site, contender: str, pythons: Sequence[str]) -> Iterator[Row]:
             site.clean()
         busy = results.busy()
         took, wheel = site.build(contender, python)
-        row = {"project": site.project.title, "contender": contender, "python": python, "number": number}
+        row = {
+            "project": site.project.title,
+            "contender": contender,
+            "python": python,
+            "number": number,
+        }
         row |= {**took.as_row(), "busy": busy, "good": wheel is not None}
         if wheel is not None:
             kept = site.kept / wheel.name
@@ -66,13 +71,17 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
             shares = [results.spread(list(further(found, name)), 3) for name in ("cpu", "seconds")]
             counts = [_counts(one) for one in (first, [row for row in found if row["number"]])]
             whole = totals(found)
-            against = f"{statistics.mean(whole) / statistics.mean(plain):.2f}" if whole and plain else "-"
+            against = (
+                f"{statistics.mean(whole) / statistics.mean(plain):.2f}" if whole and plain else "-"
+            )
             yield title, contender, *costs, counts[0], *shares, counts[1], against
 
 
 def further(rows: Sequence[Row], name: str) -> Iterator[float]:
     """Yield what each further wheel took of what its round's first one did."""
-    for found in results.grouped((row for row in rows if row["good"]), lambda row: row["round"]).values():
+    for found in results.grouped(
+        (row for row in rows if row["good"]), lambda row: row["round"]
+    ).values():
         first = next((row[name] for row in found if row["number"] == 0), None)
         if first:
             yield from (row[name] / first for row in found if row["number"])
@@ -81,7 +90,9 @@ def further(rows: Sequence[Row], name: str) -> Iterator[float]:
 def totals(rows: Iterable[Row]) -> list[float]:
     """Return the processor seconds of all wheels of each round in which every one was made."""
     rounds = results.grouped(rows, lambda row: row["round"]).values()
-    return [sum(row["cpu"] for row in found) for found in rounds if all(row["good"] for row in found)]
+    return [
+        sum(row["cpu"] for row in found) for found in rounds if all(row["good"] for row in found)
+    ]
 
 
 def _counts(rows: Sequence[Row]) -> str:

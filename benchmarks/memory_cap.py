@@ -52,7 +52,10 @@ class Cap:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.empty()
         self.folder.rmdir()
@@ -80,11 +83,17 @@ class Cap:
     def free(self) -> int:
         """Return the bytes that can still be had: the limit, less what is used and cannot be reclaimed."""
         used = int(self._read(_NAMES[self._version][1]))
-        cache = self._field("memory.stat", "total_inactive_file" if self._version == 1 else "inactive_file")
+        cache = self._field(
+            "memory.stat", "total_inactive_file" if self._version == 1 else "inactive_file"
+        )
         return (self.limit or sys.maxsize) - (used - cache)
 
     def _field(self, file: str, name: str) -> int:
-        return next(int(line.split()[1]) for line in self._read(file).splitlines() if line.split()[0] == name)
+        return next(
+            int(line.split()[1])
+            for line in self._read(file).splitlines()
+            if line.split()[0] == name
+        )
 
     def _read(self, name: str) -> str:
         return (self.folder / name).read_text(encoding="ascii")

@@ -41,7 +41,9 @@ class Mix:
         bit by bit can do better: see `area_bound`.
         """
         apart = sum(one.seconds for one in self.works if 2 * one.peak > self.cap)
-        return max(self._time(), apart, sum(one.peak * one.seconds for one in self.works) / self.cap)
+        return max(
+            self._time(), apart, sum(one.peak * one.seconds for one in self.works) / self.cap
+        )
 
     def area_bound(self) -> float:
         """Return the seconds below which no order can come, foreseeing every curve."""
@@ -50,7 +52,9 @@ class Mix:
     def scaled(self, bound: float) -> "Mix":
         """Return the same with every time scaled, such that the lower bound is `bound` seconds."""
         scale = bound / self.bound()
-        return replace(self, works=tuple(replace(one, seconds=one.seconds * scale) for one in self.works))
+        return replace(
+            self, works=tuple(replace(one, seconds=one.seconds * scale) for one in self.works)
+        )
 
     def _time(self) -> float:
         seconds = [one.seconds for one in self.works]
@@ -67,7 +71,10 @@ def cpu(count: int, seed: int) -> tuple[Work, ...]:
     source.shuffle(drawn)
     shapes = curves("c++")
     return tuple(
-        Work(row["source"], int(row["peak_kib"]) * 1024, float(row["seconds"]), source.choice(shapes)) for row in drawn
+        Work(
+            row["source"], int(row["peak_kib"]) * 1024, float(row["seconds"]), source.choice(shapes)
+        )
+        for row in drawn
     )
 
 
@@ -97,7 +104,9 @@ def _cuda(index: int, heavy: bool, source: random.Random) -> Work:
 def curves(language: str) -> Sequence[tuple[float, ...]]:
     """Return the recorded curves of a language's compilers."""
     rows = _rows("curves.csv")
-    return tuple((0.0, *map(float, row["curve"].split())) for row in rows if row["language"] == language)
+    return tuple(
+        (0.0, *map(float, row["curve"].split())) for row in rows if row["language"] == language
+    )
 
 
 def recorded() -> list[dict[str, str]]:

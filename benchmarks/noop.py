@@ -44,7 +44,10 @@ class Finished:
     @property
     def manifest(self) -> Mapping[str, Any]:
         """Return what is told of the wheel."""
-        found = (json.loads(path.read_text(encoding="utf-8")) for path in self.home.glob("dist/*.whl.json"))
+        found = (
+            json.loads(path.read_text(encoding="utf-8"))
+            for path in self.home.glob("dist/*.whl.json")
+        )
         return next(one for one in found if one["identifier"] == self.session)
 
     @property
@@ -79,16 +82,24 @@ def variables(finished: Finished, builder: Path) -> dict[str, str]:
     tree = finished.tree
     places = {"tree": tree, "source": tree / "source", "kit": tree / "kit", "venv": finished.venv}
     said = {name: Template(text) for name, text in finished.manifest["switches"].items()}
-    planned = {name: text.safe_substitute(places, PATH=os.environ["PATH"]) for name, text in said.items()}
+    planned = {
+        name: text.safe_substitute(places, PATH=os.environ["PATH"]) for name, text in said.items()
+    }
     return {**finished.env, **planned, "PYTHONPATH": str(builder)}
 
 
-def contenders(finished: Finished, scratch: Path) -> Mapping[str, tuple[Sequence[str], Path, Mapping[str, str]]]:
+def contenders(
+    finished: Finished, scratch: Path
+) -> Mapping[str, tuple[Sequence[str], Path, Mapping[str, str]]]:
     """Return for each contender its command, where it runs, and its environment."""
     builder, python = scratch / "builder", str(finished.venv / "bin" / "python")
     install = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(builder), "build")
     subprocess.run(install, check=True)
-    source, env, made = finished.tree / "source", variables(finished, builder), str(scratch / "made")
+    source, env, made = (
+        finished.tree / "source",
+        variables(finished, builder),
+        str(scratch / "made"),
+    )
     isolated = ("--wheel", "--no-isolation", "--skip-dependency-check", "--outdir", made)
     return {
         OURS: (finished.nox, ROOT, finished.env),
@@ -132,7 +143,9 @@ def _time(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> dict[str, o
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender of each wheel."""
     for wheel, of_wheel in results.grouped(rows, lambda row: row["wheel"]).items():
-        found = results.grouped((row for row in of_wheel if row["good"]), lambda row: row["contender"])
+        found = results.grouped(
+            (row for row in of_wheel if row["good"]), lambda row: row["contender"]
+        )
         slow = [row["seconds"] for row in found.get(BUILD, [])]
         for contender, runs in found.items():
             seconds, cpu = [row["seconds"] for row in runs], [row["cpu"] for row in runs]
@@ -150,9 +163,13 @@ def main() -> None:
     """Run, or render what was run."""
     parser = results.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--home", type=Path, help="where a wheel was built before; else the sample is built")
+    parser.add_argument(
+        "--home", type=Path, help="where a wheel was built before; else the sample is built"
+    )
     parser.add_argument("--session", default="wheel-3.10-cpu", help="of that wheel")
-    parser.add_argument("--envs", type=Path, help="nox's environments, where they are not in HOME/.nox")
+    parser.add_argument(
+        "--envs", type=Path, help="nox's environments, where they are not in HOME/.nox"
+    )
     results.run_or_render(parser.parse_args(), run, render)
 
 

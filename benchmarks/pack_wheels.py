@@ -85,9 +85,19 @@ class Contest:
         if match:
             return self._ours(match["codec"], match["what"], into)
         if contender == REFERENCE:
-            arguments = ["auditwheel", "repair", "--plat", PLATFORM, "-w", str(into / "out"), str(self.raw)]
+            arguments = [
+                "auditwheel",
+                "repair",
+                "--plat",
+                PLATFORM,
+                "-w",
+                str(into / "out"),
+                str(self.raw),
+            ]
             return self._measured([sys.executable, "-m", *arguments], into / "out")
-        self._driven(self.raw, "zlib", into, [])  # `wheel pack` packs what somebody else has repaired
+        self._driven(
+            self.raw, "zlib", into, []
+        )  # `wheel pack` packs what somebody else has repaired
         (repaired,) = into.glob("*.whl")
         shutil.unpack_archive(repaired, into / "tree", "zip")
         (into / "out").mkdir()
@@ -106,7 +116,16 @@ class Contest:
         return self._driven(self.further, codec, into, ["--members", str(members)])
 
     def _driven(self, raw: Path, codec: str, into: Path, more: list[str]) -> Row:
-        command = [sys.executable, __file__, "--wheel", str(raw), "--into", str(into), "--codec", codec]
+        command = [
+            sys.executable,
+            __file__,
+            "--wheel",
+            str(raw),
+            "--into",
+            str(into),
+            "--codec",
+            codec,
+        ]
         for folder in self.libraries:
             command += ["--folder", str(folder)]
         return self._measured([*command, *more], into)
@@ -127,7 +146,13 @@ class Contest:
         told = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
         (wheel,) = out.glob("*.whl")
         cpu, memory = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
-        return {"seconds": seconds, "cpu": cpu, "memory": memory, "size": wheel.stat().st_size, **told}
+        return {
+            "seconds": seconds,
+            "cpu": cpu,
+            "memory": memory,
+            "size": wheel.stat().st_size,
+            **told,
+        }
 
 
 def contenders() -> list[str]:
@@ -151,7 +176,9 @@ def run(asked: Namespace) -> None:
             for contender in asked.contenders:
                 busy = results.busy()
                 row = contest.run(contender)
-                results.keep(asked.results, {"contender": contender, "round": number, "busy": busy, **row})
+                results.keep(
+                    asked.results, {"contender": contender, "round": number, "busy": busy, **row}
+                )
 
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
@@ -159,7 +186,11 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     reference = {row["round"]: row for row in rows if row["contender"] == REFERENCE}
 
     def ratios(found: Sequence[Row], field: str, digits: int) -> str:
-        pairs = [(row[field], reference[row["round"]][field]) for row in found if row["round"] in reference]
+        pairs = [
+            (row[field], reference[row["round"]][field])
+            for row in found
+            if row["round"] in reference
+        ]
         return results.spread([mine / theirs for mine, theirs in pairs], digits)
 
     def spread(found: Sequence[Row], value: Callable[[Row], float]) -> str:
@@ -191,11 +222,15 @@ def main() -> None:
     """Run, or render what was run."""
     parser = results.parser(__doc__)
     parser.add_argument("--wheel", type=Path, help="a raw wheel")
-    parser.add_argument("--further", type=Path, help="the raw wheel for another Python, of the same tree")
+    parser.add_argument(
+        "--further", type=Path, help="the raw wheel for another Python, of the same tree"
+    )
     parser.add_argument("--folder", type=Path, action="append", default=[], help="has libraries")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", type=Path, help="work below this folder, not in the system's")
-    parser.add_argument("--into", type=Path, help="only pack, into this folder, and say what came of it")
+    parser.add_argument(
+        "--into", type=Path, help="only pack, into this folder, and say what came of it"
+    )
     parser.add_argument("--codec", default="zlib")
     parser.add_argument("--members", type=Path)
     parser.add_argument("--threads", type=int)

@@ -73,8 +73,17 @@ def run(asked: Namespace) -> None:
                 plain: Path | None = None
                 for header in (PLAIN, *asked.headers):
                     made = folder / f"{header}.o"
-                    flags = [] if header == PLAIN else ["-Winvalid-pch", "-include", str(folder / f"{header}.hxx")]
-                    row = {"header": header, "source": source, "round": number, "busy": results.busy()}
+                    flags = (
+                        []
+                        if header == PLAIN
+                        else ["-Winvalid-pch", "-include", str(folder / f"{header}.hxx")]
+                    )
+                    row = {
+                        "header": header,
+                        "source": source,
+                        "round": number,
+                        "busy": results.busy(),
+                    }
                     row |= compiled(commands[source], made, flags)
                     plain = plain or made
                     if row["good"] and made != plain:
@@ -91,7 +100,12 @@ def precompile(command: Command, folder: Path, name: str) -> dict[str, object]:
     words[words.index(source)] = str(header)
     words[words.index("-c")] = "-xc++-header"
     row = spent(words, command.folder)
-    return {"source": "the header itself", "round": 0, **row, "size": Path(f"{header}.gch").stat().st_size}
+    return {
+        "source": "the header itself",
+        "round": 0,
+        **row,
+        "size": Path(f"{header}.gch").stat().st_size,
+    }
 
 
 def compiled(command: Command, made: Path, flags: Sequence[str]) -> dict[str, object]:
@@ -126,9 +140,15 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
         cells = [[row["cpu"] for row in found if row["header"] == head] for head in heads]
         yield source, *(results.spread(values, 1) for values in cells)
     files = results.grouped(
-        (row for row in good if row["source"] != "the header itself"), results.fields("source", "round")
+        (row for row in good if row["source"] != "the header itself"),
+        results.fields("source", "round"),
     )
-    whole = [row for found in files.values() if {row["header"] for row in found} == {*heads} for row in found]
+    whole = [
+        row
+        for found in files.values()
+        if {row["header"] for row in found} == {*heads}
+        for row in found
+    ]
     sums = {head: sum(row["cpu"] for row in whole if row["header"] == head) for head in heads}
     yield (
         "all of them, / without",

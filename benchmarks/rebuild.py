@@ -65,12 +65,17 @@ def once(site: Site, contender: str, python: str) -> Row:
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender and phase."""
     good = [row for row in rows if row["good"]]
-    for (title, contender), found in results.grouped(good, results.fields("project", "contender")).items():
+    for (title, contender), found in results.grouped(
+        good, results.fields("project", "contender")
+    ).items():
         cold = {row["round"]: row for row in found if row["phase"] == COLD}
         for phase, same in results.grouped(found, lambda row: row["phase"]).items():
             pairs = [(row, cold[row["round"]]) for row in same if row["round"] in cold]
             costs = [results.spread([row[name] for row in same], 0) for name in ("cpu", "seconds")]
-            shares = [results.spread([row[name] / one[name] for row, one in pairs], 3) for name in ("cpu", "seconds")]
+            shares = [
+                results.spread([row[name] / one[name] for row, one in pairs], 3)
+                for name in ("cpu", "seconds")
+            ]
             counts = " ".join(str(row["compiles"]) for row in same)
             alike = "yes" if all(row["same"] for row in same) else "no"
             yield title, contender, phase, *costs, counts, *shares, alike
@@ -78,7 +83,17 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table, and what differs between wheels."""
-    heads = ("what", "contender", "cache", "CPU s", "s", "compiles", "/ cold: CPU", "time", "same wheel")
+    heads = (
+        "what",
+        "contender",
+        "cache",
+        "CPU s",
+        "s",
+        "compiles",
+        "/ cold: CPU",
+        "time",
+        "same wheel",
+    )
     yield results.table(heads, lines(rows))
     for row in rows:
         for said in row.get("others", ()):

@@ -76,7 +76,16 @@ def main() -> None:
     for name, (command, language) in todo.items():
         argv = command.with_output(os.devnull, asked.flags.split())
         looks, seconds = watched(argv, command.folder)
-        writer.writerow([language, name, asked.flags, f"{seconds:.1f}", max(looks) // 1024, " ".join(curve(looks))])
+        writer.writerow(
+            [
+                language,
+                name,
+                asked.flags,
+                f"{seconds:.1f}",
+                max(looks) // 1024,
+                " ".join(curve(looks)),
+            ]
+        )
         sys.stdout.flush()
 
 

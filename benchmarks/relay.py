@@ -32,7 +32,11 @@ def run(asked: Namespace) -> None:
             wheels, row = {}, {"project": built.title, "round": number, "busy": results.busy()}
             for way in (WHOLE, RELAY):
                 site = Site(built, compilers, folder / "home", folder / "kept")
-                limits = [["--until", f"{row['seconds'] / (asked.ends + 1):.0f}s"]] * asked.ends if way == RELAY else []
+                limits = (
+                    [["--until", f"{row['seconds'] / (asked.ends + 1):.0f}s"]] * asked.ends
+                    if way == RELAY
+                    else []
+                )
                 wheel, spent = None, []
                 for words in [*limits, []]:
                     if wheel is None:  # else a piece came to the end
@@ -76,7 +80,9 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table."""
-    yield results.table(("what", "built", "CPU s", "/ in one piece", "compiles", "same wheel"), lines(rows))
+    yield results.table(
+        ("what", "built", "CPU s", "/ in one piece", "compiles", "same wheel"), lines(rows)
+    )
 
 
 def main() -> None:

@@ -50,7 +50,9 @@ def ninja(folder: Path) -> str:
             return found
     home = folder / "ninja"
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
-    subprocess.run([home / "bin/python", "-m", "pip", "--quiet", "install", "ninja>=1.13"], check=True)
+    subprocess.run(
+        [home / "bin/python", "-m", "pip", "--quiet", "install", "ninja>=1.13"], check=True
+    )
     return str(home / "bin/ninja")
 
 

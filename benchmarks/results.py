@@ -26,9 +26,15 @@ def machine() -> str:
 def parser(text: str | None) -> argparse.ArgumentParser:
     """Return a parser of what every benchmark takes; `text` is the script's own, of which line 1 is shown."""
     made = argparse.ArgumentParser(description=(text or "").splitlines()[0])
-    made.add_argument("--results", type=Path, help="append every run to this file, as a line of JSON")
-    made.add_argument("--render", type=Path, metavar="FILE", help="print the table of such a file; run nothing")
-    made.add_argument("--ninja", help="1.13 or newer; else one is found, or installed for the time being")
+    made.add_argument(
+        "--results", type=Path, help="append every run to this file, as a line of JSON"
+    )
+    made.add_argument(
+        "--render", type=Path, metavar="FILE", help="print the table of such a file; run nothing"
+    )
+    made.add_argument(
+        "--ninja", help="1.13 or newer; else one is found, or installed for the time being"
+    )
     return made
 
 
@@ -59,20 +65,31 @@ def choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str]) -
     def chosen(text: str) -> list[str]:
         unknown = [name for name in text.split(",") if name not in names]
         if unknown:
-            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
+            raise argparse.ArgumentTypeError(
+                f"unknown: {', '.join(unknown)}; there are {', '.join(names)}"
+            )
         return text.split(",")
 
-    parser.add_argument(option, type=chosen, default=list(names), metavar="NAME,...", help=", ".join(names))
+    parser.add_argument(
+        option, type=chosen, default=list(names), metavar="NAME,...", help=", ".join(names)
+    )
 
 
 def keep(file: Path | None, row: Row) -> Row:
     """Append a run to the file, if any, and say it on stderr; return it."""
-    whole = {**row, "run": _RUN, "machine": machine(), "date": dt.datetime.now(dt.UTC).date().isoformat()}
+    whole = {
+        **row,
+        "run": _RUN,
+        "machine": machine(),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+    }
     if file is not None:
         with file.open("a", encoding="utf-8") as opened:
             opened.write(json.dumps(whole) + "\n")
     shown = " ".join(
-        f"{name}={_short(value)}" for name, value in row.items() if value not in (None, {}, "") and name != "said"
+        f"{name}={_short(value)}"
+        for name, value in row.items()
+        if value not in (None, {}, "") and name != "said"
     )
     sys.stderr.write(shown + "\n")
     return whole
@@ -112,7 +129,9 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 def interventions(rows: Iterable[Row]) -> str:
     """Return how often the guard paused and ran again, and how many kills of the kernel it made good."""
     counts = [row["counts"] for row in rows]
-    return "/".join(str(sum(count.get(kind, 0) for count in counts)) for kind in ("pause", "rerun", "kill"))
+    return "/".join(
+        str(sum(count.get(kind, 0) for count in counts)) for kind in ("pause", "rerun", "kill")
+    )
 
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
@@ -141,7 +160,9 @@ def busy(seconds: float = 0.5) -> float:
 
 
 def _idle() -> tuple[int, int]:
-    ticks = list(map(int, Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]))
+    ticks = list(
+        map(int, Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:])
+    )
     return ticks[3] + ticks[4], sum(ticks[:8])
 
 

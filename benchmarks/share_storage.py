@@ -32,17 +32,24 @@ def run(asked: Namespace) -> None:
         folder = Path(name)
         for number, source in enumerate(drawn):
             for way in (ALONE, SHARED) if number % 2 else (SHARED, ALONE):
-                stored = [f"CCACHE_REMOTE_STORAGE=file://{folder / 'parts'}"] if way == SHARED else []
+                stored = (
+                    [f"CCACHE_REMOTE_STORAGE=file://{folder / 'parts'}"] if way == SHARED else []
+                )
                 settings = [f"CCACHE_DIR={folder / way}", "CCACHE_NOHASHDIR=1", *stored]
                 words = commands[source].with_output(str(folder / "made.o"))
                 row = {"way": way, "source": source, "busy": results.busy()}
-                row |= spent(["env", *settings, "ccache", *words], asked.tree.resolve() / commands[source].folder)
+                row |= spent(
+                    ["env", *settings, "ccache", *words],
+                    asked.tree.resolve() / commands[source].folder,
+                )
                 results.keep(asked.results, row)
 
 
 def pairs(rows: Sequence[Row]) -> Iterator[tuple[float, float]]:
     """Yield what each file took, in seconds of a processor: with the cache alone, and with parts beside it."""
-    for found in results.grouped((row for row in rows if row["good"]), lambda row: row["source"]).values():
+    for found in results.grouped(
+        (row for row in rows if row["good"]), lambda row: row["source"]
+    ).values():
         took = {row["way"]: row["cpu"] for row in found}
         if took.keys() == {ALONE, SHARED}:
             yield took[ALONE], took[SHARED]
@@ -52,13 +59,26 @@ def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table."""
     found = list(pairs(rows))
     lines = []
-    for title, least, most in (("less than 1 s", 0.0, 1.0), ("1 to 10 s", 1.0, 10.0), ("10 s and more", 10.0, 1e9)):
+    for title, least, most in (
+        ("less than 1 s", 0.0, 1.0),
+        ("1 to 10 s", 1.0, 10.0),
+        ("10 s and more", 10.0, 1e9),
+    ):
         those = [(alone, shared) for alone, shared in found if least <= alone < most]
         if len(those) > 1:
             ratios = statistics.quantiles([shared / alone for alone, shared in those], n=4)
             more = statistics.median(shared - alone for alone, shared in those)
-            lines.append((title, len(those), *(f"{ratio:.3f}" for ratio in ratios), f"{more:.3f} s"))
-    heads = ("a compile of", "files", "first quarter", "median of with / without parts", "third quarter", "more")
+            lines.append(
+                (title, len(those), *(f"{ratio:.3f}" for ratio in ratios), f"{more:.3f} s")
+            )
+    heads = (
+        "a compile of",
+        "files",
+        "first quarter",
+        "median of with / without parts",
+        "third quarter",
+        "more",
+    )
     yield results.table(heads, lines)
 
 

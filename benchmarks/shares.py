@@ -30,7 +30,11 @@ COUNTS = (2, 4, 8, 16, 32)
 def read_seconds(timeline: Path) -> dict[str, float]:
     """Return how long each source was compiled, without waiting, by the guard's record of a build; seconds."""
     records = [parse_record(line) for line in timeline.read_text(encoding="utf-8").splitlines()]
-    return {one.key.split("|")[1]: one.seconds for one in records if isinstance(one, UnitRun) and one.outcome == "done"}
+    return {
+        one.key.split("|")[1]: one.seconds
+        for one in records
+        if isinstance(one, UnitRun) and one.outcome == "done"
+    }
 
 
 def seconds_of(source: str, sources: Mapping[str, float]) -> float | None:
@@ -53,7 +57,9 @@ def imbalance(shares: Sequence[Sequence[str]], seconds: Mapping[str, float]) -> 
 
 def main() -> None:
     """Cut the compiles of a build in several ways, and print how even that is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("build", type=Path)
     parser.add_argument("timeline", type=Path)
     parser.add_argument("--package", default="torch")
@@ -70,10 +76,14 @@ def main() -> None:
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime + ended - began
     sources = read_seconds(asked.timeline)
     listed = subprocess.run(
-        [asked.ninja, "-C", str(asked.build), "--quiet", "-t", "compdb"], check=True, capture_output=True
+        [asked.ninja, "-C", str(asked.build), "--quiet", "-t", "compdb"],
+        check=True,
+        capture_output=True,
     )
     compiled = {one["output"]: one["file"] for one in json.loads(listed.stdout)}
-    true = {name: found for name in names if (found := seconds_of(compiled[name], sources)) is not None}
+    true = {
+        name: found for name in names if (found := seconds_of(compiled[name], sources)) is not None
+    }
     timed = f"{len(true)} of them timed, {sum(true.values()):.0f} s"
     print(f"{len(names)} compiles to share, {timed}; cut in {spent:.2f} CPU s")
     chance, known = random.Random(1), {name: said[name] for name in true}  # noqa: S311 - figures
@@ -87,7 +97,9 @@ def main() -> None:
     }
     print(f"{'longest share / mean':36}" + "".join(f"{count:>8}" for count in COUNTS))
     for way, each in ways.items():
-        print(f"{way:36}" + "".join(f"{imbalance(cut(each, count), true):8.3f}" for count in COUNTS))
+        print(
+            f"{way:36}" + "".join(f"{imbalance(cut(each, count), true):8.3f}" for count in COUNTS)
+        )
     hashed = []
     for count in COUNTS:
         shares: list[list[str]] = [[] for _ in range(count)]

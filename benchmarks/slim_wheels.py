@@ -31,14 +31,20 @@ MB = 10**6
 def invoke(*words: str) -> tuple[str, dict[str, float]]:
     """Run a task, and return what it printed and what it took."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    process = subprocess.Popen([ROOT / ".venv/bin/invoke", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [ROOT / ".venv/bin/invoke", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     printed = process.stdout.read() if process.stdout else ""
     _, status, used = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"invoke {' '.join(words)} failed: {printed}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return printed, {"seconds": time.monotonic() - start, "cpu": cpu, "memory_mb": used.ru_maxrss / 1024}
+    return printed, {
+        "seconds": time.monotonic() - start,
+        "cpu": cpu,
+        "memory_mb": used.ru_maxrss / 1024,
+    }
 
 
 def listed(cuobjdump: Path, wheel: Path, scratch: Path) -> dict[str, dict[str, int]]:
@@ -70,7 +76,9 @@ def pieces(cuobjdump: Path, file: Path) -> Counter[str]:
     """Return how many pieces cuobjdump lists in a library."""
     found: Counter[str] = Counter()
     for option in ("-lelf", "-lptx"):
-        ran = subprocess.run([cuobjdump, "-all", option, file], check=False, capture_output=True, text=True)
+        ran = subprocess.run(
+            [cuobjdump, "-all", option, file], check=False, capture_output=True, text=True
+        )
         if "fatal" in ran.stderr:  # it refuses code for GPUs that are too old for it
             return Counter({"refused": 1})
         found.update(re.findall(r"\.(sm_\w+\.(?:cubin|ptx))", ran.stdout))
@@ -97,7 +105,9 @@ def measure(asked: Namespace) -> None:
                 **took,
             }
             if asked.cuobjdump:
-                row["listed"] = [listed(asked.cuobjdump, file, Path(folder)) for file in (wheel, slim)]
+                row["listed"] = [
+                    listed(asked.cuobjdump, file, Path(folder)) for file in (wheel, slim)
+                ]
         results.keep(asked.results, row)
 
 
@@ -109,7 +119,18 @@ def installed(wheel: Path) -> int:
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the tables."""
-    heads = ["wheel", "for", "MB", "of it", "installed, MB", "of it", "CPU s", "s", "memory, MB", "proved"]
+    heads = [
+        "wheel",
+        "for",
+        "MB",
+        "of it",
+        "installed, MB",
+        "of it",
+        "CPU s",
+        "s",
+        "memory, MB",
+        "proved",
+    ]
     lines = []
     for row in rows:
         cells = [row["wheel"].removesuffix(".whl"), row["arch_list"]]
@@ -131,7 +152,10 @@ def render(rows: Sequence[Row]) -> Iterator[str]:
 if __name__ == "__main__":
     parser = results.parser(__doc__)
     parser.add_argument(
-        "--wheel", action="append", metavar="WHEEL=LIST", help="a wheel, and what to keep code for; may be repeated"
+        "--wheel",
+        action="append",
+        metavar="WHEEL=LIST",
+        help="a wheel, and what to keep code for; may be repeated",
     )
     parser.add_argument("--cuobjdump", type=Path, help="NVIDIA's program; else nothing is listed")
     parser.add_argument("--scratch", type=Path, help="a folder on a disk with room")

@@ -47,7 +47,9 @@ class Compilers:
         self.plain.mkdir(parents=True)
         for name in ("gcc", "g++"):
             script = self.plain / name
-            script.write_text(_COUNTING.format(count=self._count, compiler=_found(name)), encoding="utf-8")
+            script.write_text(
+                _COUNTING.format(count=self._count, compiler=_found(name)), encoding="utf-8"
+            )
             script.chmod(0o755)
 
     def as_they_are(self) -> dict[str, str]:
@@ -72,14 +74,22 @@ class Compilers:
         return count
 
 
-def spend(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], compilers: Compilers, log: Path) -> Spent:
+def spend(
+    argv: Sequence[str], cwd: Path, environment: Mapping[str, str], compilers: Compilers, log: Path
+) -> Spent:
     """Run a command and wait for everything that it started; what it says goes to `log`."""
     _adopt_orphans()
     compilers.taken()
     before, start = _cpu(), time.monotonic()
     with log.open("a", encoding="utf-8") as said:
         code = subprocess.run(
-            argv, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False
+            argv,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            check=False,
         ).returncode
     seconds = time.monotonic() - start
     _end_orphans()

@@ -57,12 +57,20 @@ def write(folder: Path, units: int) -> Path:
     upstream = SAMPLE / "upstream"
     bits = Path("third_party", "tinybits")
     shutil.copytree(upstream / "tinytorch", source)
-    shutil.copytree(upstream / "third_party_tinymath", source / "third_party" / "tinymath", dirs_exist_ok=True)
-    shutil.copytree(upstream / "third_party_tinybits", source / "third_party/tinymath" / bits, dirs_exist_ok=True)
+    shutil.copytree(
+        upstream / "third_party_tinymath", source / "third_party" / "tinymath", dirs_exist_ok=True
+    )
+    shutil.copytree(
+        upstream / "third_party_tinybits",
+        source / "third_party/tinymath" / bits,
+        dirs_exist_ok=True,
+    )
     dependent = round(units * SHARE)
     for number in range(units):
         below = "python" if number < dependent else "src"
-        (source / below / f"unit{number}.cpp").write_text(_unit(number, number < dependent), encoding="ascii")
+        (source / below / f"unit{number}.cpp").write_text(
+            _unit(number, number < dependent), encoding="ascii"
+        )
     with (source / "CMakeLists.txt").open("a", encoding="utf-8") as file:
         file.write(_CMAKE)
     return source

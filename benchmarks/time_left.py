@@ -59,7 +59,11 @@ def replay(seconds: Mapping[str, float], cached: float, chance: random.Random) -
     """Return when each file is done, the first of them out of a cache."""
     free, finished = [0.0] * PROCESSORS, []
     for number, (name, usual) in enumerate(seconds.items()):
-        took = CACHED_SECONDS if number < cached * len(seconds) else usual * math.exp(chance.gauss(0, 0.15))
+        took = (
+            CACHED_SECONDS
+            if number < cached * len(seconds)
+            else usual * math.exp(chance.gauss(0, 0.15))
+        )
         ended = heapq.heappop(free) + took
         heapq.heappush(free, ended)
         finished.append((ended, name))
@@ -87,14 +91,18 @@ def main() -> None:
     """Print a table: for each cache and each contender how far off it is."""
     lines = (line for line in UNITS.read_text("utf-8").splitlines() if not line.startswith("#"))
     seconds = {f"{row['source']}.o": float(row["seconds"]) for row in csv.DictReader(lines)}
-    print("| cached | contender | off by a factor of | off by more than 1.5, of the time | no answer |")
+    print(
+        "| cached | contender | off by a factor of | off by more than 1.5, of the time | no answer |"
+    )
     print("|---|---|--:|--:|--:|")
     for title, cached in CACHES.items():
         for name, contender in CONTENDERS.items():
             rounds = []
             for seed in range(ROUNDS):
                 chance = random.Random(seed)  # noqa: S311 - not for secrets
-                costs = {file: usual * math.exp(chance.gauss(0, 0.4)) for file, usual in seconds.items()}
+                costs = {
+                    file: usual * math.exp(chance.gauss(0, 0.4)) for file, usual in seconds.items()
+                }
                 finished = replay(seconds, cached, chance)
                 rounds.append(judge(list(contender(finished, costs)), finished))
             off, far, silent = (fmean(one) for one in zip(*rounds, strict=True))

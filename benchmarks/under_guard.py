@@ -41,7 +41,9 @@ def main() -> None:
         unguarded=1,
         cores=asked.cores,
         roots=(asked.root,),
-        known=expectations.relevant_units(facts_reader.read_facts(ROOT / "build_configs").units, "torch", "1.13.1"),
+        known=expectations.relevant_units(
+            facts_reader.read_facts(ROOT / "build_configs").units, "torch", "1.13.1"
+        ),
     )
     start = time.monotonic()  # what the guard takes to start and to end counts
     with guard_build(site, {}) as guard:
@@ -52,7 +54,9 @@ def main() -> None:
     while not guard.messages.empty():
         sys.stderr.write(guard.messages.get() + "\n")
     books = {"counts": guard.account.counts, "peak": guard.account.peak, "ran": guard.account.units}
-    asked.result.write_text(json.dumps({"seconds": seconds, "code": code, **books}), encoding="utf-8")
+    asked.result.write_text(
+        json.dumps({"seconds": seconds, "code": code, **books}), encoding="utf-8"
+    )
     sys.exit(code)
 
 

@@ -13,7 +13,10 @@ from torch_checks import check_cuda_version, check_cudnn, check_nccl, solve
 
 torch, torchvision = LazyModule("torch"), LazyModule("torchvision")
 MEBIBYTE = 1 << 20
-FACTORS = {"float32": 1e-4, "float16": 2e-2}  # the largest difference allowed, relative to the largest result
+FACTORS = {
+    "float32": 1e-4,
+    "float16": 2e-2,
+}  # the largest difference allowed, relative to the largest result
 WORDS = ("a convolution", "its gradient by the image", "its gradient by the kernel")
 
 
@@ -25,7 +28,9 @@ def check_device(expected):
     """Start CUDA, which fails with a driver that does not fit."""
     torch.cuda.init()
     expect(torch.cuda.device_count() > 0, "No CUDA GPUs are available")
-    total = torch.ones(8, device="cuda").sum().item()  # the first kernel: is there code for this GPU?
+    total = (
+        torch.ones(8, device="cuda").sum().item()
+    )  # the first kernel: is there code for this GPU?
     expect_equal(total, 8.0, "a sum on the GPU")
     return "; ".join(describe_gpu(number) for number in range(torch.cuda.device_count()))
 
@@ -56,7 +61,11 @@ def check_code(expected):
     if not hasattr(torch.cuda, "get_arch_list"):
         return "this release does not report its list"
     major, minor = torch.cuda.get_device_capability()
-    names = [name[len("sm_") :].rstrip("af") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
+    names = [
+        name[len("sm_") :].rstrip("af")
+        for name in torch.cuda.get_arch_list()
+        if name.startswith("sm_")
+    ]
     runs = [name for name in names if int(name) // 10 == major and int(name) % 10 <= minor]
     return "code of sm_{}".format(runs[-1]) if runs else "PTX, compiled by the driver"
 
@@ -96,7 +105,9 @@ def check_convolution(expected):
     for enabled in (True, False):
         with torch.backends.cudnn.flags(enabled=enabled):
             for result, right, what in zip(convolved(image, kernel, "cuda"), on_cpu, WORDS):  # noqa: B905
-                expect_alike(result, right, "{}, {} cuDNN".format(what, "with" if enabled else "without"))
+                expect_alike(
+                    result, right, "{}, {} cuDNN".format(what, "with" if enabled else "without")
+                )
     return "with cuDNN and without"
 
 
@@ -154,7 +165,9 @@ def check_nms(expected):
     nms, many, scores = torchvision.ops.nms, boxes(500), torch.rand(500)
     for overlap in (0.3, 0.7):
         one, other = nms(many.cuda(), scores.cuda(), overlap), nms(many, scores, overlap)
-        expect_equal(one.tolist(), other.tolist(), "what nms keeps above an overlap of {}".format(overlap))
+        expect_equal(
+            one.tolist(), other.tolist(), "what nms keeps above an overlap of {}".format(overlap)
+        )
     return "of 500 boxes"
 
 
@@ -164,7 +177,10 @@ def check_roi_align(expected):
     roi_align, image = torchvision.ops.roi_align, torch.randn(2, 3, 64, 64)
     regions = torch.cat([torch.randint(0, 2, (50, 1)).float(), boxes(50) / 2], 1)
     settings = {"output_size": (7, 7), "spatial_scale": 0.5, "sampling_ratio": 2}
-    one, other = roi_align(image.cuda(), regions.cuda(), **settings), roi_align(image, regions, **settings)
+    one, other = (
+        roi_align(image.cuda(), regions.cuda(), **settings),
+        roi_align(image, regions, **settings),
+    )
     return "off by {:.1e}".format(expect_alike(one, other, "roi_align"))
 
 

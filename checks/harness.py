@@ -12,7 +12,9 @@ import os
 import sys
 import traceback
 
-HANG_TIMEOUT_SECONDS = 900  # after which the stack of a hanging check is printed, and the script ends
+HANG_TIMEOUT_SECONDS = (
+    900  # after which the stack of a hanging check is printed, and the script ends
+)
 ON = {"1", "ON", "TRUE", "YES", "Y"}
 OFF = {"0", "OFF", "FALSE", "NO", "N"}
 
@@ -65,7 +67,9 @@ def compare_switches(expected, actual, place):
     planned, actual = switches_of(expected.get("switches", {})), switches_of(actual)
     common = sorted(set(planned) & set(actual))
     wrong = [
-        "{} is {}, the plan says {}".format(name, *("on" if each[name] else "off" for each in (actual, planned)))
+        "{} is {}, the plan says {}".format(
+            name, *("on" if each[name] else "off" for each in (actual, planned))
+        )
         for name in common
         if actual[name] != planned[name]
     ]
@@ -136,7 +140,9 @@ def run_lines(lines, **names):
     try:
         exec(compile("\n".join(lines), "smoke", "exec"), dict(names, __name__="smoke"))  # noqa: S102
     except Exception as error:  # noqa: BLE001 (whatever a broken wheel raises is the result)
-        numbers = [frame[1] for frame in traceback.extract_tb(sys.exc_info()[2]) if frame[0] == "smoke"]
+        numbers = [
+            frame[1] for frame in traceback.extract_tb(sys.exc_info()[2]) if frame[0] == "smoke"
+        ]
         line = lines[numbers[-1] - 1].strip() if numbers else "the lines"
         cause = "{}: {}".format(type(error).__name__, error) if str(error) else type(error).__name__
         raise CheckError("{!r} of its facts: {}".format(line, cause))  # noqa: B904 (the message has it)

@@ -33,7 +33,12 @@ def check_smoke(expected):
     return run_lines(expected.get("smoke", []))
 
 
-CHECKS = [("import", check_import), ("version", check_version), ("base", check_base), ("smoke", check_smoke)]
+CHECKS = [
+    ("import", check_import),
+    ("version", check_version),
+    ("base", check_base),
+    ("smoke", check_smoke),
+]
 
 if __name__ == "__main__":
     run(CHECKS)

@@ -32,13 +32,17 @@ def check_headers(expected):
     built_with = getattr(module(expected), "built_with", None)
     if built_with is None:
         return "nothing to compare"
-    return expect_equal(built_with()["python"], platform.python_version(), "the Python whose headers were read")
+    return expect_equal(
+        built_with()["python"], platform.python_version(), "the Python whose headers were read"
+    )
 
 
 def check_library(expected):
     if expected["import"] != "tinytorch":
         return "only tinytorch has a library"
-    libraries = glob.glob(os.path.join(os.path.dirname(module(expected).__file__), "lib", "*tiny.*"))
+    libraries = glob.glob(
+        os.path.join(os.path.dirname(module(expected).__file__), "lib", "*tiny.*")
+    )
     return expect(libraries, "tinytorch/lib has no libtiny") or os.path.basename(libraries[0])
 
 

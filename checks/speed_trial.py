@@ -45,7 +45,9 @@ def time_case(case, common, seconds):
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         trial = json.load(file)
-    times = {case["name"]: time_case(case, trial["setup"], trial["seconds"]) for case in trial["cases"]}
+    times = {
+        case["name"]: time_case(case, trial["setup"], trial["seconds"]) for case in trial["cases"]
+    }
     sys.stdout.write("\n" + json.dumps(times) + "\n")
 
 

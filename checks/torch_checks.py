@@ -19,7 +19,9 @@ NINE = 9  # from this major version of cuDNN on, its number has room for two dig
 def check_cuda_version(expected):
     cuda, planned = torch.version.cuda, expected.get("cuda")
     if planned is None:
-        return expect(cuda is None, "torch.version.cuda is {!r}, but the build is without CUDA".format(cuda))
+        return expect(
+            cuda is None, "torch.version.cuda is {!r}, but the build is without CUDA".format(cuda)
+        )
     same = cuda is not None and cuda.split(".")[:2] == planned.split(".")[:2]
     expect(same, "torch.version.cuda is {!r}, not {!r}".format(cuda, planned))
     if not torch.cuda.is_available():
@@ -37,14 +39,18 @@ def check_capabilities(expected):
     if not flags or not planned:
         return "this release does not report them" if not flags else "the plan names none by number"
     reported = {word for word in flags.split() if word.startswith("sm_")}
-    return expect_equal(sorted(reported), sorted(planned), "the list of compute capabilities") or flags
+    return (
+        expect_equal(sorted(reported), sorted(planned), "the list of compute capabilities") or flags
+    )
 
 
 def machine_code(listed):
     """Return {"sm_70", "sm_86"} of "7.0;8.6+PTX"; nothing where a word of the list is a name."""
     words = [word for word in re.split(r"[;,\s]+", listed) if word]
     numbers = [re.match(r"(\d+)\.(\d)([af]?)(\+PTX)?$", word) for word in words]
-    return {"sm_{}{}{}".format(*number.groups()[:3]) for number in numbers} if all(numbers) else set()
+    return (
+        {"sm_{}{}{}".format(*number.groups()[:3]) for number in numbers} if all(numbers) else set()
+    )
 
 
 def check_cudnn(expected):
@@ -183,7 +189,9 @@ def check_linalg(expected):
     # solution of [[4, 1], [2, 3]] x = [1, 2]; singular values of diag(3, -5) turned by 45 degrees
     matrix = torch.tensor([[4.0, 1.0], [2.0, 3.0]], dtype=torch.float64)
     side = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
-    expect_close(solve(matrix, side).reshape(-1).tolist(), [0.1, 0.6], 1e-12, "the solution of a system")
+    expect_close(
+        solve(matrix, side).reshape(-1).tolist(), [0.1, 0.6], 1e-12, "the solution of a system"
+    )
     half = math.sqrt(0.5)
     turn = torch.tensor([[half, -half], [half, half]], dtype=torch.float64)
     turned = turn.mm(torch.diag(torch.tensor([3.0, -5.0], dtype=torch.float64))).mm(turn.t())
@@ -201,8 +209,12 @@ def check_dataloader(expected):
     data = torch.utils.data.TensorDataset(torch.arange(20).float().reshape(10, 2), torch.arange(10))
     batches = list(torch.utils.data.DataLoader(data, batch_size=4, num_workers=2))
     expect_equal([len(labels) for _, labels in batches], [4, 4, 2], "the sizes of the batches")
-    expect_equal(torch.cat([labels for _, labels in batches]).tolist(), list(range(10)), "the labels")
-    expect_equal(sum(values.sum().item() for values, _ in batches), 190.0, "the sum of the workers' values")
+    expect_equal(
+        torch.cat([labels for _, labels in batches]).tolist(), list(range(10)), "the labels"
+    )
+    expect_equal(
+        sum(values.sum().item() for values, _ in batches), 190.0, "the sum of the workers' values"
+    )
 
 
 def check_save_load(expected):
@@ -234,7 +246,9 @@ def check_numpy(expected):
 
 def check_switches(expected):
     """Compare the planned switches with those that torch reports."""
-    return harness.compare_switches(expected, parse_config(torch.__config__.show()), "torch.__config__")
+    return harness.compare_switches(
+        expected, parse_config(torch.__config__.show()), "torch.__config__"
+    )
 
 
 def parse_config(text):
@@ -272,7 +286,9 @@ def all_reduce(rank, url):
 
 
 def check_mkldnn(expected):
-    state = harness.expect_planned(expected, "USE_MKLDNN", torch.backends.mkldnn.is_available(), "oneDNN")
+    state = harness.expect_planned(
+        expected, "USE_MKLDNN", torch.backends.mkldnn.is_available(), "oneDNN"
+    )
     silent = planned_switch(expected, "USE_MKLDNN") is None
     return "oneDNN is {}, the plan does not say".format(state) if silent else ""
 

@@ -25,7 +25,9 @@ def check_spectrogram(expected):
     """Find a tone of 1000 Hz in its bin: 1000 / (8000 / 400) = 50."""
     power = torchaudio.transforms.Spectrogram(n_fft=400)(tone(1000, RATE))
     expect_equal(power.shape[1], 201, "the number of bins")
-    expect_equal(power[0, :, power.shape[2] // 2].argmax().item(), 50, "the bin of a tone of 1000 Hz")
+    expect_equal(
+        power[0, :, power.shape[2] // 2].argmax().item(), 50, "the bin of a tone of 1000 Hz"
+    )
 
 
 def check_resample(expected):
@@ -42,7 +44,9 @@ def check_lfilter(expected):
     """Filter an impulse with y[n] = x[n] + y[n-1] / 2: powers of one half."""
     impulse = torch.zeros(1, 16)
     impulse[0, 0] = 1.0
-    answer = torchaudio.functional.lfilter(impulse, torch.tensor([1.0, -0.5]), torch.tensor([1.0, 0.0]))
+    answer = torchaudio.functional.lfilter(
+        impulse, torch.tensor([1.0, -0.5]), torch.tensor([1.0, 0.0])
+    )
     expect_close(answer[0].tolist(), [0.5**n for n in range(16)], 1e-6, "the answer to an impulse")
 
 

@@ -18,7 +18,9 @@ def check_cuda_version(expected):
         return "this release does not report it"
     planned = expected.get("cuda")
     if planned is None:
-        return expect(version == -1, "the operators were compiled with CUDA {}, not without".format(version))
+        return expect(
+            version == -1, "the operators were compiled with CUDA {}, not without".format(version)
+        )
     expect(version != -1, "the operators were compiled without CUDA")
     name = "{}.{}".format(version // 1000, version % 1000 // 10)
     return expect_equal(name, planned, "CUDA of the operators")
@@ -41,20 +43,32 @@ def check_roi_align(expected):
     settings = {"output_size": (2, 2), "spatial_scale": 1.0, "sampling_ratio": 2}
     means = torchvision.ops.roi_align(plane, box, **settings).reshape(-1).tolist()
     # cells of 4 x 4 from (2, 4): middles at x = 4, 8 and y = 6, 10
-    expect_close(means, [2 * x + 3 * y for y in (6.0, 10.0) for x in (4.0, 8.0)], 1e-4, "roi_align of a plane")
+    expect_close(
+        means,
+        [2 * x + 3 * y for y in (6.0, 10.0) for x in (4.0, 8.0)],
+        1e-4,
+        "roi_align of a plane",
+    )
 
 
 def check_transform(expected):
     from PIL import Image
 
     transforms = torchvision.transforms
-    resize, normalize = transforms.Resize((24, 32)), transforms.Normalize([0.5, 0.4, 0.5], [0.5, 0.2, 0.25])
+    resize, normalize = (
+        transforms.Resize((24, 32)),
+        transforms.Normalize([0.5, 0.4, 0.5], [0.5, 0.2, 0.25]),
+    )
     image = Image.new("RGB", (64, 48), (255, 102, 0))
     result = transforms.Compose([resize, transforms.ToTensor(), normalize])(image)
     expect_equal(tuple(result.shape), (3, 24, 32), "the shape of a transformed image")
     for channel, wanted in enumerate((1.0, 0.0, -2.0)):
-        expect_close(result[channel].min().item(), wanted, 1e-5, "the least of channel {}".format(channel))
-        expect_close(result[channel].max().item(), wanted, 1e-5, "the most of channel {}".format(channel))
+        expect_close(
+            result[channel].min().item(), wanted, 1e-5, "the least of channel {}".format(channel)
+        )
+        expect_close(
+            result[channel].max().item(), wanted, 1e-5, "the most of channel {}".format(channel)
+        )
 
 
 def check_resnet18(expected):

@@ -49,7 +49,11 @@ def pytest_runtest_logstart(nodeid):
 def pytest_runtest_logreport(report):
     if report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
-        results["failed"] = crash.message.split("\n")[0][:LONGEST_CHARACTERS] if crash else last_line(report.longrepr)
+        results["failed"] = (
+            crash.message.split("\n")[0][:LONGEST_CHARACTERS]
+            if crash
+            else last_line(report.longrepr)
+        )
     elif report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         results["skipped"] = last_line(reason)

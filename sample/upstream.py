@@ -25,7 +25,9 @@ class Commit:
     time: int  # seconds since 1970, UTC
     folders: tuple[str, ...]
     removed: tuple[str, ...] = ()
-    submodules: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # path -> repository, which commit
+    submodules: Mapping[str, tuple[str, int]] = field(
+        default_factory=dict
+    )  # path -> repository, which commit
     tag: str | None = None
     annotated: bool = False  # both kinds of tag exist out there
 
@@ -87,7 +89,10 @@ def create(directory: Path) -> None:
         repository = directory / "tiny" / f"{name}.git"
         _git("init", "--quiet", "--bare", str(repository))
         _git("symbolic-ref", "HEAD", MAIN, at=repository)
-        for setting in ("uploadpack.allowAnySHA1InWant", "uploadpack.allowFilter"):  # as GitHub does
+        for setting in (
+            "uploadpack.allowAnySHA1InWant",
+            "uploadpack.allowFilter",
+        ):  # as GitHub does
             _git("config", setting, "true", at=repository)
         stream = b"".join(_stream(history, commits))
         _git("fast-import", "--quiet", "--force", at=repository, text=stream)
@@ -99,7 +104,12 @@ def _git(*arguments: str, at: Path = SOURCES, text: bytes = b"") -> bytes:
     mine = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_DEFAULT_HASH": "sha1"}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(
-        ["git", *arguments], cwd=at, env=inherited | mine, input=text, stdout=subprocess.PIPE, check=True
+        ["git", *arguments],
+        cwd=at,
+        env=inherited | mine,
+        input=text,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     return done.stdout
 
@@ -116,7 +126,9 @@ def _stream(history: tuple[Commit, ...], commits: Mapping[str, tuple[str, ...]])
         for path, (repository, which) in commit.submodules.items():
             yield f"M 160000 {commits[repository][which]} {path}\n".encode()
         if commit.annotated:
-            yield f"tag {commit.tag}\nfrom :{number}\ntagger {signature}".encode() + _data(b"Release")
+            yield f"tag {commit.tag}\nfrom :{number}\ntagger {signature}".encode() + _data(
+                b"Release"
+            )
         elif commit.tag:
             yield f"reset refs/tags/{commit.tag}\nfrom :{number}\n\n".encode()
 

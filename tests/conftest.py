@@ -187,7 +187,10 @@ def envs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the folder of nox's environments that all samples share, as a user's checkouts may."""
     folder = tmp_path_factory.mktemp("shared") / "envs"
     run = tmp_path_factory.getbasetemp()
-    for name in ("pip", "environments"):  # what pip brought once, and empty environments: all workers share them
+    for name in (
+        "pip",
+        "environments",
+    ):  # what pip brought once, and empty environments: all workers share them
         every = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / name
         every.mkdir(exist_ok=True)
         folder.with_name(name).symlink_to(every)

@@ -9,7 +9,17 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from torchmill.config import matrix
-from torchmill.config.model import Build, Facts, Host, OfficialPart, Options, Plan, Release, Rule, Toolkit
+from torchmill.config.model import (
+    Build,
+    Facts,
+    Host,
+    OfficialPart,
+    Options,
+    Plan,
+    Release,
+    Rule,
+    Toolkit,
+)
 from torchmill.config.trial import find_trial
 from torchmill.plan import build_plan
 
@@ -96,14 +106,20 @@ def compatibility_pages(facts: Facts) -> dict[str, str]:
         "requirements.md": page(NEEDS, needs, _needs(facts, releases)),
         "toolkits.md": page(TOOLKITS, toolkits, _toolkits(facts.toolkits)),
         "official.md": page(
-            OFFICIAL, ("official wheels have", "releases", "builds", "ours"), _official(facts, releases)
+            OFFICIAL,
+            ("official wheels have", "releases", "builds", "ours"),
+            _official(facts, releases),
         ),
     }
     for major in ("1", "2"):
         series = [release for release in releases if release.version.startswith(f"{major}.")]
-        pages[f"cuda-{major}.md"] = page(CUDA.format(series=f"{major}.x"), cuda, _cuda(facts, series))
+        pages[f"cuda-{major}.md"] = page(
+            CUDA.format(series=f"{major}.x"), cuda, _cuda(facts, series)
+        )
         platforms = (base, "platform", "Python")
-        pages[f"wheels-{major}.md"] = page(WHEELS.format(series=f"{major}.x"), platforms, _wheels(series))
+        pages[f"wheels-{major}.md"] = page(
+            WHEELS.format(series=f"{major}.x"), platforms, _wheels(series)
+        )
     return pages
 
 
@@ -114,10 +130,15 @@ def page(head: str, headers: Sequence[str], rows: Rows) -> str:
 
 def _table(headers: Sequence[str], rows: Rows) -> str:
     lines = [headers, ["---"] * len(headers), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines) + "\n"
+    return (
+        "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines)
+        + "\n"
+    )
 
 
-def _releases(facts: Facts, releases: Sequence[Release], others: Sequence[str], partners: Sequence[str]) -> Rows:
+def _releases(
+    facts: Facts, releases: Sequence[Release], others: Sequence[str], partners: Sequence[str]
+) -> Rows:
     for release in releases:
         paired = [matrix.paired_release(facts, name, release) for name in others]
         yield (
@@ -161,7 +182,9 @@ def _rules(facts: Facts, release: Release, python: str) -> list[Rule]:
     arch = ARCH if ARCH in facts.arches else next(iter(facts.arches))
     build = Build(package.name, package.session, python, "cpu", arch)
     case = matrix.make_case(facts, build, release)
-    return [rule for rule in package.rules if not rule.conflict and matrix.rule_matches(rule.when, case)]
+    return [
+        rule for rule in package.rules if not rule.conflict and matrix.rule_matches(rule.when, case)
+    ]
 
 
 def _bounds(specifiers: Iterable[SpecifierSet | None]) -> str:
@@ -179,7 +202,9 @@ def _required(by_python: Mapping[str, Sequence[Rule]], project: str) -> str:
         found.setdefault(_bounds(mine) if mine else "", []).append(python)
     if len(found) == 1:
         return next(iter(found))
-    return "; ".join(f"{bounds or 'any'} ({' '.join(pythons)})" for bounds, pythons in found.items())
+    return "; ".join(
+        f"{bounds or 'any'} ({' '.join(pythons)})" for bounds, pythons in found.items()
+    )
 
 
 def _cuda(facts: Facts, releases: Iterable[Release]) -> Rows:
@@ -230,7 +255,10 @@ def _official(facts: Facts, releases: Sequence[Release]) -> Rows:
         when = part.when
         names = (when.variant or (), when.arch or when.system or (), when.provider or ())
         cuda = f"CUDA {matrix.format_bounds(when.cuda)}" if when.cuda else ""
-        which = [cuda.replace(" >=0", ""), *(" or ".join(one) for one in names if one != ("git", "path"))]
+        which = [
+            cuda.replace(" >=0", ""),
+            *(" or ".join(one) for one in names if one != ("git", "path")),
+        ]
         bounds = matrix.format_bounds(when.release) if when.release else "all"
         yield part.name, bounds, ", ".join(filter(None, which)), _ours(facts, part, releases)
 
@@ -242,16 +270,24 @@ def _ours(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> str:
     missed = f"lacks it: {part.cost}{brings}" if part.cost else part.explained
     if plan is None or part.name in {one.what for one in (*plan.lacks, *plan.differs)}:
         return missed
-    return f"the same on a machine that has it, else {missed}" if "lacking" in "".join(part.unless) else "the same"
+    return (
+        f"the same on a machine that has it, else {missed}"
+        if "lacking" in "".join(part.unless)
+        else "the same"
+    )
 
 
 def _plans(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> Iterator[Plan]:
     """Yield plans of the cells that a part is of, on machines of which nothing is known."""
     for release in releases:
-        for arch in facts.arches.values() if matrix.is_within(part.when.release, release.version) else ():
+        for arch in (
+            facts.arches.values() if matrix.is_within(part.when.release, release.version) else ()
+        ):
             for cell in matrix.possible_cells(facts, release, arch.name):
                 wanted = cell.build.cuda in {None, *release.cuda_official}
-                if wanted and matrix.rule_matches(part.when, matrix.make_case(facts, cell.build, release, "git")):
+                if wanted and matrix.rule_matches(
+                    part.when, matrix.make_case(facts, cell.build, release, "git")
+                ):
                     host = Host(arch.name, arch.system, cores=1, memory=2**40)
                     yield build_plan.compute_plan(facts, cell, host, Options())
 

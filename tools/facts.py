@@ -50,7 +50,9 @@ def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
         said.append(write_pages(orders.reference, facts))
     if orders.new:
         found = draft_releases(facts, layout)
-        own = os.environ.get("TORCHMILL_OWN_CONFIGS")  # of an installed suite, a project's own folder
+        own = os.environ.get(
+            "TORCHMILL_OWN_CONFIGS"
+        )  # of an installed suite, a project's own folder
         releases = Path(own or facts.patches.parent) / "releases"
         for version, text in found.items() if orders.write else ():
             write_atomically(releases / f"{version}.toml", text)
@@ -84,7 +86,9 @@ def generated_pages(facts: Facts) -> dict[str, str]:
         },
         "failures": failures_page.failure_pages(catalogue, facts.causes),
     }
-    return {f"{folder}/{name}": text for folder, texts in pages.items() for name, text in texts.items()}
+    return {
+        f"{folder}/{name}": text for folder, texts in pages.items() for name, text in texts.items()
+    }
 
 
 def summarize_facts(facts: Facts) -> str:
@@ -95,7 +99,9 @@ def summarize_facts(facts: Facts) -> str:
         for package in facts.packages.values()
     ]
     capabilities = f"{len(facts.capabilities)} compute capabilities"
-    lines.append(f"{len(facts.toolkits)} CUDA toolkits, {capabilities}, {len(facts.causes)} causes of failures")
+    lines.append(
+        f"{len(facts.toolkits)} CUDA toolkits, {capabilities}, {len(facts.causes)} causes of failures"
+    )
     return "\n".join(lines)
 
 
@@ -104,7 +110,10 @@ def check_against_index(facts: Facts, versions: Collection[str], layout: Layout)
 
     Raises ConfigError where a difference has no explanation, UnknownReleaseError and NetworkError.
     """
-    chosen = {matrix.find_release(facts, matrix.base_package(facts).name, name).version for name in versions}
+    chosen = {
+        matrix.find_release(facts, matrix.base_package(facts).name, name).version
+        for name in versions
+    }
     with console.show_progress() as bars:
         report = upstream_check.compare_with_index(
             facts, chosen, package_index.configured_index(), layout.cache / "upstream", bars
@@ -132,7 +141,10 @@ def read_code(facts: Facts, layout: Layout, *, write: bool) -> str:
     lines.append(f"{len(libraries)} of NVIDIA's packages")
     if write:
         folder = facts.patches.parent
-        written = [official_code.write_wheel_code(folder, package, found) for package, found in wheels.items()]
+        written = [
+            official_code.write_wheel_code(folder, package, found)
+            for package, found in wheels.items()
+        ]
         written.append(official_code.write_package_code(folder, facts, libraries))
         lines += [f"wrote {path}" for path in written]
     return "\n".join(lines)
@@ -162,7 +174,9 @@ def look_after_facts(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Say what build_configs/ holds, compare it with PyPI, draft releases."""
     reference = CHECKOUT / "docs" / "reference" if table else None
-    return run_facts(FactsOptions(check, tuple(release or ()), new, code, write, reference), facts, layout)
+    return run_facts(
+        FactsOptions(check, tuple(release or ()), new, code, write, reference), facts, layout
+    )
 
 
 FACTS = TaskCommand(look_after_facts, repeated=("release",))

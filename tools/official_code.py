@@ -24,7 +24,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tools.remote_wheel import RemoteWheel, WheelMember, cached_file, list_members, read_requirements
+from tools.remote_wheel import (
+    RemoteWheel,
+    WheelMember,
+    cached_file,
+    list_members,
+    read_requirements,
+)
 from torchmill.config.arch_list import ArchTarget, format_arch_list
 from torchmill.config.facts_model import PackageCode, ReadLibrary, WheelCode
 from torchmill.config.model import Facts
@@ -38,12 +44,20 @@ from torchmill.fetch.download import http_session
 from torchmill.fetch.package_index import IndexFile
 from torchmill.plan.wheel_fit import NVIDIA
 from torchmill.wheel.pack import elf
-from torchmill.wheel.verify.device_code import PTX, code_order, device_sections, read_device_code, scattered_fatbins
+from torchmill.wheel.verify.device_code import (
+    PTX,
+    code_order,
+    device_sections,
+    read_device_code,
+    scattered_fatbins,
+)
 
 CHUNK = 1 << 20
 OWN_ALONE = "/libcaffe2_detectron_ops_gpu.so"  # kernels of Caffe2's, in wheels of 1.x
 STORED, DEFLATED = 0, 8  # methods of compression
-WITH_CODE = re.compile(r"nvidia-(cudnn|cublas|cufft|curand|cusolver|cusparse|cusparselt|nccl|nvshmem)(-cu\d+)?")
+WITH_CODE = re.compile(
+    r"nvidia-(cudnn|cublas|cufft|curand|cusolver|cusparse|cusparselt|nccl|nvshmem)(-cu\d+)?"
+)
 META_PACKAGE = "cuda-toolkit"  # whose extras name the packages of libraries
 LOCAL_HEADER = "<26xHH"  # …, length of the name, length of the extra field
 Recorded = TypeVar("Recorded", WheelCode, PackageCode)
@@ -71,7 +85,9 @@ class Reading:
 
     def covers(self, members: Mapping[str, int]) -> bool:
         """Tell whether the libraries that count have the sizes of libraries that were read, but for some pages."""
-        return bool(self.files) and all(is_size_read(members.get(name), sizes) for name, sizes in self.sizes.items())
+        return bool(self.files) and all(
+            is_size_read(members.get(name), sizes) for name, sizes in self.sizes.items()
+        )
 
 
 def is_size_read(size: int | None, sizes: Iterable[int]) -> bool:
@@ -94,7 +110,10 @@ def read_wheel_code(
             for member in _libraries(file, session)
         }
         write_atomically(known, json.dumps(found))
-    return {name: (size, fatbins) for name, (size, fatbins) in json.loads(known.read_text("utf-8")).items()}
+    return {
+        name: (size, fatbins)
+        for name, (size, fatbins) in json.loads(known.read_text("utf-8")).items()
+    }
 
 
 def _libraries(file: IndexFile, session: requests.Session) -> Iterator[WheelMember]:
@@ -106,7 +125,9 @@ def _libraries(file: IndexFile, session: requests.Session) -> Iterator[WheelMemb
             yield member
 
 
-def _member_code(file: IndexFile, member: WheelMember, session: requests.Session, *, everywhere: bool) -> Fatbins:
+def _member_code(
+    file: IndexFile, member: WheelMember, session: requests.Session, *, everywhere: bool
+) -> Fatbins:
     with tempfile.TemporaryDirectory() as folder:
         unpacked = Path(folder) / "library"
         try:
@@ -120,7 +141,9 @@ def _member_code(file: IndexFile, member: WheelMember, session: requests.Session
             ) from None
 
 
-def _unpack_member(file: IndexFile, member: WheelMember, session: requests.Session) -> Iterator[bytes]:
+def _unpack_member(
+    file: IndexFile, member: WheelMember, session: requests.Session
+) -> Iterator[bytes]:
     """Yield the content of a member. Raises OSError where it is not what the directory of the wheel says."""
     end = member.offset + member.header_limit + member.packed
     headers = {"Range": f"bytes={member.offset}-{end}"}
@@ -172,17 +195,24 @@ def own_targets(code: Mapping[str, ReadLibrary]) -> str:
     largest = max(alone or mixed, key=lambda one: sum(one.fatbins.values()), default=None)
     if largest is None or not largest.fatbins:
         return ""
-    pieces = [piece.partition(" ")[::2] for piece in max(largest.fatbins, key=largest.fatbins.__getitem__).split(";")]
+    pieces = [
+        piece.partition(" ")[::2]
+        for piece in max(largest.fatbins, key=largest.fatbins.__getitem__).split(";")
+    ]
     intermediate = {name for name, kind in pieces if kind == PTX.upper()}
     machine = {name for name, kind in pieces if not kind}
     names = machine | intermediate
     return format_arch_list(
-        ArchTarget(name.rstrip("af"), name.lstrip("0123456789."), ptx=name in intermediate) for name in names
+        ArchTarget(name.rstrip("af"), name.lstrip("0123456789."), ptx=name in intermediate)
+        for name in names
     )
 
 
 def read_release(
-    wheels: Sequence[RemoteWheel], files: Mapping[str, IndexFile], cache: Path, session: requests.Session
+    wheels: Sequence[RemoteWheel],
+    files: Mapping[str, IndexFile],
+    cache: Path,
+    session: requests.Session,
 ) -> list[Reading]:
     """Return what is read of the wheels of one release for one machine, apart by what they hold."""
     found: list[Reading] = []
@@ -190,7 +220,9 @@ def read_release(
         if any(one.covers(wheel.members) for one in found):
             continue
         if "macosx" in wheel.platform:  # where there is no CUDA
-            code: dict[str, tuple[int, Fatbins]] = {name: (size, {}) for name, size in wheel.members.items()}
+            code: dict[str, tuple[int, Fatbins]] = {
+                name: (size, {}) for name, size in wheel.members.items()
+            }
         else:
             code = read_wheel_code(files[wheel.name], cache, session)
         counting = {name: fatbins for name, (_, fatbins) in code.items() if fatbins}
@@ -221,7 +253,9 @@ class IndexReader:
     cache: Path
     session: requests.Session
 
-    def releases(self, package: str, wheels: Iterable[RemoteWheel], bar: ProgressBar) -> list[WheelCode]:
+    def releases(
+        self, package: str, wheels: Iterable[RemoteWheel], bar: ProgressBar
+    ) -> list[WheelCode]:
         """Return what is read of the wheels of a package's known releases; of those for macOS the directories.
 
         Raises NetworkError.
@@ -252,17 +286,22 @@ class IndexReader:
 
     def libraries(self, wheels: Iterable[WheelCode], bar: ProgressBar) -> list[PackageCode]:
         """Return what is read in NVIDIA's packages of libraries that wheels require. Raises NetworkError."""
-        wanted = sorted({(*text.split("=="), wheel.arch) for wheel in wheels for text in wheel.beside})
+        wanted = sorted(
+            {(*text.split("=="), wheel.arch) for wheel in wheels for text in wheel.beside}
+        )
         found = []
         for number, (name, version, arch) in enumerate(wanted, 1):
             there = [
                 file
                 for file in self.files(name)
-                if file.name.endswith(f"_{arch}.whl") and Version(_version(file)) == Version(version)
+                if file.name.endswith(f"_{arch}.whl")
+                and Version(_version(file)) == Version(version)
             ]
             if there:
                 code = read_wheel_code(there[-1], self.cache, self.session, everywhere=True)
-                fresh = PackageCode(name, version, arch, there[-1].name, today(), unite_targets(code))
+                fresh = PackageCode(
+                    name, version, arch, there[-1].name, today(), unite_targets(code)
+                )
                 found.append(_with_old_date(fresh, self.facts.package_code))
             bar.update(number, len(wanted), name)
         return found
@@ -272,7 +311,9 @@ class IndexReader:
         there = package_index.project_files(self.session, self.index, canonicalize_name(project))
         return [file for file in there if file.name.endswith(".whl")]
 
-    def _group(self, package: str, wheels: Iterable[RemoteWheel]) -> dict[tuple[str, str], list[RemoteWheel]]:
+    def _group(
+        self, package: str, wheels: Iterable[RemoteWheel]
+    ) -> dict[tuple[str, str], list[RemoteWheel]]:
         """Return the wheels of known releases by version and machine, the newest first."""
         known = {release.version for release in self.facts.releases[package]}
         found: dict[tuple[str, str], list[RemoteWheel]] = {}
@@ -287,7 +328,12 @@ class IndexReader:
         """Return the packages with device code that CUDA wheels require, each with its exact version."""
         if not any(wheel.cuda for wheel in wheels):
             return ()
-        there = {"platform_system": "Linux", "sys_platform": "linux", "platform_machine": arch, "extra": ""}
+        there = {
+            "platform_system": "Linux",
+            "sys_platform": "linux",
+            "platform_machine": arch,
+            "extra": "",
+        }
         pinned: dict[str, str] = {}
         for text in dict.fromkeys(text for wheel in wheels for text in wheel.requires):
             requirement = Requirement(text)
@@ -299,9 +345,13 @@ class IndexReader:
                 pinned[requirement.name] = self._exact(requirement)
         return tuple(f"{name}=={version}" for name, version in sorted(pinned.items()))
 
-    def _of_meta_package(self, requirement: Requirement, there: Mapping[str, str]) -> dict[str, str]:
+    def _of_meta_package(
+        self, requirement: Requirement, there: Mapping[str, str]
+    ) -> dict[str, str]:
         """Return the packages with device code that the extras of NVIDIA's meta package stand for."""
-        file = [one for one in self.files(META_PACKAGE) if _version(one) in requirement.specifier][-1]
+        file = [one for one in self.files(META_PACKAGE) if _version(one) in requirement.specifier][
+            -1
+        ]
         found: dict[str, str] = {}
         for text in read_requirements(file, self.cache, self.session):
             inner = Requirement(text)
@@ -314,7 +364,9 @@ class IndexReader:
 
     def _exact(self, requirement: Requirement) -> str:
         """Return the newest version on the index that a requirement admits."""
-        versions = {Version(_version(file)) for file in self.files(requirement.name) if not file.yanked}
+        versions = {
+            Version(_version(file)) for file in self.files(requirement.name) if not file.yanked
+        }
         return str(max(requirement.specifier.filter(versions)))
 
 
@@ -333,7 +385,11 @@ def today() -> str:
 
 
 def read_packages(
-    facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], index: str, cache: Path, bars: ProgressDisplay
+    facts: Facts,
+    observed: Mapping[str, Sequence[RemoteWheel]],
+    index: str,
+    cache: Path,
+    bars: ProgressDisplay,
 ) -> tuple[dict[str, list[WheelCode]], list[PackageCode]]:
     """Read the wheels of all known releases, and the packages of libraries that they require. Raises NetworkError."""
     found: dict[str, list[WheelCode]] = {}
@@ -372,7 +428,12 @@ def write_wheel_code(folder: Path, package: str, wheels: Sequence[WheelCode]) ->
     """Write what was read in the wheels of a package; what did not change keeps the day on which it was read."""
     lines = [HEAD.format(package=package)]
     for one in wheels:
-        lines += ["[[wheel]]", f'release = "{one.release}"', f'arch = "{one.arch}"', f'date = "{one.date}"']
+        lines += [
+            "[[wheel]]",
+            f'release = "{one.release}"',
+            f'arch = "{one.arch}"',
+            f'date = "{one.date}"',
+        ]
         lines += [f'cuda = "{one.cuda}"'] * bool(one.cuda) + [f'own = "{one.own}"'] * bool(one.own)
         lines += _list("files", one.files) + _list("beside", one.beside)
         for library in one.code.values():
@@ -395,7 +456,12 @@ def write_package_code(folder: Path, facts: Facts, packages: Sequence[PackageCod
         lines += ["[[feature]]", f'pattern = "{feature.pattern}"', f'feature = "{feature.feature}"']
         lines += [f'source = "{feature.source}"', ""]
     for one in packages:
-        lines += ["[[package]]", f'name = "{one.name}"', f'version = "{one.version}"', f'arch = "{one.arch}"']
+        lines += [
+            "[[package]]",
+            f'name = "{one.name}"',
+            f'version = "{one.version}"',
+            f'arch = "{one.arch}"',
+        ]
         lines += [f'file = "{one.file}"', f'date = "{one.date}"', "[package.code]"]
         lines += [*(f'"{name}" = "{targets}"' for name, targets in one.code.items()), ""]
     path = folder / "wheel_code" / "nvidia.toml"

@@ -26,7 +26,10 @@ the wheels: do not change this page.
 def code_pages(facts: Facts) -> dict[str, str]:
     """Return a page for each package of which wheels were read, by file name."""
     names = dict.fromkeys(one.package for one in facts.wheel_code)
-    return {f"code-{name}.md": "".join([HEAD.format(package=name), *_rows(facts, name)]) for name in names}
+    return {
+        f"code-{name}.md": "".join([HEAD.format(package=name), *_rows(facts, name)])
+        for name in names
+    }
 
 
 def _rows(facts: Facts, package: str) -> Iterator[str]:
@@ -51,7 +54,12 @@ def _line(facts: Facts, reading: WheelCode) -> str:
         elif wheel_fit.is_served(facts, reading, gpu):
             gaps.append(gpu.name)
     cells: Sequence[str] = (
-        *(reading.release, reading.arch, reading.cuda or "", ";".join(map(str, parse_targets(facts, reading.own)))),
+        *(
+            reading.release,
+            reading.arch,
+            reading.cuda or "",
+            ";".join(map(str, parse_targets(facts, reading.own))),
+        ),
         *(" ".join(served), " ".join(gaps), reading.date or ""),
     )
     return f"| {' | '.join(cells)} |\n"

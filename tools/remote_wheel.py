@@ -27,7 +27,10 @@ READERS = 12  # connections at a time
 _TAIL = 1 << 20  # bytes that are asked for first: the directory of a wheel with 13000 members fits
 _LIBRARY = re.compile(r"[^/]+/lib/[^/]+\.(so|dylib|dll)$")
 _CODE = re.compile(r"\.(dll|pyd|dylib)$|\.so(\.[\w.]+)?$|\.(fatbin|cubin)$")
-_LOCAL_HEADER, _LONGEST_EXTRA = 30, 1 << 10  # bytes of a local header in a ZIP file; no wheel has more extra fields
+_LOCAL_HEADER, _LONGEST_EXTRA = (
+    30,
+    1 << 10,
+)  # bytes of a local header in a ZIP file; no wheel has more extra fields
 _COMMIT = re.compile(r"^git_version\b[^=]*=\s*'([0-9a-f]{40})'", re.MULTILINE)
 _CUDA = re.compile(r"^cuda\b[^=]*=\s*'(\d+\.\d+)", re.MULTILINE)
 
@@ -175,7 +178,12 @@ def list_members(file: IndexFile, session: requests.Session) -> list[WheelMember
     with _opened(file, session) as archive:
         return [
             WheelMember(
-                info.filename, info.file_size, info.compress_size, info.CRC, info.header_offset, info.compress_type
+                info.filename,
+                info.file_size,
+                info.compress_size,
+                info.CRC,
+                info.header_offset,
+                info.compress_type,
             )
             for info in archive.infolist()
         ]
@@ -190,7 +198,9 @@ def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:
 @contextmanager
 def _opened(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipFile]:
     try:
-        with RemoteZip(file.url, session=session, initial_buffer_size=_TAIL, timeout=silence_limit()) as archive:
+        with RemoteZip(
+            file.url, session=session, initial_buffer_size=_TAIL, timeout=silence_limit()
+        ) as archive:
             yield archive
     except (RemoteZipError, requests.RequestException, zipfile.BadZipFile) as error:
         raise NetworkError(
@@ -208,6 +218,8 @@ def _members(archive: zipfile.ZipFile, package: str) -> _Members:
     return _Members(
         metadata=archive.read(metadata).decode() if metadata else "",
         version=archive.read(version).decode() if version in sizes else "",
-        libraries={name.rpartition("/")[2]: size for name, size in sizes.items() if _LIBRARY.match(name)},
+        libraries={
+            name.rpartition("/")[2]: size for name, size in sizes.items() if _LIBRARY.match(name)
+        },
         members={name: size for name, size in sizes.items() if _CODE.search(name)},
     )

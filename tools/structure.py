@@ -19,7 +19,19 @@ PACKAGE = "torchmill"
 # Programs for a wheel's own Python, the sessions check-* and speed-*, and the command `torchmill`.
 BESIDE = ("checks", "tools/proof", "tools/installed")
 SCRIPTS = ("consumers",)  # folders of programs that other interpreters run: no modules of ours
-VAGUE_NAMES = {"asked", "found", "given", "kept", "made", "of", "one", "said", "shown", "told", "wanted"}
+VAGUE_NAMES = {
+    "asked",
+    "found",
+    "given",
+    "kept",
+    "made",
+    "of",
+    "one",
+    "said",
+    "shown",
+    "told",
+    "wanted",
+}
 
 Modules = Mapping[str, Path]
 Graph = Mapping[str, set[str]]
@@ -66,7 +78,10 @@ def _module_of(name: str, modules: Modules) -> str:
 
 def import_graph(modules: Modules, package: str = PACKAGE) -> dict[str, set[str]]:
     """Return which modules each module imports, also inside of functions."""
-    return {name: imported_modules(parse(path), modules, package) - {name} for name, path in modules.items()}
+    return {
+        name: imported_modules(parse(path), modules, package) - {name}
+        for name, path in modules.items()
+    }
 
 
 def find_cycle(graph: Graph) -> list[str]:
@@ -106,17 +121,26 @@ def files_to_follow(graph: Graph, starts: set[str], room: str) -> set[str]:
     """
     seen, queue = set(starts), list(starts)
     while queue:
-        inside = {name for name in graph.get(queue.pop(), set()) if name.startswith(f"{room}.")} - seen
+        inside = {
+            name for name in graph.get(queue.pop(), set()) if name.startswith(f"{room}.")
+        } - seen
         seen |= inside
         queue.extend(inside)
-    direct = {name for start in starts for name in graph.get(start, set()) if not name.startswith(("core.", "config."))}
+    direct = {
+        name
+        for start in starts
+        for name in graph.get(start, set())
+        if not name.startswith(("core.", "config."))
+    }
     return {name for name in seen | direct if "." in name}
 
 
 def public_classes(modules: Modules) -> Counter[str]:
     """Count the modules that define a public class of each name."""
     nodes = (node for path in modules.values() for node in parse(path).body)
-    return Counter(node.name for node in nodes if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+    return Counter(
+        node.name for node in nodes if isinstance(node, ast.ClassDef) and node.name[0] != "_"
+    )
 
 
 def vague_functions(modules: Modules) -> list[str]:
@@ -138,7 +162,9 @@ def prose_matches(folder: Path) -> int:
 def loaded_modules(statement: str) -> int:
     """Count our modules that a fresh interpreter has loaded after a statement."""
     code = f"import sys\n{statement}\nprint(sum(name.startswith('{PACKAGE}.') for name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return int(done.stdout.split()[-1])
 
 
@@ -169,7 +195,9 @@ def measure(root: Path = ROOT) -> dict[str, int]:
 
 def lines_by_wing(root: Path = ROOT) -> Iterator[tuple[str, int, int]]:
     """Yield each wing with its number of modules and of lines."""
-    for wing in sorted(path for path in (root / PACKAGE).iterdir() if (path / "__init__.py").exists()):
+    for wing in sorted(
+        path for path in (root / PACKAGE).iterdir() if (path / "__init__.py").exists()
+    ):
         files = list(wing.rglob("*.py"))
         yield wing.name, len(files), count_lines(wing)
 

@@ -2,17 +2,30 @@
 
 from dataclasses import replace
 
-from torchmill.config.matrix import ReleaseTerms, axis_conditions, is_within, make_case, rule_matches
+from torchmill.config.matrix import (
+    ReleaseTerms,
+    axis_conditions,
+    is_within,
+    make_case,
+    rule_matches,
+)
 from torchmill.config.model import Facts, Package, Rule
 from torchmill.core.errors import ConfigError
 
 
 def refuse_unused_rules(facts: Facts) -> None:
     """Raise ConfigError for every rule that no build it could shape matches: it is stale, or mistyped."""
-    stale = [rule for package in facts.packages.values() for rule in package.rules if not _alive(facts, package, rule)]
+    stale = [
+        rule
+        for package in facts.packages.values()
+        for rule in package.rules
+        if not _alive(facts, package, rule)
+    ]
     if stale:
         lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)
-        raise ConfigError(f"build_configs has rules without effect:\n{lines}", code="rule-without-effect")
+        raise ConfigError(
+            f"build_configs has rules without effect:\n{lines}", code="rule-without-effect"
+        )
 
 
 def _alive(facts: Facts, package: Package, rule: Rule) -> bool:
@@ -20,7 +33,8 @@ def _alive(facts: Facts, package: Package, rule: Rule) -> bool:
     rest = axis_conditions(replace(rule.when, release=None))
     provider = rule.when.provider[0] if rule.when.provider else None
     return any(
-        rule_matches(rest, make_case(facts, build, release, provider)) and (rule.conflict or terms.allow(build))
+        rule_matches(rest, make_case(facts, build, release, provider))
+        and (rule.conflict or terms.allow(build))
         for release in facts.releases[package.name]
         if is_within(rule.when.release, release.version)
         for terms in (ReleaseTerms.for_release(facts, release),)

@@ -55,7 +55,9 @@ def sort_pythons(pythons: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(pythons), key=python_key))
 
 
-def pythons_by_platform(wheels: Iterable[RemoteWheel], every: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def pythons_by_platform(
+    wheels: Iterable[RemoteWheel], every: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
     """Return the Pythons by platform tag; a wheel for any Python stands for `every`."""
     found: dict[str, set[str]] = {}
     for wheel in without_python2(wheels):
@@ -86,7 +88,9 @@ def _where(wheels: Sequence[RemoteWheel], commit: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def claimed_commit(known: Mapping[str, Sequence[str]], tag: str | None, wheel: RemoteWheel) -> str | None:
+def claimed_commit(
+    known: Mapping[str, Sequence[str]], tag: str | None, wheel: RemoteWheel
+) -> str | None:
     """Return the commit that the facts say a wheel is built from."""
     for place in (f"{wheel.python} {wheel.platform}", wheel.platform):
         for commit, where in known.items():
@@ -97,9 +101,15 @@ def claimed_commit(known: Mapping[str, Sequence[str]], tag: str | None, wheel: R
 
 def reference_wheels(wheels: Iterable[RemoteWheel]) -> list[RemoteWheel]:
     """Return the Linux x86_64 wheels: the newest rebuild of each Python, the oldest Python first."""
-    mine = [wheel for wheel in without_python2(wheels) if wheel.python and _REFERENCE.fullmatch(wheel.platform)]
+    mine = [
+        wheel
+        for wheel in without_python2(wheels)
+        if wheel.python and _REFERENCE.fullmatch(wheel.platform)
+    ]
     newest = {wheel.python: wheel for wheel in sorted(mine, key=lambda wheel: wheel.build)}
-    return [newest[python] for python in sorted(newest, key=lambda python: python_key(python or "0"))]
+    return [
+        newest[python] for python in sorted(newest, key=lambda python: python_key(python or "0"))
+    ]
 
 
 def wheel_toolkit(wheels: Iterable[RemoteWheel]) -> str | None:
@@ -133,14 +143,20 @@ def pinned_version(wheel: RemoteWheel, project: str) -> str | None:
 def nvidia_version(wheel: RemoteWheel, library: str) -> str | None:
     """Return the version of cuDNN or NCCL that a wheel requires: library is "cudnn" or "nccl"."""
     pattern = re.compile(rf"nvidia-{library}-cu\d+==(.+)")
-    return next((match[1] for one in nvidia_requirements(wheel) if (match := pattern.fullmatch(one))), None)
+    return next(
+        (match[1] for one in nvidia_requirements(wheel) if (match := pattern.fullmatch(one))), None
+    )
 
 
 def library_sizes(wheels: Iterable[RemoteWheel]) -> dict[str, int]:
     """Return the sizes of torch's own libraries in the Linux x86_64 wheel of the oldest Python."""
     first = next(iter(reference_wheels(wheels)), None)
     libraries = first.libraries if first else {}
-    return {name: size for name, size in sorted(libraries.items()) if _OURS.fullmatch(name) and size >= MILLION}
+    return {
+        name: size
+        for name, size in sorted(libraries.items())
+        if _OURS.fullmatch(name) and size >= MILLION
+    }
 
 
 def first_upload(wheels: Iterable[RemoteWheel]) -> str | None:
@@ -189,7 +205,9 @@ def unknown_versions(releases: Sequence[Release], wheels: Iterable[RemoteWheel])
     return sorted((version for version in there if Version(version) > oldest), key=Version)
 
 
-def _without_file(releases: Sequence[Release], wheels: Sequence[RemoteWheel]) -> Iterator[Difference]:
+def _without_file(
+    releases: Sequence[Release], wheels: Sequence[RemoteWheel]
+) -> Iterator[Difference]:
     reasons = {name: reason for release in releases for name, reason in release.explained.items()}
     for version in unknown_versions(releases, wheels):
         name = f"release {version}"
@@ -221,7 +239,9 @@ def _of_release(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -
     if after is not None:
         yield from _pairing(release, base.name, wheels)
     else:
-        yield from chain(_cuda(release, wheels), _partners(release, wheels), _sizes(release, wheels))
+        yield from chain(
+            _cuda(release, wheels), _partners(release, wheels), _sizes(release, wheels)
+        )
 
 
 def _wheels(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
@@ -230,17 +250,26 @@ def _wheels(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
     for platform in dict.fromkeys((*release.wheels, *there)):
         known, seen = release.wheels.get(platform, ()), there.get(platform, ())
         if set(known) != set(seen):
-            yield f"wheels {platform}", f"PyPI has wheels for {_listed(seen)}, the file says {_listed(known)}"
+            yield (
+                f"wheels {platform}",
+                f"PyPI has wheels for {_listed(seen)}, the file says {_listed(known)}",
+            )
     if all(wheel.yanked for wheel in wheels):
         yield "withdrawn", "PyPI withdrew it"
 
 
 def _pythons(release: Release, wheels: Sequence[RemoteWheel], possible: Sequence[str]) -> Found:
     """Compare the supported Pythons with the wheels and with Requires-Python, as far as they are possible."""
-    union = {python for pythons in pythons_by_platform(wheels, release.pythons).values() for python in pythons}
+    union = {
+        python
+        for pythons in pythons_by_platform(wheels, release.pythons).values()
+        for python in pythons
+    }
     if missing := [python for python in release.pythons if python not in union]:
         yield "pythons", f"there is no wheel for {_listed(missing)}, which 'pythons' has"
-    if extra := [python for python in possible if python in union and python not in release.pythons]:
+    if extra := [
+        python for python in possible if python in union and python not in release.pythons
+    ]:
         yield "pythons", f"there are wheels for {_listed(extra)}, which 'pythons' lacks"
     newest = matrix.python_key(release.pythons[-1])
     for text in dict.fromkeys(wheel.requires_python for wheel in without_python2(wheels)):
@@ -266,7 +295,9 @@ def _tags(wheels: Sequence[RemoteWheel]) -> Found:
     """Name wheels that no interpreter installs, and wheels that replace others."""
     for wheel in without_python2(wheels):
         number = (wheel.python or "").rstrip("t").replace(".", "")
-        old = wheel.python is not None and python_key(wheel.python) < python_key("3.8")  # PEP 3149's "m" ended with it
+        old = wheel.python is not None and python_key(wheel.python) < python_key(
+            "3.8"
+        )  # PEP 3149's "m" ended with it
         usual = {f"cp{number}", f"cp{number}t", "none"} | ({f"cp{number}m"} if old else set())
         if wheel.python and wheel.abi not in usual:
             name = f"tag {wheel.interpreter}-{wheel.abi}-{wheel.platform}"
@@ -291,7 +322,8 @@ def _commits(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
         odd = [
             wheel
             for wheel in telling
-            if wheel.commit == commit and claimed_commit(release.built_from, release.commit, wheel) != commit
+            if wheel.commit == commit
+            and claimed_commit(release.built_from, release.commit, wheel) != commit
         ]
         if odd:
             known = claimed_commit(release.built_from, release.commit, odd[0])
@@ -309,32 +341,46 @@ def _code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -> Foun
         known = [
             one
             for one in facts.wheel_code
-            if arch and (one.package, one.release, one.arch) == (release.package, release.version, arch.name)
+            if arch
+            and (one.package, one.release, one.arch)
+            == (release.package, release.version, arch.name)
         ]
         if arch and not any(_is_of_reading(wheel, one) for one in known):
             yield (
                 f"code {wheel.platform}",
                 f"the device code of {wheel.name} was not read: `invoke facts --code --write`",
             )
-        said = release.cuda_official.get(wheel.cuda or "", Cuda()).capabilities.get(arch.name if arch else "", "")
+        said = release.cuda_official.get(wheel.cuda or "", Cuda()).capabilities.get(
+            arch.name if arch else "", ""
+        )
         for one in known if release.torch is None else ():
             if one.cuda == wheel.cuda and set(one.own.split(";")) != set(said.split(";")):
-                yield f"capabilities {one.arch}", f"{one.files[0]} has code for {one.own}, the file says {said or None}"
+                yield (
+                    f"capabilities {one.arch}",
+                    f"{one.files[0]} has code for {one.own}, the file says {said or None}",
+                )
 
 
 def _is_of_reading(wheel: RemoteWheel, reading: WheelCode) -> bool:
-    return all(is_size_read(wheel.members.get(name), one.sizes) for name, one in reading.code.items())
+    return all(
+        is_size_read(wheel.members.get(name), one.sizes) for name, one in reading.code.items()
+    )
 
 
 def _pairing(release: Release, base: str, wheels: Sequence[RemoteWheel]) -> Found:
     """Compare the release of torch that the wheels ask for."""
     pins = {pinned_specifier(wheel, base) or "" for wheel in without_python2(wheels)}
-    wrong = sorted(one for one in pins if one and not SpecifierSet(one).contains(str(release.torch)))
+    wrong = sorted(
+        one for one in pins if one and not SpecifierSet(one).contains(str(release.torch))
+    )
     if wrong:
         yield "pairing", f"wheels ask for {base} {_listed(wrong)}, the file says {release.torch}"
     elif not any(one.startswith("==") for one in pins):
         asked = ", ".join(sorted(pins - {""})) or "none"
-        yield "pairing", f"wheels ask for no single {base} (they say {asked}), the file says {release.torch}"
+        yield (
+            "pairing",
+            f"wheels ask for no single {base} (they say {asked}), the file says {release.torch}",
+        )
 
 
 def _cuda(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
@@ -342,13 +388,19 @@ def _cuda(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
     toolkits = {wheel.cuda for wheel in wheels if wheel.cuda}
     if toolkits != ({release.cuda_pypi} - {None}):
         seen_toolkits = _listed(sorted(map(str, toolkits)))
-        yield "cuda", f"wheels are built with CUDA {seen_toolkits}, the file says {release.cuda_pypi}"
+        yield (
+            "cuda",
+            f"wheels are built with CUDA {seen_toolkits}, the file says {release.cuda_pypi}",
+        )
     known = release.cuda_official.get(release.cuda_pypi or "", Cuda())
     for wheel in reference_wheels(wheels):
         listed = known.capabilities.get("x86_64", "")
         if wheel.capabilities and set(wheel.capabilities) != set(listed.split(";")):
             code = ";".join(wheel.capabilities)
-            yield "capabilities", f"{wheel.name} has code for {code}, the file says {listed or None}"
+            yield (
+                "capabilities",
+                f"{wheel.name} has code for {code}, the file says {listed or None}",
+            )
         seen = nvidia_requirements(wheel)
         if set(seen) != set(known.requires):
             changed = sorted(set(seen) ^ set(known.requires))
@@ -417,7 +469,9 @@ def with_capabilities(
     What was read stays in `cache`. Raises NetworkError.
     """
     by_name = {file.name: file for file in files}
-    releases = {wheel.version: [one for one in wheels if one.version == wheel.version] for wheel in wheels}
+    releases = {
+        wheel.version: [one for one in wheels if one.version == wheel.version] for wheel in wheels
+    }
     firsts = [one for group in releases.values() for one in reference_wheels(group)[:1]]
     asked = [wheel for wheel in firsts if wheel.cuda and LIBRARY in wheel.libraries]
     found: dict[str, RemoteWheel] = {}
@@ -444,7 +498,9 @@ def _capabilities(file: IndexFile, cache: Path) -> tuple[str, ...]:
 def _named(flags: str) -> tuple[str, ...]:
     """Return what the list says as the release files do: PTX, which it calls compute_120, is "12.0+PTX"."""
     found = re.findall(r"(sm|compute)_(\d+)(\d)([af]?)", flags)
-    intermediate = {f"{major}.{minor}{suffix}" for kind, major, minor, suffix in found if kind == "compute"}
+    intermediate = {
+        f"{major}.{minor}{suffix}" for kind, major, minor, suffix in found if kind == "compute"
+    }
     names = dict.fromkeys(f"{major}.{minor}{suffix}" for _, major, minor, suffix in found)
     return tuple(f"{name}+PTX" if name in intermediate else name for name in names)
 
@@ -466,7 +522,9 @@ class UpstreamReport:
         """Return it for people: each difference, what explains it, and the numbers."""
         found = []
         for one in self.differences:
-            found.append(f"{'explained' if one.reason else 'DIFFERENT'}  {one.package} {one.version}: {one.text}")
+            found.append(
+                f"{'explained' if one.reason else 'DIFFERENT'}  {one.package} {one.version}: {one.text}"
+            )
             found.append(f"           {one.name}: {one.reason or 'not explained'}")
         for package, number in self.wheels.items():
             found.append(f"{package}: {number} wheels of {self.releases[package]} releases read")
@@ -492,7 +550,9 @@ def observe_index(
             files = tuple(file for file in files if file.name.split("-")[1] in versions)
         bar = bars.task(package, len(files))
         try:
-            found[package] = with_capabilities(read_remote_wheels(files, cache, bar), files, cache, bar)
+            found[package] = with_capabilities(
+                read_remote_wheels(files, cache, bar), files, cache, bar
+            )
         finally:
             bar.close()
     return found
@@ -505,7 +565,9 @@ def compare_with_index(
     observed = observe_index(facts, chosen, where, cache, bars)
     return UpstreamReport(
         wheels={package: len(wheels) for package, wheels in observed.items()},
-        releases={package: len({one.version for one in wheels}) for package, wheels in observed.items()},
+        releases={
+            package: len({one.version for one in wheels}) for package, wheels in observed.items()
+        },
         differences=(*release_differences(facts, observed, chosen), *_declared(facts, where)),
     )
 

@@ -28,7 +28,9 @@ def draft_release(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], v
     pythons = _pythons(wheels, ())
     partners = {"triton": triton} if (triton := _partner(wheels, "triton")) else {}
     lines = [
-        (f"# {base} {version} ({upstream_check.first_upload(wheels)}): drafted from PyPI, which knows no tag commit"),
+        (
+            f"# {base} {version} ({upstream_check.first_upload(wheels)}): drafted from PyPI, which knows no tag commit"
+        ),
         "# and no other toolkit.",
         *_head(facts, base, wheels, None),
         *_table(f"{base}.partners", partners),
@@ -60,21 +62,32 @@ def _paired(wheels: Sequence[RemoteWheel], base: str, version: str) -> list[Remo
 
 def _partner(wheels: Sequence[RemoteWheel], project: str) -> str | None:
     return next(
-        (upstream_check.pinned_version(wheel, project) for wheel in upstream_check.reference_wheels(wheels)),
+        (
+            upstream_check.pinned_version(wheel, project)
+            for wheel in upstream_check.reference_wheels(wheels)
+        ),
         None,
     )
 
 
 def _pythons(wheels: Sequence[RemoteWheel], every: Sequence[str]) -> tuple[str, ...]:
-    union = {python for pythons in upstream_check.pythons_by_platform(wheels, every).values() for python in pythons}
+    union = {
+        python
+        for pythons in upstream_check.pythons_by_platform(wheels, every).values()
+        for python in pythons
+    }
     return upstream_check.sort_pythons(union)
 
 
-def _head(facts: Facts, package: str, wheels: Sequence[RemoteWheel], inherited: Sequence[str] | None) -> list[str]:
+def _head(
+    facts: Facts, package: str, wheels: Sequence[RemoteWheel], inherited: Sequence[str] | None
+) -> list[str]:
     """Return a package's own table with its wheels; what stands elsewhere is not repeated."""
     version = wheels[0].version
     described = any(one.version == version for one in facts.releases[package])
-    pythons = [one for one in _pythons(wheels, inherited or ()) if inherited is None or one in inherited]
+    pythons = [
+        one for one in _pythons(wheels, inherited or ()) if inherited is None or one in inherited
+    ]
     built = {} if described else upstream_check.commits_not_tag(wheels, None)
     date = None if described else upstream_check.first_upload(wheels)
     values: dict[str, Value] = {"version": version}
@@ -100,7 +113,10 @@ def _head(facts: Facts, package: str, wheels: Sequence[RemoteWheel], inherited: 
 def _source(wheels: Sequence[RemoteWheel], base: str, first: bool) -> str:
     if first:
         return "PyPI wheel tags, METADATA and version.py"
-    pins = {upstream_check.pinned_specifier(wheel, base) or "" for wheel in upstream_check.without_python2(wheels)}
+    pins = {
+        upstream_check.pinned_specifier(wheel, base) or ""
+        for wheel in upstream_check.without_python2(wheels)
+    }
     if pins == {""}:
         return f"PyPI METADATA, which asks for no version of {base}"
     asked = f"PyPI METADATA: {base}{' or '.join(sorted(pins - {''}))}"

@@ -45,11 +45,15 @@ def newest_cell(facts: Facts, toolkit: Toolkit, host: Host) -> Cell | None:
     """Return the newest build of the base package with a toolkit on a host, with a Python of the host's if one fits."""
     for release in reversed(facts.releases[matrix.base_package(facts).name]):
         cells = [
-            cell for cell in matrix.possible_cells(facts, release, host.arch) if cell.build.cuda == toolkit.version
+            cell
+            for cell in matrix.possible_cells(facts, release, host.arch)
+            if cell.build.cuda == toolkit.version
         ]
         if cells:
             at_hand = [cell for cell in cells if cell.build.python in host.interpreters]
-            return (at_hand or [cell for cell in cells if not cell.build.python.endswith("t")] or cells)[-1]
+            return (
+                at_hand or [cell for cell in cells if not cell.build.python.endswith("t")] or cells
+            )[-1]
     return None
 
 
@@ -57,7 +61,9 @@ def walk_cell(facts: Facts, cell: Cell, host: Host) -> tuple[tuple[Step, ...], t
     """Return the steps to a wheel on a host, of which no address is asked, and what stops them."""
 
     def examine(now: Host) -> Sequence[Finding]:
-        return examination.examine_build(CheckContext(facts, cell, now, compute_plan(facts, cell, now, NO_OPTIONS)))
+        return examination.examine_build(
+            CheckContext(facts, cell, now, compute_plan(facts, cell, now, NO_OPTIONS))
+        )
 
     plan = compute_plan(facts, cell, host, NO_OPTIONS)
     requests = source_requests(facts, [cell.release], ref="", mirror="", origin="")
@@ -81,7 +87,9 @@ def ways_page(facts: Facts) -> str:
     return "\n".join([compatibility_page.page(HEAD, ("CUDA", *hosts), rows), NOTE, *listed, ""])
 
 
-def _way(facts: Facts, toolkit: Toolkit, host: Host, cell: Cell | None, reasons: dict[str, int]) -> str:
+def _way(
+    facts: Facts, toolkit: Toolkit, host: Host, cell: Cell | None, reasons: dict[str, int]
+) -> str:
     """Return a cell of the table: who brings the toolkit, or the number of the reason why there is no way."""
     if cell is None:
         on = f" on {host.arch}" if host.arch not in toolkit.arches else ""
@@ -89,7 +97,9 @@ def _way(facts: Facts, toolkit: Toolkit, host: Host, cell: Cell | None, reasons:
     steps, stops = walk_cell(facts, cell, host)
     if stops:
         return _numbered(stop_reason(stops, host), reasons)
-    chosen = {step.command: chosen_origin(step, {}) for step in steps if step.command.startswith(_BRINGS)}
+    chosen = {
+        step.command: chosen_origin(step, {}) for step in steps if step.command.startswith(_BRINGS)
+    }
     names = [_provider(origin) for origin in chosen.values() if origin is not None]
     return " + ".join(dict.fromkeys(names)) or "there"
 

@@ -40,15 +40,23 @@ ATTACKS: dict[str, tuple[Attack, int]] = {  # by name, with the usual count
 
 def main() -> int:
     """Print a row for each class, and the failures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("classes", nargs="*", metavar="CLASS", help=f"of {', '.join(ATTACKS)}; all of them if none")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "classes", nargs="*", metavar="CLASS", help=f"of {', '.join(ATTACKS)}; all of them if none"
+    )
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--scale", type=float, default=1.0, help="how many times the usual number of cases")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="how many times the usual number of cases"
+    )
     options = parser.parse_args()
     if unknown := sorted({*options.classes} - {*ATTACKS}):
         parser.error(f"no class {', '.join(unknown)}: choose from {', '.join(ATTACKS)}")
     print(f"{platform.machine()}, Python {platform.python_version()}, seed {options.seed}")
-    print(f"{'class':28}{'tried':>7}{'right':>7}{'refused':>9}{'failed':>8}{'seconds':>9}", flush=True)
+    print(
+        f"{'class':28}{'tried':>7}{'right':>7}{'refused':>9}{'failed':>8}{'seconds':>9}", flush=True
+    )
     every = []
     for name in options.classes or ATTACKS:
         attack, usual = ATTACKS[name]
@@ -56,7 +64,9 @@ def main() -> int:
         for tally in attack(max(1, round(usual * options.scale)), options.seed):
             label, tried, right, refused, failed = tally.row()
             seconds = time.monotonic() - start
-            print(f"{label:28}{tried:>7}{right:>7}{refused:>9}{failed:>8}{seconds:>9.0f}", flush=True)
+            print(
+                f"{label:28}{tried:>7}{right:>7}{refused:>9}{failed:>8}{seconds:>9.0f}", flush=True
+            )
             for note, times in tally.notes.most_common():
                 print(f"    {note}: {times}", flush=True)
             every.append(tally)

@@ -37,9 +37,14 @@ from torchmill.fetch.source.source_dir import digest_contents
 from torchmill.wheel import wheel_file
 
 SILENCE_SECONDS = 2.0
-LONGEST_SECONDS = 40.0  # for one command: several connections, each silent for as long as it may be, and retries
+LONGEST_SECONDS = (
+    40.0  # for one command: several connections, each silent for as long as it may be, and retries
+)
 KINDS = ("git", "ssh", "https", "download", "index", "upload")
-_BY_HAND = ("file-exists", "half-upload")  # what the index let pass or keeps, only its owner can remove
+_BY_HAND = (
+    "file-exists",
+    "half-upload",
+)  # what the index let pass or keeps, only its owner can remove
 
 Attempt = Callable[[Path], str]  # does the work in a folder; returns a digest of what it made
 
@@ -47,7 +52,11 @@ Attempt = Callable[[Path], str]  # does the work in a folder; returns a digest o
 def attack_connections(kind: str, count: int, seed: int) -> Tally:
     """Break `count` connections of one of KINDS, one after another; after each, let the same command go on."""
     chance, tally = random.Random(f"{seed} {kind}"), Tally(f"connections: {kind}")  # noqa: S311 - no secret
-    with tempfile.TemporaryDirectory() as folder, _environment(Path(folder)), _SETTINGS[kind](Path(folder)) as ready:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _environment(Path(folder)),
+        _SETTINGS[kind](Path(folder)) as ready,
+    ):
         begin, attempt, size = ready
         begin(Fault("", 0))
         expected = attempt(Path(folder, "whole"))
@@ -68,7 +77,11 @@ def _timed(attempt: Callable[[], str], expected: str) -> Outcome:
     start = time.monotonic()
     outcome = Outcome.of(attempt, expected)
     seconds = time.monotonic() - start
-    return replace(outcome, complaint=f"took {seconds:.0f} s") if seconds > LONGEST_SECONDS else outcome
+    return (
+        replace(outcome, complaint=f"took {seconds:.0f} s")
+        if seconds > LONGEST_SECONDS
+        else outcome
+    )
 
 
 @contextlib.contextmanager
@@ -78,7 +91,11 @@ def _environment(folder: Path) -> Iterator[None]:
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith("GIT_") or name.endswith("CA_BUNDLE"):
             del os.environ[name]
-    quiet = {"GIT_CONFIG_NOSYSTEM": "1", "TORCHMILL_SILENCE": f"{SILENCE_SECONDS:g}", "HOME": str(folder)}
+    quiet = {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "TORCHMILL_SILENCE": f"{SILENCE_SECONDS:g}",
+        "HOME": str(folder),
+    }
     os.environ.update(quiet)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # servers complain of what is done to them
@@ -88,7 +105,9 @@ def _environment(folder: Path) -> Iterator[None]:
         os.environ.update(before)
 
 
-Ready = tuple[Callable[[Fault], None], Attempt, int]  # to set a fault, the work, bytes that pass usually
+Ready = tuple[
+    Callable[[Fault], None], Attempt, int
+]  # to set a fault, the work, bytes that pass usually
 
 
 def _fetch(forge: Forge, place: Path) -> str:
@@ -110,7 +129,14 @@ def _over_git(folder: Path) -> Iterator[Ready]:
     port = _free_port()
     with proxied(port) as proxy:
         forge = _forge(folder / "forge", f"git://127.0.0.1:{proxy.port}")
-        argv = ["git", "daemon", "--listen=127.0.0.1", f"--port={port}", "--export-all", "--reuseaddr"]
+        argv = [
+            "git",
+            "daemon",
+            "--listen=127.0.0.1",
+            f"--port={port}",
+            "--export-all",
+            "--reuseaddr",
+        ]
         daemon = subprocess.Popen([*argv, f"--base-path={forge.folder}"], stderr=subprocess.DEVNULL)
         try:
             _wait_for(port)
@@ -160,7 +186,9 @@ class _GitHandler(BaseHTTPRequestHandler):
             "CONTENT_LENGTH": str(len(body)), "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
             "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "PATH": os.environ["PATH"],
         }  # fmt: skip
-        done = subprocess.run(["git", "http-backend"], input=body, env=said, capture_output=True, check=False)
+        done = subprocess.run(
+            ["git", "http-backend"], input=body, env=said, capture_output=True, check=False
+        )
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
         status = int(headers.pop("Status", "200").split()[0])
@@ -177,7 +205,9 @@ def _over_https(folder: Path) -> Iterator[Ready]:
 
 
 @contextlib.contextmanager
-def _served(handler: Callable[..., BaseHTTPRequestHandler], certified: Path | None = None) -> Iterator[int]:
+def _served(
+    handler: Callable[..., BaseHTTPRequestHandler], certified: Path | None = None
+) -> Iterator[int]:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
@@ -189,12 +219,30 @@ def _served(handler: Callable[..., BaseHTTPRequestHandler], certified: Path | No
         if certified:
             names = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
             key, certificate = certified / "key.pem", certified / "certificate.pem"
-            argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-            subprocess.run([*argv, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+            argv = [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                *names,
+            ]
+            subprocess.run(
+                [*argv, "-keyout", str(key), "-out", str(certificate)],
+                check=True,
+                capture_output=True,
+            )
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, key)
-            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+            server.socket = context.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         yield port
         server.shutdown()
 
@@ -216,11 +264,16 @@ def _of_a_download(folder: Path) -> Iterator[Ready]:
     (folder / "served").mkdir()
     (folder / "served/t.tar.gz").write_bytes(made.getvalue())
     digest = hashlib.sha256(made.getvalue()).hexdigest()
-    with _served(functools.partial(_Files, directory=str(folder / "served"))) as port, proxied(port) as proxy:
+    with (
+        _served(functools.partial(_Files, directory=str(folder / "served"))) as port,
+        proxied(port) as proxy,
+    ):
 
         def attempt(place: Path) -> str:
             url = f"http://127.0.0.1:{proxy.port}/t.tar.gz"
-            path = download_file(url, place, SilentBar(), otherwise="wait", refused="see why", said=(digest, None))
+            path = download_file(
+                url, place, SilentBar(), otherwise="wait", refused="see why", said=(digest, None)
+            )
             return hashlib.sha256(path.read_bytes()).hexdigest()
 
         yield proxy.begin, attempt, 90_000
@@ -229,12 +282,20 @@ def _of_a_download(folder: Path) -> Iterator[Ready]:
 @contextlib.contextmanager
 def _of_an_index(folder: Path) -> Iterator[Ready]:
     page = "".join(
-        f'<a href="../../files/t-{number}.tar.gz#sha256={number:064x}">t-{number}.tar.gz</a>\n' for number in range(400)
+        f'<a href="../../files/t-{number}.tar.gz#sha256={number:064x}">t-{number}.tar.gz</a>\n'
+        for number in range(400)
     )
     (folder / "served/simple/t").mkdir(parents=True)
-    (folder / "served/simple/t/index.html").write_text(f"<!DOCTYPE html><body>{page}</body></html>", encoding="utf-8")
-    os.environ["SSL_CERT_FILE"] = str(folder / "certificate.pem")  # a page has no digest: TLS proves it
-    with _served(functools.partial(_Files, directory=str(folder / "served")), folder) as port, proxied(port) as proxy:
+    (folder / "served/simple/t/index.html").write_text(
+        f"<!DOCTYPE html><body>{page}</body></html>", encoding="utf-8"
+    )
+    os.environ["SSL_CERT_FILE"] = str(
+        folder / "certificate.pem"
+    )  # a page has no digest: TLS proves it
+    with (
+        _served(functools.partial(_Files, directory=str(folder / "served")), folder) as port,
+        proxied(port) as proxy,
+    ):
 
         def attempt(_: Path) -> str:
             with http_session() as session:
@@ -248,7 +309,10 @@ def _of_an_index(folder: Path) -> Iterator[Ready]:
 def _of_an_upload(folder: Path) -> Iterator[Ready]:
     wheel = told_wheels.built(folder, "1.13.1+cpu")
     (file,) = upload_set.upload_files(wheel_file.read_wheel(wheel), ())
-    login = {"TWINE_USERNAME": publishing_servers.USER, "TWINE_PASSWORD": publishing_servers.PASSWORD}
+    login = {
+        "TWINE_USERNAME": publishing_servers.USER,
+        "TWINE_PASSWORD": publishing_servers.PASSWORD,
+    }
     packages = folder / "packages"
     with (
         publishing_servers.pypiserver(packages, overwrite=True, disable_fallback=True) as url,
@@ -257,7 +321,9 @@ def _of_an_upload(folder: Path) -> Iterator[Ready]:
         proxy: Proxy = stack.enter_context(proxied(int(url.rpartition(":")[2])))
 
         def attempt(_: Path) -> str:
-            target = targets.choose_target(f"http://127.0.0.1:{proxy.port}", {**os.environ, **login})
+            target = targets.choose_target(
+                f"http://127.0.0.1:{proxy.port}", {**os.environ, **login}
+            )
             deliver_files(target, [file])
             return hashlib.sha256((packages / file.name).read_bytes()).hexdigest()
 

@@ -126,7 +126,9 @@ class _Work:
         """Return the digest of both wheels. Raises CalledProcessError."""
         for done in self._commands():
             if done.returncode:
-                raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout + done.stderr)
+                raise subprocess.CalledProcessError(
+                    done.returncode, done.args, done.stdout + done.stderr
+                )
         wheels = sorted((self._home / "dist").glob("*.whl"))
         return " ".join(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
 
@@ -148,7 +150,12 @@ class _Work:
         if found != expected:
             return "the wheels are others"
         litter = list_files(self._home) - self._usual
-        litter |= {str(path) for place in self._places[1:] for path in place.rglob(".*") if LITTER.search(str(path))}
+        litter |= {
+            str(path)
+            for place in self._places[1:]
+            for path in place.rglob(".*")
+            if LITTER.search(str(path))
+        }
         return f"left behind: {sorted(litter)[:5]}" if litter else told
 
     def _set_back(self, what: str) -> None:
@@ -170,12 +177,19 @@ class _Work:
     @contextlib.contextmanager
     def _limited(self, small: SmallDisk) -> Iterator[None]:
         size, inodes = (
-            round(used + max(0, most - used) * small.share) for used, most in zip(self.taken(), self._full, strict=True)
+            round(used + max(0, most - used) * small.share)
+            for used, most in zip(self.taken(), self._full, strict=True)
         )
-        options = {"bytes": f"size={size // 1024 + 8}k", "inodes": f"nr_inodes={inodes + 2}", "read-only": "ro"}
+        options = {
+            "bytes": f"size={size // 1024 + 8}k",
+            "inodes": f"nr_inodes={inodes + 2}",
+            "read-only": "ro",
+        }
         self._remount(options.get(small.kind, "rw"))
         if small.kind == "file size":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (round(2**20 * small.share), resource.RLIM_INFINITY))
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE, (round(2**20 * small.share), resource.RLIM_INFINITY)
+            )
         try:
             yield
         finally:
@@ -192,8 +206,13 @@ class _Work:
             while not ended.wait(0.02):
                 if self.taken()[0] - before >= max(0, wanted - before) * small.share:
                     usage = os.statvfs(self._disk)
-                    with contextlib.suppress(OSError), filler.open("wb") as file:  # the run may be quicker
-                        os.posix_fallocate(file.fileno(), 0, max(1, (usage.f_bavail - 2) * usage.f_frsize))
+                    with (
+                        contextlib.suppress(OSError),
+                        filler.open("wb") as file,
+                    ):  # the run may be quicker
+                        os.posix_fallocate(
+                            file.fileno(), 0, max(1, (usage.f_bavail - 2) * usage.f_frsize)
+                        )
                     return
 
         thread = threading.Thread(target=fill)

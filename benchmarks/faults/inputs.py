@@ -55,7 +55,9 @@ def _text(read: Callable[[str], object], harmless: tuple[type[Exception], ...] =
     return reader
 
 
-def _file(read: Callable[[Path], object], name: str = "file", harmless: tuple[type[Exception], ...] = ()) -> Reader:
+def _file(
+    read: Callable[[Path], object], name: str = "file", harmless: tuple[type[Exception], ...] = ()
+) -> Reader:
     def reader(place: Path, content: bytes) -> None:
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +110,9 @@ def _member(name: str) -> Reader:
 _ENVELOPE = json.dumps(
     {
         "payloadType": signature.PAYLOAD_TYPE,
-        "payload": b64encode(b'{"_type": "https://in-toto.io/Statement/v1", "subject": []}').decode(),
+        "payload": b64encode(
+            b'{"_type": "https://in-toto.io/Statement/v1", "subject": []}'
+        ).decode(),
         "signatures": [{"keyid": "x", "sig": "AAAA"}],
     }
 ).encode()
@@ -182,7 +186,10 @@ READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
     "envelope": (_beside(".intoto.jsonl"), lambda: _ENVELOPE),
     "bundle of Sigstore": (_beside(".sigstore.json"), lambda: b'{"dsseEnvelope": %b}' % _ENVELOPE),
     "selected release": (_selected, lambda: b'{"tag": "v1.13.1"}'),
-    "record of a source": (_fetched, lambda: b'{"tag": "v1.13.1", "package": "torch", "submodules": {}}'),
+    "record of a source": (
+        _fetched,
+        lambda: b'{"tag": "v1.13.1", "package": "torch", "submodules": {}}',
+    ),
     "description of a machine": (
         _file(_host, "host.toml"),
         (ROOT / "tests/golden/hosts/rtx3090.toml").read_bytes,
@@ -206,8 +213,14 @@ READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
         _file(ninja.read_dependencies, harmless=(ValueError,)),
         lambda: b"# ninjadeps\n\x04\0\0\0" + bytes(64),
     ),
-    "ninja's progress": (_text(ninja.parse_edge), lambda: b"[12/345] Building CXX object a/b.cpp.o"),
-    "timeline of the guard": (_text(parse_record, (ValueError,)), lambda: b'{"kind": "unit", "at": 1.5, "bytes": 7}'),
+    "ninja's progress": (
+        _text(ninja.parse_edge),
+        lambda: b"[12/345] Building CXX object a/b.cpp.o",
+    ),
+    "timeline of the guard": (
+        _text(parse_record, (ValueError,)),
+        lambda: b'{"kind": "unit", "at": 1.5, "bytes": 7}',
+    ),
     "page of an index": (
         _text(lambda text: parse_html_page(text, "https://h/simple/t/")),
         lambda: b'<a href="../t-1.tar.gz#sha256=00" data-requires-python="&gt;=3">t-1.tar.gz</a>',
@@ -216,7 +229,10 @@ READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
         _text(lambda text: cell_lookup.find_cell(SHIPPED, text, "x86_64", None)),
         lambda: b"wheel-3.10-cu117-aarch64",
     ),
-    "options": (_text(_options), lambda: b"--jobs 4 --memory 8GiB --set USE_X=1 --label none --arch-list 8.6+PTX"),
+    "options": (
+        _text(_options),
+        lambda: b"--jobs 4 --memory 8GiB --set USE_X=1 --label none --arch-list 8.6+PTX",
+    ),
     "GPU list": (
         _text(lambda text: parse_arch_list(SHIPPED, text, "1.13.1")),
         lambda: b"7.0;8.6 9.0a+PTX",
@@ -235,7 +251,10 @@ READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
     ),
     "size": (_text(units.parse_bytes, (ValueError,)), lambda: b"1.5 GiB"),
     "duration": (_text(units.parse_duration, (ValueError,)), lambda: b"1.5 h"),
-    **{f"facts: {name}": (_facts_of(root, name), (root / name).read_bytes) for root, name in _facts_files()},
+    **{
+        f"facts: {name}": (_facts_of(root, name), (root / name).read_bytes)
+        for root, name in _facts_files()
+    },
 }
 PIECES = (
     b"\0", b"\xff\xfe", b"\n", b'"', b"'", b"[", b"{", b"}", b"{0}", b"%s", b"..", b"/", b"../../etc", b"-1",
@@ -255,7 +274,11 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
         keyed = [number for number, line in enumerate(lines) if b"=" in line]
         if keyed:
             number = chance.choice(keyed)
-            lines[number] = lines[number].partition(b"=")[0] + b"= " + chance.choice((*PIECES, b'"{0}"', b'["3.x"]'))
+            lines[number] = (
+                lines[number].partition(b"=")[0]
+                + b"= "
+                + chance.choice((*PIECES, b'"{0}"', b'["3.x"]'))
+            )
             return b"\n".join(lines)
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(len(content) + 1)

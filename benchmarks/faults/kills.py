@@ -28,7 +28,14 @@ SETBACKS = ("delivered", "packed", "tree", "environment", "everything")
 """What is taken away before each run, so that there is work to be killed in."""
 ENVIRONMENT_SECONDS = 6.0  # in which an environment is made and filled
 LAST_PROCESS_SECONDS = 15.0
-_ANYBODYS = ("cache/torchmill/ccache/", "cache/torchmill/sccache/", "logs/", "/source/build/", "__pycache__/", "/kit/")
+_ANYBODYS = (
+    "cache/torchmill/ccache/",
+    "cache/torchmill/sccache/",
+    "logs/",
+    "/source/build/",
+    "__pycache__/",
+    "/kit/",
+)
 """Parts of paths where other programs keep what they like, and where a later run may leave more than the first."""
 LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # a name under which something was being written
 WORK = {
@@ -37,7 +44,11 @@ WORK = {
 }
 """What a run is doing, by the programs and modules that are running then; the first that fits."""
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-VICTIMS = ("nox", "one of its processes", "all of them")  # as a user does, short memory, a machine that is reset
+VICTIMS = (
+    "nox",
+    "one of its processes",
+    "all of them",
+)  # as a user does, short memory, a machine that is reset
 _LONGEST_SECONDS = 120.0  # for a run of which one process was killed
 
 
@@ -52,7 +63,9 @@ def make_upstream(folder: Path) -> Path:
 def attack_by_kills(count: int, seed: int) -> Tally:
     """Kill `count` sessions of the sample, one after another, each followed by the same command left alone."""
     chance, tally = random.Random(f"{seed} kills"), Tally("kills")  # noqa: S311 - no secret
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored, by all programs below
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's `&` has it ignored, by all programs below
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         sample = fetched(folder / "user", make_upstream(folder), folder / "envs")
@@ -74,7 +87,10 @@ def attack_by_kills(count: int, seed: int) -> Tally:
             kill = Kill(victims, way, after, chance)
             struck, outcome = _kill_and_finish(sample, session, kill, expected[session], usual)
             tally.notes[struck] += 1
-            tally.add(f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s", outcome)
+            tally.add(
+                f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s",
+                outcome,
+            )
     return tally
 
 
@@ -128,7 +144,9 @@ def set_back(sample: Sample, session: str, what: str) -> None:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]) -> tuple[str, str]:
+def _kill_and_finish(
+    sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]
+) -> tuple[str, str]:
     """Return what the run was doing when it was killed, and what came of it."""
     run, struck = sample.start("-s", session), "after its end"
     try:
@@ -138,7 +156,9 @@ def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str, us
     return struck, _what_is_left(run, sample, session, expected, usual)
 
 
-def _what_is_left(run: subprocess.Popen[str], sample: Sample, session: str, expected: str, usual: set[str]) -> str:
+def _what_is_left(
+    run: subprocess.Popen[str], sample: Sample, session: str, expected: str, usual: set[str]
+) -> str:
     killed = time.monotonic()
     while left := _processes_in(sample.folder):
         if time.monotonic() - killed > LAST_PROCESS_SECONDS:

@@ -16,7 +16,13 @@ from tests.support.sampled import Sample, fetched
 
 # What torchmill and Nox keep: by kind, where files and folders of it lie below the user's folder.
 KEPT: Mapping[str, tuple[str, ...]] = {
-    "environment": ("../envs/*", "../envs/*/bin", "../envs/*/lib", "../envs/*/pyvenv.cfg", "../envs/*/bin/python*"),
+    "environment": (
+        "../envs/*",
+        "../envs/*/bin",
+        "../envs/*/lib",
+        "../envs/*/pyvenv.cfg",
+        "../envs/*/bin/python*",
+    ),
     "installed package": ("../envs/*/lib/*/site-packages/*",),
     "delivered": ("home/dist/*",),
     "stage": ("home/.torchmill/trees/*/*/stage", "home/.torchmill/trees/*/*/stage/**/*"),
@@ -25,10 +31,20 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "trial": ("home/.torchmill/trees/*/*/verify", "home/.torchmill/trees/*/*/verify/**/*"),
     "records of a tree": ("home/.torchmill/trees/*/*/*",),
     "shared tools": ("home/.torchmill/trees/*/*/kit", "home/.torchmill/trees/*/*/kit/*"),
-    "objects": ("home/.torchmill/trees/*/*/source/build", "home/.torchmill/trees/*/*/source/build/**/*"),
-    "copied source": ("home/.torchmill/trees/*/*/source/*", "home/.torchmill/trees/*/*/source/**/*.c*"),
+    "objects": (
+        "home/.torchmill/trees/*/*/source/build",
+        "home/.torchmill/trees/*/*/source/build/**/*",
+    ),
+    "copied source": (
+        "home/.torchmill/trees/*/*/source/*",
+        "home/.torchmill/trees/*/*/source/**/*.c*",
+    ),
     "lock": ("home/.torchmill/sources/*/lock", "home/.torchmill/trees/*/*/lock"),
-    "log": ("home/.torchmill/logs", "home/.torchmill/logs/*", "home/.torchmill/sources/*/*/fetch.log"),
+    "log": (
+        "home/.torchmill/logs",
+        "home/.torchmill/logs/*",
+        "home/.torchmill/sources/*/*/fetch.log",
+    ),
     "cache": ("home/cache/torchmill/*", "home/cache/torchmill/**/*"),
     "source": ("home/.torchmill/sources/*/*", "home/.torchmill/sources/*/*/tree/**/*"),
     "record of a source": ("home/.torchmill/sources/*/*/source.json",),
@@ -50,7 +66,9 @@ def attack_by_losses(count: int, seed: int, kinds: Sequence[str] = (*KEPT,)) -> 
         for number in range(count):
             kind = kinds[number % len(kinds)]
             session = SESSIONS[number // len(kinds) % len(SESSIONS)]
-            way = "gone" if kind == "copied source" else chance.choice(WAYS)  # a changed one is an edit, and told
+            way = (
+                "gone" if kind == "copied source" else chance.choice(WAYS)
+            )  # a changed one is an edit, and told
             if kind != "delivered" and chance.random() < 0.5:  # noqa: PLR2004 - half of them have work to do
                 set_back(sample, session, "delivered")
             if (path := _pick(sample, kind, chance)) is None:
@@ -73,8 +91,15 @@ def _copy(folders: Iterable[Path], target: Path) -> Path:
 
 def _pick(sample: Sample, kind: str, chance: random.Random) -> Path | None:
     """Return a file or a folder of a kind, each of its patterns as likely as the others."""
-    every = [sorted(path for path in sample.folder.glob(pattern) if not _is_git(path)) for pattern in KEPT[kind]]
-    return chance.choice(chance.choice(some)) if (some := [paths for paths in every if paths]) else None
+    every = [
+        sorted(path for path in sample.folder.glob(pattern) if not _is_git(path))
+        for pattern in KEPT[kind]
+    ]
+    return (
+        chance.choice(chance.choice(some))
+        if (some := [paths for paths in every if paths])
+        else None
+    )
 
 
 def _is_git(path: Path) -> bool:
@@ -112,7 +137,13 @@ def _outcome(sample: Sample, session: str, kind: str, expected: Mapping[str, str
         return RIGHT
     if kind not in FETCHED or "invoke fetch" not in told:
         return told
-    order = ("fetch", "--tag=v1.0.0", "--all", "--discard", f"--mirror=file://{sample.folder.parent / 'upstream'}")
+    order = (
+        "fetch",
+        "--tag=v1.0.0",
+        "--all",
+        "--discard",
+        f"--mirror=file://{sample.folder.parent / 'upstream'}",
+    )
     fetched_again = run("invoke", *order, home=sample.home, env=sample.env)
     try:
         right = all(finish(sample, one) == expected[one] for one in SESSIONS)

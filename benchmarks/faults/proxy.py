@@ -45,7 +45,11 @@ class _Stream:
             return data, ""
         place = max(self.fault.at - start, 0)
         if self.fault.way == "flip":
-            changed = data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :] if start <= self.fault.at else data
+            changed = (
+                data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :]
+                if start <= self.fault.at
+                else data
+            )
             return changed, ""
         if self.fault.way == "garbage":
             return data[:place] + b"\0\xff" * ((len(data) - place) // 2), ""
@@ -78,11 +82,20 @@ class Proxy:
                 threading.Thread(target=self._join, args=(client, fault), daemon=True).start()
 
     def _join(self, client: socket.socket, fault: Fault | None) -> None:
-        with client, contextlib.suppress(OSError), self._connect() as server:  # it may have ended by now
+        with (
+            client,
+            contextlib.suppress(OSError),
+            self._connect() as server,
+        ):  # it may have ended by now
             pumps = [
                 threading.Thread(
                     target=self._pump,
-                    args=(source, target, _Stream(fault if fault and fault.upward == upward else None), fault),
+                    args=(
+                        source,
+                        target,
+                        _Stream(fault if fault and fault.upward == upward else None),
+                        fault,
+                    ),
                     daemon=True,
                 )
                 for source, target, upward in ((client, server, True), (server, client, False))
@@ -95,7 +108,9 @@ class Proxy:
     def _connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._to))
 
-    def _pump(self, source: socket.socket, target: socket.socket, stream: _Stream, fault: Fault | None) -> None:
+    def _pump(
+        self, source: socket.socket, target: socket.socket, stream: _Stream, fault: Fault | None
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
                 onward, ending = stream.pass_on(data)
@@ -105,7 +120,14 @@ class Proxy:
                     return
             target.shutdown(socket.SHUT_WR)
 
-    def _end(self, way: str, source: socket.socket, target: socket.socket, rest: bytes, fault: Fault | None) -> None:
+    def _end(
+        self,
+        way: str,
+        source: socket.socket,
+        target: socket.socket,
+        rest: bytes,
+        fault: Fault | None,
+    ) -> None:
         if way == "cut":  # as a router that forgets the connection
             for one in (source, target):
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

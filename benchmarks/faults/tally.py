@@ -28,10 +28,18 @@ class Tally:
         fine = outcome in {RIGHT, REFUSED}
         self.outcomes[outcome if fine else "failed"] += 1
         if self.outcomes.total() % _REPORTED == 0:  # of a long run that somebody ends, this stays
-            print(f"{self.name}: {dict(self.outcomes)}, {dict(self.notes)}", file=sys.stderr, flush=True)
+            print(
+                f"{self.name}: {dict(self.outcomes)}, {dict(self.notes)}",
+                file=sys.stderr,
+                flush=True,
+            )
         if not fine:
             self.failures.append(f"{case}: {outcome}")
-            print(f"{self.name}, case {self.outcomes.total()}: {self.failures[-1]}", file=sys.stderr, flush=True)
+            print(
+                f"{self.name}, case {self.outcomes.total()}: {self.failures[-1]}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def row(self) -> tuple[str, ...]:
         """Return the class, how many were tried, right, refused, failed."""

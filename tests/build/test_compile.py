@@ -17,7 +17,12 @@ from tests.support.commands import ROOT
 from tests.support.contexts import HOST, job
 from tests.support.guards import until
 from tests.support.sampled import THIS, Sample, fetched
-from torchmill.build.compile import choose_sandbox, compiler_environment, find_replaced_hooks, languages_past_gate
+from torchmill.build.compile import (
+    choose_sandbox,
+    compiler_environment,
+    find_replaced_hooks,
+    languages_past_gate,
+)
 from torchmill.build.context import BuildContext
 from torchmill.config.model import Facts, Launch, Options
 from torchmill.core import process
@@ -56,14 +61,20 @@ def test_a_tree_that_was_configured_with_a_gate_or_the_cache_is_held() -> None:
 
 @pytest.mark.parametrize("launcher", ["", "/usr/bin/distcc", "/tree/gate/other"])
 def test_a_tree_of_an_earlier_run_names_its_languages(launcher: str) -> None:
-    assert languages_past_gate(CONFIGURED.format(cxx=launcher, c="/tree/gate"), {"/tree/gate"}) == ["CXX"]
+    assert languages_past_gate(CONFIGURED.format(cxx=launcher, c="/tree/gate"), {"/tree/gate"}) == [
+        "CXX"
+    ]
 
 
 def test_a_language_without_a_launcher_goes_past() -> None:
-    assert languages_past_gate("CMAKE_CUDA_COMPILER:FILEPATH=/usr/bin/nvcc\n", {"/tree/gate"}) == ["CUDA"]
+    assert languages_past_gate("CMAKE_CUDA_COMPILER:FILEPATH=/usr/bin/nvcc\n", {"/tree/gate"}) == [
+        "CUDA"
+    ]
 
 
-@pytest.mark.parametrize("line", ["CMAKE_BUILD_TYPE:STRING=Release", "CMAKE_ASM_COMPILER:FILEPATH=/usr/bin/cc"])
+@pytest.mark.parametrize(
+    "line", ["CMAKE_BUILD_TYPE:STRING=Release", "CMAKE_ASM_COMPILER:FILEPATH=/usr/bin/cc"]
+)
 def test_what_needs_no_gate_is_not_missed(line: str) -> None:
     assert languages_past_gate(f"{line}\n", {"/tree/gate"}) == []
 
@@ -77,7 +88,9 @@ def begun(known: Facts, tmp_path: Path) -> BuildContext:
 def guarded(begun: BuildContext) -> GuardedBuild:
     there = begun.tree.folder / "gate"
     hooks = compiler_gate.gate_hooks(there, {})
-    return GuardedBuild(there, begun.layout.root, None, hooks, {**hooks, "TORCHMILL_GATE": "/of/this/build"})
+    return GuardedBuild(
+        there, begun.layout.root, None, hooks, {**hooks, "TORCHMILL_GATE": "/of/this/build"}
+    )
 
 
 def configure(begun: BuildContext, launcher: str) -> None:
@@ -104,8 +117,12 @@ def with_launcher(begun: BuildContext) -> BuildContext:
     return replace(begun, plan=replace(begun.plan, set=settings))
 
 
-def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(begun: BuildContext) -> None:
-    launchers = dict.fromkeys(("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER"), "/usr/bin/ccache")
+def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
+    begun: BuildContext,
+) -> None:
+    launchers = dict.fromkeys(
+        ("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER"), "/usr/bin/ccache"
+    )
     caching = {"CCACHE_DIR": "/cache", **launchers}
     cache = CompilerCache("ccache", "/usr/bin/ccache", "4.7.5", caching)
     there = begun.tree.folder / "gate"
@@ -122,7 +139,10 @@ def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(begun: B
 def test_a_build_without_a_guard_has_the_fixed_number(begun: BuildContext) -> None:
     noted: list[str] = []
     found = compiler_environment(
-        begun, GuardedBuild(), CompilerCache("ccache", variables={"CCACHE_DIR": "/cache"}), noted.append
+        begun,
+        GuardedBuild(),
+        CompilerCache("ccache", variables={"CCACHE_DIR": "/cache"}),
+        noted.append,
     )
     assert (found["MAX_JOBS"], found["CCACHE_DIR"]) == ("4", "/cache")
     assert not {name for name in found if name.endswith("_LAUNCHER")}
@@ -130,7 +150,9 @@ def test_a_build_without_a_guard_has_the_fixed_number(begun: BuildContext) -> No
 
 def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(begun: BuildContext) -> None:
     noted: list[str] = []
-    found = compiler_environment(with_launcher(begun), guarded(begun), CompilerCache(), noted.append)
+    found = compiler_environment(
+        with_launcher(begun), guarded(begun), CompilerCache(), noted.append
+    )
     assert (found["CMAKE_CXX_COMPILER_LAUNCHER"], found["MAX_JOBS"]) == ("distcc", "4")
     (sentence,) = noted
     assert sentence.endswith("so it hides compilers from the guard: compiling 4 at a time")
@@ -139,7 +161,10 @@ def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(begun: BuildCo
 def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: BuildContext) -> None:
     configure(begun, "")
     noted: list[str] = []
-    assert compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)["MAX_JOBS"] == "4"
+    assert (
+        compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)["MAX_JOBS"]
+        == "4"
+    )
     (sentence,) = noted
     assert "was configured without a gate for CXX and C (`invoke clean --kind trees`" in sentence
 
@@ -176,7 +201,9 @@ def test_what_the_user_asks_for_wins(begun: BuildContext) -> None:
 
 def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: BuildContext) -> None:
     package = replace(begun.package, compilers="path")
-    built = replace(begun, facts=replace(begun.facts, packages={**begun.facts.packages, "base": package}))
+    built = replace(
+        begun, facts=replace(begun.facts, packages={**begun.facts.packages, "base": package})
+    )
     found = compiler_environment(built, guarded(built), CompilerCache(), print)
     first = Path(found["PATH"].partition(":")[0])
     assert first == built.tree.folder / "bin"
@@ -207,16 +234,23 @@ def test_nvcc_comes_by_the_gate_by_whatever_name_it_is_asked_for(
     assert Path(found["CUDA_HOME"]) == home
 
 
-def test_nvcc_goes_through_a_cache_that_knows_of_the_gate(begun: BuildContext, tmp_path: Path) -> None:
+def test_nvcc_goes_through_a_cache_that_knows_of_the_gate(
+    begun: BuildContext, tmp_path: Path
+) -> None:
     built = with_cuda(begun, tmp_path / "cuda", "path")
     there = built.tree.folder / "gate"
-    caching = {"CCACHE_DIR": "/cache", "CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"}
+    caching = {
+        "CCACHE_DIR": "/cache",
+        "CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache",
+    }
     for hooks, cached in (
         (compiler_gate.gate_hooks(there, caching), True),
         (compiler_gate.gate_hooks(there, {}), False),
     ):
         guard = GuardedBuild(there, built.layout.root, None, hooks, hooks)
-        found = compiler_environment(built, guard, CompilerCache("ccache", "/ccache", "4.13", caching), print)
+        found = compiler_environment(
+            built, guard, CompilerCache("ccache", "/ccache", "4.13", caching), print
+        )
         assert ("/ccache" in Path(found["PYTORCH_NVCC"]).read_text()) is cached
 
 
@@ -247,7 +281,9 @@ class Build:
 
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
-        self.hold, self.held, self.kill = (sample.folder / name for name in ("hold", "held", "kill"))
+        self.hold, self.held, self.kill = (
+            sample.folder / name for name in ("hold", "held", "kill")
+        )
         compiler = sample.folder / "compiler" / "c++"
         compiler.parent.mkdir()
         compiler.write_text(COMPILER.format(sort=SORT, folder=sample.folder))
@@ -384,7 +420,9 @@ def test_what_the_cache_has_passes_no_gate(build: Build) -> None:
 def test_nothing_outlives_a_killed_nox(build: Build) -> None:
     with build.begun() as nox:
         folder, guard = gates(nox), guard_of(nox)
-        assert any("sort.cpp" in " ".join(one.cmdline()) for one in process.find_by_variable(GATE, folder))
+        assert any(
+            "sort.cpp" in " ".join(one.cmdline()) for one in process.find_by_variable(GATE, folder)
+        )
         nox.kill()
         nox.communicate()
         until(lambda: not process.find_by_variable(GATE, folder))
@@ -431,7 +469,9 @@ def test_too_little_memory_and_a_killed_compiler_are_told_and_cost_no_build(buil
 
 
 @long
-@pytest.mark.skipif(not choose_sandbox(False, CompilerCache(), {}).prefix, reason="no namespaces here")
+@pytest.mark.skipif(
+    not choose_sandbox(False, CompilerCache(), {}).prefix, reason="no namespaces here"
+)
 def test_a_build_has_no_network_until_it_is_asked_for(build: Build) -> None:
     for name in ("causes.toml", "known_names.toml"):
         shutil.copy(ROOT / "build_configs" / name, build.sample.configs)
@@ -450,12 +490,18 @@ def test_a_build_has_no_network_until_it_is_asked_for(build: Build) -> None:
     assert opened.returncode == 0, opened.stdout + opened.stderr
     record = build.manifest("tinytorch")
     assert (record["network"], record["options"]) == ("open: --network", {})
-    assert compose_statement(record)["predicate"]["buildDefinition"]["internalParameters"]["network"] == "open"
+    assert (
+        compose_statement(record)["predicate"]["buildDefinition"]["internalParameters"]["network"]
+        == "open"
+    )
     build.forget_wheels()
     assert build.sample.nox("-s", WHEEL).returncode == 0
     record = build.manifest("tinytorch")
     assert record["network"] == "none"
-    assert compose_statement(record)["predicate"]["buildDefinition"]["internalParameters"]["network"] == "none"
+    assert (
+        compose_statement(record)["predicate"]["buildDefinition"]["internalParameters"]["network"]
+        == "none"
+    )
 
 
 @long

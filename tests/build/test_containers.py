@@ -46,9 +46,14 @@ extension .exe
 
 
 def test_a_registered_emulation_is_found_whatever_it_is_called() -> None:
-    found = engine.find_handler("aarch64", {"jar": BY_NAME, "python3.11": PYTHON, "rosetta": AARCH64})
+    found = engine.find_handler(
+        "aarch64", {"jar": BY_NAME, "python3.11": PYTHON, "rosetta": AARCH64}
+    )
     assert found is not None
-    assert (found.name, found.interpreter) == ("rosetta", "/usr/libexec/qemu-binfmt/aarch64-binfmt-P")
+    assert (found.name, found.interpreter) == (
+        "rosetta",
+        "/usr/libexec/qemu-binfmt/aarch64-binfmt-P",
+    )
     assert engine.explain_no_emulation("aarch64", {"rosetta": AARCH64}) is None
 
 
@@ -104,13 +109,17 @@ def test_docker_is_taken_where_its_daemon_answers(tmp_path: Path) -> None:
 
 def test_a_client_without_a_daemon_is_passed_over(tmp_path: Path) -> None:
     _program(tmp_path, "docker", DEAD)
-    _program(tmp_path, "buildah", '[ "$1" = info ] || echo "buildah version 1.28.2 (image-spec 1.0)"')
+    _program(
+        tmp_path, "buildah", '[ "$1" = info ] || echo "buildah version 1.28.2 (image-spec 1.0)"'
+    )
     found = engine.find_engine({"PATH": str(tmp_path)})
     assert (found.name, found.version, found.options) == ("buildah", "1.28.2", ())
 
 
 def test_a_storage_of_copies_is_taken_where_the_kernel_has_no_other(tmp_path: Path) -> None:
-    answers = '--version) echo "buildah version 1.28.2" ;; "--storage-driver vfs info"*) ;; *) exit 1 ;;'
+    answers = (
+        '--version) echo "buildah version 1.28.2" ;; "--storage-driver vfs info"*) ;; *) exit 1 ;;'
+    )
     _program(tmp_path, "buildah", f'case "$*" in {answers} esac')
     assert engine.find_engine({"PATH": str(tmp_path)}).options == ("--storage-driver", "vfs")
 
@@ -139,7 +148,9 @@ def test_an_engine_that_does_not_answer_is_told_with_its_words(tmp_path: Path) -
     assert "or install one that needs no daemon" in str(caught.value)
 
 
-def test_an_engine_that_is_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_silent_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "ANSWER_TIMEOUT_SECONDS", 0.2)
     _program(tmp_path, "docker", "exec /bin/sleep 60")
     with refused("no-container-engine") as caught:
@@ -166,7 +177,10 @@ CONTAINER = Container(
     image="debian-arm64",
     arch="aarch64",
     argv=("/bin/sh", "/suite/inside.sh", "wheel-3.11-cpu"),
-    mounts=(Mount("/home/me/suite", "/suite"), Mount("/home/me/dist", "/torchmill/dist", writable=True)),
+    mounts=(
+        Mount("/home/me/suite", "/suite"),
+        Mount("/home/me/dist", "/torchmill/dist", writable=True),
+    ),
     variables={"TORCHMILL_HOME": "/torchmill"},
     passed=("PIP_INDEX_URL",),
     user=(1000, 100),
@@ -199,7 +213,9 @@ def test_docker() -> None:
 
 def test_podman_keeps_who_the_user_is() -> None:
     main = lines(PODMAN, ROOTLESS)[1]
-    assert main.startswith("/usr/bin/podman --storage-driver vfs run --rm --platform linux/arm64 --pull never ")
+    assert main.startswith(
+        "/usr/bin/podman --storage-driver vfs run --rm --platform linux/arm64 --pull never "
+    )
     assert "--userns keep-id --user 1000:100 " in main
     assert "--init" not in main, "its program for it is a package of its own"
     assert "--userns" not in lines(PODMAN)[1]
@@ -239,7 +255,9 @@ SAID = {  # as the engines write it, by what they are asked here
 @pytest.mark.parametrize("name", SAID)
 def test_an_engine_says_where_it_runs(tmp_path: Path, name: str) -> None:
     engine = saying(tmp_path, name, f"[ $1 = info ] && echo '{SAID[name]}'")
-    assert find_engine_host(engine, {}, "linux") == EngineHost("aarch64", rootless=True, remote=False)
+    assert find_engine_host(engine, {}, "linux") == EngineHost(
+        "aarch64", rootless=True, remote=False
+    )
 
 
 def test_an_engine_on_another_machine_is_known(tmp_path: Path) -> None:
@@ -247,11 +265,15 @@ def test_an_engine_on_another_machine_is_known(tmp_path: Path) -> None:
     here = find_engine_host(docker, {"DOCKER_HOST": "unix:///run/docker.sock"}, "linux")
     assert here == EngineHost("x86_64", rootless=False, remote=False)
     assert find_engine_host(docker, {"DOCKER_HOST": "ssh://me@arm"}, "linux").remote
-    script = "case $1 in info) echo '[\"aarch64\",[],false]' ;; context) echo tcp://arm:2376 ;; esac"
+    script = (
+        "case $1 in info) echo '[\"aarch64\",[],false]' ;; context) echo tcp://arm:2376 ;; esac"
+    )
     assert find_engine_host(saying(tmp_path, "docker", script), {}, "linux").remote
     podman = saying(tmp_path, "podman", "echo '[\"arm64\",true,true]'")
     assert find_engine_host(podman, {}, "linux").remote
-    assert not find_engine_host(podman, {}, "macos").remote, "its own virtual machine sees the user's files"
+    assert not find_engine_host(podman, {}, "macos").remote, (
+        "its own virtual machine sees the user's files"
+    )
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo nothing"])
@@ -269,7 +291,9 @@ case "$*" in
 esac"""
 
 
-def ran(tmp_path: Path, body: str, **variables: str) -> tuple[str, list[str], type[Exception] | None]:
+def ran(
+    tmp_path: Path, body: str, **variables: str
+) -> tuple[str, list[str], type[Exception] | None]:
     """Run with a program in buildah's place; return what it said, its orders, and what was raised."""
     log = tmp_path / "orders"
     engine = saying(tmp_path, "buildah", ENGINE.format(log=log, body=body))
@@ -300,7 +324,13 @@ def test_a_container_elsewhere_runs_nothing(tmp_path: Path) -> None:
         raise HostError(machine, code="test-machine")
 
     with refused("test-machine") as caught:
-        run_container(CONTAINER, container_commands(engine, LOCAL, CONTAINER), os.environ, io.StringIO(), refuse)
+        run_container(
+            CONTAINER,
+            container_commands(engine, LOCAL, CONTAINER),
+            os.environ,
+            io.StringIO(),
+            refuse,
+        )
     assert str(caught.value) == os.uname().machine
     orders = [line.split()[0] for line in (tmp_path / "orders").read_text().splitlines()]
     assert orders == ["from", "run", "rm"]
@@ -325,7 +355,16 @@ except InterruptedBuildError as error:
 def to_be_stopped(engine: Engine, image: str, arch: str, folder: Path) -> subprocess.Popen[str]:
     """Start a container in a process of its own, with a folder in it for what the program there writes."""
     script = STOPPED.replace("buildah", engine.name)
-    words = (sys.executable, "-c", script, engine.program, image, arch, str(folder), *engine.options)
+    words = (
+        sys.executable,
+        "-c",
+        script,
+        engine.program,
+        image,
+        arch,
+        str(folder),
+        *engine.options,
+    )
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
 
@@ -358,7 +397,9 @@ def test_what_is_killed_leaves_nothing_running_either(tmp_path: Path, name: str)
     """A second process ends the container of one that cannot do so any more."""
     log, child = tmp_path / "orders", tmp_path / "child"
     body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
-    script = f"[ $1 != rm ] || [ {name} = buildah ] || kill $(cat {child})\n" + ENGINE.format(log=log, body=body)
+    script = f"[ $1 != rm ] || [ {name} = buildah ] || kill $(cat {child})\n" + ENGINE.format(
+        log=log, body=body
+    )
     engine = saying(tmp_path, name, script)
     started = to_be_stopped(engine, "image", "aarch64", tmp_path)
     assert eventually(child.exists)
@@ -375,7 +416,9 @@ def test_buildah_gets_values_when_it_runs_and_no_message_has_them(tmp_path: Path
     engine = saying(tmp_path, "buildah", ENGINE.format(log=tmp_path / "orders", body=body))
     environ, out = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}, io.StringIO()
     with pytest.raises(CommandError) as raised:
-        run_container(CONTAINER, container_commands(engine, LOCAL, CONTAINER), environ, out, lambda _: None)
+        run_container(
+            CONTAINER, container_commands(engine, LOCAL, CONTAINER), environ, out, lambda _: None
+        )
     assert "PIP_INDEX_URL=https://me:secret@index" in out.getvalue()
     assert raised.value.returncode == 3
     assert "secret" not in str(raised.value)
@@ -429,7 +472,14 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     done = subprocess.run(["cc", "-static", "-o", folder / "seen", folder / "seen.c"], check=False)
     if done.returncode:
         pytest.skip("this compiler links no static program")
-    options = ("--root", str(folder / "root"), "--runroot", str(folder / "run"), "--storage-driver", "vfs")
+    options = (
+        "--root",
+        str(folder / "root"),
+        "--runroot",
+        str(folder / "run"),
+        "--storage-driver",
+        "vfs",
+    )
     engine = Engine("buildah", program, options, "")
     for name in ("sh", "uname"):
         shutil.copy(folder / "seen", folder / name)
@@ -473,18 +523,24 @@ def test_a_real_engine_does_what_it_is_told(
     out, seen, ended = io.StringIO(), list[str](), None
     environ = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}
     try:
-        run_container(container, container_commands(buildah, here, container), environ, out, seen.append)
+        run_container(
+            container, container_commands(buildah, here, container), environ, out, seen.append
+        )
     except CommandError as error:
         ended = error.returncode
     assert seen == [os.uname().machine]
     assert out.getvalue().splitlines()[:2] == ["https://me:secret@index /torchmill", "1 0"]
     assert ended == code
     assert (folders["dist"] / "made").is_file()
-    left = subprocess.run(buildah.command("containers", "-q"), capture_output=True, text=True, check=True)
+    left = subprocess.run(
+        buildah.command("containers", "-q"), capture_output=True, text=True, check=True
+    )
     assert len(left.stdout.split()) == 1, "the one that the image was made in"
 
 
-def test_what_runs_in_a_real_container_puts_its_files_away_when_it_is_stopped(buildah: Engine, tmp_path: Path) -> None:
+def test_what_runs_in_a_real_container_puts_its_files_away_when_it_is_stopped(
+    buildah: Engine, tmp_path: Path
+) -> None:
     """Asked to stop itself, buildah kills what runs in its container at once."""
     arch = {"arm64": "aarch64"}.get(os.uname().machine, os.uname().machine)
     with to_be_stopped(buildah, "seen", arch, tmp_path) as started:

@@ -15,11 +15,27 @@ from torchmill.build import context, machine_inputs
 from torchmill.build.pipeline import preflight
 from torchmill.build.steps import compose_manifest
 from torchmill.build.up_to_date import StageLog, StageRecord
-from torchmill.config.model import Compiler, Facts, Host, LinuxDistribution, OfferedWheels, OfficialPart, Options, When
+from torchmill.config.model import (
+    Compiler,
+    Facts,
+    Host,
+    LinuxDistribution,
+    OfferedWheels,
+    OfficialPart,
+    Options,
+    When,
+)
 from torchmill.wheel import dist_files
 
 # what git tells a hook, and a packager an installer
-HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "DESTDIR")
+HOOK = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_COMMON_DIR",
+    "DESTDIR",
+)
 
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
@@ -29,7 +45,9 @@ def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["dist", ".torchmill/logs"])
-def test_a_folder_that_is_written_at_the_end_is_tried_at_the_beginning(known: Facts, tmp_path: Path, name: str) -> None:
+def test_a_folder_that_is_written_at_the_end_is_tried_at_the_beginning(
+    known: Facts, tmp_path: Path, name: str
+) -> None:
     begun = job(known, tmp_path, HOST)
     folder = begun.layout.root / name
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -42,8 +60,12 @@ def test_a_folder_that_is_written_at_the_end_is_tried_at_the_beginning(known: Fa
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["a|b", "a,b", "a:b", 'a"b', "$a", "a;b", "a[b]", "a\\b", "a\nb", "{a}", "a\udce9"])
-def test_a_name_that_cmake_misreads_is_told_before_anything_is_built(known: Facts, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["a|b", "a,b", "a:b", 'a"b', "$a", "a;b", "a[b]", "a\\b", "a\nb", "{a}", "a\udce9"]
+)
+def test_a_name_that_cmake_misreads_is_told_before_anything_is_built(
+    known: Facts, tmp_path: Path, name: str
+) -> None:
     begun = job(known, tmp_path, HOST)
     with refused("host-not-ready") as caught:
         preflight(replace(begun, layout=replace(begun.layout, root=tmp_path / name)), print)
@@ -61,12 +83,27 @@ def test_a_wrong_time_of_the_wheel_is_told_before_anything_is_built(
 
 def test_a_published_wheel_is_noted_with_what_is_known_of_it(known: Facts, tmp_path: Path) -> None:
     release = replace(known.releases["base"][0], wheels={"manylinux1_x86_64": ("3.10",)})
-    index = ("pypi", "https://pypi.org/simple", ("base",), SpecifierSet(">=1"), ("cpu",), ("x86_64",), "test", "", True)
+    index = (
+        "pypi",
+        "https://pypi.org/simple",
+        ("base",),
+        SpecifierSet(">=1"),
+        ("cpu",),
+        ("x86_64",),
+        "test",
+        "",
+        True,
+    )
     releases = {**known.releases, "base": (release, *known.releases["base"][1:])}
-    facts, noted = replace(known, releases=releases, elsewhere=(OfferedWheels(*index),)), list[str]()
+    facts, noted = (
+        replace(known, releases=releases, elsewhere=(OfferedWheels(*index),)),
+        list[str](),
+    )
     host = replace(HOST, glibc="2.36")
     preflight(job(facts, tmp_path, host), noted.append)
-    assert noted[0].startswith("the official wheel, `pip install base==1.0.0`: cannot tell whether it fits: ")
+    assert noted[0].startswith(
+        "the official wheel, `pip install base==1.0.0`: cannot tell whether it fits: "
+    )
     noted.clear()
     preflight(job(facts, tmp_path, host, options=Options(settings={"CFLAGS": "-O2"})), noted.append)
     assert not any("would do as well" in line for line in noted)
@@ -74,7 +111,9 @@ def test_a_published_wheel_is_noted_with_what_is_known_of_it(known: Facts, tmp_p
 
 def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path: Path) -> None:
     place = LinuxDistribution("debian", "12")
-    machine = replace(HOST, compiler=None, tools={"git": "/usr/bin/git"}, interpreters={}, distribution=place)
+    machine = replace(
+        HOST, compiler=None, tools={"git": "/usr/bin/git"}, interpreters={}, distribution=place
+    )
     noted: list[str] = []
     with refused("host-not-ready") as caught:
         preflight(job(known, tmp_path, machine), noted.append)
@@ -87,7 +126,9 @@ def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path
 
 def test_a_source_whose_bundled_folders_are_empty_is_refused(known: Facts, tmp_path: Path) -> None:
     begun = job(known, tmp_path, HOST)
-    begun = replace(begun, plan=replace(begun.plan, folders=("third_party/full", "third_party/empty", "gone")))
+    begun = replace(
+        begun, plan=replace(begun.plan, folders=("third_party/full", "third_party/empty", "gone"))
+    )
     (begun.source.path / "third_party/empty").mkdir(parents=True)
     (begun.source.path / "third_party/full/src").mkdir(parents=True)
     with refused("empty-folders") as caught:
@@ -95,7 +136,9 @@ def test_a_source_whose_bundled_folders_are_empty_is_refused(known: Facts, tmp_p
     assert str(caught.value).startswith("wheel-3.10-cpu: third_party/empty, gone in ")
 
 
-def test_a_build_that_does_not_fit_is_refused_before_it_starts(known: Facts, tmp_path: Path) -> None:
+def test_a_build_that_does_not_fit_is_refused_before_it_starts(
+    known: Facts, tmp_path: Path
+) -> None:
     large = replace(known.packages["base"], disk=2**60)
     facts = replace(known, packages={**known.packages, "base": large})
     noted: list[str] = []
@@ -131,13 +174,17 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     monkeypatch.setenv("TORCHMILL_GATED", "1")
     for name in HOOK:
         monkeypatch.setenv(name, "/of/a/repository/with/a/hook")
-    found = context.build_environment(begun, {"CCACHE_PREFIX": "/gate", "CMAKE_C_COMPILER_LAUNCHER": "/gate"})
+    found = context.build_environment(
+        begun, {"CCACHE_PREFIX": "/gate", "CMAKE_C_COMPILER_LAUNCHER": "/gate"}
+    )
     assert found["CCACHE_PREFIX"] == "distcc"
     assert found["CMAKE_C_COMPILER_LAUNCHER"] == "/gate"
     assert found["MAX_JOBS"] == "4"
     assert {"USE_FAST", "TORCHMILL_GATE", "TORCHMILL_GATED", *HOOK}.isdisjoint(found)
     assert found["GIT_CEILING_DIRECTORIES"] == str(begun.tree.folder)
-    assert not set(HOOK) & machine_inputs.read_user_variables(os.environ, begun.plan, "linux").keys()
+    assert (
+        not set(HOOK) & machine_inputs.read_user_variables(os.environ, begun.plan, "linux").keys()
+    )
 
 
 def test_compilers_speak_english_whatever_the_users_locale_is(
@@ -235,7 +282,9 @@ def test_what_a_package_imports_is_built_before_it(known: Facts, tmp_path: Path)
     addon = replace(known.packages["addon"], imports=("base",))
     facts = replace(known, packages={**known.packages, "addon": addon})
     begun = job(facts, tmp_path, HOST, "vision-3.10-cpu", Options(torch="PyPI", jobs=2))
-    assert list(context.missing_sessions(begun)) == [["-s", "wheel-3.10-cpu", "--", "--jobs=2", "--torch=PyPI"]]
+    assert list(context.missing_sessions(begun)) == [
+        ["-s", "wheel-3.10-cpu", "--", "--jobs=2", "--torch=PyPI"]
+    ]
     wheels = [
         begun.layout.dist / f"base-{name}-linux_x86_64.whl"
         for name in ("1.0.0+cu118-cp310-cp310", "2.0+cpu-cp310-cp310")
@@ -247,12 +296,19 @@ def test_what_a_package_imports_is_built_before_it(known: Facts, tmp_path: Path)
     assert list(context.missing_sessions(begun)) == []
 
 
-def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifest(known: Facts, tmp_path: Path) -> None:
-    part = OfficialPart("a fast loop", When(), "a test", ("USE_LOOP=1",), cost="it is slow", brings="set USE_LOOP")
+def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifest(
+    known: Facts, tmp_path: Path
+) -> None:
+    part = OfficialPart(
+        "a fast loop", When(), "a test", ("USE_LOOP=1",), cost="it is slow", brings="set USE_LOOP"
+    )
     made = job(replace(known, official=(part,)), tmp_path, HOST)
     noted: list[str] = []
     preflight(made, noted.append)
-    assert any(line.startswith("a fast loop") and "it is slow" in line and "set USE_LOOP" in line for line in noted)
+    assert any(
+        line.startswith("a fast loop") and "it is slow" in line and "set USE_LOOP" in line
+        for line in noted
+    )
     stages = StageLog(made, {})
     stages.valid = {"pack": StageRecord({}, "0" * 64)}
     manifest = compose_manifest(made, stages, "base.whl")
@@ -291,7 +347,9 @@ def test_a_build_without_cuda_finds_no_nvcc_and_all_other_programs(
         assert Path(visible).resolve() == program
     (distribution / "c++").unlink()
     environment = context.build_environment(job(known, tmp_path, HOST), {})
-    assert shutil.which("c++", path=environment["PATH"]) is None, "what was removed does not stay visible"
+    assert shutil.which("c++", path=environment["PATH"]) is None, (
+        "what was removed does not stay visible"
+    )
 
 
 def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(
@@ -309,7 +367,9 @@ def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(
     )
     own.chmod(0o755)
     monkeypatch.setattr(
-        context, "measure_host", lambda *_, **__: replace(HOST, compilers={"g++": Compiler("gcc", "13.2.0")})
+        context,
+        "measure_host",
+        lambda *_, **__: replace(HOST, compilers={"g++": Compiler("gcc", "13.2.0")}),
     )
     monkeypatch.setattr(context, "resolve_processor", stop)
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path))

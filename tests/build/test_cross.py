@@ -32,15 +32,21 @@ def found(known: Facts, *words: str, further: tuple[str, ...] = ()) -> list[tupl
 
 
 def test_a_name_with_an_arch_is_a_cell_of_it(known: Facts) -> None:
-    assert found(known, "nox", "-s", "wheel-3.10-cpu-x86_64") == [("wheel-3.10-cpu", "2.0.0", "x86_64")]
-    assert found(known, "nox", "-s", "wheel-3.10-cpu-aarch64") == [("wheel-3.10-cpu", "2.0.0", "aarch64")]
+    assert found(known, "nox", "-s", "wheel-3.10-cpu-x86_64") == [
+        ("wheel-3.10-cpu", "2.0.0", "x86_64")
+    ]
+    assert found(known, "nox", "-s", "wheel-3.10-cpu-aarch64") == [
+        ("wheel-3.10-cpu", "2.0.0", "aarch64")
+    ]
     assert found(known, "-s", "vision-3.10-cpu-aarch64,wheel-3.9-cpu-arm64") == [
         ("vision-3.10-cpu", "0.1.0", "aarch64"),
         ("wheel-3.9-cpu", "1.0.0", "arm64"),
     ]
 
 
-@pytest.mark.parametrize("words", [["-s", "wheel-3.10-cpu"], ["-l"], ["-s", "wheel-2.7-cpu-aarch64"], []])
+@pytest.mark.parametrize(
+    "words", [["-s", "wheel-3.10-cpu"], ["-l"], ["-s", "wheel-2.7-cpu-aarch64"], []]
+)
 def test_nothing_else_is(known: Facts, words: list[str]) -> None:
     assert found(known, *words) == []
 
@@ -54,7 +60,9 @@ def test_what_conflicts_forbid_is_none(known: Facts) -> None:
 def test_what_is_made_of_the_base_wheel_can_be_made_there(known: Facts) -> None:
     name = "libtorch-3.10-cpu-aarch64"
     assert found(known, "-rs", name) == []
-    assert found(known, "-rs", name, further=("libtorch",)) == [("libtorch-3.10-cpu", "2.0.0", "aarch64")]
+    assert found(known, "-rs", name, further=("libtorch",)) == [
+        ("libtorch-3.10-cpu", "2.0.0", "aarch64")
+    ]
 
 
 def test_they_are_sessions_only_where_they_are_named(tmp_path: Path) -> None:
@@ -67,7 +75,12 @@ def test_they_are_sessions_only_where_they_are_named(tmp_path: Path) -> None:
     assert name in commands.run("nox", "--list", home=tmp_path, env=env).stdout
 
 
-HERE = {"/etc/ssl/certs/ca-certificates.crt", "/opt/wheels", "/srv/index/simple", "/home/me/proxy.pem"}
+HERE = {
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/opt/wheels",
+    "/srv/index/simple",
+    "/home/me/proxy.pem",
+}
 
 
 def test_the_way_to_the_network_is_passed_on_and_nothing_that_changes_the_wheel() -> None:
@@ -122,13 +135,18 @@ def test_whom_the_user_trusts_is_passed_on_with_the_keys() -> None:
     }
     found = cross.select_settings(environ, {}, HERE.__contains__)
     assert sorted(found.variables) == ["TORCHMILL_KEYS", "TORCHMILL_WHEELS"]
-    assert found.mounts == (Mount("/opt/wheels", "/opt/wheels"), Mount("/home/me/proxy.pem", "/home/me/proxy.pem"))
+    assert found.mounts == (
+        Mount("/opt/wheels", "/opt/wheels"),
+        Mount("/home/me/proxy.pem", "/home/me/proxy.pem"),
+    )
     nobody = cross.select_settings(environ | {"TORCHMILL_KEYS": ""}, {}, HERE.__contains__)
     assert nobody.variables["TORCHMILL_KEYS"] == "", "without it, anybody would be trusted"
 
 
 def test_what_is_not_here_is_not_mounted() -> None:
-    found = cross.select_settings({}, {"find-links": "/gone https://example.org/wheels ./near"}, HERE.__contains__)
+    found = cross.select_settings(
+        {}, {"find-links": "/gone https://example.org/wheels ./near"}, HERE.__contains__
+    )
     assert found.mounts == ()
 
 
@@ -145,11 +163,18 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "foreign"
 LINUX = EngineHost("x86_64", rootless=False, remote=False)
 ENGINES = {
     "docker": (Engine("docker", "docker", (), "27.5"), LINUX),
-    "podman": (Engine("podman", "podman", (), "4.3.1"), EngineHost("x86_64", rootless=True, remote=False)),
+    "podman": (
+        Engine("podman", "podman", (), "4.3.1"),
+        EngineHost("x86_64", rootless=True, remote=False),
+    ),
     "buildah": (Engine("buildah", "buildah", ("--storage-driver", "vfs"), "1.28.2"), LINUX),
 }
 PASSED = PassedSettings(
-    {"HTTPS_PROXY": "http://me:secret@proxy", "PIP_FIND_LINKS": "/opt/wheels", "CCACHE_DIR": "/var/ccache"},
+    {
+        "HTTPS_PROXY": "http://me:secret@proxy",
+        "PIP_FIND_LINKS": "/opt/wheels",
+        "CCACHE_DIR": "/var/ccache",
+    },
     (Mount("/opt/wheels", "/opt/wheels"), Mount("/var/ccache", "/var/ccache", writable=True)),
 )
 
@@ -167,7 +192,9 @@ def place(**changed: object) -> ContainerPlace:
     return ContainerPlace(**{**told, **changed})  # type: ignore[arg-type]
 
 
-def order(known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1") -> CrossBuild:
+def order(
+    known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1"
+) -> CrossBuild:
     cell = cell_lookup.find_cell(known, name, "x86_64", matrix.find_release(known, "torch", tag))
     image, options = (
         "localhost/torch-builder:1.13.1-cpu-aarch64-distribution",
@@ -197,13 +224,17 @@ def test_the_run_of_a_build(name: str, shipped: Facts, request: pytest.FixtureRe
     assert text == file.read_text(encoding="utf-8")
 
 
-def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(shipped: Facts, tmp_path: Path) -> None:
+def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(
+    shipped: Facts, tmp_path: Path
+) -> None:
     wheel = tmp_path / "torch-1.13.1+cpu-cp310-cp310-linux_aarch64.whl"
     wheel.touch()
     asked = order(shipped, f"--torch={wheel}", name="vision-3.10-cpu-aarch64")
     found = cross.plan_container(asked, place(configs=Path("/srv/facts")), LINUX)
     assert found.argv[-3:] == ("vision-3.10-cpu", "--", f"--torch=/given/{wheel.name}")
-    assert {Mount("/srv/facts", "/configs"), Mount(str(wheel), f"/given/{wheel.name}")} <= set(found.mounts)
+    assert {Mount("/srv/facts", "/configs"), Mount(str(wheel), f"/given/{wheel.name}")} <= set(
+        found.mounts
+    )
     assert found.variables["TORCHMILL_CONFIGS"] == "/configs"
     assert "COMPILER_PATH" not in found.variables
     crossed = cross.plan_container(replace(asked, crossed=True), place(), LINUX)
@@ -217,7 +248,9 @@ def test_what_is_installed_here_is_in_no_container(shipped: Facts, tmp_path: Pat
     (tmp_path / "torch").mkdir()
     (info / "WHEEL").write_text("Tag: cp310-cp310-linux_aarch64\n")
     with refused("torch-not-in-container"):
-        cross.refuse_impossible(shipped, order(shipped, f"--torch={tmp_path}", name="vision-3.10-cpu-aarch64"))
+        cross.refuse_impossible(
+            shipped, order(shipped, f"--torch={tmp_path}", name="vision-3.10-cpu-aarch64")
+        )
 
 
 def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
@@ -235,14 +268,20 @@ def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
     assert writable == {str(home.state), str(home.dist), str(guest.cache), "/var/ccache"}
 
 
-def test_the_container_sees_the_layout_that_was_planned(shipped: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_container_sees_the_layout_that_was_planned(
+    shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Read by the suite itself, the variables lead to where the folders are mounted."""
     found = cross.plan_container(order(shipped), place(), LINUX)
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
     inner, outer = Layout.of_checkout(Path("/suite")), cross.guest_layout(place().layout, "aarch64")
     by_target = {one.target: one.source for one in found.mounts}
-    for inside, outside in ((inner.trees, outer.trees), (inner.dist, outer.dist), (inner.cache, outer.cache)):
+    for inside, outside in (
+        (inner.trees, outer.trees),
+        (inner.dist, outer.dist),
+        (inner.cache, outer.cache),
+    ):
         target = next(one for one in (inside, *inside.parents) if str(one) in by_target)
         assert Path(by_target[str(target)], inside.relative_to(target)) == outside
 
@@ -277,7 +316,10 @@ def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("wheel-3.10-cpu-arm64", "macOS does not run in a"), ("wheel-3.10-cpu-amd64", "Windows does not run")],
+    [
+        ("wheel-3.10-cpu-arm64", "macOS does not run in a"),
+        ("wheel-3.10-cpu-amd64", "Windows does not run"),
+    ],
 )
 def test_other_systems_run_in_no_container(shipped: Facts, name: str, said: str) -> None:
     with refused("not-in-a-container") as caught:
@@ -302,7 +344,9 @@ def test_no_build_is_for_the_processor_of_an_emulator(shipped: Facts) -> None:
     asked = order(shipped, "--cpu=native")
     with refused("processor-emulated"):
         cross.plan_container(asked, place(), LINUX)
-    assert "--cpu=native" in cross.plan_container(asked, place(), replace(LINUX, arch="aarch64")).argv
+    assert (
+        "--cpu=native" in cross.plan_container(asked, place(), replace(LINUX, arch="aarch64")).argv
+    )
     cross.plan_container(order(shipped, "--cpu=neoverse-v1"), place(), LINUX)
 
 

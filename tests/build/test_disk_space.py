@@ -40,16 +40,23 @@ def test_what_is_there_counts_once_for_its_part(tmp_path: Path) -> None:
     shutil.rmtree(where.tree / "source")
     assert disk_space.disk_spaces(where, tmp_path / "cache", source)[0].source == 1
     (source.path.parent / "source.json").write_text("{")
-    assert disk_space.disk_spaces(where, tmp_path / "cache", source)[0].source == 0, "nothing is known"
+    assert disk_space.disk_spaces(where, tmp_path / "cache", source)[0].source == 0, (
+        "nothing is known"
+    )
 
 
 def test_each_disk_is_told_apart(tmp_path: Path) -> None:
     other = Path("/dev/shm")  # noqa: S108 - a disk in memory, on which nothing is made
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second disk here")
-    where = BuildFolders(tmp_path / "trees" / "a", tmp_path / "trees" / "b", other / "absent" / "env")
+    where = BuildFolders(
+        tmp_path / "trees" / "a", tmp_path / "trees" / "b", other / "absent" / "env"
+    )
     first, second = disk_space.disk_spaces(where, tmp_path / "cache", None)
-    assert (set(first.there), set(second.there)) == ({"tree", "kit", "trial", "cache"}, {"environment"})
+    assert (set(first.there), set(second.there)) == (
+        {"tree", "kit", "trial", "cache"},
+        {"environment"},
+    )
     assert (first.folder, second.folder) == (str(tmp_path), str(other))
 
 
@@ -59,7 +66,9 @@ def test_what_was_written_is_told_by_part(tmp_path: Path) -> None:
     kept.write(where.tree / "kit" / "cmake", 300_000)
     told = disk_space.written_bytes(where)
     kit = disk_usage.measure_paths([where.tree / "kit"]).size
-    everything = disk_usage.measure_paths([*where.tree.iterdir(), *where.outputs.iterdir(), where.environment]).size
+    everything = disk_usage.measure_paths(
+        [*where.tree.iterdir(), *where.outputs.iterdir(), where.environment]
+    ).size
     assert sum(told.values()) == everything - kit, "what the kit takes is known without"
     assert told["tree"] >= 100_000
     alone = kept.layout(tmp_path).trees / kept.VISION
@@ -118,7 +127,11 @@ def test_a_disk_that_is_full_can_be_cleaned(tmp_path: Path) -> None:
     tree = ".torchmill/trees/v1.0.0/wheel-cpu-0123abcd/source"
     fill = f"mkdir -p {tree} && cat /dev/zero > {tree}/a.o; for n in $(seq 300); do true > $n || break; done"
     done = on_a_small_disk(
-        tmp_path / "home", f'{{ {fill}; }} 2>/dev/null; exec "$@"', "clean", "--kind=trees", "--json"
+        tmp_path / "home",
+        f'{{ {fill}; }} 2>/dev/null; exec "$@"',
+        "clean",
+        "--kind=trees",
+        "--json",
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

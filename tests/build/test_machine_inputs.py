@@ -33,23 +33,37 @@ def planned(shipped: Facts, stat_cache: StatCache) -> Plan:
 
 
 def test_only_variables_that_reach_a_compiler_count(planned: Plan) -> None:
-    counting = {"CXX": "c++", "LD_LIBRARY_PATH": "/x", "NIX_CFLAGS_COMPILE": "-I/x", "SOURCE_DATE_EPOCH": "1"}
+    counting = {
+        "CXX": "c++",
+        "LD_LIBRARY_PATH": "/x",
+        "NIX_CFLAGS_COMPILE": "-I/x",
+        "SOURCE_DATE_EPOCH": "1",
+    }
     others = {
         "AR": "ar", "Foo_ROOT": "/x", "CONDA_PREFIX": "/x", "HOME": "/x", "LANG": "C", "PATH": "/x", "PYENV_ROOT": "/x",
         "MAKEFLAGS": "ks -j8 -- CFLAGS=-O0", "USE_MPI": "1", "CCACHE_DIR": "/x", "https_proxy": "http://x",
     }  # fmt: skip
     assert machine_inputs.read_user_variables({**counting, **others}, planned, "linux") == counting
     decided = dict.fromkeys(planned.set, "x")
-    assert machine_inputs.read_user_variables(decided, planned, "linux") == {}, "the plan decides these"
+    assert machine_inputs.read_user_variables(decided, planned, "linux") == {}, (
+        "the plan decides these"
+    )
 
 
 def test_a_search_path_of_compilers_counts_only_in_a_container_of_ours(planned: Plan) -> None:
     shell = {"COMPILER_PATH": "/opt/cross-compilers/bin"}
     assert machine_inputs.read_user_variables(shell, planned, "linux") == {}
-    assert machine_inputs.read_user_variables({**shell, "TORCHMILL_GUEST": "aarch64"}, planned, "linux") == shell
+    assert (
+        machine_inputs.read_user_variables(
+            {**shell, "TORCHMILL_GUEST": "aarch64"}, planned, "linux"
+        )
+        == shell
+    )
 
 
-def test_a_compiler_is_known_by_its_parts(planned: Plan, stat_cache: StatCache, tmp_path: Path) -> None:
+def test_a_compiler_is_known_by_its_parts(
+    planned: Plan, stat_cache: StatCache, tmp_path: Path
+) -> None:
     compiler = shutil.which("c++")
     assert compiler is not None
     machine = measure_basic_host(stat_cache)
@@ -59,7 +73,9 @@ def test_a_compiler_is_known_by_its_parts(planned: Plan, stat_cache: StatCache, 
     wrapper.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
     wrapper.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    after = machine_inputs.collect_machine_inputs(machine, planned, {**os.environ, "PATH": path}, stat_cache)
+    after = machine_inputs.collect_machine_inputs(
+        machine, planned, {**os.environ, "PATH": path}, stat_cache
+    )
     assert {name for name in after if after[name] != before.get(name)} == {"C++: driver"}
 
 
@@ -88,8 +104,13 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
     seen = {"cudnn": "8.1.0", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0", "jpeg": "2.1"}
     homes = {"11.8": str(tmp_path), "12.4": "/nowhere"}
     machine = replace(measure_basic_host(stat_cache), toolkits=homes, libraries=seen)
-    assert machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache).keys() >= {"library jpeg"}
-    assert not any("cudnn" in name for name in machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache))
+    assert machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache).keys() >= {
+        "library jpeg"
+    }
+    assert not any(
+        "cudnn" in name
+        for name in machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache)
+    )
     cuda = replace(planned, toolkit="11.8", libraries={"cudnn": "8.5.0.96"})
     found = machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)
     told = {name: version for name, version in found.items() if "cudnn" in name}
@@ -99,7 +120,10 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
         "library cudnn, kept": "8.5.0.96",
     }
     (tmp_path / "bin/nvcc").write_text("another")
-    assert machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)["nvcc"] != found["nvcc"]
+    assert (
+        machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)["nvcc"]
+        != found["nvcc"]
+    )
 
 
 @pytest.mark.parametrize("name", libraries._OF_TOOLKITS)
@@ -109,7 +133,10 @@ def test_a_library_in_a_toolkit_that_another_build_uses_changes_nothing(
     """Else whoever brings a toolkit compiles every wheel without CUDA once more."""
     before = replace(measure_basic_host(stat_cache), toolkits={}, libraries={})
     after = replace(before, toolkits={"12.4": "/nowhere"}, libraries={f"{name}@12.4": ""})
-    inputs = [machine_inputs.collect_machine_inputs(one, planned, {}, stat_cache) for one in (before, after)]
+    inputs = [
+        machine_inputs.collect_machine_inputs(one, planned, {}, stat_cache)
+        for one in (before, after)
+    ]
     assert inputs[0] == inputs[1]
 
 
@@ -129,7 +156,9 @@ def test_a_launcher_is_no_compiler(planned: Plan, stat_cache: StatCache, tmp_pat
     assert "C++: as" in found
 
 
-def test_an_interpreter_is_known_by_what_it_says_and_its_files(stat_cache: StatCache, tmp_path: Path) -> None:
+def test_an_interpreter_is_known_by_what_it_says_and_its_files(
+    stat_cache: StatCache, tmp_path: Path
+) -> None:
     known = machine_inputs.describe_interpreter(Path(sys.executable), stat_cache)
     assert known["version"].startswith(sys.version.split()[0])
     assert Path(sys.executable).resolve().name in known
@@ -142,7 +171,9 @@ def test_an_interpreter_is_known_by_what_it_says_and_its_files(stat_cache: StatC
     assert again != known
 
 
-def test_the_basis_says_of_a_machine_what_measuring_says(stat_cache: StatCache, tmp_path: Path) -> None:
+def test_the_basis_says_of_a_machine_what_measuring_says(
+    stat_cache: StatCache, tmp_path: Path
+) -> None:
     basis, whole = measure_basic_host(stat_cache), measure_host(tmp_path)
     assert not basis.complete
     for name in ("arch", "system", "cores", "glibc", "compiler", "libraries", "toolkits"):
@@ -173,7 +204,9 @@ def source(tmp_path: Path) -> Path:
     for name in ("far.h", "with space.a", "lib:s.a"):
         (system / name).write_text("")
     (source / "near.h").write_text("")
-    (source / "a.cpp").write_text('#include <far.h>\n#include <stddef.h>\n#include "near.h"\nint a;\n')
+    (source / "a.cpp").write_text(
+        '#include <far.h>\n#include <stddef.h>\n#include "near.h"\nint a;\n'
+    )
     (source / "build" / "build.ninja").write_text(COMMANDS.format(system=system))
     subprocess.run([NINJA, "-C", str(source / "build")], check=True, capture_output=True)
     return source
@@ -181,7 +214,9 @@ def source(tmp_path: Path) -> Path:
 
 def test_what_lies_outside_was_read_and_nothing_else(source: Path, tmp_path: Path) -> None:
     stat_cache = StatCache(tmp_path / "recall.json")
-    read = machine_inputs.read_external_inputs(source, [source.parent], stat_cache, time.time() + 60)
+    read = machine_inputs.read_external_inputs(
+        source, [source.parent], stat_cache, time.time() + 60
+    )
     own = {Path(path).name for path in read if path.startswith(str(tmp_path))}
     assert own == {"far.h", "with space.a", "lib:s.a"}
     assert any(path.endswith("/stddef.h") for path in read)
@@ -196,8 +231,12 @@ def test_what_lies_outside_was_read_and_nothing_else(source: Path, tmp_path: Pat
 
 def test_what_changed_during_the_build_is_not_trusted(source: Path, tmp_path: Path) -> None:
     stat_cache = StatCache(tmp_path / "recall.json")
-    read = machine_inputs.read_external_inputs(source, [source.parent], stat_cache, time.time() - 3600)
-    assert str(tmp_path / "system" / "far.h") in machine_inputs.find_changed_inputs(read, stat_cache)
+    read = machine_inputs.read_external_inputs(
+        source, [source.parent], stat_cache, time.time() - 3600
+    )
+    assert str(tmp_path / "system" / "far.h") in machine_inputs.find_changed_inputs(
+        read, stat_cache
+    )
 
 
 def test_a_log_that_cannot_be_read_is_never_unchanged(source: Path, tmp_path: Path) -> None:
@@ -215,8 +254,8 @@ def test_without_a_log_all_headers_of_the_system_count(tmp_path: Path) -> None:
     read = machine_inputs.read_external_inputs(tmp_path, [], stat_cache, time.time())
     assert "/usr/include/" in read
     assert list(machine_inputs.find_changed_inputs(read, stat_cache)) == []
-    assert list(machine_inputs.find_changed_inputs({**read, "/usr/include/": "another look"}, stat_cache)) == [
-        "/usr/include/"
-    ]
+    assert list(
+        machine_inputs.find_changed_inputs({**read, "/usr/include/": "another look"}, stat_cache)
+    ) == ["/usr/include/"]
     meanwhile = machine_inputs.read_external_inputs(tmp_path, [], stat_cache, 1.0)
     assert meanwhile["/usr/include/"] == machine_inputs.UNKNOWN, "it changed after the build began"

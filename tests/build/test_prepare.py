@@ -78,7 +78,10 @@ def new(begun: BuildContext, tmp_path: Path) -> Cell:
 def test_a_tree_is_made_once_and_goes_from_one_to_the_other(old: Cell, new: Cell) -> None:
     assert old.prepare() == f"copying the source to {old.job.tree.source}"
     assert len(old.build()) == 5
-    assert new.prepare() == f"reusing {new.job.tree.folder}, recompiling 2 objects that depend on Python"
+    assert (
+        new.prepare()
+        == f"reusing {new.job.tree.folder}, recompiling 2 objects that depend on Python"
+    )
     assert new.build() == {"python.o", "number.o", "lib.so"}
     prepare.refuse_foreign_objects(new.job, new.user)
     assert new.prepare() == f"reusing {new.job.tree.folder}"
@@ -178,7 +181,9 @@ def test_a_new_tree_says_what_changed_since_the_last_one(old: Cell) -> None:
     old.job = replace(job, machine_inputs={**job.machine_inputs, "compiler": "gcc 99"})
     said = old.prepare().splitlines()
     assert old.job.tree.folder != job.tree.folder
-    assert said[0].startswith("a new tree, because of what changed since the last build: machine's compiler (")
+    assert said[0].startswith(
+        "a new tree, because of what changed since the last build: machine's compiler ("
+    )
     assert said[1] == f"copying the source to {old.job.tree.source}"
 
 

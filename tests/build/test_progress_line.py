@@ -56,7 +56,8 @@ def on_terminal(file: TextIO, clock: Time, width: int = 120) -> Iterator[Progres
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (245, "4:05"), (3723, "1:02:03"), (36000, "10:00:00")]
+    ("seconds", "text"),
+    [(0, "0:00"), (59.6, "1:00"), (245, "4:05"), (3723, "1:02:03"), (36000, "10:00:00")],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert format_clock(seconds) == text
@@ -70,7 +71,9 @@ def test_a_status_says_all_of_it_in_one_line() -> None:
     assert guarded.pace == "3/4 (75 %), 1:01 so far, about 0:20 left"
     assert guarded.load == "8 running, 3 waiting, 1 paused, memory 2.0 of 22.0 GiB"
     assert str(guarded) == f"{guarded.pace}, {guarded.load}: a.o"
-    assert replace(status, share=0.314).pace == "3/4 (31 % of the work), 1:01 so far, about 0:20 left"
+    assert (
+        replace(status, share=0.314).pace == "3/4 (31 % of the work), 1:01 so far, about 0:20 left"
+    )
 
 
 def test_what_a_guard_sees_is_shown_from_its_first_moment_on() -> None:
@@ -99,8 +102,14 @@ def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
 
 def test_what_makes_many_files_is_shown_in_one_short_line() -> None:
     track = BuildTrack(Time())
-    track.see(f"[1/2] Generating {', '.join(f'/a/long/folder/File_{number}.cpp' for number in range(99))}")
-    assert str(track.status(Used())).partition(": ")[2].startswith("Generating /a/long/folder/File_0.cpp, ")
+    track.see(
+        f"[1/2] Generating {', '.join(f'/a/long/folder/File_{number}.cpp' for number in range(99))}"
+    )
+    assert (
+        str(track.status(Used()))
+        .partition(": ")[2]
+        .startswith("Generating /a/long/folder/File_0.cpp, ")
+    )
     assert len(str(track.status(Used()))) < 200
 
 
@@ -132,7 +141,9 @@ def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
     assert lines[-1] == "90/200 (45 %), 1:30 so far, about 1:50 left, memory 2.0 of 8.0 GiB: 90.o"
 
 
-def test_a_pipe_is_told_again_while_a_long_file_keeps_the_build_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_told_again_while_a_long_file_keeps_the_build_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     file, clock = io.StringIO(), Time()
     line = ProgressLine(file, clock)
     line.repeat()
@@ -219,7 +230,11 @@ def test_a_note_in_the_middle_changes_neither_time_nor_pace() -> None:
 
 def test_a_failed_compile_is_no_progress() -> None:
     track = BuildTrack(clock=lambda: 0.0)
-    for line in ("[1/77] Building CXX object a.o", "[2/77] Building CXX object b.o", "FAILED: [code=1] b.o"):
+    for line in (
+        "[1/77] Building CXX object a.o",
+        "[2/77] Building CXX object b.o",
+        "FAILED: [code=1] b.o",
+    ):
         track.see(line)
     said = str(track.status(Used()))
     assert said.startswith("1/77 (1 %), ")

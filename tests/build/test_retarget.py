@@ -36,7 +36,9 @@ def begun(site: Site, python: Python) -> None:
     assert site.built(python) == {"free.o", "also.o", "python.o", "number.o", "lib.so"}
 
 
-def test_only_what_depends_on_the_interpreter_is_compiled_again(site: Site, old: Python, new: Python) -> None:
+def test_only_what_depends_on_the_interpreter_is_compiled_again(
+    site: Site, old: Python, new: Python
+) -> None:
     begun(site, old)
     for python in (new, old):
         assert site.given(python) == 2
@@ -47,14 +49,18 @@ def test_only_what_depends_on_the_interpreter_is_compiled_again(site: Site, old:
         assert site.built(python) == set()
 
 
-def test_without_handing_over_the_first_interpreter_stays_for_good(site: Site, old: Python, new: Python) -> None:
+def test_without_handing_over_the_first_interpreter_stays_for_good(
+    site: Site, old: Python, new: Python
+) -> None:
     """What upstream's own scripts do: nothing is configured anew, and nobody sees that anything changed."""
     begun(site, old)
     assert site.built(new) == set()
     assert site.versions() == {"python 3.10", "number 1.0"}
 
 
-def test_another_version_of_a_package_in_the_same_place(site: Site, old: Python, tmp_path: Path) -> None:
+def test_another_version_of_a_package_in_the_same_place(
+    site: Site, old: Python, tmp_path: Path
+) -> None:
     """Its files may be older than what was compiled with the former ones: ninja would not look twice."""
     begun(site, old)
     other = Python(tmp_path, "3.10", "1.1")
@@ -101,7 +107,9 @@ def test_a_build_that_was_stopped_is_handed_over_too(site: Site, old: Python, ne
     assert site.versions() == {"python 3.12", "number 2.0"}
 
 
-def test_handing_over_that_was_stopped_begins_again_whoever_comes(site: Site, old: Python, new: Python) -> None:
+def test_handing_over_that_was_stopped_begins_again_whoever_comes(
+    site: Site, old: Python, new: Python
+) -> None:
     begun(site, old)
     obstacle = site.tree.folder / "env.new"
     obstacle.mkdir()
@@ -115,14 +123,18 @@ def test_handing_over_that_was_stopped_begins_again_whoever_comes(site: Site, ol
     assert site.versions() == {"python 3.10", "number 1.0"}
 
 
-def test_a_tree_in_which_nothing_was_compiled_yet_is_anyones(site: Site, old: Python, new: Python) -> None:
+def test_a_tree_in_which_nothing_was_compiled_yet_is_anyones(
+    site: Site, old: Python, new: Python
+) -> None:
     prepare.claim_tree(site.tree, old.user(site.tree), old.venv)
     assert site.given(new) == 0
     assert site.tree.env.readlink() == new.venv
 
 
 @pytest.mark.parametrize("lost", ["log", "log's content", "user"])
-def test_a_tree_of_which_too_little_is_known_is_refused(site: Site, old: Python, new: Python, lost: str) -> None:
+def test_a_tree_of_which_too_little_is_known_is_refused(
+    site: Site, old: Python, new: Python, lost: str
+) -> None:
     begun(site, old)
     log = site.tree.build / ".ninja_deps"
     if lost == "log":  # releases that compile with make leave none
@@ -134,7 +146,9 @@ def test_a_tree_of_which_too_little_is_known_is_refused(site: Site, old: Python,
     assert site.given(new) is None
 
 
-def test_a_clock_that_went_back_configures_all_the_same(site: Site, old: Python, new: Python) -> None:
+def test_a_clock_that_went_back_configures_all_the_same(
+    site: Site, old: Python, new: Python
+) -> None:
     begun(site, old)
     manifest = site.tree.build / "build.ninja"
     later = time.time() + 3600
@@ -163,23 +177,34 @@ def test_a_header_of_another_content_and_an_older_date(site: Site, old: Python) 
     assert "python 3.10.1" in site.versions()
 
 
-def test_what_changed_after_it_was_read_is_found_whatever_date_it_has(site: Site, old: Python) -> None:
+def test_what_changed_after_it_was_read_is_found_whatever_date_it_has(
+    site: Site, old: Python
+) -> None:
     begun(site, old)
     known = prepare.read_recorded_inputs(site.tree.source)
     assert known is not None
     header = old.headers / "Python.h"
     assert prepare.inputs_newer_than_objects(known, lambda file: file == str(header)) == set()
     os.utime(site.tree.build / "python.o", (1, 1))  # compiled before the header was written
-    assert prepare.inputs_newer_than_objects(known, lambda file: file == str(header)) == {str(header)}
+    assert prepare.inputs_newer_than_objects(known, lambda file: file == str(header)) == {
+        str(header)
+    }
     assert prepare.inputs_newer_than_objects(known, lambda _: False) == set()
 
 
 def test_a_library_that_changed_is_in_no_object(site: Site, old: Python) -> None:
     begun(site, old)
-    assert prepare.delete_outdated_objects(site.tree, [str(old.headers / "Python.h"), "/usr/lib/libm.a"]) is None
+    assert (
+        prepare.delete_outdated_objects(
+            site.tree, [str(old.headers / "Python.h"), "/usr/lib/libm.a"]
+        )
+        is None
+    )
 
 
-def test_an_object_of_which_nobody_knows_what_it_read_may_have_read_it(site: Site, old: Python) -> None:
+def test_an_object_of_which_nobody_knows_what_it_read_may_have_read_it(
+    site: Site, old: Python
+) -> None:
     """As make leaves it, or FindCUDA."""
     begun(site, old)
     header = str(old.headers / "Python.h")
@@ -190,7 +215,9 @@ def test_an_object_of_which_nobody_knows_what_it_read_may_have_read_it(site: Sit
         site.built(old)
 
 
-def test_objects_with_the_headers_of_another_interpreter_are_found(site: Site, old: Python, new: Python) -> None:
+def test_objects_with_the_headers_of_another_interpreter_are_found(
+    site: Site, old: Python, new: Python
+) -> None:
     begun(site, old)
     known = prepare.read_recorded_inputs(site.tree.source)
     assert known is not None

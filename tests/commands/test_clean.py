@@ -91,7 +91,9 @@ def test_what_is_not_named_stays(tmp_path: Path, known: Facts) -> None:
 
 def test_what_was_written_for_others_is_shown_and_stays(tmp_path: Path, known: Facts) -> None:
     where = kept.layout(tmp_path)
-    written = [kept.write(folder / "a", 10) for folder in (where.index, where.channel, where.images)]
+    written = [
+        kept.write(folder / "a", 10) for folder in (where.index, where.channel, where.images)
+    ]
     place = kept.place(tmp_path, known)
     found = [item for kind in stored.KINDS for item in kind.find(place)]
     assert [item.kind for item in found if item.find() != ()] == ["index", "channel", "images"]
@@ -179,7 +181,9 @@ def test_a_source_is_needed_by_what_is_built_of_it(tmp_path: Path, known: Facts)
     for name in ("source.json", "tree"):
         path = where.source("base") / "v1.0.0" / name
         os.utime(path, (path.stat().st_mtime - 40 * kept.DAY,) * 2)
-    assert names(clean(tmp_path, known, "sources", older="30d")) == set(), "its tree was built in today"
+    assert names(clean(tmp_path, known, "sources", older="30d")) == set(), (
+        "its tree was built in today"
+    )
     kept.age(where.trees, 35)
     assert names(clean(tmp_path, known, "sources", older="30d")) == {"sources base v1.0.0"}
 
@@ -191,7 +195,9 @@ def test_a_release_goes_with_its_partners(tmp_path: Path, shipped: Facts, known:
     with refused("unknown-release"):
         command.parse_criteria(shipped, (), "", "v1.13.9", "")
     kept.fill(tmp_path)
-    other = kept.write(kept.layout(tmp_path).trees / "v2.0.0" / "wheel-3.10-cpu" / "source" / "a", 10)
+    other = kept.write(
+        kept.layout(tmp_path).trees / "v2.0.0" / "wheel-3.10-cpu" / "source" / "a", 10
+    )
     assert f"trees {kept.TREE}" in names(clean(tmp_path, known, release="v1.0.0"))
     assert other.is_file()
     assert (kept.layout(tmp_path).cache / "gates").is_dir(), "it belongs to no release"
@@ -203,7 +209,10 @@ def test_no_more_goes_than_is_needed_and_the_oldest_first(tmp_path: Path, known:
     kept.age(where.trees / kept.CELL, 3)
     kept.age(where.demo, 9)
     kept.age(where.logs, 6)
-    assert names(clean(tmp_path, known, free="150 kB")) == {"demo demo", "logs v1.0.0-wheel-3.10-cpu"}
+    assert names(clean(tmp_path, known, free="150 kB")) == {
+        "demo demo",
+        "logs v1.0.0-wheel-3.10-cpu",
+    }
     assert names(clean(tmp_path, known, free="90 kB")) == {f"outputs {kept.CELL}"}
     assert names(clean(tmp_path, known, free="0")) == set()
 
@@ -235,14 +244,24 @@ def test_what_a_build_holds_stays_until_it_ends(tmp_path: Path, known: Facts) ->
     lock = kept.layout(tmp_path).trees / kept.VISION / "lock"
     with kept.held(lock) as build:
         for dry_run in (True, False):
-            outcome = clean(tmp_path, known, "trees", "outputs", "wheels", older="0s", dry_run=dry_run)
+            outcome = clean(
+                tmp_path, known, "trees", "outputs", "wheels", older="0s", dry_run=dry_run
+            )
             assert {item.name for item, _ in outcome.kept} == {kept.VISION, kept.WHEEL}
         assert all(why == f"in use by process {build.pid}" for _, why in outcome.kept)
         assert names(outcome) == {f"trees {kept.TREE}", f"outputs {kept.CELL}"}
         configs = {"TORCHMILL_CONFIGS": str(tmp_path / "build_configs")}
-        told = json.loads(run("invoke", "status", "--json", home=tmp_path, env=own(tmp_path) | configs).stdout)
-        busy = {f"{one['kind']} {one['name']}": one["busy"] for one in told["stored"] if one["busy"]}
-        assert set(busy) == {f"trees {kept.VISION}", f"outputs {kept.VISION}", f"wheels {kept.WHEEL}"}
+        told = json.loads(
+            run("invoke", "status", "--json", home=tmp_path, env=own(tmp_path) | configs).stdout
+        )
+        busy = {
+            f"{one['kind']} {one['name']}": one["busy"] for one in told["stored"] if one["busy"]
+        }
+        assert set(busy) == {
+            f"trees {kept.VISION}",
+            f"outputs {kept.VISION}",
+            f"wheels {kept.WHEEL}",
+        }
     assert names(clean(tmp_path, known, "trees", "outputs", "wheels")) == {
         f"trees {kept.VISION}",
         f"outputs {kept.VISION}",
@@ -289,7 +308,9 @@ def test_work_of_the_users_stays(tmp_path: Path, known: Facts) -> None:
     (kept_source,) = clean(tmp_path, known, "sources").kept
     assert "has commits of yours (refs/heads/mine)" in kept_source[1]
     branch.unlink()
-    (tree / ".git" / "packed-refs").write_text("# pack-refs with: peeled\n" + "1" * 40 + " refs/stash\n")
+    (tree / ".git" / "packed-refs").write_text(
+        "# pack-refs with: peeled\n" + "1" * 40 + " refs/stash\n"
+    )
     (kept_source,) = clean(tmp_path, known, "sources").kept
     assert "has commits of yours (refs/stash)" in kept_source[1]
     (tree / ".git" / "packed-refs").unlink()
@@ -337,11 +358,15 @@ def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, known: Facts) -> No
     where = kept.layout(tmp_path)
     for number in range(60):
         for part in range(20):
-            kept.write(where.trees / "v1.0.0" / f"wheel-cpu-{number:08}" / "source" / str(part), 5000)
+            kept.write(
+                where.trees / "v1.0.0" / f"wheel-cpu-{number:08}" / "source" / str(part), 5000
+            )
     size = clean(tmp_path, known, "trees", dry_run=True).total.freed
     command = [sys.executable, "-m", "invoke", "clean", "--kind", "trees", "--json"]
     processes = [
-        subprocess.Popen(command, cwd=ROOT, env=environment(tmp_path, own(tmp_path)), stdout=subprocess.PIPE)
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment(tmp_path, own(tmp_path)), stdout=subprocess.PIPE
+        )
         for _ in range(2)
     ]
     told = [json.loads(process.communicate()[0]) for process in processes]
@@ -386,7 +411,9 @@ def test_a_build_never_loses_what_it_works_with(tmp_path: Path, known: Facts) ->
     assert build.returncode == 0
 
 
-def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(tmp_path: Path, known: Facts) -> None:
+def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(
+    tmp_path: Path, known: Facts
+) -> None:
     program = shutil.which("ccache")
     if program is None:
         pytest.skip("there is no ccache here")
@@ -432,7 +459,9 @@ def test_where_nothing_was_made_yet_there_is_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     done = run("invoke", "clean", "--age=0s", home=home, env=own(home))
     assert done.returncode == 0, done.stderr
-    assert "removed: recall\n  facts.json " in done.stdout, "what the command itself remembered of the facts"
+    assert "removed: recall\n  facts.json " in done.stdout, (
+        "what the command itself remembered of the facts"
+    )
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
@@ -441,6 +470,11 @@ def test_an_environment_that_is_of_no_build_stays(tmp_path: Path, known: Facts, 
     """NOX_ENVDIR may be where a user has environments, .nox that of a project with sessions of its own."""
     kept.fill(tmp_path)
     theirs = kept.write(tmp_path / "envs" / name / "pyvenv.cfg", 10)
-    hashed = kept.write(tmp_path / "envs" / "0a1b2c3d" / "pyvenv.cfg", 10)  # as nox names what has a long path
-    assert names(clean(tmp_path, known, "environments")) == {"environments wheel-3-10-cpu", "environments 0a1b2c3d"}
+    hashed = kept.write(
+        tmp_path / "envs" / "0a1b2c3d" / "pyvenv.cfg", 10
+    )  # as nox names what has a long path
+    assert names(clean(tmp_path, known, "environments")) == {
+        "environments wheel-3-10-cpu",
+        "environments 0a1b2c3d",
+    }
     assert (theirs.is_file(), hashed.is_file()) == (True, False)

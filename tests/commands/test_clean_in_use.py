@@ -19,13 +19,19 @@ STRANGER = os.getuid() + 4321
 CACHE = Path("/a/torchmill")
 
 
-def nox(*words: str, cwd: str = str(ROOT), environ: Mapping[str, str] | None = None) -> RunningProcesses:
+def nox(
+    *words: str, cwd: str = str(ROOT), environ: Mapping[str, str] | None = None
+) -> RunningProcesses:
     command = ("/usr/bin/python", "-m", "nox", *words)
-    return RunningProcesses((RunningProcess(7, command, "/usr/bin/python", cwd, environ or {"HOME": "/h"}),))
+    return RunningProcesses(
+        (RunningProcess(7, command, "/usr/bin/python", cwd, environ or {"HOME": "/h"}),)
+    )
 
 
 UNSEEN = RunningProcesses((RunningProcess(7, ("nox", "-s", "wheel-3.10-cpu")),))  # another user's
-EDITOR = RunningProcesses((RunningProcess(7, ("vim", "a.py", "b.py", "c.py", "nox"), "", str(ROOT)),))
+EDITOR = RunningProcesses(
+    (RunningProcess(7, ("vim", "a.py", "b.py", "c.py", "nox"), "", str(ROOT)),)
+)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +52,15 @@ EDITOR = RunningProcesses((RunningProcess(7, ("vim", "a.py", "b.py", "c.py", "no
         (RunningProcesses(), []),
     ],
 )
-def test_a_nox_may_build_in_a_checkout_or_with_a_cache(processes: RunningProcesses, folders: list[Path]) -> None:
+def test_a_nox_may_build_in_a_checkout_or_with_a_cache(
+    processes: RunningProcesses, folders: list[Path]
+) -> None:
     assert [folder for folder in (ROOT, CACHE) if processes.build(folder)] == folders
 
 
-@pytest.mark.parametrize("session", ["wheel-3.10-cpu", "wheel-3.14t-cu126-aarch64", "Vision 3.10 (CPU)"])
+@pytest.mark.parametrize(
+    "session", ["wheel-3.10-cpu", "wheel-3.14t-cu126-aarch64", "Vision 3.10 (CPU)"]
+)
 def test_environments_are_called_as_nox_calls_them(session: str) -> None:
     from nox.sessions import _normalize_path
 

@@ -25,7 +25,12 @@ def cluster(sample: Sample, *words: str, **env: str) -> subprocess.CompletedProc
 
 def test_the_commands_are_printed_and_the_scripts_are_sound(sample: Sample) -> None:
     done = cluster(
-        sample, SESSION, "--shards=3", "--sbatch=--mem=8G", "--prologue=module load gcc/11", "--set=USE_TINY_FAST=0"
+        sample,
+        SESSION,
+        "--shards=3",
+        "--sbatch=--mem=8G",
+        "--prologue=module load gcc/11",
+        "--set=USE_TINY_FAST=0",
     )
     assert done.returncode == 0, done.stderr
     folder = sample.home / ".torchmill" / "cluster" / f"v1.0.0-{SESSION}" / "slurm"
@@ -55,9 +60,19 @@ def test_the_scripts_make_the_wheel_as_slurm_runs_them(sample: Sample, tmp_path:
     array, finish = (line.split() for line in (tmp_path / "asked").read_text().splitlines())
     assert "--array=1-2" in array
     assert "--dependency=afterany:1" in finish
-    env = {**os.environ, **sample.env, "TMPDIR": str(tmp_path), "NO_COLOR": "1", "NOX_ENVDIR": str(sample.envs)}
+    env = {
+        **os.environ,
+        **sample.env,
+        "TMPDIR": str(tmp_path),
+        "NO_COLOR": "1",
+        "NOX_ENVDIR": str(sample.envs),
+    }
     for task in ("1", "2"):
-        slurm = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": task, "SLURM_ARRAY_TASK_COUNT": "2"}
+        slurm = {
+            "SLURM_ARRAY_JOB_ID": "7",
+            "SLURM_ARRAY_TASK_ID": task,
+            "SLURM_ARRAY_TASK_COUNT": "2",
+        }
         ran = subprocess.run(
             ["bash", array[-1]], cwd=ROOT, env=env | slurm | {"SLURM_ARRAY_TASK_MIN": "1"}, capture_output=True,
             text=True, check=False,
@@ -65,7 +80,9 @@ def test_the_scripts_make_the_wheel_as_slurm_runs_them(sample: Sample, tmp_path:
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert f"share {task}/2 is made" in ran.stderr
     assert not list(tmp_path.glob("torchmill-*")), "the node's disk is as it was"
-    ran = subprocess.run(["bash", finish[-1]], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        ["bash", finish[-1]], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "(100%)" in ran.stderr
     assert len(sample.wheels()) == 1
@@ -81,8 +98,12 @@ def test_the_scripts_make_the_wheel_as_slurm_runs_them(sample: Sample, tmp_path:
         ((SESSION, "--submit"), 7, "`sbatch` is not on PATH"),
     ],
 )
-def test_what_cannot_be_is_refused(sample: Sample, words: tuple[str, ...], code: int, said: str) -> None:
-    folders = [one for one in os.environ["PATH"].split(os.pathsep) if not (Path(one) / "sbatch").exists()]
+def test_what_cannot_be_is_refused(
+    sample: Sample, words: tuple[str, ...], code: int, said: str
+) -> None:
+    folders = [
+        one for one in os.environ["PATH"].split(os.pathsep) if not (Path(one) / "sbatch").exists()
+    ]
     done = cluster(sample, *words, PATH=os.pathsep.join(folders))
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stderr

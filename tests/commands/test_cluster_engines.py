@@ -32,7 +32,11 @@ SIZE = Options(jobs=16, memory=64 << 30, settings={"CFLAGS": '-O2 "-g"'})
 TOLD: dict[str, dict[str, Any]] = {
     "gitlab": {"image": "$CI_REGISTRY_IMAGE/builder:1"},
     "kubernetes": {"image": "registry.example/builder:1", "volume": "builds"},
-    "aws-batch": {"image": "registry.example/builder:1", "volume": "fs-0123456789abcdef0", "queue": "builds"},
+    "aws-batch": {
+        "image": "registry.example/builder:1",
+        "volume": "fs-0123456789abcdef0",
+        "queue": "builds",
+    },
 }
 ENDED = "gone"  # what kubectl says at the end of a list of conditions
 
@@ -47,12 +51,16 @@ def written(engine: str, folder: Path, shards: str = "16") -> Path:
 
 
 @pytest.mark.parametrize("engine", TOLD)
-def test_files_are_as_they_were(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_files_are_as_they_were(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     made = written(engine, tmp_path)
     if request.config.getoption("--update-golden"):
         shutil.copytree(made, GOLDEN / engine, dirs_exist_ok=True)
     texts = {file.name: file.read_text() for file in made.iterdir()}
-    assert texts == {file.name: file.read_text() for file in (GOLDEN / engine).iterdir()}, "--update-golden"
+    assert texts == {file.name: file.read_text() for file in (GOLDEN / engine).iterdir()}, (
+        "--update-golden"
+    )
 
 
 def golden_yaml(name: str) -> Any:
@@ -123,7 +131,9 @@ def complaints(operation: str, parameters: dict[str, Any]) -> str:
 
 
 def test_aws_batch_by_its_service_model() -> None:
-    definition, shares, wheel = (golden_json(f"{name}.json") for name in ("definition", "shares", "wheel"))
+    definition, shares, wheel = (
+        golden_json(f"{name}.json") for name in ("definition", "shares", "wheel")
+    )
     assert complaints("RegisterJobDefinition", definition) == ""
     assert complaints("SubmitJob", shares) == ""
     assert complaints("SubmitJob", {**wheel, "dependsOn": [{"jobId": "1"}]}) == ""
@@ -141,7 +151,9 @@ def stand_in(folder: Path, name: str, answer: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("condition", ["SuccessCriteriaMet Complete", "FailureTarget Failed"])
-def test_kubernetes_begins_the_wheel_when_the_shares_have_ended(condition: str, tmp_path: Path) -> None:
+def test_kubernetes_begins_the_wheel_when_the_shares_have_ended(
+    condition: str, tmp_path: Path
+) -> None:
     env = stand_in(tmp_path, "kubectl", f'[ "$1" != get ] || echo {condition}')
     made = written("kubernetes", tmp_path / "home")
     subprocess.run(["bash", made / "submit.sh"], env=env, check=True)
@@ -152,7 +164,9 @@ def test_kubernetes_begins_the_wheel_when_the_shares_have_ended(condition: str, 
 
 def test_kubernetes_waits_while_shares_run_and_ends_with_kubectl(tmp_path: Path) -> None:
     """No share has ended at first, then the cluster is gone: the wheel is not begun."""
-    answer = f'[ "$1" != get ] || {{ [ ! -e {tmp_path}/{ENDED} ] || exit 3; touch {tmp_path}/{ENDED}; }}'
+    answer = (
+        f'[ "$1" != get ] || {{ [ ! -e {tmp_path}/{ENDED} ] || exit 3; touch {tmp_path}/{ENDED}; }}'
+    )
     env = stand_in(tmp_path, "kubectl", answer)
     stand_in(tmp_path, "sleep", "")
     made = written("kubernetes", tmp_path / "home")
@@ -175,14 +189,23 @@ def test_aws_batch_lets_the_wheel_depend_on_the_shares(tmp_path: Path) -> None:
 def test_gitlab_gets_its_pipeline_by_a_push(tmp_path: Path) -> None:
     project, remote = tmp_path / "project", tmp_path / "remote.git"
     subprocess.run(["git", "init", "--quiet", "--bare", remote], check=True)
-    subprocess.run(["git", "clone", "--quiet", remote, project], check=True, stderr=subprocess.DEVNULL)
-    for name, value in {"user.name": "A", "user.email": "a@example", "push.autoSetupRemote": "true"}.items():
+    subprocess.run(
+        ["git", "clone", "--quiet", remote, project], check=True, stderr=subprocess.DEVNULL
+    )
+    for name, value in {
+        "user.name": "A",
+        "user.email": "a@example",
+        "push.autoSetupRemote": "true",
+    }.items():
         subprocess.run(["git", "config", name, value], cwd=project, check=True)
     made = written("gitlab", tmp_path / "home")
     for _ in range(2):  # unchanged, it is another pipeline all the same
         subprocess.run(["bash", made / "submit.sh"], cwd=project, check=True, capture_output=True)
     shown = subprocess.run(
-        ["git", "--git-dir", remote, "log", "--format=%s", "--all"], check=True, capture_output=True, text=True
+        ["git", "--git-dir", remote, "log", "--format=%s", "--all"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert shown.stdout.splitlines() == [f"Build {CELL} of v1.13.1"] * 2
     assert (project / ".gitlab-ci.yml").read_text() == (made / "gitlab-ci.yml").read_text()
@@ -212,9 +235,13 @@ def test_gitlab_gets_its_pipeline_by_a_push(tmp_path: Path) -> None:
         ("slurm", {"options": Options(cpu="native")}, "invalid-option"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(engine: str, told: dict[str, Any], code: str, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused(
+    engine: str, told: dict[str, Any], code: str, tmp_path: Path
+) -> None:
     with refused(code):
-        write_jobs(OURS, Layout(tmp_path, tmp_path / "cache"), CELL, tag="v1.13.1", engine=engine, **told)
+        write_jobs(
+            OURS, Layout(tmp_path, tmp_path / "cache"), CELL, tag="v1.13.1", engine=engine, **told
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -230,12 +257,16 @@ def sample(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path)
 
 
 @pytest.mark.long
-def test_the_jobs_of_kubernetes_make_the_wheel(sample: Sample, upstream: Path, tmp_path: Path) -> None:
+def test_the_jobs_of_kubernetes_make_the_wheel(
+    sample: Sample, upstream: Path, tmp_path: Path
+) -> None:
     """Two shares and the wheel, each in a home of its own, with the variable of the engine and a shared folder."""
     facts, layout = facts_reader.read_facts(sample.configs), Layout(tmp_path, tmp_path / "cache")
     options = Options(jobs=2, memory=1 << 30)
     told = TOLD["kubernetes"]
-    write_jobs(facts, layout, f"wheel-{THIS}-cpu", "2", "v1.0.0", "kubernetes", options=options, **told)
+    write_jobs(
+        facts, layout, f"wheel-{THIS}-cpu", "2", "v1.0.0", "kubernetes", options=options, **told
+    )
     shared = tmp_path / "shared"
     shared.mkdir()
     (file,) = (layout.state / "cluster").glob("*/kubernetes/jobs.yaml")
@@ -243,13 +274,21 @@ def test_the_jobs_of_kubernetes_make_the_wheel(sample: Sample, upstream: Path, t
     (script,) = job["spec"]["template"]["spec"]["containers"][0]["args"]
     script = script.replace("/shared", str(shared))
     env = {**os.environ, **sample.env, "NO_COLOR": "1", "NOX_ENVDIR": str(sample.envs)}
-    env |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}", "GIT_CONFIG_COUNT": "1"}
-    env |= {"GIT_CONFIG_KEY_0": f"url.file://{upstream}/.insteadOf", "GIT_CONFIG_VALUE_0": "https://github.com/"}
+    env |= {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}",
+        "GIT_CONFIG_COUNT": "1",
+    }
+    env |= {
+        "GIT_CONFIG_KEY_0": f"url.file://{upstream}/.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://github.com/",
+    }
     for task in (1, 2, 0):  # 0 is the wheel's
         own = {"JOB_COMPLETION_INDEX": str(task - 1)} if task else {}
         own |= {"TORCHMILL_HOME": str(tmp_path / f"home-{task}")}
         argv = ["bash", "-euc", script]
-        ran = subprocess.run(argv, env=env | own, cwd=ROOT, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            argv, env=env | own, cwd=ROOT, capture_output=True, text=True, check=False
+        )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert (f"share {task}/2 is made" if task else "(100%)") in ran.stderr
     assert len(list((shared / "dist").glob("*.whl"))) == 1

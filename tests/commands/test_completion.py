@@ -29,7 +29,9 @@ def completed(shell: str, script: str, home: Path) -> list[str]:
         pytest.skip(f"there is no {shell}")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = environment(home, {"TORCHMILL_TAG": "v1.13.1", "PATH": path, "HOME": str(home)})
-    done = subprocess.run([shell, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [shell, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -44,7 +46,9 @@ def completed(shell: str, script: str, home: Path) -> list[str]:
         ("doc", {"doctor"}),
     ],
 )
-def test_tasks_options_and_builds_are_completed(shell: str, words: str, offered: set[str], tmp_path: Path) -> None:
+def test_tasks_options_and_builds_are_completed(
+    shell: str, words: str, offered: set[str], tmp_path: Path
+) -> None:
     found = completed(shell, SHELLS[shell] % (words, words.rsplit(maxsplit=1)[-1]), tmp_path)
     assert offered <= {*found}
 

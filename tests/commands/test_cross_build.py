@@ -34,7 +34,20 @@ def path(folder: Path) -> str:
     """Return a PATH with nothing but the stand-in, this Python and the system, and none of its engines."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
-    for name in ("git", "sh", "gcc", "g++", "cc", "c++", "uname", "ld", "as", "flock", "dirname", "ccache"):
+    for name in (
+        "git",
+        "sh",
+        "gcc",
+        "g++",
+        "cc",
+        "c++",
+        "uname",
+        "ld",
+        "as",
+        "flock",
+        "dirname",
+        "ccache",
+    ):
         for place in ("/usr/bin", "/bin"):
             if Path(place, name).exists() and not (tools / name).exists():
                 (tools / name).symlink_to(Path(place, name))
@@ -53,10 +66,17 @@ def told(orders: Path) -> list[list[str]]:
 @pytest.mark.long
 def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path) -> None:
     orders = stand_in_engine.podman(tmp_path, OTHER, OTHER)
-    sample.env |= {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}", "PIP_TIMEOUT": "60"}
+    sample.env |= {
+        "PATH": path(tmp_path),
+        "TORCHMILL_IMAGE": f"debian-{OTHER}",
+        "PIP_TIMEOUT": "60",
+    }
     done = sample.nox("-s", SESSION, "--", "--label=none", "--set=CFLAGS=-O1 -g")
     assert done.returncode == 0, done.stderr
-    assert f"{SESSION} is built in a container for {OTHER} (podman 4.3.1, image debian-{OTHER})" in done.stderr
+    assert (
+        f"{SESSION} is built in a container for {OTHER} (podman 4.3.1, image debian-{OTHER})"
+        in done.stderr
+    )
     assert "nothing is emulated" in done.stderr
     (wheel,) = sample.wheels()
     assert wheel.startswith("tinytorch-1.0.0-")
@@ -79,7 +99,10 @@ def test_what_an_image_of_ones_own_lacks_the_builder_has(sample: Sample, tmp_pat
     done = run("nox", "-s", SESSION, "--", "--set=CXXFLAGS=-O1", home=sample.home, env=env)
     assert done.returncode == 1
     assert "`git` is not on PATH" in done.stderr
-    assert f"where debian-{OTHER} lacks something, make one that has it: `invoke image --kind builder" in done.stderr
+    assert (
+        f"where debian-{OTHER} lacks something, make one that has it: `invoke image --kind builder"
+        in done.stderr
+    )
 
 
 def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
@@ -114,9 +137,14 @@ def test_a_machine_without_an_engine(sample: Sample, tmp_path: Path) -> None:
     done = run("nox", "-s", SESSION, home=sample.home, env=sample.env | {"PATH": path(tmp_path)})
     assert done.returncode == 1
     assert "install a container engine" in done.stderr
-    plan = run("invoke", "plan", SESSION, home=sample.home, env=sample.env | {"PATH": path(tmp_path)})
+    plan = run(
+        "invoke", "plan", SESSION, home=sample.home, env=sample.env | {"PATH": path(tmp_path)}
+    )
     assert plan.returncode == 0, plan.stderr
-    assert "in a container, which is not possible: none of docker, podman and buildah is on PATH" in plan.stdout
+    assert (
+        "in a container, which is not possible: none of docker, podman and buildah is on PATH"
+        in plan.stdout
+    )
 
 
 def test_what_was_not_fetched_is_told_first(tmp_path: Path) -> None:
@@ -134,14 +162,20 @@ def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
     said = json.loads(run(*words, home=sample.home, env=env).stdout)["container"]
     assert (said["image"], said["arch"]) == (f"debian-{OTHER}", OTHER)
     assert said["commands"][0][-2:] == ["--", "--label=none"]
-    assert {"source": str(sample.home / "dist"), "target": "/torchmill/dist", "writable": True} in said["mounts"]
+    assert {
+        "source": str(sample.home / "dist"),
+        "target": "/torchmill/dist",
+        "writable": True,
+    } in said["mounts"]
     text = run(*words[:3], home=sample.home, env=env).stdout
     assert f"\nin a container\n  {SESSION} is built in a container for {OTHER} (podman" in text
     assert "/podman run " not in text
     assert "/podman run " in run(*words[:3], "--all", home=sample.home, env=env).stdout
 
 
-def test_a_name_in_full_means_a_container_of_the_machines_own_kind(sample: Sample, tmp_path: Path) -> None:
+def test_a_name_in_full_means_a_container_of_the_machines_own_kind(
+    sample: Sample, tmp_path: Path
+) -> None:
     stand_in_engine.podman(tmp_path, OWN, OWN)
     env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": "debian"}
     own = SESSION.replace(OTHER, OWN)
@@ -149,16 +183,23 @@ def test_a_name_in_full_means_a_container_of_the_machines_own_kind(sample: Sampl
     assert f"\nin a container\n  {own} is built in a container for {OWN} (podman" in text
     assert "follows the glibc of that image" in text
     assert f"`invoke plan {own} --tag=v1.0.0 --all`" in text
-    for words, told in {("doctor", own): "run by the processor", ("build", own, "--dry-run"): f"nox -s {own}"}.items():
+    for words, told in {
+        ("doctor", own): "run by the processor",
+        ("build", own, "--dry-run"): f"nox -s {own}",
+    }.items():
         assert told in run("invoke", *words, home=sample.home, env=env).stdout
 
 
-@pytest.mark.skipif(platform.system() != "Linux", reason="the kernel of a virtual machine decides elsewhere")
+@pytest.mark.skipif(
+    platform.system() != "Linux", reason="the kernel of a virtual machine decides elsewhere"
+)
 @pytest.mark.skipif(
     engine.explain_no_emulation(OTHER, engine.read_binfmt_entries()) is None,
     reason=f"this kernel runs programs for {OTHER}",
 )
-def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(sample: Sample, tmp_path: Path) -> None:
+def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(
+    sample: Sample, tmp_path: Path
+) -> None:
     stand_in_engine.podman(tmp_path, platform.machine(), OTHER)
     env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{platform.machine()}"}
     done = run("nox", "-s", SESSION, home=sample.home, env=env)
@@ -168,7 +209,9 @@ def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(sample: Sample, tmp
 
 def test_what_the_suite_needs_in_a_container_is_what_requirements_install() -> None:
     script = (ROOT / "torchmill/build/containers/inside.sh").read_text(encoding="utf-8")
-    needed = re.findall(r'"(\w+)"', next(line for line in script.splitlines() if line.startswith("needed")))
+    needed = re.findall(
+        r'"(\w+)"', next(line for line in script.splitlines() if line.startswith("needed"))
+    )
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     required = {canonicalize_name(Requirement(line.partition("#")[0]).name) for line in lines[1:]}
     owners = packages_distributions()
@@ -177,7 +220,9 @@ def test_what_the_suite_needs_in_a_container_is_what_requirements_install() -> N
         assert required & {canonicalize_name(owner) for owner in owners[module]}, module
 
 
-def test_options_of_the_container_and_of_the_build_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_the_container_and_of_the_build_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TORCHMILL_IMAGE", "mine")
     assert cross_build.parse_options(["--jobs", "2"], "nox")[1] == "mine"
     said = ["--image=theirs", "--label", "none", "--engine", "podman"]
@@ -194,23 +239,34 @@ def test_the_image_that_has_what_one_of_ones_own_lacks_is_of_the_same_toolkit(
     arch = "x86_64"
     orders = stand_in_engine.podman(tmp_path, "aarch64", arch)
     monkeypatch.setenv("PATH", path(tmp_path))
-    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cu118", arch, matrix.find_release(shipped, "torch", "v2.0.0"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.10-cu118", arch, matrix.find_release(shipped, "torch", "v2.0.0")
+    )
     host = load_host(ROOT / "tests/golden/hosts/debian-12.toml")
     goal = CrossBuild(cell, "wheel-3.10-cu118", options=Options(), image="mine")
     made = [cross_build.prepare_run(ROOT, shipped, goal, host) for _ in range(2)]
-    assert made[0].builder == "invoke image --kind builder --tag v2.0.0 --arch x86_64 --toolkit 11.8 --build"
+    assert (
+        made[0].builder
+        == "invoke image --kind builder --tag v2.0.0 --arch x86_64 --toolkit 11.8 --build"
+    )
     assert made[0].container.name != made[1].container.name, "each removes its own at its end"
     assert not any(words[0] == "run" for words in told(orders))
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_compilers_that_are_emulated_against_an_images_label_are_told(tmp_path: Path, there: bool) -> None:
+def test_compilers_that_are_emulated_against_an_images_label_are_told(
+    tmp_path: Path, there: bool
+) -> None:
     (tmp_path / "python3").write_text("#!/bin/sh\n")
     (tmp_path / "python3").chmod(0o755)
     if there:
         (tmp_path / "cross").mkdir()
     script = ROOT / "torchmill/build/containers/inside.sh"
-    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "COMPILER_PATH": str(tmp_path / "cross"), "NOX_ENVDIR": "envs"}
+    variables = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "COMPILER_PATH": str(tmp_path / "cross"),
+        "NOX_ENVDIR": "envs",
+    }
     argv = ["/bin/sh", str(script), str(tmp_path / "suite"), "wheel-3.10-cpu"]
     done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0

@@ -53,13 +53,19 @@ def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
     assert "12 to 15 times as long" in emulated.because
     assert "expect about" in emulated.because
     assert emulated.cure.startswith("faster: an image with cross compilers")
-    assert emulated.cure.partition("), ")[2].startswith("a machine that is aarch64, or GitHub's runner")
+    assert emulated.cure.partition("), ")[2].startswith(
+        "a machine that is aarch64, or GitHub's runner"
+    )
     assert said["source"].cure == "invoke fetch --tag v1.13.1"
 
 
 MISSING = {
     "engine": (
-        ContainerFacts(None, "none of docker, podman and buildah is on PATH: install one (apt-get)", handlers={}),
+        ContainerFacts(
+            None,
+            "none of docker, podman and buildah is on PATH: install one (apt-get)",
+            handlers={},
+        ),
         {
             "container engine": "install one (apt-get)",
             "programs for aarch64": "register QEMU with it, by `docker",
@@ -94,11 +100,15 @@ def test_what_is_missing_is_a_failure_with_its_cure(name: str, shipped: Facts) -
 def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
     shipped: Facts, invoke: InvokeHere, provider: str
 ) -> None:
-    fetched = Source("torch", "1.13.1", "v1.13.1", provider, "there", None, Path("/src"), verified=False)
+    fetched = Source(
+        "torch", "1.13.1", "v1.13.1", provider, "there", None, Path("/src"), verified=False
+    )
     asked = replace(question(shipped), source=fetched)
     engine = Engine("podman", "/bin/false", (), "4.3.1")  # has no image
     lacking = cross_build.look_for_image(engine, HERE, asked, "")
-    (image,) = (one for one in cross_build.container_findings(asked, lacking) if one.subject == "image")
+    (image,) = (
+        one for one in cross_build.container_findings(asked, lacking) if one.subject == "image"
+    )
     assert list(find_cures([image]).commands) == [image.cure], "a command, whole"
     assert image.cure.endswith(" --build")
     code, printed, error = invoke(image.cure.removeprefix("invoke ").removesuffix(" --build"))
@@ -109,9 +119,14 @@ def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
 
 def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:
     asked = question(shipped)
-    fetched = Source("torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False)
+    fetched = Source(
+        "torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False
+    )
     lacking = replace(READY, image="mine", described=None)
-    said = {one.subject: one for one in cross_build.container_findings(replace(asked, source=fetched), lacking)}
+    said = {
+        one.subject: one
+        for one in cross_build.container_findings(replace(asked, source=fetched), lacking)
+    }
     assert said["image"].cure.endswith(" --arch aarch64 --purpose debian --build")
     first = next(cross_build.builder_images(replace(asked, source=fetched)))
     assert first == "localhost/torch-builder:1.13.1-cpu-aarch64-debian"
@@ -124,9 +139,13 @@ def test_where_the_engine_runs_on_such_a_machine_nothing_is_emulated(shipped: Fa
 
 def test_what_emulation_costs_is_estimated_where_it_was_measured(shipped: Facts) -> None:
     asked = question(shipped)
-    first, expected, faster = cross_build.describe_pace(shipped, asked.plan, emulated=True, crossed=False)
+    first, expected, faster = cross_build.describe_pace(
+        shipped, asked.plan, emulated=True, crossed=False
+    )
     assert first.endswith("compilers take 12 to 15 times as long as natively")
-    assert re.fullmatch(r"expect about \S+ h \(\S+ h to \S+ h\) with an empty compiler cache", expected)
+    assert re.fullmatch(
+        r"expect about \S+ h \(\S+ h to \S+ h\) with an empty compiler cache", expected
+    )
     assert "a machine that is aarch64, or GitHub's runner ubuntu-24.04-arm" in faster
     arch = replace(shipped.arches["aarch64"], emulated=None)
     unmeasured = replace(shipped, arches={**shipped.arches, "aarch64": arch})
@@ -145,7 +164,10 @@ def test_cross_compilers_of_an_image_count_where_they_run(shipped: Facts) -> Non
     assert not READY.crossed
     said = found(shipped, crossed)["programs for aarch64"]
     assert "12 to 15 times" not in said.because
-    assert "programs for aarch64 are emulated here, but not the image's compilers: they take 1." in said.because
+    assert (
+        "programs for aarch64 are emulated here, but not the image's compilers: they take 1."
+        in said.because
+    )
     assert said.cure.startswith("faster: a machine that is aarch64")
 
 
@@ -162,7 +184,10 @@ def test_the_real_doctor_answers(tmp_path: Path) -> None:
     no_engine = run(*words, home=tmp_path / "home", env=env | {"PATH": path(tmp_path / "none")})
     assert no_engine.returncode == 7
     assert "cannot be built here yet (container engine" in no_engine.stderr
-    assert "container engine: none of docker, podman and buildah is on PATH\n    install a" in no_engine.stdout
+    assert (
+        "container engine: none of docker, podman and buildah is on PATH\n    install a"
+        in no_engine.stdout
+    )
 
 
 def test_a_mac_is_no_container(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
 
 def visit(known: Facts, name: str, identifier: str = "") -> doctor.DoctorReport:
     release = known.releases["torch"][-1] if not identifier else None
-    return doctor.examine_host(known, None, measurement.load_host(HOSTS / f"{name}.toml"), identifier, release)
+    return doctor.examine_host(
+        known, None, measurement.load_host(HOSTS / f"{name}.toml"), identifier, release
+    )
 
 
 def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
@@ -33,13 +35,20 @@ def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
     assert done.returncode == 7
     header, *lines = done.stdout.splitlines()
     assert header.split() == ["verdict", "check", "found", "needed"]
-    assert any(line.startswith("failure  host compiler of nvcc") and "gcc >=6,<12" in line for line in lines)
+    assert any(
+        line.startswith("failure  host compiler of nvcc") and "gcc >=6,<12" in line
+        for line in lines
+    )
     assert "    invoke toolkit --compiler gcc-11" in lines
     assert lines[-1].startswith("wheel-3.10-cu117 (torch 1.13.1): ")
     assert ", 4 failures" in lines[-1]
-    assert done.stderr.startswith("error: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler")
+    assert done.stderr.startswith(
+        "error: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler"
+    )
     page = (ROOT / "docs/how-to/check-a-machine.md").read_text(encoding="utf-8")
-    assert f"--host tests/golden/hosts/debian-12.toml\n{done.stdout}{done.stderr}```" in page, "it is its example"
+    assert f"--host tests/golden/hosts/debian-12.toml\n{done.stdout}{done.stderr}```" in page, (
+        "it is its example"
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,14 +63,18 @@ def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_python_comes_by_what_the_machine_has(invoke: InvokeHere, host: str, version: str, cure: str) -> None:
+def test_a_python_comes_by_what_the_machine_has(
+    invoke: InvokeHere, host: str, version: str, cure: str
+) -> None:
     told = invoke(f"doctor wheel-{version}-cpu --tag v1.10.0 --host={HOSTS / host}.toml")[1]
     assert f"\n{cure}\n" in told
 
 
 def test_json_for_programs(tmp_path: Path) -> None:
     described = f"--host={HOSTS / 'debian-12.toml'}"
-    done = run("invoke", "doctor", "--tag=v1.13.1", "wheel-3.10-cpu", described, "--json", home=tmp_path)
+    done = run(
+        "invoke", "doctor", "--tag=v1.13.1", "wheel-3.10-cpu", described, "--json", home=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["subject"], data["can_start"]) == ("wheel-3.10-cpu (torch 1.13.1)", True)
@@ -85,11 +98,20 @@ def test_this_machine_is_saved_and_examined_again(tmp_path: Path) -> None:
 def test_the_sample_with_a_compiler_from_the_environment(tmp_path: Path) -> None:
     compiler = gcc(tmp_path / "bin", "g++-99", "99.1.0")
     env = SAMPLE | {"CXX": str(compiler)}
-    done = run("invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", "--json", home=tmp_path, env=env)
+    done = run(
+        "invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", "--json", home=tmp_path, env=env
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
     assert found["C++ compiler"] == "gcc 99.1.0"
-    missing = run("invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", home=tmp_path, env=env | {"CXX": "g++-98"})
+    missing = run(
+        "invoke",
+        "doctor",
+        f"wheel-{THIS}-cpu",
+        "--tag=v1.0.0",
+        home=tmp_path,
+        env=env | {"CXX": "g++-98"},
+    )
     assert missing.returncode == 7
     assert "(C++ compiler)" in missing.stderr
 
@@ -124,7 +146,9 @@ def test_a_machine_is_examined_for_itself(shipped: Facts) -> None:
     by_subject = {one.subject: one for one in found.findings}
     assert by_subject["CUDA 13.0"].found == "/usr/local/cuda-13.0, with gcc 12.2.0"
     assert by_subject["interpreters"].found == "3.10, 3.12"
-    assert by_subject["can be built"].found.endswith(f" builds of {shipped.releases['torch'][-1].tag}")
+    assert by_subject["can be built"].found.endswith(
+        f" builds of {shipped.releases['torch'][-1].tag}"
+    )
     found.require()
     assert found.subject == "the machine"
 

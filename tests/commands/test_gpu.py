@@ -79,7 +79,9 @@ def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
     wheel(tmp_path, "torch_scatter-2.1.2+cu118", age=1, torch="torch==1.13.1+cu118")
     fitting = ["torch-1.13.1+cu118", "torchvision-0.14.1+cu118", "torch_scatter-2.1.2+cu118"]
     assert names(gpu.newest_cuda_wheels(tmp_path, "x86_64")) == fitting
-    wheel(tmp_path, "xformers-0.0.35+cu118", torch="torch==1.13.1+cu118", tag="py39-none")  # for any Python
+    wheel(
+        tmp_path, "xformers-0.0.35+cu118", torch="torch==1.13.1+cu118", tag="py39-none"
+    )  # for any Python
     found = gpu.newest_cuda_wheels(tmp_path, "x86_64")
     assert [one.path.name.split("-")[0] for one in found][-2:] == ["torch_scatter", "xformers"]
 
@@ -96,31 +98,46 @@ def test_nothing_to_try_is_told(tmp_path: Path) -> None:
     [(["cp310-cp310"], "3.10"), (["cp37-cp37m", "py3-none"], "3.7"), (["cp313-cp313t"], "3.13t")],
 )
 def test_the_wheels_name_the_python(tmp_path: Path, tags: list[str], python: str) -> None:
-    wheels = [gpu.GpuWheel(wheel(tmp_path, f"one-{number}", tag=tag), {}) for number, tag in enumerate(tags)]
+    wheels = [
+        gpu.GpuWheel(wheel(tmp_path, f"one-{number}", tag=tag), {})
+        for number, tag in enumerate(tags)
+    ]
     assert gpu.common_python(wheels) == python
 
 
 def test_wheels_for_any_python_are_tried_with_the_one_of_their_build(tmp_path: Path) -> None:
-    free = gpu.GpuWheel(wheel(tmp_path, "xformers-1", tag="py39-none"), {"identifier": "xformers-3.12-cu130"})
+    free = gpu.GpuWheel(
+        wheel(tmp_path, "xformers-1", tag="py39-none"), {"identifier": "xformers-3.12-cu130"}
+    )
     assert gpu.common_python([free]) == "3.12"
-    assert gpu.common_python([free, gpu.GpuWheel(wheel(tmp_path, "torch-2", tag="cp310-cp310"), {})]) == "3.10"
+    assert (
+        gpu.common_python([free, gpu.GpuWheel(wheel(tmp_path, "torch-2", tag="cp310-cp310"), {})])
+        == "3.10"
+    )
     with refused("several-pythons"):
         gpu.common_python([gpu.GpuWheel(free.path, {})])
 
 
 def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
-    both = [gpu.GpuWheel(wheel(tmp_path, "one-1", tag=tag), {}) for tag in ("cp310-cp310", "cp311-cp311")]
+    both = [
+        gpu.GpuWheel(wheel(tmp_path, "one-1", tag=tag), {})
+        for tag in ("cp310-cp310", "cp311-cp311")
+    ]
     with refused("several-pythons"):
         gpu.common_python(both)
     with refused("invalid-wheel-name"):
         gpu.common_python([gpu.GpuWheel(tmp_path / "notes.txt", {})])
 
 
-def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(tmp_path: Path, shipped: Facts) -> None:
+def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(
+    tmp_path: Path, shipped: Facts
+) -> None:
     libraries = {"cudnn": "8.5.0.96"}
     told = {"package": "torch", "toolkit": "11.8", "libraries": libraries}
     torch = gpu.GpuWheel(wheel(tmp_path, "torch-1"), told)
-    vision = gpu.GpuWheel(wheel(tmp_path, "torchvision-1"), {"torch": "torch==1", "toolkit": "11.7"})
+    vision = gpu.GpuWheel(
+        wheel(tmp_path, "torchvision-1"), {"torch": "torch==1", "toolkit": "11.7"}
+    )
     scatter = gpu.GpuWheel(wheel(tmp_path, "torch_scatter-2"), {})  # somebody else's
     assert gpu.expectations([vision, torch, scatter]) == {
         "cuda": "11.8",
@@ -135,7 +152,9 @@ def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(tmp_p
 
 def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
     declared = [one for one in shipped.packages.values() if one.editions]
-    assert [one.name for one in declared if not any("alike(" in line for line in one.gpu_smoke)] == []
+    assert [
+        one.name for one in declared if not any("alike(" in line for line in one.gpu_smoke)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -181,8 +200,13 @@ def test_an_extension_that_crashes_names_its_line_and_leaves_the_others_to_be_tr
     tmp_path: Path, shipped: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOX_ENVDIR", str(tmp_path))
-    lines = {"torch-scatter": ("import ctypes", "ctypes.string_at(0)"), "torch-sparse": ("assert 1 == 1",)}
-    packages = {name: replace(shipped.packages[name], gpu_smoke=each) for name, each in lines.items()}
+    lines = {
+        "torch-scatter": ("import ctypes", "ctypes.string_at(0)"),
+        "torch-sparse": ("assert 1 == 1",),
+    }
+    packages = {
+        name: replace(shipped.packages[name], gpu_smoke=each) for name, each in lines.items()
+    }
     facts = replace(shipped, packages=shipped.packages | packages)  # type: ignore[operator]
     answering = packed(tmp_path, "torch-1.13.1+cu118", module=dedent(ANSWERING))
     paths = (packed(tmp_path, "torch_scatter-2.1.2"), packed(tmp_path, "torch_sparse-1"), answering)
@@ -229,7 +253,9 @@ def test_a_silent_gpu_fails_the_first_check_and_all_that_compute(
     checks = gpu.check_on_gpu(shipped, [found], [], Layout.of_checkout(tmp_path))
     assert checks["import"].ok
     assert not checks["device"].ok
-    assert checks["device"].detail.startswith("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802")
+    assert checks["device"].detail.startswith(
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802"
+    )
     assert checks["matmul"] == CheckResult(ok=False, detail="no GPU answers")
     assert list(tmp_path.glob("gpu-*")) == []
 
@@ -252,7 +278,9 @@ def test_a_machine_without_a_gpu_says_so_at_once(tmp_path: Path) -> None:
         "--",
         silent_torch(tmp_path).name,
     ]
-    there = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    there = subprocess.run(
+        words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
     assert there.returncode == 13, "a path is taken from where nox was called"
 
 

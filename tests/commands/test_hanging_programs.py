@@ -9,14 +9,18 @@ import pytest
 
 from tests.support.commands import run
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs are scripts of a shell")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="the programs are scripts of a shell"
+)
 
 
 def hanging(folder: Path, *names: str) -> dict[str, str]:
     """Return an environment in which some programs note in a file that they were started, and do not end."""
     folder.mkdir()
     for name in names:
-        (folder / name).write_text(f"#!/bin/sh\necho {name} >> {folder}/asked\ntrap '' INT TERM\nsleep 600 & wait\n")
+        (folder / name).write_text(
+            f"#!/bin/sh\necho {name} >> {folder}/asked\ntrap '' INT TERM\nsleep 600 & wait\n"
+        )
         (folder / name).chmod(0o755)
     return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "TORCHMILL_ANSWER": "1"}
 
@@ -45,7 +49,9 @@ def test_the_doctor_says_what_it_cannot_tell(tmp_path: Path) -> None:
     silent = {name for name, one in findings.items() if one["found"] == "did not answer within 1 s"}
     assert {"cmake", "git"} <= silent
     assert all(findings[name]["verdict"] == "unknown" for name in silent)
-    assert sorted(asked(tmp_path / "bin")) == sorted({*asked(tmp_path / "bin")}), "a silent program is asked once"
+    assert sorted(asked(tmp_path / "bin")) == sorted({*asked(tmp_path / "bin")}), (
+        "a silent program is asked once"
+    )
 
 
 def test_a_question_about_gpus_is_not_answered_with_none(tmp_path: Path) -> None:

@@ -66,7 +66,12 @@ def test_pages_lie_where_people_know_them_from_the_official_index(home: Home) ->
     assert [one["name"] for one in home.page("")["projects"]] == ["tiny-vision", "tinytorch"]
     assert [one["name"] for one in home.page("cu118")["projects"]] == ["tinytorch"]
     files = {str(path.relative_to(home.out)) for path in home.out.rglob("*.whl")}
-    assert files == {MACOS, f"cpu/{CPU}", f"cu118/{CUDA}", "cpu/tiny_vision-0.5+cpu-py3-none-any.whl"}
+    assert files == {
+        MACOS,
+        f"cpu/{CPU}",
+        f"cu118/{CUDA}",
+        "cpu/tiny_vision-0.5+cpu-py3-none-any.whl",
+    }
     flat = Anchors(home.out / "torch_stable.html").found
     assert len(flat) == 4
     assert str(flat[2]["href"]).startswith("cpu/tinytorch-1.0%2Bcpu-py3-none-any.whl#sha256=")
@@ -96,13 +101,20 @@ def test_json_is_as_the_standards_say(home: Home) -> None:
     assert [by_name[name]["yanked"] for name in (CPU, CUDA)] == [False, "wrong <b>"]
 
 
-@pytest.mark.parametrize("options", [{}, {"files": "stay"}, {"base_url": "https://wheels.example/whl"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"files": "stay"}, {"base_url": "https://wheels.example/whl"}]
+)
 def test_statement_and_sbom_are_linked(home: Home, options: dict[str, str]) -> None:
     wheel = told_wheels.built(home.dist, "1.0+cpu")
     suffixes = {"statement": ".intoto.json", "sbom": ".cdx.json"}
-    texts = {kind: wheel.with_name(f"{CPU}{suffix}").read_bytes() for kind, suffix in suffixes.items()}
+    texts = {
+        kind: wheel.with_name(f"{CPU}{suffix}").read_bytes() for kind, suffix in suffixes.items()
+    }
     home.index(**options)
-    anchors = {str(one["href"]).partition("#")[0]: one for one in Anchors(home.out / "tinytorch" / "index.html").found}
+    anchors = {
+        str(one["href"]).partition("#")[0]: one
+        for one in Anchors(home.out / "tinytorch" / "index.html").found
+    }
     for file in home.page("tinytorch")["files"]:
         linked = {kind: file[f"_{kind}"] for kind in texts if f"_{kind}" in file}
         assert set(linked) == (set(texts) if file["filename"] == CPU else set())
@@ -130,8 +142,14 @@ def test_provenance_has_a_whole_and_safe_address_or_none(home: Home, base: str) 
     lying.write_text(json.dumps({"attestation_bundles": [{"attestations": [one]}]}))
     home.index(base_url=base)
     names = {one["filename"]: one.get("provenance") for one in home.page("tinytorch")["files"]}
-    anchors = [one.get("data-provenance") for one in Anchors(home.out / "tinytorch" / "index.html").found]
-    url = f"https://wheels.example/tinytorch/cpu/{quote(CPU)}.provenance" if base.startswith("https") else None
+    anchors = [
+        one.get("data-provenance") for one in Anchors(home.out / "tinytorch" / "index.html").found
+    ]
+    url = (
+        f"https://wheels.example/tinytorch/cpu/{quote(CPU)}.provenance"
+        if base.startswith("https")
+        else None
+    )
     assert names == {CPU: url, CUDA: None, MACOS: None}
     assert sorted(filter(None, anchors)) == ([url] if url else [])
     assert (home.out / "cpu" / lying.name).read_bytes() == lying.read_bytes()
@@ -146,7 +164,9 @@ def test_html_says_the_same(home: Home) -> None:
     assert '<meta name="pypi:repository-version" content="1.4">' in text
     assert 'data-yanked="wrong &lt;b&gt;"' in text
     for anchor, file in zip(
-        Anchors(home.out / "tinytorch/index.html").found, home.page("tinytorch")["files"], strict=True
+        Anchors(home.out / "tinytorch/index.html").found,
+        home.page("tinytorch")["files"],
+        strict=True,
     ):
         assert anchor["href"] == f"{file['url']}#sha256={file['hashes']['sha256']}"
         assert anchor["data-core-metadata"] == f"sha256={file['core-metadata']['sha256']}"
@@ -163,12 +183,24 @@ def test_clients_install_from_the_files_as_they_lie(home: Home, tmp_path: Path) 
     both = {"tinytorch-1.0+cpu", "tiny_vision-0.5+cpu"}
     cases = [
         ("pip", ["--index-url", f"{root}/cpu", "tiny-vision"], both),
-        ("pip", ["--no-index", "--find-links", f"{here}/torch_stable.html", "tinytorch==1.0+cu118"], None),
+        (
+            "pip",
+            ["--no-index", "--find-links", f"{here}/torch_stable.html", "tinytorch==1.0+cu118"],
+            None,
+        ),
         ("uv", ["--default-index", f"{root}/cpu", "tiny-vision"], both),
         ("uv", ["--default-index", root, "tinytorch==1.0+cu118"], None),
-        ("uv", ["--no-index", "--find-links", f"{here}/cu118/torch_stable.html", "tinytorch"], None),
+        (
+            "uv",
+            ["--no-index", "--find-links", f"{here}/cu118/torch_stable.html", "tinytorch"],
+            None,
+        ),
         ("uv", ["--no-index", "--find-links", f"{here}/cu118", "tinytorch"], None),
-        ("uv", ["--no-index", "--find-links", f"{here}/cu118/tinytorch/index.html", "tinytorch"], None),
+        (
+            "uv",
+            ["--no-index", "--find-links", f"{here}/cu118/tinytorch/index.html", "tinytorch"],
+            None,
+        ),
     ]
     for number, (client, arguments, wanted) in enumerate(cases):
         into = tmp_path / f"into{number}"
@@ -183,13 +215,22 @@ def test_clients_fetch_metadata_and_only_then_the_wheels_they_install(
     home.index()
     option = "--index-url" if client == "pip" else "--default-index"
     with served(home.out) as port:
-        install(client, home.path / client, [option, f"http://127.0.0.1:{port}/cpu/", "tiny-vision"])
+        install(
+            client, home.path / client, [option, f"http://127.0.0.1:{port}/cpu/", "tiny-vision"]
+        )
     assert installed(home.path / client) == {"tiny_vision-0.5+cpu", "tinytorch-1.0+cpu"}
-    asked = [unquote(path) for path in re.findall(r'"GET (\S+) HTTP/1.[01]" 200', capsys.readouterr().err)]
+    asked = [
+        unquote(path)
+        for path in re.findall(r'"GET (\S+) HTTP/1.[01]" 200', capsys.readouterr().err)
+    ]
     vision = "tiny_vision-0.5+cpu-py3-none-any.whl"
     wheels = [f"/cpu/{name}" for name in (CPU, vision)]
-    assert {path for path in asked if ".whl" in path} == {f"{one}{end}" for one in wheels for end in ("", ".metadata")}
-    assert asked.index(f"{wheels[0]}.metadata") < asked.index(wheels[1]), "all is resolved before anything is fetched"
+    assert {path for path in asked if ".whl" in path} == {
+        f"{one}{end}" for one in wheels for end in ("", ".metadata")
+    }
+    assert asked.index(f"{wheels[0]}.metadata") < asked.index(wheels[1]), (
+        "all is resolved before anything is fetched"
+    )
 
 
 def test_a_yanked_version_goes_to_those_only_who_ask_for_it(home: Home, tmp_path: Path) -> None:
@@ -217,7 +258,10 @@ def test_nothing_is_written_where_nothing_changed(home: Home) -> None:
     again = home.told()
     assert (again["written"], again["removed"]) == ([], [])
     after = home.look()
-    del before[".torchmill/index.json"], after[".torchmill/index.json"]  # may say: the wheels settled
+    del (
+        before[".torchmill/index.json"],
+        after[".torchmill/index.json"],
+    )  # may say: the wheels settled
     assert after == before
 
 
@@ -227,9 +271,12 @@ def test_only_what_changed_is_written(home: Home) -> None:
     written = home.told()["written"]
     name = "cu118/tinytorch-1.1+cu118-py3-none-any.whl"
     pages = {"tinytorch/", "cu118/tinytorch/"}
-    assert set(written) == {name, f"{name}.metadata", "torch_stable.html", "cu118/torch_stable.html"} | {
-        f"{folder}index.{kind}" for folder in pages for kind in ("html", "v1_json")
-    }
+    assert set(written) == {
+        name,
+        f"{name}.metadata",
+        "torch_stable.html",
+        "cu118/torch_stable.html",
+    } | {f"{folder}index.{kind}" for folder in pages for kind in ("html", "v1_json")}
 
 
 def test_a_wheel_that_is_remembered_is_not_read(home: Home) -> None:
@@ -276,7 +323,9 @@ def test_nobody_meets_a_page_that_names_what_is_not_there(home: Home) -> None:
             text = page.read_text("utf-8")  # after the look: what had gone then, is no more named
             if not text.endswith("</html>\n"):
                 wrong.append("half a page")
-            wrong.extend(name for name in re.findall(r">(\S+\.whl)<", text) if name not in there | {MACOS})
+            wrong.extend(
+                name for name in re.findall(r">(\S+\.whl)<", text) if name not in there | {MACOS}
+            )
 
     reader = Thread(target=read)
     reader.start()
@@ -306,7 +355,9 @@ def test_files_are_links_or_copies_or_stay(home: Home) -> None:
         name = "index.html" if page else "torch_stable.html"
         anchor = next(one for one in Anchors(folder / name).found if "2Bcpu" in str(one["href"]))
         assert "data-core-metadata" not in anchor, "METADATA lies nowhere"
-    url = urljoin(f"{home.out.as_uri()}/cpu/tinytorch/", str(home.page("cpu/tinytorch")["files"][1]["url"]))
+    url = urljoin(
+        f"{home.out.as_uri()}/cpu/tinytorch/", str(home.page("cpu/tinytorch")["files"][1]["url"])
+    )
     assert urldefrag(url).url == home.dist.as_uri() + "/" + CPU.replace("+", "%2B")
     install("uv", home.path / "into", ["--default-index", f"{home.out.as_uri()}/cpu", "tinytorch"])
     assert installed(home.path / "into") == {"tinytorch-1.0+cpu"}
@@ -319,7 +370,9 @@ def test_files_may_be_served_elsewhere(home: Home) -> None:
     home.index(base_url="https://wheels.example/v1", files="stay")
     assert home.page("tinytorch")["files"][1]["url"] == urls[1].replace("/whl/cpu/", "/v1/")
     home.index(base_url="http://[::1]:8080/", files="stay")
-    assert home.page("tinytorch")["files"][1]["url"].startswith("http://[::1]:8080/tinytorch-1.0%2B")
+    assert home.page("tinytorch")["files"][1]["url"].startswith(
+        "http://[::1]:8080/tinytorch-1.0%2B"
+    )
 
 
 def test_files_may_lie_in_releases_of_each_package(home: Home) -> None:
@@ -328,7 +381,12 @@ def test_files_may_lie_in_releases_of_each_package(home: Home) -> None:
     wheel = home.dist / CPU
     said = told_wheels.manifest(wheel, "v1.0-patched")
     del said["licences"]  # it has no SBOM in it
-    said |= {"wheel": CPU, "version": "1.0+cpu", "sha256": hash_file(wheel), "size": wheel.stat().st_size}
+    said |= {
+        "wheel": CPU,
+        "version": "1.0+cpu",
+        "sha256": hash_file(wheel),
+        "size": wheel.stat().st_size,
+    }
     wheel.with_name(f"{CPU}.json").write_text(json.dumps(said))
     verify.write_missing([wheel])
     for file, release in ((CPU, "tinytorch-v1.0-patched"), (VISION, "tiny-vision-v0.5")):
@@ -337,7 +395,11 @@ def test_files_may_lie_in_releases_of_each_package(home: Home) -> None:
     with served(home.path) as port:
         home.index(base_url=f"http://127.0.0.1:{port}/download/{base}", files="stay")
         for client, option in (("pip", "--index-url"), ("uv", "--default-index")):
-            install(client, home.path / client, [option, f"http://127.0.0.1:{port}/index/cpu/", "tiny-vision"])
+            install(
+                client,
+                home.path / client,
+                [option, f"http://127.0.0.1:{port}/index/cpu/", "tiny-vision"],
+            )
             assert installed(home.path / client) == {"tinytorch-1.0+cpu", "tiny_vision-0.5+cpu"}
     home.index(base_url="https://{package}.example/{version}")
     urls = [file["url"] for file in home.page("tinytorch")["files"]]
@@ -390,7 +452,9 @@ def test_the_newest_releases_are_kept_and_the_others_named(home: Home) -> None:
         ("me:secret@x", "invalid-url"),
     ],
 )
-def test_an_address_that_is_none_is_refused_before_wheels_are_read(home: Home, url: str, code: str) -> None:
+def test_an_address_that_is_none_is_refused_before_wheels_are_read(
+    home: Home, url: str, code: str
+) -> None:
     (home.dist / "broken-1.0-py3-none-any.whl").write_text("")
     with refused(code) as caught:
         home.index(base_url=url)
@@ -421,7 +485,9 @@ def test_foreign_files_are_named_and_left(home: Home) -> None:
     assert (home.out / "cpu" / "notes.whl").read_text() == "mine"
 
 
-def test_what_somebody_else_changed_or_put_in_the_way_is_refused(home: Home, tmp_path: Path) -> None:
+def test_what_somebody_else_changed_or_put_in_the_way_is_refused(
+    home: Home, tmp_path: Path
+) -> None:
     home.index()
     page = home.out / "cpu/tinytorch/index.html"
     page.write_text("another tool's")
@@ -486,7 +552,9 @@ def _leaving(members: Members) -> None:
     ("change", "said"),
     [(_tampered, "differs from its RECORD entry"), (_leaving, "leaves the wheel: do not use it")],
 )
-def test_wheels_that_lie_are_not_indexed(home: Home, change: Callable[[Members], object], said: str) -> None:
+def test_wheels_that_lie_are_not_indexed(
+    home: Home, change: Callable[[Members], object], said: str
+) -> None:
     made(home.dist, version="1.0+bad", change=change)
     with pytest.raises(DeliveryError) as caught:
         home.index()
@@ -496,10 +564,16 @@ def test_wheels_that_lie_are_not_indexed(home: Home, change: Callable[[Members],
 
 
 @tiny_wheels.needs_compiler
-@pytest.mark.skipif(tiny_wheels.ARCH != "x86_64", reason="elsewhere there is no glibc that is old enough")
-def test_wheels_of_others_that_need_a_newer_system_than_they_say_are_indexed_with_a_warning(home: Home) -> None:
+@pytest.mark.skipif(
+    tiny_wheels.ARCH != "x86_64", reason="elsewhere there is no glibc that is old enough"
+)
+def test_wheels_of_others_that_need_a_newer_system_than_they_say_are_indexed_with_a_warning(
+    home: Home,
+) -> None:
     """As PyTorch's own of 2022: named manylinux1, they need glibc 2.17."""
-    source = '#include <stdlib.h>\nchar *f(void) { return secure_getenv("X"); }'  # came with glibc 2.17
+    source = (
+        '#include <stdlib.h>\nchar *f(void) { return secure_getenv("X"); }'  # came with glibc 2.17
+    )
     files = {"tinytorch/libx.so": tiny_wheels.shared(source, home.path / "libx.so").read_bytes()}
     made(home.dist, tag="py3-none-manylinux_2_17_x86_64", files=files, python=">=3.9")
     home.index()
@@ -527,7 +601,10 @@ def test_a_run_that_was_stopped_is_gone_on_with(home: Home) -> None:
     kept = folder.load_state(home.out)
     assert kept is not None
     digest = hashlib.sha256(b"the next").hexdigest()
-    written = {**kept.written, "tinytorch/index.html": (*kept.written["tinytorch/index.html"], digest)}
+    written = {
+        **kept.written,
+        "tinytorch/index.html": (*kept.written["tinytorch/index.html"], digest),
+    }
     folder.save_state(home.out, folder.IndexState(written, kept.wheels, kept.yanked))
     page.write_text("the next")
     assert home.told()["written"] == ["tinytorch/index.html"]

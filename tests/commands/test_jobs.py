@@ -46,7 +46,9 @@ def test_what_follows_is_told() -> None:
     assert row(text, "processors kept").endswith(" 8")
     assert row(text, "memory for all").endswith(" 12.0 GiB")
     assert row(text, "compilers that may be started").endswith(" 34")
-    assert "2 because of memory (12.0 GiB of memory at 5.0 GiB a job) though there are 8 cores" in text
+    assert (
+        "2 because of memory (12.0 GiB of memory at 5.0 GiB a job) though there are 8 cores" in text
+    )
     assert "warning" not in text
 
 
@@ -62,7 +64,9 @@ def test_what_the_user_asks_for_counts() -> None:
 
 def test_a_compile_that_does_not_fit_is_told() -> None:
     small = replace(NODE, memory=(LimitReading("physical memory", 4 * GIB),))
-    warning = "warning: the largest compiles of torch 2.4.0 cu124 take up to 5.0 GiB, more than there is"
+    warning = (
+        "warning: the largest compiles of torch 2.4.0 cu124 take up to 5.0 GiB, more than there is"
+    )
     assert warning in small.as_text()
     assert len(small.as_data()["warnings"]) == 1
 
@@ -71,7 +75,10 @@ def test_a_limit_of_each_process_is_told_and_bounds_no_sum() -> None:
     text = replace(NODE, of_one=(LimitReading("ulimit -v", 4 * GIB),)).as_text()
     assert row(text, "ulimit") == "ulimit -v, each process 4.0 GiB"
     assert row(text, "memory for all").endswith(" 12.0 GiB")
-    assert "up to 5.0 GiB, and ulimit -v allows a process 4.0 GiB: `ulimit -v unlimited` lifts that" in text
+    assert (
+        "up to 5.0 GiB, and ulimit -v allows a process 4.0 GiB: `ulimit -v unlimited` lifts that"
+        in text
+    )
 
 
 def test_windows_has_no_guard() -> None:

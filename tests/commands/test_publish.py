@@ -43,13 +43,17 @@ def publish(known: Facts, home: Path, to: object, **options: object) -> CommandO
 def test_wheels_and_their_papers_go_to_a_folder(known: Facts, home: Path, tmp_path: Path) -> None:
     said = publish(known, home, tmp_path / "a" / "b")
     there = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
-    assert there == sorted(f"{name}{end}" for name in (CUDA, CPU) for end in ("", *dist_files.DOCUMENT_SUFFIXES))
+    assert there == sorted(
+        f"{name}{end}" for name in (CUDA, CPU) for end in ("", *dist_files.DOCUMENT_SUFFIXES)
+    )
     assert said.text.count(upload_set.UPLOADED) == 6
     for name in there:
         assert (tmp_path / "a" / "b" / name).read_bytes() == (home / "dist" / name).read_bytes()
 
 
-def test_what_is_published_holds_without_its_manifest(known: Facts, home: Path, tmp_path: Path) -> None:
+def test_what_is_published_holds_without_its_manifest(
+    known: Facts, home: Path, tmp_path: Path
+) -> None:
     publish(known, home, tmp_path / "there")
     publish(known, home, tmp_path / "again", dist=str(tmp_path / "there"))
     assert len(list((tmp_path / "again").iterdir())) == 6
@@ -67,14 +71,18 @@ def test_once_more_changes_nothing(known: Facts, home: Path, tmp_path: Path) -> 
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()} == before
 
 
-def test_what_is_left_of_an_interrupted_run_is_brought(known: Facts, home: Path, tmp_path: Path) -> None:
+def test_what_is_left_of_an_interrupted_run_is_brought(
+    known: Facts, home: Path, tmp_path: Path
+) -> None:
     publish(known, home, tmp_path / "there")
     (tmp_path / "there" / CPU).unlink()
     said = publish(known, home, tmp_path / "there").data
     assert [one["name"] for one in said["files"] if one["said"] == upload_set.UPLOADED] == [CPU]
 
 
-def test_another_file_of_the_name_is_never_replaced(known: Facts, home: Path, tmp_path: Path) -> None:
+def test_another_file_of_the_name_is_never_replaced(
+    known: Facts, home: Path, tmp_path: Path
+) -> None:
     there = tmp_path / "there"
     there.mkdir()
     (there / CPU).write_bytes(b"another")
@@ -96,7 +104,10 @@ def test_wheels_are_chosen_by_name_variant_and_tag(home: Path) -> None:
     paper_wheels.made(home / "dist", "other", "1.0")
 
     def names(wanted: Sequence[str] = (), variant: str = "", tag: str = "") -> list[str]:
-        return [f"{one.name} {one.version}" for one in select_wheels(home / "dist", wanted, variant, tag)]
+        return [
+            f"{one.name} {one.version}"
+            for one in select_wheels(home / "dist", wanted, variant, tag)
+        ]
 
     with refused("wheels-disagree"):
         names()
@@ -122,7 +133,9 @@ def test_each_wheel_is_hashed_once(home: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sorted(hashed) == [CPU, CUDA]
 
 
-def test_wheels_that_are_not_what_they_say_are_not_published(known: Facts, home: Path, tmp_path: Path) -> None:
+def test_wheels_that_are_not_what_they_say_are_not_published(
+    known: Facts, home: Path, tmp_path: Path
+) -> None:
     (home / "dist" / f"{CPU}{dist_files.SBOM_SUFFIX}").write_text("{}")
     paper_wheels.made(home / "dist", "other", "1.0")
     with pytest.raises(DeliveryError) as error:
@@ -139,7 +152,11 @@ def test_where_no_wheel_is_meant_that_is_said(known: Facts, home: Path, tmp_path
 
 
 def file_of(home: Path) -> UploadFile:
-    (wheel,) = [one for one in wheel_file.read_wheels(wheel_file.list_wheels(home / "dist")) if one.path.name == CPU]
+    (wheel,) = [
+        one
+        for one in wheel_file.read_wheels(wheel_file.list_wheels(home / "dist"))
+        if one.path.name == CPU
+    ]
     return list(upload_set.upload_files(wheel, ()))[-1]
 
 

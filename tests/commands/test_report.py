@@ -37,7 +37,9 @@ def built(layout: Layout, name: str = NAME) -> Path:
 def published(layout: Layout, guard: object = None) -> Path:
     wheel = layout.dist / WHEEL
     wheel.write_bytes(b"PK")
-    wheel.with_name(f"{WHEEL}.json").write_text(json.dumps({"wheel": WHEEL, "guard": guard}), encoding="utf-8")
+    wheel.with_name(f"{WHEEL}.json").write_text(
+        json.dumps({"wheel": WHEEL, "guard": guard}), encoding="utf-8"
+    )
     return wheel
 
 
@@ -128,7 +130,11 @@ def test_the_task_draws_the_newest(drawn: Layout, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{NAME}: 3 units in 0:20")
     assert done.stdout.rstrip().endswith("(open it in ui.perfetto.dev)")
-    assert sorted(path.name for path in out.iterdir()) == [f"{NAME}.html", f"{NAME}.png", f"{NAME}.trace.json"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        f"{NAME}.html",
+        f"{NAME}.png",
+        f"{NAME}.trace.json",
+    ]
     assert (out / f"{NAME}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((out / f"{NAME}.trace.json").read_text(encoding="utf-8"))["traceEvents"]
 

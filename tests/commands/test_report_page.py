@@ -25,9 +25,13 @@ BROWSER_SECONDS = 300  # after which a browser that says nothing is taken to han
 CACHE = {"tool": "ccache 4.7.5", "hits": 3, "misses": 1}
 
 
-def page(folder: Path, records: list[Record] | None = None, wheel: Path | None = None) -> ET.Element:
+def page(
+    folder: Path, records: list[Record] | None = None, wheel: Path | None = None
+) -> ET.Element:
     """Write a page and return what is in it; raises ParseError for tags that are not closed."""
-    (folder / "page.html").write_text(render_page(recording(folder, records or small()), wheel), encoding="utf-8")
+    (folder / "page.html").write_text(
+        render_page(recording(folder, records or small()), wheel), encoding="utf-8"
+    )
     return ET.parse(folder / "page.html").getroot()  # noqa: S314 - our own
 
 
@@ -46,7 +50,9 @@ def made(folder: Path) -> Path:
         archive.writestr("torch/lib/libtorch_cpu.so", b"x" * 5000)
         archive.writestr("torch/<&>.py", b"")
     guard = {"timeline": "../.torchmill/logs/v1.13.1-wheel-3.10-cpu.timeline.jsonl"}
-    wheel.with_name(f"{WHEEL}.json").write_text(json.dumps({"guard": guard, "cache": CACHE}), encoding="utf-8")
+    wheel.with_name(f"{WHEEL}.json").write_text(
+        json.dumps({"guard": guard, "cache": CACHE}), encoding="utf-8"
+    )
     return wheel
 
 
@@ -54,10 +60,15 @@ def test_the_page_says_what_happened(tmp_path: Path) -> None:
     found = page(tmp_path)
     assert "3 units in 0:20, 1 failed, 1.3 at a time on average" in texts(found, "p")
     assert "memory: at most 3.9 of 4.0 GiB, at 0:04" in texts(found, "li")
-    assert texts(found, "h2") == ["memory", "units and processors", "the slowest units", "compiler cache"]
-    assert {"used", "allowed", "running", "paused", "waiting", "processors"} == {*texts(found, "span")[:2]} | {
-        one for one in texts(found, "span") if one.isalpha()
-    }
+    assert texts(found, "h2") == [
+        "memory",
+        "units and processors",
+        "the slowest units",
+        "compiler cache",
+    ]
+    assert {"used", "allowed", "running", "paused", "waiting", "processors"} == {
+        *texts(found, "span")[:2]
+    } | {one for one in texts(found, "span") if one.isalpha()}
     rows = [[cell.strip() for cell in texts(row, "td")] for row in found.iter(f"{HTML}tr")]
     assert ["", "0:09", "3.0 GiB", "b.cpp"] in rows
     assert ["", "0:02", "1.0 GiB", "lib.so (failed)"] in rows
@@ -79,7 +90,9 @@ def test_builds_of_almost_nothing(tmp_path: Path, records: list[Record]) -> None
 
 def test_a_page_needs_nothing_else(tmp_path: Path) -> None:
     found = page(tmp_path)
-    assert not [one for tag in ("script", "link", "img", "iframe") for one in found.iter(f"{HTML}{tag}")]
+    assert not [
+        one for tag in ("script", "link", "img", "iframe") for one in found.iter(f"{HTML}{tag}")
+    ]
     assert not [one for one in found.iter() if {"src", "href"} & {*one.attrib}]
     assert "url(" not in texts(found, "style")[0]
 
@@ -87,7 +100,9 @@ def test_a_page_needs_nothing_else(tmp_path: Path) -> None:
 def test_a_wheel_is_told_with_its_cache_and_sizes(tmp_path: Path) -> None:
     wheel = made(tmp_path)
     for name in (WHEEL, ""):  # of the newest timeline, the wheel is found in dist/
-        done = run("invoke", "report", *([name] if name else []), "--out", str(tmp_path), home=tmp_path)
+        done = run(
+            "invoke", "report", *([name] if name else []), "--out", str(tmp_path), home=tmp_path
+        )
         assert done.returncode == 0, done.stderr
         found = ET.parse(tmp_path / "v1.13.1-wheel-3.10-cpu.html").getroot()  # noqa: S314 - our own
         assert "ccache 4.7.5: 3 of 4 hits (75%)" in texts(found, "p")

@@ -120,7 +120,10 @@ def test_a_build_without_trouble(tmp_path: Path) -> None:
 
 
 def test_what_went_wrong_is_told_a_few_times(tmp_path: Path) -> None:
-    events = [TimelineEvent(1.0, "too large", f"g++|{number}.cpp|-O2", "needed 5.1 GiB") for number in range(14)]
+    events = [
+        TimelineEvent(1.0, "too large", f"g++|{number}.cpp|-O2", "needed 5.1 GiB")
+        for number in range(14)
+    ]
     events += [
         TimelineEvent(0.5, "no history", "", "read-only"),
         TimelineEvent(0.1, "rerun", "g++|x.cpp|-O2"),
@@ -146,7 +149,10 @@ def test_units_that_stand_out_are_listed(tmp_path: Path) -> None:
         ran("cut", 0, 1, peak=GIB // 2, expected=9 * GIB, outcome="killed"),
     ]
     parts = summarize_recording(recording(tmp_path, runs)).split("\n\n")
-    units = {part.splitlines()[0]: [row.split()[-1] for row in part.splitlines()[2:]] for part in parts[1:]}
+    units = {
+        part.splitlines()[0]: [row.split()[-1] for row in part.splitlines()[2:]]
+        for part in parts[1:]
+    }
     assert units == {
         "the longest": ["right", "under", "over", "(killed)"],
         "the largest": ["under", "right", "over", "(killed)"],

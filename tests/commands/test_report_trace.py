@@ -54,7 +54,12 @@ def test_units_of_one_lane_never_overlap(tmp_path: Path) -> None:
 def test_units_and_counters_say_what_was_recorded(tmp_path: Path) -> None:
     found = traced(tmp_path)
     unit = next(one for one in found if one["ph"] == "X" and one["args"]["outcome"] == "failed")
-    assert (unit["name"], unit["cat"], unit["ts"], unit["dur"]) == ("lib.so", "link", 18_500_000, 1_500_000)
+    assert (unit["name"], unit["cat"], unit["ts"], unit["dur"]) == (
+        "lib.so",
+        "link",
+        18_500_000,
+        1_500_000,
+    )
     used = [one["args"]["MiB"] for one in found if one["name"] == "memory used"]
     assert used == [512, 3993, 2048, 0]
     allowed = [(one["ts"], one["args"]) for one in found if one["name"] == "memory allowed"]

@@ -14,7 +14,9 @@ def test_a_long_build_is_advised_to_be_shared(tmp_path: Path) -> None:
     words = ("shards", "wheel-3.10-cu126", "--tag=v2.6.0", "--jobs=4", HOST)
     done = run("invoke", *words, home=tmp_path)
     assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines() if "█" in line and line[0].isdecimal()]
+    rows = [
+        line.split() for line in done.stdout.splitlines() if "█" in line and line[0].isdecimal()
+    ]
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "16", "32", "64"]
     assert "4 jobs at a time" in done.stdout
     said = json.loads(run("invoke", *words, "--json", home=tmp_path).stdout)
@@ -25,10 +27,22 @@ def test_a_long_build_is_advised_to_be_shared(tmp_path: Path) -> None:
 
 
 def test_a_short_build_is_advised_to_stay_on_one_machine(tmp_path: Path) -> None:
-    done = run("invoke", "shards", "wheel-3.10-cpu", "--tag=v1.13.1", "--jobs=4", "--count=3", HOST, home=tmp_path)
+    done = run(
+        "invoke",
+        "shards",
+        "wheel-3.10-cpu",
+        "--tag=v1.13.1",
+        "--jobs=4",
+        "--count=3",
+        HOST,
+        home=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines() if "█" in line][:2] == ["1", "3"]
-    assert "one machine is cheaper: `invoke build wheel-3.10-cpu --tag=v1.13.1 --jobs=4`" in done.stdout
+    assert (
+        "one machine is cheaper: `invoke build wheel-3.10-cpu --tag=v1.13.1 --jobs=4`"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +55,9 @@ def test_a_short_build_is_advised_to_stay_on_one_machine(tmp_path: Path) -> None
         (["wheel-3.10-cpu", "--tag=v1.13.1", "--cpu=i287"], 2, "knows no such processor"),
     ],
 )
-def test_what_cannot_be_said_is_refused(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+def test_what_cannot_be_said_is_refused(
+    tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
     done = run("invoke", "shards", *words, home=tmp_path)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr

@@ -33,16 +33,22 @@ LIBRARY, VENDOR = "torch/lib/libtorch_cuda.so", "torch/lib/libcublasLt.so.12"
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     code = fatbin(*(piece(arch, size=20_000) for arch in (70, 80, 86)))
-    return gpu_libraries.shared(tmp_path_factory.mktemp("library") / "lib.so", [code] * 3).read_bytes()
+    return gpu_libraries.shared(
+        tmp_path_factory.mktemp("library") / "lib.so", [code] * 3
+    ).read_bytes()
 
 
 def torch_wheel(folder: Path, binary: bytes, **other: Any) -> Path:
     files = {LIBRARY: binary, VENDOR: binary, "torch/version.py": VERSION_MODULE}
-    return paper_wheels.made(folder, "torch", "2.6.0", TAG, files=other.pop("files", files), **other)
+    return paper_wheels.made(
+        folder, "torch", "2.6.0", TAG, files=other.pop("files", files), **other
+    )
 
 
 def capabilities(library: Path) -> set[str]:
-    return {piece.capability for each in device_code.read_device_code(library) for piece in each.pieces}
+    return {
+        piece.capability for each in device_code.read_device_code(library) for piece in each.pieces
+    }
 
 
 def layout(tmp_path: Path) -> Layout:
@@ -69,7 +75,9 @@ def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary
     assert (tmp_path / "installed" / LIBRARY).stat().st_size < len(binary) - 50_000
     said = (tmp_path / "dist" / f"{name}.intoto.json").read_text()
     assert made.manifest["original"]["sha256"] in said
-    assert made.manifest["original"]["sha256"] in (tmp_path / "dist" / f"{name}.cdx.json").read_text()
+    assert (
+        made.manifest["original"]["sha256"] in (tmp_path / "dist" / f"{name}.cdx.json").read_text()
+    )
 
 
 def test_it_is_proved_against_its_original(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
@@ -82,14 +90,28 @@ def test_it_is_proved_against_its_original(shipped: Facts, tmp_path: Path, binar
 
 
 @pytest.mark.parametrize("manifest", [True, False])
-def test_the_sbom_in_it_is_of_what_is_left(shipped: Facts, tmp_path: Path, binary: bytes, manifest: bool) -> None:
+def test_the_sbom_in_it_is_of_what_is_left(
+    shipped: Facts, tmp_path: Path, binary: bytes, manifest: bool
+) -> None:
     def add_sbom(members: dict[str, bytes]) -> None:
-        described = told_wheels.manifest(tmp_path / f"torch-2.6.0-{TAG}.whl") | {"bundled": bundled, "origins": {}}
+        described = told_wheels.manifest(tmp_path / f"torch-2.6.0-{TAG}.whl") | {
+            "bundled": bundled,
+            "origins": {},
+        }
         digests = {LIBRARY: hashlib.sha256(binary).hexdigest()}
-        inner = sbom.compose_inner_sbom(described, members["torch-2.6.0.dist-info/METADATA"], digests)
+        inner = sbom.compose_inner_sbom(
+            described, members["torch-2.6.0.dist-info/METADATA"], digests
+        )
         told_wheels.add(members, f"torch-2.6.0.dist-info/{sbom.INNER_PATH}", inner)
 
-    bundled = [{"name": "libtorch_cuda.so", "path": LIBRARY, "source": "/opt/libtorch_cuda.so", "sha256": "aa" * 32}]
+    bundled = [
+        {
+            "name": "libtorch_cuda.so",
+            "path": LIBRARY,
+            "source": "/opt/libtorch_cuda.so",
+            "sha256": "aa" * 32,
+        }
+    ]
     wheel = torch_wheel(tmp_path / "in", binary, change=add_sbom)
     if manifest:
         told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": bundled, "origins": {}})
@@ -115,19 +137,27 @@ def test_what_was_added_to_it_is_found(tmp_path: Path, binary: bytes) -> None:
         content = b"import evil\n"
         digest = base64.urlsafe_b64encode(hashlib.sha512(content).digest()).rstrip(b"=").decode()
         members["zz_evil.pth"] = content
-        members["torch-2.6.0.dist-info/RECORD"] += f"zz_evil.pth,sha512={digest},{len(content)}\n".encode()
+        members["torch-2.6.0.dist-info/RECORD"] += (
+            f"zz_evil.pth,sha512={digest},{len(content)}\n".encode()
+        )
 
     original = torch_wheel(tmp_path / "in", binary, requires=["numpy", "triton==3.2.0"])
     plain = torch_wheel(tmp_path / "plain", binary, requires=["triton (==3.2.0+cu124)", "numpy"])
     assert list(slimming.wheel_differences(original, plain)) == []
-    added = torch_wheel(tmp_path / "added", binary, requires=["numpy", "triton==3.2.0"], change=add_file)
+    added = torch_wheel(
+        tmp_path / "added", binary, requires=["numpy", "triton==3.2.0"], change=add_file
+    )
     assert list(slimming.wheel_differences(original, added)) == ["it has other files"]
-    evil = torch_wheel(tmp_path / "evil", binary, requires=["numpy", "evil @ https://evil.example/x.whl"])
+    evil = torch_wheel(
+        tmp_path / "evil", binary, requires=["numpy", "evil @ https://evil.example/x.whl"]
+    )
     (problem,) = slimming.wheel_differences(original, evil)
     assert "METADATA: it changes more" in problem
     swapped = [
         torch_wheel(
-            tmp_path / one, binary, change=partial(describe, text=f"Requires-Dist: {one}\n\nRequires-Dist: {two}\n")
+            tmp_path / one,
+            binary,
+            change=partial(describe, text=f"Requires-Dist: {one}\n\nRequires-Dist: {two}\n"),
         )
         for one, two in (("numpy", "evil"), ("evil", "numpy"))
     ]
@@ -137,10 +167,14 @@ def test_what_was_added_to_it_is_found(tmp_path: Path, binary: bytes) -> None:
 
 def describe(members: dict[str, bytes], text: str) -> None:
     name = "torch-2.6.0.dist-info/METADATA"
-    told_wheels.add(members, name, f"Metadata-Version: 2.1\nName: torch\nVersion: 2.6.0\n{text}".encode())
+    told_wheels.add(
+        members, name, f"Metadata-Version: 2.1\nName: torch\nVersion: 2.6.0\n{text}".encode()
+    )
 
 
-def test_a_licence_with_form_feeds_loses_no_requirement(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+def test_a_licence_with_form_feeds_loses_no_requirement(
+    shipped: Facts, tmp_path: Path, binary: bytes
+) -> None:
     text = "License: GPL\n        \x0cEND\x85 OF\u2028TERMS\nRequires-Dist: numpy\nRequires-Dist: filelock\n"
     wheel = torch_wheel(tmp_path / "in", binary, change=partial(describe, text=text))
     run(shipped, tmp_path, wheel)
@@ -166,12 +200,16 @@ def test_a_wheel_for_these_gpus_alone_is_not_copied(
     assert said == f"{wheel.name}: {slim._NOTHING_TO_REMOVE}"
     assert list((tmp_path / "dist").glob("*")) == []
     environment(tmp_path, binary)
-    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="7.0;8.0;8.6", environment=str(tmp_path / "venv"))
+    said = slim.slim_wheels(
+        shipped, layout(tmp_path), arch_list="7.0;8.0;8.6", environment=str(tmp_path / "venv")
+    )
     assert said.startswith(f"torch 2.6.0: {slim._NOTHING_TO_REMOVE}\n")
     assert "to undo this" not in said
 
 
-@pytest.mark.parametrize("change", [{"toolkit": "12.4 custom"}, {"bundled": 3}, {"submodules": ["a"]}])
+@pytest.mark.parametrize(
+    "change", [{"toolkit": "12.4 custom"}, {"bundled": 3}, {"submodules": ["a"]}]
+)
 def test_a_manifest_that_cannot_be_understood_is_said(
     shipped: Facts, tmp_path: Path, binary: bytes, change: dict[str, Any]
 ) -> None:
@@ -182,7 +220,9 @@ def test_a_manifest_that_cannot_be_understood_is_said(
         run(shipped, tmp_path, wheel)
 
 
-def test_what_was_changed_beside_the_code_is_found(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+def test_what_was_changed_beside_the_code_is_found(
+    shipped: Facts, tmp_path: Path, binary: bytes
+) -> None:
     spoiled = bytearray(binary)
     spoiled[spoiled.index(b"zero\0")] = ord("Z")
     original = torch_wheel(tmp_path / "in", binary)
@@ -194,7 +234,9 @@ def test_what_was_changed_beside_the_code_is_found(shipped: Facts, tmp_path: Pat
     verify.write_missing([])
     for document in (*manifest.parent.glob("*.intoto.json"), *manifest.parent.glob("*.cdx.json")):
         document.unlink()
-    (told,) = verify.verify_wheels(shipped, layout(tmp_path), original=str(original), write=True).data["wheels"]
+    (told,) = verify.verify_wheels(
+        shipped, layout(tmp_path), original=str(original), write=True
+    ).data["wheels"]
     found = [problem for check in told["checks"] for problem in check["problems"]]
     assert len(found) == 2  # the library, and the other file that holds the same
     assert all("no code for GPUs" in problem or "differs" in problem for problem in found)
@@ -212,10 +254,17 @@ def test_wheels_that_pin_each_other_still_do(shipped: Facts, tmp_path: Path, bin
     folder = tmp_path / "in"
     paper_wheels.made(folder, "torch", "2.6.0+cu124", TAG, files={LIBRARY: binary})
     paper_wheels.made(
-        folder, "torchvision", "0.21.0+cu124", TAG, files={"v.so": binary}, requires=["torch==2.6.0+cu124"]
+        folder,
+        "torchvision",
+        "0.21.0+cu124",
+        TAG,
+        files={"v.so": binary},
+        requires=["torch==2.6.0+cu124"],
     )
     run(shipped, tmp_path, folder)
-    found = {one.name: one for one in wheel_file.read_wheels(wheel_file.list_wheels(tmp_path / "dist"))}
+    found = {
+        one.name: one for one in wheel_file.read_wheels(wheel_file.list_wheels(tmp_path / "dist"))
+    }
     assert found["torchvision"].requires == ("torch==2.6.0+cu124.sm86",)
 
 
@@ -267,7 +316,9 @@ def test_it_is_refused_and_nothing_changes(  # noqa: PLR0917
     assert not list((tmp_path / "dist").rglob("*"))  # hidden ones neither
 
 
-def test_a_library_that_would_not_be_the_same_is_refused(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+def test_a_library_that_would_not_be_the_same_is_refused(
+    shipped: Facts, tmp_path: Path, binary: bytes
+) -> None:
     strange = bytearray(binary)
     struct.pack_into("<Q", strange, 64 + 40, 1 << 20)  # the first segment reaches into the next
     wheel = torch_wheel(tmp_path / "in", binary, files={LIBRARY: bytes(strange)})
@@ -281,7 +332,9 @@ def environment(tmp_path: Path, binary: bytes) -> Path:
     packages = tmp_path / "venv/lib/python3.10/site-packages"
     for wheel in (
         torch_wheel(tmp_path / "in", binary),
-        paper_wheels.made(tmp_path / "in", "nvidia_thing", "1.0", TAG, files={"nvidia/lib.so": binary}),
+        paper_wheels.made(
+            tmp_path / "in", "nvidia_thing", "1.0", TAG, files={"nvidia/lib.so": binary}
+        ),
     ):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
@@ -296,48 +349,75 @@ def test_what_is_damaged_in_an_environment_stays_and_the_rest_is_slimmed(
     other = paper_wheels.made(tmp_path / "in", "other", "1.0", TAG, files=data)
     with zipfile.ZipFile(other) as archive:
         archive.extractall(packages)
-    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
-    assert "other/data." in next(line for line in said.splitlines() if line.endswith("; it stays as it is"))
+    said = slim.slim_wheels(
+        shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv")
+    )
+    assert "other/data." in next(
+        line for line in said.splitlines() if line.endswith("; it stays as it is")
+    )
     assert capabilities(packages / LIBRARY) == {"8.6"}
 
 
 @pytest.mark.parametrize("pip", ["bin/pip", ""])
-def test_an_environment_is_slimmed_in_place(shipped: Facts, tmp_path: Path, binary: bytes, pip: str) -> None:
+def test_an_environment_is_slimmed_in_place(
+    shipped: Facts, tmp_path: Path, binary: bytes, pip: str
+) -> None:
     packages, venv = environment(tmp_path, binary), tmp_path / "venv"
     if pip:
         (venv / "bin").mkdir()
         (venv / pip).touch()
-    back = f"{venv / pip} install --force-reinstall" if pip else f"uv pip install --python {venv} --reinstall"
+    back = (
+        f"{venv / pip} install --force-reinstall"
+        if pip
+        else f"uv pip install --python {venv} --reinstall"
+    )
     said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(venv))
     assert f"to undo this: {back} --no-deps torch==2.6.0" in said
     assert capabilities(packages / LIBRARY) == {"8.6"}
     assert (packages / "nvidia/lib.so").read_bytes() == (packages / VENDOR).read_bytes() == binary
-    rows = dict(line.split(",", 1) for line in (packages / "torch-2.6.0.dist-info/RECORD").read_text().splitlines())
+    rows = dict(
+        line.split(",", 1)
+        for line in (packages / "torch-2.6.0.dist-info/RECORD").read_text().splitlines()
+    )
     assert rows[LIBRARY].endswith(f",{(packages / LIBRARY).stat().st_size}")
-    again = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+    again = slim.slim_wheels(
+        shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv")
+    )
     assert "torch 2.6.0" in again
 
 
-def test_a_library_that_was_changed_since_stays(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+def test_a_library_that_was_changed_since_stays(
+    shipped: Facts, tmp_path: Path, binary: bytes
+) -> None:
     packages = environment(tmp_path, binary)
     (packages / LIBRARY).write_bytes(binary + b"more")
     slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
     assert (packages / LIBRARY).read_bytes() == binary + b"more"
 
 
-@pytest.mark.parametrize("content", [b"torch/lib.so,\xff\n", b'"' + b"x" * 200_000])  # no UTF-8, no CSV
-def test_a_record_that_cannot_be_read_is_refused(shipped: Facts, tmp_path: Path, binary: bytes, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"torch/lib.so,\xff\n", b'"' + b"x" * 200_000]
+)  # no UTF-8, no CSV
+def test_a_record_that_cannot_be_read_is_refused(
+    shipped: Facts, tmp_path: Path, binary: bytes, content: bytes
+) -> None:
     record = environment(tmp_path, binary) / "torch-2.6.0.dist-info/RECORD"
     record.write_bytes(content)
     with refused("invalid-record") as caught:
-        slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+        slim.slim_wheels(
+            shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv")
+        )
     assert "reinstall torch" in str(caught.value)
 
 
-def test_a_record_without_digests_leaves_the_libraries(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+def test_a_record_without_digests_leaves_the_libraries(
+    shipped: Facts, tmp_path: Path, binary: bytes
+) -> None:
     packages = environment(tmp_path, binary)
     (packages / "torch-2.6.0.dist-info/RECORD").write_text(f"{LIBRARY}\n")
-    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+    said = slim.slim_wheels(
+        shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv")
+    )
     assert "is not what was installed" in said
     assert (packages / LIBRARY).read_bytes() == binary
 
@@ -351,11 +431,32 @@ def test_no_environment_is_refused(shipped: Facts, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_invoke_slims_and_pip_installs(tmp_path: Path, binary: bytes) -> None:
-    wheel = paper_wheels.made(tmp_path / "in", "tinygpu", "1.0+cu124", "py3-none-any", files={"tinygpu/lib.so": binary})
-    words = [sys.executable, "-m", "invoke", "slim", str(wheel), "--gpu", "RTX 3090", "--out", str(tmp_path / "out")]
+    wheel = paper_wheels.made(
+        tmp_path / "in", "tinygpu", "1.0+cu124", "py3-none-any", files={"tinygpu/lib.so": binary}
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "invoke",
+        "slim",
+        str(wheel),
+        "--gpu",
+        "RTX 3090",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     subprocess.run(words, check=True, cwd=Path(__file__).parents[2])
     (made,) = (tmp_path / "out").glob("*.whl")
-    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", str(tmp_path / "there")]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(tmp_path / "there"),
+    ]
     subprocess.run([*pip, str(made)], check=True)
     assert capabilities(tmp_path / "there/tinygpu/lib.so") == {"8.6"}
     shutil.rmtree(tmp_path / "there")

@@ -34,7 +34,9 @@ exit $code
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     code = fatbin(*(piece(arch, size=3_000_000) for arch in (70, 80, 86)))
-    return gpu_libraries.shared(tmp_path_factory.mktemp("library") / "lib.so", [code] * 3).read_bytes()
+    return gpu_libraries.shared(
+        tmp_path_factory.mktemp("library") / "lib.so", [code] * 3
+    ).read_bytes()
 
 
 @pytest.fixture
@@ -48,7 +50,11 @@ def installed(tmp_path: Path, binary: bytes) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def kill_after(seconds: float, words: list[str], home: Path) -> None:
@@ -102,33 +108,48 @@ def test_libraries_of_an_environment_are_old_or_new(installed: Path, tmp_path: P
         assert contents(installed) == new, "the same command goes on, and leaves nothing beside"
 
 
-def on_a_small_disk(tmp_path: Path, size: int, source: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def on_a_small_disk(
+    tmp_path: Path, size: int, source: Path, *words: str
+) -> subprocess.CompletedProcess[str]:
     """Run `invoke slim` where disk/ has `size` bytes, with a copy of `source` as disk/here; keep it as after/."""
     (tmp_path / "disk").mkdir()
     inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK, "sh"]
     inside += [str(size), str(tmp_path / "disk"), str(source), str(tmp_path / "after")]
-    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], check=False).returncode == 99:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*inside, "true"], check=False).returncode == 99
+    ):
         pytest.skip("needs the right to mount a small disk")
     shutil.rmtree(tmp_path / "after", ignore_errors=True)
     command = [*inside, sys.executable, "-m", "invoke", "slim", "--arch-list", "8.6", *words]
-    return subprocess.run(command, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "in").iterdir()
     place = tmp_path / "disk"
-    done = on_a_small_disk(tmp_path, wheel.stat().st_size * 3 // 2, wheel, str(wheel), "--out", str(place / "out"))
+    done = on_a_small_disk(
+        tmp_path, wheel.stat().st_size * 3 // 2, wheel, str(wheel), "--out", str(place / "out")
+    )
     assert done.returncode == 7, done.stderr
     assert "is full" in done.stderr
     assert str(place) in done.stderr
     assert list(contents(tmp_path / "after")) == ["here"]
 
 
-def test_an_environment_on_a_full_disk_is_as_it_was(installed: Path, tmp_path: Path, binary: bytes) -> None:
+def test_an_environment_on_a_full_disk_is_as_it_was(
+    installed: Path, tmp_path: Path, binary: bytes
+) -> None:
     before = contents(installed)
     done = on_a_small_disk(
-        tmp_path, 2 * len(binary) + 1_000_000, installed, "--environment", str(tmp_path / "disk/here")
+        tmp_path,
+        2 * len(binary) + 1_000_000,
+        installed,
+        "--environment",
+        str(tmp_path / "disk/here"),
     )
     assert done.returncode == 7, done.stderr
     assert "is full" in done.stderr

@@ -64,7 +64,9 @@ OFFICIAL = """
     source = "test"
 """
 
-on_linux = pytest.mark.skipif(not HERE or sys.platform != "linux", reason="needs a Linux of the matrix")
+on_linux = pytest.mark.skipif(
+    not HERE or sys.platform != "linux", reason="needs a Linux of the matrix"
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ class Shop:
 
     def snippet(self, tool: str, *where: str, **options: Any) -> str:
         layout = Layout(self.home.path, self.home.path / "cache")
-        return snippet.write_snippet(self.home.facts, layout, tool=tool, platform=list(where), **options)
+        return snippet.write_snippet(
+            self.home.facts, layout, tool=tool, platform=list(where), **options
+        )
 
 
 def stocked(dist: Path, packages: Mapping[str, str], label: str, *where: str) -> list[str]:
@@ -148,8 +152,12 @@ class Project:
             "PDM_CHECK_UPDATE": "0",
             "XDG_CONFIG_HOME": str(self.folder.parent / "config"),
         }
-        env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")} | own
-        return subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith("UV_")
+        } | own
+        return subprocess.run(
+            argv, cwd=self.folder, env=env, capture_output=True, text=True, check=False
+        )
 
     def must(self, *argv: str | Path) -> str:
         done = self.run(*argv)
@@ -172,7 +180,9 @@ def holds(lines: Sequence[str], *names: str) -> bool:
 
 
 INSTALLED = f"3.0.0+cpu {HERE} cpu 0.3.0+cpu {HERE} cpu"
-LABELLED = [f"{name}-{version}+cpu-{TAGS[one]}.whl" for name, version in BOTH.items() for one in LINUX]
+LABELLED = [
+    f"{name}-{version}+cpu-{TAGS[one]}.whl" for name, version in BOTH.items() for one in LINUX
+]
 PLAIN = [f"{name}-{version}-{TAGS['macos/arm64']}.whl" for name, version in BOTH.items()]
 
 
@@ -229,7 +239,9 @@ def test_a_project_of_ones_own_is_edited_and_taken(
 @on_linux
 def test_uv_takes_an_extra_of_a_project_of_ones_own(shop: Shop) -> None:
     project = Project(shop.folder / "p", MINE)
-    shop.snippet("uv", HERE, index=shop.url, into=str(project.folder / "pyproject.toml"), extra="gpu")
+    shop.snippet(
+        "uv", HERE, index=shop.url, into=str(project.folder / "pyproject.toml"), extra="gpu"
+    )
     project.must(UV, "sync", "--extra", "gpu")
     assert project.imported() == INSTALLED
 
@@ -245,13 +257,17 @@ def test_uv_takes_a_folder_and_the_official_index_beside_it(shop: Shop, configs:
     with served(official.out) as port:
         url = f"http://127.0.0.1:{port}"
         (configs / "indexes.toml").write_text(OFFICIAL.format(url=url))
-        text = Shop(Home(ours.path, facts_reader.read_facts(configs)), "", shop.folder).snippet("uv", *LINUX)
+        text = Shop(Home(ours.path, facts_reader.read_facts(configs)), "", shop.folder).snippet(
+            "uv", *LINUX
+        )
         project = Project(shop.folder / "p", text)
         project.must(UV, "sync")
     assert f'registry = "{url}/cpu"' in (project.folder / "uv.lock").read_text()
     assert holds(project.locked("uv.lock"), *theirs)
     assert f"# {other}: wheels of {url}/cpu" in text
-    installed = project.must(project.folder / ".venv/bin/python", "-c", "import base; print(base.where)")
+    installed = project.must(
+        project.folder / ".venv/bin/python", "-c", "import base; print(base.where)"
+    )
     assert installed.strip() == f"{HERE} cpu"
 
 
@@ -315,14 +331,18 @@ def test_pdm_locks_one_pin_for_both_machines_and_installs_here(shop: Shop, clien
 
 
 @on_linux
-def test_pdm_locks_for_one_platform_after_the_other_where_versions_differ(shop: Shop, clients: Path) -> None:
+def test_pdm_locks_for_one_platform_after_the_other_where_versions_differ(
+    shop: Shop, clients: Path
+) -> None:
     text = shop.snippet("pdm", HERE, "macos/arm64", package=["base"])
     project = Project(shop.folder / "p", text)
     for line in re.findall(r"^# {5}pdm (.*)$", text, re.MULTILINE):
         project.must(clients / "pdm", *line.split())
     lines = project.locked("pdm.lock")
     assert holds(lines, f"base-3.0.0+cpu-{TAGS[HERE]}.whl", PLAIN[0])
-    installed = project.must(project.folder / ".venv/bin/python", "-c", "import base; print(base.where)")
+    installed = project.must(
+        project.folder / ".venv/bin/python", "-c", "import base; print(base.where)"
+    )
     assert installed.strip() == f"{HERE} cpu"
 
 
@@ -331,7 +351,9 @@ def test_pdm_locks_for_one_platform_after_the_other_where_versions_differ(shop: 
 def test_pip_installs_from_the_requirements(shop: Shop, index: str) -> None:
     chosen = {"index": shop.url} if index == "served" else {"direct": index == "by address"}
     project = Project(shop.folder / "p", shop.snippet("pip", *TAGS, **chosen), "requirements.txt")
-    project.must(*PIP, "--python", project.folder / ".venv", "install", "-q", "-r", "requirements.txt")
+    project.must(
+        *PIP, "--python", project.folder / ".venv", "install", "-q", "-r", "requirements.txt"
+    )
     assert project.imported() == INSTALLED
 
 
@@ -350,9 +372,13 @@ def test_a_login_does_not_get_into_the_snippet(shop: Shop) -> None:
 def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop) -> None:
     home = Home(shop.folder / "labelled", shop.home.facts)
     wheel = made(home.dist, "base", "3.0.0+git0123456", TAGS["linux/aarch64"])
-    digest = re.search("sha256=([0-9a-f]+)", Shop(home, "", shop.folder).snippet("pip", direct=True))
+    digest = re.search(
+        "sha256=([0-9a-f]+)", Shop(home, "", shop.folder).snippet("pip", direct=True)
+    )
     assert digest is not None
-    wheel.with_name(f"{wheel.name}.json").write_text(f'{{"sha256": "{digest[1]}", "toolkit": "11.8"}}')
+    wheel.with_name(f"{wheel.name}.json").write_text(
+        f'{{"sha256": "{digest[1]}", "toolkit": "11.8"}}'
+    )
     assert "base (cu118) for linux/aarch64" in Shop(home, "", shop.folder).snippet("pip")
 
 
@@ -379,7 +405,9 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
         ({"index": "file://host/x"}, "invalid-url"),
     ],
 )
-def test_what_is_impossible_is_refused_without_passwords(shop: Shop, options: dict[str, Any], code: str) -> None:
+def test_what_is_impossible_is_refused_without_passwords(
+    shop: Shop, options: dict[str, Any], code: str
+) -> None:
     given = {"tool": "uv"} | options
     with refused(code) as caught:
         shop.snippet(given.pop("tool"), *given.pop("platform", ()), **given)
@@ -407,13 +435,18 @@ def test_only_what_there_are_such_wheels_of_is_told(shop: Shop) -> None:
     assert re.findall("^[a-z].*", text, re.MULTILINE) == ["base==3.0.0+cu118"]
 
 
-def test_an_extension_against_the_official_base_is_told_with_that_base(shop: Shop, configs: Path) -> None:
+def test_an_extension_against_the_official_base_is_told_with_that_base(
+    shop: Shop, configs: Path
+) -> None:
     """As it is built by `--torch PyPI`: in dist/ there is no wheel of the base."""
     (configs / "indexes.toml").write_text(OFFICIAL.format(url="https://official.example"))
     home = Home(shop.folder / "extension", facts_reader.read_facts(configs))
     made(home.dist, "addon", "0.3.0+cpu.base3.0.0", TAGS["linux/x86_64"], requires=["base==3.0.0"])
     text = Shop(home, "", shop.folder).snippet("pip", "linux/x86_64")
-    assert re.findall("^[a-z].*", text, re.MULTILINE) == ["base==3.0.0+cpu", "addon==0.3.0+cpu.base3.0.0"]
+    assert re.findall("^[a-z].*", text, re.MULTILINE) == [
+        "base==3.0.0+cpu",
+        "addon==0.3.0+cpu.base3.0.0",
+    ]
     assert "https://official.example/cpu" in text
 
 
@@ -423,7 +456,9 @@ def test_official_wheels_are_told_without_any_of_ours(shop: Shop, configs: Path)
     with refused("no-wheels") as caught:
         Shop(empty, "", shop.folder).snippet("pip", "linux/x86_64", tag="v3.0.0")
     assert "official ones as cpu, cu118: name one with --variant" in str(caught.value)
-    text = Shop(empty, "", shop.folder).snippet("pip", "linux/x86_64", tag="v3.0.0", variant=["cu118"])
+    text = Shop(empty, "", shop.folder).snippet(
+        "pip", "linux/x86_64", tag="v3.0.0", variant=["cu118"]
+    )
     assert re.findall("^[a-z].*", text, re.MULTILINE) == ["base==3.0.0+cu118"]
 
 

@@ -11,7 +11,18 @@ import pytest
 from tests.support.commands import ROOT, environment, run
 
 KEYS = {
-    *("format", "identifier", "package", "tag", "commit", "source", "version", "environment", "requirements", "patches")
+    *(
+        "format",
+        "identifier",
+        "package",
+        "tag",
+        "commit",
+        "source",
+        "version",
+        "environment",
+        "requirements",
+        "patches",
+    )
 }
 KEYS |= {"commands", "jobs", "kit", "wheel", "platform"}
 HOSTS = ROOT / "tests" / "golden" / "hosts"
@@ -19,7 +30,9 @@ HOSTS = ROOT / "tests" / "golden" / "hosts"
 
 def test_list_names_the_tasks(tmp_path: Path) -> None:
     done = run("invoke", "--list", home=tmp_path)
-    names = "arch clean deps diagnose doctor explain facts fetch jobs matrix plan report status toolkit"
+    names = (
+        "arch clean deps diagnose doctor explain facts fetch jobs matrix plan report status toolkit"
+    )
     names += " image index publish snippet verify"
     for name in names.split():
         assert f"  {name} " in done.stdout
@@ -41,7 +54,17 @@ def test_matrix_as_json(tmp_path: Path) -> None:
 
 
 def test_matrix_for_people(tmp_path: Path) -> None:
-    done = run("invoke", "matrix", "--tag", "v1.13.1", "--arch", "x86_64", "--package", "torch", home=tmp_path)
+    done = run(
+        "invoke",
+        "matrix",
+        "--tag",
+        "v1.13.1",
+        "--arch",
+        "x86_64",
+        "--package",
+        "torch",
+        home=tmp_path,
+    )
     assert done.stdout.startswith("torch 1.13.1 on x86_64\n  Python  3.7   3.8 ")
     assert "3.12" in done.stdout.partition("  untried ")[2]
     legend = done.stdout[done.stdout.index("\nwheel ") :]
@@ -50,7 +73,9 @@ def test_matrix_for_people(tmp_path: Path) -> None:
 
 def test_explain_tells_who_has_built_it(tmp_path: Path) -> None:
     def explained(name: str, *words: str) -> dict[str, object]:
-        answer: dict[str, object] = json.loads(run("invoke", "explain", name, *words, "--json", home=tmp_path).stdout)
+        answer: dict[str, object] = json.loads(
+            run("invoke", "explain", name, *words, "--json", home=tmp_path).stdout
+        )
         return answer
 
     described = f"--host={HOSTS / 'rtx3090.toml'}"
@@ -58,13 +83,22 @@ def test_explain_tells_who_has_built_it(tmp_path: Path) -> None:
     assert (tried["standing"], tried["source"]) == ("wheel", "build_configs/releases/2.4.1.toml")
     untried = explained("wheel-3.12-cu113", "--tag=v2.4.1", described)
     assert (untried["standing"], untried["source"]) == ("untried", "")
-    said = run("invoke", "explain", "wheel-3.12-cu113", "--tag=v2.4.1", described, home=tmp_path).stdout
-    assert said.startswith("wheel-3.12-cu113 is untried, and may build: torch 2.4.1\nnobody is known to have built")
+    said = run(
+        "invoke", "explain", "wheel-3.12-cu113", "--tag=v2.4.1", described, home=tmp_path
+    ).stdout
+    assert said.startswith(
+        "wheel-3.12-cu113 is untried, and may build: torch 2.4.1\nnobody is known to have built"
+    )
 
 
 def test_an_answer_names_the_release_that_was_selected(tmp_path: Path) -> None:
     env = {"TORCHMILL_TAG": "v2.4.1"}
-    for words in (("explain", "wheel-3.12-cpu"), ("explain", "wheel-3.12-cu130"), ("matrix",), ("status",)):
+    for words in (
+        ("explain", "wheel-3.12-cpu"),
+        ("explain", "wheel-3.12-cu130"),
+        ("matrix",),
+        ("status",),
+    ):
         done = run("invoke", *words, home=tmp_path, env=env)
         assert "v2.4.1" in done.stdout + done.stderr
         assert "TORCHMILL_TAG" in done.stdout + done.stderr, words
@@ -75,16 +109,24 @@ def test_an_answer_names_the_release_that_was_selected(tmp_path: Path) -> None:
 def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
     done = run("invoke", "explain", "wheel-3.12-cpu", "--tag", "v1.13.1", home=tmp_path)
     assert done.returncode == 3
-    assert "wheel-3.12-cpu is untried: torch 1.13.1 was released for Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
+    assert (
+        "wheel-3.12-cpu is untried: torch 1.13.1 was released for Python 3.7, 3.8, 3.9, 3.10, 3.11"
+        in done.stderr
+    )
     assert "wheel-3.11-cpu" in done.stderr
     assert "releases that were built so: v2.15.0, v2.14.1, " in done.stderr
     assert "…, v2.3.1, v2.2.2\n" in done.stderr, "the newest of each series, not the middle"
     assert "build_configs/releases/1.13.1.toml" in done.stderr, "how to try it all the same"
     good = run("invoke", "explain", "wheel-3.10-cpu", "--tag", "v1.13.1", home=tmp_path)
     head, trial, wheel = good.stdout.splitlines()
-    assert trial == "upstream built torch 1.13.1 without CUDA for x86_64 (build_configs/releases/1.13.1.toml)"
+    assert (
+        trial
+        == "upstream built torch 1.13.1 without CUDA for x86_64 (build_configs/releases/1.13.1.toml)"
+    )
     assert (good.returncode, head) == (0, "wheel-3.10-cpu is possible: torch 1.13.1")
-    command = "`pip install torch==1.13.1+cpu --extra-index-url https://download.pytorch.org/whl/cpu`"
+    command = (
+        "`pip install torch==1.13.1+cpu --extra-index-url https://download.pytorch.org/whl/cpu`"
+    )
     assert f"{command}: cannot tell whether it fits: it was not read" in wheel
 
 
@@ -116,15 +158,26 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
     }
     assert set(plan["environment"]) == {"set", "passed"}
     assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
-    assert files_in(tmp_path) == ["facts.json"], "a plan writes nothing but what it remembers of the facts"
+    assert files_in(tmp_path) == ["facts.json"], (
+        "a plan writes nothing but what it remembers of the facts"
+    )
 
 
 def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> None:
-    done = run("invoke", "plan", "wheel-3.5-cpu", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
+    done = run(
+        "invoke", "plan", "wheel-3.5-cpu", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path
+    )
     assert "no release is selected: v1.5.1 is the newest that supports it" in done.stderr
     assert done.stdout.startswith("builds     torch 1.5.1, Python 3.5, x86_64")
     assert max(map(len, done.stdout.splitlines())) <= 80
-    whole = run("invoke", "plan", "wheel-3.5-cpu", "--all", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
+    whole = run(
+        "invoke",
+        "plan",
+        "wheel-3.5-cpu",
+        "--all",
+        f"--host={HOSTS / 'ubuntu-1604.toml'}",
+        home=tmp_path,
+    )
     assert whole.stdout.startswith("wheel-3.5-cpu: torch v1.5.1")
 
 
@@ -145,10 +198,19 @@ def test_a_plan_says_what_another_python_costs_in_a_tree_that_is_there(tmp_path:
 
 
 def test_a_plan_for_another_system_takes_nothing_from_the_compilers_here(tmp_path: Path) -> None:
-    for name, made in (("wheel-3.11-cpu-amd64", "win_amd64.whl"), ("wheel-3.10-cpu-arm64", "macosx_11_0_arm64.whl")):
+    for name, made in (
+        ("wheel-3.11-cpu-amd64", "win_amd64.whl"),
+        ("wheel-3.10-cpu-arm64", "macosx_11_0_arm64.whl"),
+    ):
         done = run("invoke", "plan", name, "--tag=v1.13.1", "--all", home=tmp_path)
-        variables = done.stdout.partition("\nenvironment\n")[2].partition("  from your shell only:")[0]
-        assert ("-W" in variables, "-include" in variables, made in done.stdout) == (False, False, True)
+        variables = done.stdout.partition("\nenvironment\n")[2].partition(
+            "  from your shell only:"
+        )[0]
+        assert ("-W" in variables, "-include" in variables, made in done.stdout) == (
+            False,
+            False,
+            True,
+        )
         assert (
             f"`invoke plan {name} --tag=v1.13.1 --all`"
             in run("invoke", "plan", name, "--tag=v1.13.1", home=tmp_path).stdout
@@ -175,14 +237,26 @@ def test_a_plan_of_another_package_names_the_tag_that_selects_it(tmp_path: Path)
         (["plan", "wheel-3.10-cpu", "--label=gti"], 2, ["invalid choice"]),
         (["plan", "wheel-3.10-cpu", "--", "--label=git"], 2, ["takes its options without `--`"]),
         (["plan", "wheel-3.10-cpu", "--host=absent.toml"], 2, ["absent.toml"]),
-        (["matrix", "--arch=sparc"], 2, ["has no build with --arch 'sparc' and --package 'torch'", "aarch64"]),
+        (
+            ["matrix", "--arch=sparc"],
+            2,
+            ["has no build with --arch 'sparc' and --package 'torch'", "aarch64"],
+        ),
         (["doctor", "--save=absent/host.toml"], 7, ["absent/host.toml: No such file"]),
-        (["jobs", "--memory=lots"], 2, ["invoke jobs: --memory: 'lots' is not a quantity of bytes"]),
+        (
+            ["jobs", "--memory=lots"],
+            2,
+            ["invoke jobs: --memory: 'lots' is not a quantity of bytes"],
+        ),
         (["jobs", "--memory="], 2, ["invoke jobs: --memory needs a value"]),
         (["jobs", "--memory=12"], 2, ["no compiler fits into 12 B"]),
         (["jobs", "--jobs=0"], 2, ["--jobs 0: give a whole number from 1 to 4096"]),
         (["publish", "--to=x", "--sign-key="], 2, ["invoke publish: --sign-key needs a value"]),
-        (["verify", "--identity", "", "--issuer", ""], 2, ["invoke verify: --identity needs a value"]),
+        (
+            ["verify", "--identity", "", "--issuer", ""],
+            2,
+            ["invoke verify: --identity needs a value"],
+        ),
         (["jobs", "wheel-3.10"], 4, ["'wheel-3.10' names no build"]),
         (["jobs", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["wheel-3.12-cpu is untried"]),
         (["explain", "wheel"], 4, ["'wheel' names no build"]),
@@ -203,11 +277,15 @@ def test_bad_input_is_one_message_with_its_own_exit_code(
     assert not (tmp_path / ".torchmill" / "selected.json").exists()
 
 
-def test_a_package_that_cannot_be_had_keeps_no_other_from_being_fetched(tmp_path: Path, upstream: Path) -> None:
+def test_a_package_that_cannot_be_had_keeps_no_other_from_being_fetched(
+    tmp_path: Path, upstream: Path
+) -> None:
     """It is reported at the end, and what is there already stays."""
     (tmp_path / "forge/tiny").mkdir(parents=True)
     for repository in ("tinytorch", "tinymath", "tinybits"):
-        (tmp_path / "forge/tiny" / f"{repository}.git").symlink_to(upstream / f"tiny/{repository}.git")
+        (tmp_path / "forge/tiny" / f"{repository}.git").symlink_to(
+            upstream / f"tiny/{repository}.git"
+        )
     env = {"TORCHMILL_CONFIGS": str(ROOT / "sample/build_configs")}
     order = ("fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{tmp_path / 'forge'}")
     done = run("invoke", *order, home=tmp_path / "home", env=env)
@@ -225,9 +303,17 @@ def test_a_package_that_cannot_be_had_keeps_no_other_from_being_fetched(tmp_path
 def test_jobs_tell_what_binds(tmp_path: Path) -> None:
     done = run("invoke", "jobs", "wheel-3.10-cpu", "--tag=v1.13.1", "--memory=64M", home=tmp_path)
     assert done.returncode == 0, done.stderr
-    for word in ("physical memory", "--memory", "binds", "torch 1.13.1 cpu", "warning: the largest compiles"):
+    for word in (
+        "physical memory",
+        "--memory",
+        "binds",
+        "torch 1.13.1 cpu",
+        "warning: the largest compiles",
+    ):
         assert word in done.stdout
-    assert files_in(tmp_path) == ["facts.json"], "it writes nothing but what it remembers of the facts"
+    assert files_in(tmp_path) == ["facts.json"], (
+        "it writes nothing but what it remembers of the facts"
+    )
 
 
 def test_jobs_as_json(tmp_path: Path) -> None:
@@ -241,14 +327,22 @@ def test_jobs_as_json(tmp_path: Path) -> None:
 def test_deps_print_the_command_and_run_nothing(tmp_path: Path) -> None:
     done = run("invoke", "deps", "--print", "--manager=dnf", "--tag=v1.13.1", home=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("libjpeg-turbo-devel libpng-devel zlib-devel") or "gcc-c++" in done.stdout
+    assert (
+        done.stdout.strip().endswith("libjpeg-turbo-devel libpng-devel zlib-devel")
+        or "gcc-c++" in done.stdout
+    )
     assert "dnf install --assumeyes" in done.stdout
 
 
 def test_whoever_reads_only_the_first_line_gets_no_traceback(tmp_path: Path) -> None:
     command = f"{sys.executable} -m invoke plan wheel-3.10-cpu --tag v1.13.1 | true"
     done = subprocess.run(
-        ["sh", "-c", command], cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, check=True
+        ["sh", "-c", command],
+        cwd=ROOT,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stderr == ""
 
@@ -263,4 +357,6 @@ def test_a_task_with_an_argument_of_its_own_has_help(tmp_path: Path, task: str) 
 def test_a_home_that_is_refused_is_told_before_anything_else(tmp_path: Path) -> None:
     done = run("invoke", "--list", home=tmp_path, env={"TORCHMILL_HOME": "relative"})
     assert done.returncode == 2
-    assert done.stderr.startswith("error: TORCHMILL_HOME is relative, which is not the absolute path of a folder")
+    assert done.stderr.startswith(
+        "error: TORCHMILL_HOME is relative, which is not the absolute path of a folder"
+    )

@@ -46,7 +46,9 @@ def test_what_is_asked_for_is_wanted_in_order(known: Facts) -> None:
 
 def test_a_major_version_beside_libraries_only_says_what_they_are_for(known: Facts) -> None:
     said = ToolkitOptions(cuda="11", libraries=("cudnn=8.5.0.96",))
-    assert requested_items(said, known, "x86_64") == (ToolkitRequest("cudnn", "8.5.0.96", "11", "x86_64"),)
+    assert requested_items(said, known, "x86_64") == (
+        ToolkitRequest("cudnn", "8.5.0.96", "11", "x86_64"),
+    )
     with refused("unknown-toolkit"):
         requested_items(ToolkitOptions(cuda="11"), known, "x86_64")
 
@@ -96,7 +98,9 @@ def test_what_is_wanted_has_a_name_to_be_kept_under() -> None:
         (ToolkitOptions(compiler="g++-11"), "unknown-compiler"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(known: Facts, options: ToolkitOptions, code: str) -> None:
+def test_options_that_contradict_each_other_are_refused(
+    known: Facts, options: ToolkitOptions, code: str
+) -> None:
     with refused(code):
         requested_items(options, replace(known, toolkit_sources=SOURCES), "aarch64")
 
@@ -114,7 +118,9 @@ def test_similar_toolkits_and_known_compilers_are_named(known: Facts) -> None:
 
 def test_capabilities_that_the_toolkit_does_not_know_are_refused(known: Facts) -> None:
     with refused("arch-list-impossible"):
-        requested_items(ToolkitOptions(libraries=("magma-cu118",), arch_list="7.0;10.0"), known, "x86_64")
+        requested_items(
+            ToolkitOptions(libraries=("magma-cu118",), arch_list="7.0;10.0"), known, "x86_64"
+        )
 
 
 def test_one_provider_can_be_asked_alone(known: Facts) -> None:
@@ -122,7 +128,9 @@ def test_one_provider_can_be_asked_alone(known: Facts) -> None:
     assert list(ordered_providers(ToolkitOptions())) == ["conda", "debian", "pypi"]
     assert list(ordered_providers(ToolkitOptions(provider="debian"))) == ["debian"]
     assert list(ordered_providers(ToolkitOptions(channel="file:///here"))) == ["conda"]
-    assert [one.where for one in provider_sources(ToolkitOptions(channel="file:///here"), facts)] == [("file:///here",)]
+    assert [
+        one.where for one in provider_sources(ToolkitOptions(channel="file:///here"), facts)
+    ] == [("file:///here",)]
     assert provider_sources(ToolkitOptions(), facts) == SOURCES
     for options, code in (
         (ToolkitOptions(provider="/opt/cudnn", libraries=("cudnn-cu11",)), "unknown-provider"),

@@ -40,8 +40,12 @@ def cell(shipped: Facts, name: str, tag: str, arch: str = "x86_64") -> Cell:
     return cell_lookup.find_cell(shipped, name, arch, release)
 
 
-def set_for(shipped: Facts, name: str, tag: str, asked: str | None = None, host: Host = LINUX) -> str | None:
-    made = build_plan.compute_plan(shipped, cell(shipped, name, tag), host, Options(arch_list=asked))
+def set_for(
+    shipped: Facts, name: str, tag: str, asked: str | None = None, host: Host = LINUX
+) -> str | None:
+    made = build_plan.compute_plan(
+        shipped, cell(shipped, name, tag), host, Options(arch_list=asked)
+    )
     return made.set.get("TORCH_CUDA_ARCH_LIST")
 
 
@@ -79,16 +83,25 @@ def test_every_official_list_is_written_as_we_write_it(shipped: Facts) -> None:
 def test_every_official_list_fits_its_toolkit_and_its_release(shipped: Facts) -> None:
     wrong = []
     for release, cuda, text in official_lists(shipped):
-        if capability_key(cuda) < capability_key(OLDEST) or shipped.packages[release.package].capabilities:
+        if (
+            capability_key(cuda) < capability_key(OLDEST)
+            or shipped.packages[release.package].capabilities
+        ):
             continue  # an extension takes of torch's list what it has kernels for
         targets, _ = arch_list.parse_arch_list(shipped, text, release.torch_version)
-        wrong += list(arch_list.find_arch_problems(shipped, targets, toolkit(shipped, cuda), release))
+        wrong += list(
+            arch_list.find_arch_problems(shipped, targets, toolkit(shipped, cuda), release)
+        )
     assert wrong == []
 
 
 def test_an_extension_is_built_for_the_gpus_that_it_has_kernels_for(shipped: Facts) -> None:
     (release,) = [one for one in shipped.releases["flash-attn"] if one.torch == "2.6.0"]
-    cell = next(one for one in matrix.possible_cells(shipped, release, "x86_64") if one.build.variant == "cu126")
+    cell = next(
+        one
+        for one in matrix.possible_cells(shipped, release, "x86_64")
+        if one.build.variant == "cu126"
+    )
     assert arch_list.official_arch_list(shipped, cell) == "8.0;8.6;9.0"
     with refused("arch-list-impossible"):
         arch_list.check_arch_list(shipped, "7.5;8.6", None, release, ())
@@ -97,14 +110,19 @@ def test_an_extension_is_built_for_the_gpus_that_it_has_kernels_for(shipped: Fac
 def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> None:
     for release in (one for releases in shipped.releases.values() for one in releases):
         for arch in release.arches:
-            for one in (one for one in matrix.possible_cells(shipped, release, arch) if one.build.cuda):
+            for one in (
+                one for one in matrix.possible_cells(shipped, release, arch) if one.build.cuda
+            ):
                 if one.build.python != release.pythons[-1]:
                     continue
                 text = arch_list.official_arch_list(shipped, one)
                 assert text, (release.package, release.version, one.build)
                 targets, problems = arch_list.parse_arch_list(shipped, text, release.torch_version)
                 cuda = toolkit(shipped, str(one.build.cuda))
-                assert [*problems, *arch_list.find_arch_problems(shipped, targets, cuda, release)] == []
+                assert [
+                    *problems,
+                    *arch_list.find_arch_problems(shipped, targets, cuda, release),
+                ] == []
 
 
 def test_toolkits_name_only_capabilities_that_are_described(shipped: Facts) -> None:
@@ -125,7 +143,11 @@ def test_no_toolkit_loses_and_finds_a_capability_again(shipped: Facts) -> None:
 
 def test_drivers_and_compilers_only_move_forward(shipped: Facts) -> None:
     for key in ("driver", "driver_windows", "driver_ptx"):
-        versions = [tuple(map(int, text.split("."))) for one in shipped.toolkits if (text := getattr(one, key))]
+        versions = [
+            tuple(map(int, text.split(".")))
+            for one in shipped.toolkits
+            if (text := getattr(one, key))
+        ]
         assert versions == sorted(versions), key
     for one in shipped.toolkits:
         assert one.driver, one.version
@@ -145,7 +167,9 @@ def test_a_name_has_one_meaning_in_each_release(shipped: Facts) -> None:
 # Reading
 
 
-@pytest.mark.parametrize("text", ["8.0;8.6+PTX", "8.0 8.6+PTX", "8.6+ptx,8.0", " 8.0;\t8.6+PTX; ", "'8.0;8.6+PTX'"])
+@pytest.mark.parametrize(
+    "text", ["8.0;8.6+PTX", "8.0 8.6+PTX", "8.6+ptx,8.0", " 8.0;\t8.6+PTX; ", "'8.0;8.6+PTX'"]
+)
 def test_separators(shipped: Facts, text: str) -> None:
     assert listed(shipped, text) == "8.0;8.6+PTX"
 
@@ -171,7 +195,9 @@ def test_order_and_repetition_do_not_matter(shipped: Facts) -> None:
         ("Blackwell+Tegra", "2.9.0", "11.0"),
     ],
 )
-def test_names_mean_what_they_mean_to_the_release(shipped: Facts, text: str, torch: str, expected: str) -> None:
+def test_names_mean_what_they_mean_to_the_release(
+    shipped: Facts, text: str, torch: str, expected: str
+) -> None:
     assert listed(shipped, text, torch) == expected
 
 
@@ -194,14 +220,19 @@ def test_names_mean_what_they_mean_to_the_release(shipped: Facts, text: str, tor
         ("fast", "neither a compute capability"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_what_to_write(shipped: Facts, word: str, advice: str) -> None:
+def test_what_cannot_be_read_is_told_with_what_to_write(
+    shipped: Facts, word: str, advice: str
+) -> None:
     text = complaint(shipped, word)
     assert text.startswith(f"'{word}' ")
     assert advice in text
 
 
 def test_a_name_of_a_later_release_is_told_in_numbers(shipped: Facts) -> None:
-    assert complaint(shipped, "Ada", "1.13.1") == "'Ada' is not a name that torch 1.13.1 knows; write 8.9"
+    assert (
+        complaint(shipped, "Ada", "1.13.1")
+        == "'Ada' is not a name that torch 1.13.1 knows; write 8.9"
+    )
 
 
 def test_an_empty_list_is_no_list(shipped: Facts) -> None:
@@ -213,7 +244,9 @@ def test_native_stands_for_the_gpus_of_the_machine(shipped: Facts) -> None:
     targets, _ = arch_list.parse_arch_list(shipped, "native+PTX", "2.9.0", here)
     assert format_arch_list(targets) == "8.6;12.0+PTX"
     assert "none was found" in complaint(shipped, "native")
-    assert "does not report the capability of Tesla K80" in complaint(shipped, "native", gpus=(Gpu("Tesla K80"),))
+    assert "does not report the capability of Tesla K80" in complaint(
+        shipped, "native", gpus=(Gpu("Tesla K80"),)
+    )
 
 
 # Judging
@@ -226,7 +259,9 @@ def against(shipped: Facts, name: str, tag: str, text: str) -> str:
 
 
 def test_a_list_is_made_canonical_on_its_way_into_the_plan(shipped: Facts) -> None:
-    assert set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "Turing, 8.6+PTX 7.0") == "7.0;7.5;8.6+PTX"
+    assert (
+        set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "Turing, 8.6+PTX 7.0") == "7.0;7.5;8.6+PTX"
+    )
 
 
 def test_a_toolkit_too_old_or_too_new_is_told_with_those_that_fit(shipped: Facts) -> None:
@@ -261,7 +296,9 @@ def test_spellings_that_the_release_cannot_read(shipped: Facts) -> None:
     assert "9.0a: the CMake of torch 2.3.1 cannot read it (that of torch >=2.4 can)" in text
     assert "9.0 can stand in for it" in text
     assert set_for(shipped, "wheel-3.11-cu121", "v2.4.0", "9.0a;8.6") == "8.6;9.0a"
-    assert "10.0f: the CMake of torch 2.8.0" in against(shipped, "wheel-3.11-cu129", "v2.8.0", "10.0f")
+    assert "10.0f: the CMake of torch 2.8.0" in against(
+        shipped, "wheel-3.11-cu129", "v2.8.0", "10.0f"
+    )
     assert set_for(shipped, "wheel-3.11-cu130", "v2.9.0", "10.0f") == "10.0f"
 
 
@@ -276,16 +313,22 @@ def test_packages_built_by_cpp_extension_take_only_what_it_knows(shipped: Facts)
 def test_kernels_that_are_empty_without_the_code_of_one_chip_get_it(shipped: Facts) -> None:
     assert set_for(shipped, "xformers-3.12-cu130", "v2.11.0", "8.6;9.0") == "8.6;9.0a"
     assert set_for(shipped, "xformers-3.12-cu130", "v2.11.0", "9.0a+PTX;8.0") == "8.0;9.0a+PTX"
-    assert ";9.0a;" in str(set_for(shipped, "xformers-3.12-cu130", "v2.11.0")), "of the official list as well"
+    assert ";9.0a;" in str(set_for(shipped, "xformers-3.12-cu130", "v2.11.0")), (
+        "of the official list as well"
+    )
     for package in shipped.packages.values():
-        assert all(arch_list.toolkits_with_target(shipped, f"{name}a") for name in package.chip_code)
+        assert all(
+            arch_list.toolkits_with_target(shipped, f"{name}a") for name in package.chip_code
+        )
 
 
 def test_everything_that_is_wrong_comes_in_one_message(shipped: Facts) -> None:
     with pytest.raises(ConfigError) as error:
         set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "sm_86;Amper;9.0;3.7;10.0")
     lines = str(error.value).splitlines()
-    assert lines[0] == ("arch list 'sm_86;Amper;9.0;3.7;10.0' cannot be used for torch 1.13.1 with CUDA 11.7:")
+    assert lines[0] == (
+        "arch list 'sm_86;Amper;9.0;3.7;10.0' cannot be used for torch 1.13.1 with CUDA 11.7:"
+    )
     assert [line.split()[0] for line in lines[1:]] == ["'sm_86'", "'Amper'", "9.0:", "10.0:"]
 
 
@@ -307,7 +350,10 @@ def test_native_uses_the_host_of_the_plan(shipped: Facts) -> None:
 def test_ptx_of_a_capability_that_the_toolkit_dropped_goes_to_the_next(shipped: Facts) -> None:
     build = cell(shipped, "wheel-3.10-cu121", "v2.1.0")
     said = build.release.cuda_official["11.8"]
-    release = replace(build.release, cuda_official={"11.8": replace(said, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})})
+    release = replace(
+        build.release,
+        cuda_official={"11.8": replace(said, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})},
+    )
     assert arch_list.official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
 
 
@@ -421,14 +467,18 @@ def test_the_shortest_list_serves_all_and_nothing_in_it_can_go(shipped: Facts) -
         ("Tesla M4", {"5.2"}),
     ],
 )
-def test_gpus_are_found_as_people_and_drivers_name_them(shipped: Facts, name: str, found: set[str]) -> None:
+def test_gpus_are_found_as_people_and_drivers_name_them(
+    shipped: Facts, name: str, found: set[str]
+) -> None:
     assert {one.capability.name for one in arch_list.find_gpus(shipped, name)} == found
 
 
 def test_every_gpu_is_found_by_its_own_name(shipped: Facts) -> None:
     for one in shipped.capabilities:
         for gpu in one.gpus:
-            assert {named.capability.name for named in arch_list.find_gpus(shipped, gpu)} == {one.name}, gpu
+            assert {named.capability.name for named in arch_list.find_gpus(shipped, gpu)} == {
+                one.name
+            }, gpu
 
 
 @pytest.mark.parametrize("name", ["RTX 3091", "", "NVIDIA", "GeForce", ",", "K80, Foo 300"])
@@ -463,7 +513,9 @@ def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
         ("Trainium2", "Amazon", "PyTorch for Neuron"),
     ],
 )
-def test_a_device_of_another_maker_is_told_what_serves_it(shipped: Facts, name: str, maker: str, instead: str) -> None:
+def test_a_device_of_another_maker_is_told_what_serves_it(
+    shipped: Facts, name: str, maker: str, instead: str
+) -> None:
     with refused("gpu-of-another-maker") as caught:
         arch_list.find_gpus(shipped, name)
     said = str(caught.value)

@@ -143,11 +143,17 @@ def test_what_each_file_says_is_read(configs: Path) -> None:
     facts = facts_reader.read_facts(configs)
     assert facts.units == (KnownUnit("a/*.cpp", 2 * 2**30, 5, "base", None, "seen"),)
     debian, pypi = facts.toolkit_sources  # in the order in which they are asked
-    assert (debian.provider, debian.versions, debian.where) == ("debian", ("11.8",), ("bookworm/non-free",))
+    assert (debian.provider, debian.versions, debian.where) == (
+        "debian",
+        ("11.8",),
+        ("bookworm/non-free",),
+    )
     assert (pypi.provider, pypi.versions, pypi.cuda) == ("pypi", (), "11")
     (nvtx,) = facts.toolkit_parts
     assert (nvtx.name, nvtx.called, nvtx.headers, nvtx.without) == ("nvtx", "NVTX", ("n.h",), "")
-    assert [version for version in ("12.8", "13.0") if matrix.is_within(nvtx.cuda, version)] == ["12.8"]
+    assert [version for version in ("12.8", "13.0") if matrix.is_within(nvtx.cuda, version)] == [
+        "12.8"
+    ]
     (wheels,) = facts.elsewhere
     assert (wheels.variants, wheels.label, wheels.default) == (("cpu",), "", False)
     assert facts.conda is not None
@@ -165,8 +171,19 @@ def test_a_report_may_say_little(tmp_path: Path) -> None:
 
 
 def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Facts) -> None:
-    assert (known.runs, known.peaks, known.assumed, known.linking, known.conda) == ((), (), None, None, None)
-    assert (known.units, known.elsewhere, known.toolkit_sources, known.toolkit_parts) == ((), (), (), ())
+    assert (known.runs, known.peaks, known.assumed, known.linking, known.conda) == (
+        (),
+        (),
+        None,
+        None,
+        None,
+    )
+    assert (known.units, known.elsewhere, known.toolkit_sources, known.toolkit_parts) == (
+        (),
+        (),
+        (),
+        (),
+    )
     assert (known.images.bases, known.causes) == ((), ())
 
 
@@ -192,7 +209,12 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "1.0.0.toml: base: 'pythons' is empty: expected Pythons such as '3.10', or leave the key out",
         ),
         *(
-            ("packages/base.toml", 'tag = "v{version}"', f'tag = "{tag}"', "which cannot name a folder")
+            (
+                "packages/base.toml",
+                'tag = "v{version}"',
+                f'tag = "{tag}"',
+                "which cannot name a folder",
+            )
             for tag in (
                 "../../../v{version}",
                 "/v{version}",
@@ -202,7 +224,12 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
                 "v {version}",
             )
         ),
-        ("packages/base.toml", 'checks = "sample"', 'checks = "../../base"', "which cannot name a folder"),
+        (
+            "packages/base.toml",
+            'checks = "sample"',
+            'checks = "../../base"',
+            "which cannot name a folder",
+        ),
         ("arches.toml", "[x86_64]", '["../x86_64"]', "'../x86_64' cannot name an arch"),
         (
             "packages/base.toml",
@@ -332,12 +359,32 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             'cudda = ">=12"',
             "release 2: unknown key 'cudda'; did you mean cuda?",
         ),
-        ("runs.toml", '"base"', '"bass"', "runs.toml: unknown package 'bass'; packages/ has addon, base"),
+        (
+            "runs.toml",
+            '"base"',
+            '"bass"',
+            "runs.toml: unknown package 'bass'; packages/ has addon, base",
+        ),
         ("runs.toml", '"job"', '"night"', "'scope' is 'night', expected one of compile, job"),
-        ("runs.toml", "60", '60\n[assumed]\nscaling = "much"', "'scaling' is 'much', expected a number"),
+        (
+            "runs.toml",
+            "60",
+            '60\n[assumed]\nscaling = "much"',
+            "'scaling' is 'much', expected a number",
+        ),
         ("runs.toml", "", "", "runs.toml: assumed: job_seconds: key 'low' is missing"),
-        ("linking.toml", "split", "spilt", "linking.toml: unknown key 'spilt'; did you mean split?"),
-        ("images.toml", '"apt"', '"pacman"', "'manager' is 'pacman', expected one of apt, dnf, yum"),
+        (
+            "linking.toml",
+            "split",
+            "spilt",
+            "linking.toml: unknown key 'spilt'; did you mean split?",
+        ),
+        (
+            "images.toml",
+            '"apt"',
+            '"pacman"',
+            "'manager' is 'pacman', expected one of apt, dnf, yum",
+        ),
         (
             "images.toml",
             'tag = "bookworm-slim"',
@@ -366,19 +413,39 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "'a' already has a name, b",
         ),
         ("conda.toml", "[[name]]", "[subdirectories]\n[[name]]", "unknown key 'subdirectories'"),
-        ("toolkit_sources.toml", "[[debian]]", "[[debain]]", "unknown key 'debain'; did you mean debian?"),
+        (
+            "toolkit_sources.toml",
+            "[[debian]]",
+            "[[debain]]",
+            "unknown key 'debain'; did you mean debian?",
+        ),
         (
             "toolkit_sources.toml",
             "versions",
             "verions",
             "debian 1: unknown key 'verions'; did you mean versions?",
         ),
-        ("toolkit_sources.toml", '"cudnn"', '"tool"', "pypi 1: 'kind' is 'tool', expected one of toolkit, "),
-        ("toolkit_parts.toml", "headers", "header", "nvtx: unknown key 'header'; did you mean headers?"),
+        (
+            "toolkit_sources.toml",
+            '"cudnn"',
+            '"tool"',
+            "pypi 1: 'kind' is 'tool', expected one of toolkit, ",
+        ),
+        (
+            "toolkit_parts.toml",
+            "headers",
+            "header",
+            "nvtx: unknown key 'header'; did you mean headers?",
+        ),
         ("toolkit_parts.toml", 'package = "nvidia-nvtx"', "", "nvtx: key 'package' is missing"),
         ("units.toml", "seconds", "secnds", "unknown key 'secnds'; did you mean seconds?"),
         ("units.toml", '"2 GiB"', '"much"', "'peak': 'much' is not a quantity of bytes"),
-        ("units.toml", '"base"', '"bass"', "'a/*.cpp': unknown package 'bass'; packages/ has addon, base"),
+        (
+            "units.toml",
+            '"base"',
+            '"bass"',
+            "'a/*.cpp': unknown package 'bass'; packages/ has addon, base",
+        ),
         ("indexes.toml", "source", "sorce", "indexes.toml: wheels 1: key 'source' is missing"),
         (
             "causes.toml",
@@ -388,7 +455,9 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
         ),
     ],
 )
-def test_each_mistake_is_reported_with_its_place(configs: Path, file: str, old: str, new: str, message: str) -> None:
+def test_each_mistake_is_reported_with_its_place(
+    configs: Path, file: str, old: str, new: str, message: str
+) -> None:
     write(configs, file, old, new)
     text = problems(configs)
     assert message in text
@@ -438,7 +507,9 @@ def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
     first = known.releases["base"][0]
     cell = cell_lookup.find_cell(known, "scatter-3.10-cu118", "x86_64", first)
     computed = build_plan.compute_plan(known, cell, HOST, Options())
-    assert computed.wheel == "tiny_scatter-1.0+cu118.base1.0.0-cp310-cp310-manylinux_2_36_x86_64.whl"
+    assert (
+        computed.wheel == "tiny_scatter-1.0+cu118.base1.0.0-cp310-cp310-manylinux_2_36_x86_64.whl"
+    )
     assert computed.torch == "base==1.0.0+cu118"
     official = build_plan.compute_plan(known, cell, HOST, Options(torch="PyPI"))
     assert "base===1.0.0" in official.requirements
@@ -458,7 +529,9 @@ def test_shipped_runs_name_releases_and_sources(shipped: Facts) -> None:
 
 def test_shipped_units_have_sources_and_sizes(shipped: Facts) -> None:
     assert len(shipped.units) > 30
-    assert [one.pattern for one in shipped.units if not one.source or not 2**26 < one.peak < 2**33] == []
+    assert [
+        one.pattern for one in shipped.units if not one.source or not 2**26 < one.peak < 2**33
+    ] == []
     assert len({one.pattern for one in shipped.units}) == len(shipped.units)
 
 
@@ -467,7 +540,9 @@ def test_shipped_images_are_complete(shipped: Facts) -> None:
     assert {one.role for one in bases} == set(get_args(ImageRole))
     named = [(one.role, one.named, arch) for one in bases for arch in one.arches]
     assert len(named) == len(set(named))
-    assert {one.toolkit for one in bases if one.toolkit} <= {one.version for one in shipped.toolkits}
+    assert {one.toolkit for one in bases if one.toolkit} <= {
+        one.version for one in shipped.toolkits
+    }
     for one in bases:
         assert set(one.arches) <= {"x86_64", "aarch64"}
         assert one.image.count("/") >= 2, "podman and buildah want the registry in the name"
@@ -512,7 +587,11 @@ def test_every_toolkit_that_can_be_installed_is_described(shipped: Facts) -> Non
     ("old", "new", "told"),
     [
         ('date = "2025-01-29"', 'date = "2025-01"', "'date' is '2025-01', expected a date"),
-        ('[torch.cuda.official."12.6"]', '[torch.cuda.official."12.x"]', "'12.x' is not a version of CUDA"),
+        (
+            '[torch.cuda.official."12.6"]',
+            '[torch.cuda.official."12.x"]',
+            "'12.x' is not a version of CUDA",
+        ),
         ("nvidia-nvtx-cu12==12", "nvidia-nvtx-cu12 12", "which is not a requirement"),
     ],
 )
@@ -528,4 +607,6 @@ def test_dates_toolkits_and_requirements_of_a_release_are_checked(
 def test_a_package_for_none_of_a_torchs_pythons_is_impossible_there(configs: Path) -> None:
     facts = declared(configs, ONE.replace('torch = ">=1"', 'torch = ">=1"\n    python = ">=3.20"'))
     with refused("impossible-build"):
-        cell_lookup.find_cell(facts, "scatter-3.10-cpu", "x86_64", matrix.find_release(facts, "base", "v1.0.0"))
+        cell_lookup.find_cell(
+            facts, "scatter-3.10-cpu", "x86_64", matrix.find_release(facts, "base", "v1.0.0")
+        )

@@ -15,7 +15,9 @@ def test_find_says_what_is_possible_instead(known: Facts) -> None:
     with pytest.raises(ImpossibleBuildError) as error:
         cell_lookup.find_cell(known, "wheel-3.13-cpu", "x86_64", release)
     text = str(error.value)
-    assert "wheel-3.13-cpu is untried: base 1.0.0 was released for Python 3.9, 3.10: nobody " in text
+    assert (
+        "wheel-3.13-cpu is untried: base 1.0.0 was released for Python 3.9, 3.10: nobody " in text
+    )
     assert "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu" in text
     assert "releases that may be built so, untried: v2.0.0" in text
 
@@ -28,7 +30,9 @@ def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
     assert cell_lookup.usual_spelling("wheel-3.9") == "wheel-3.9", "it names no toolkit"
 
 
-def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(shipped: Facts) -> None:
+def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(
+    shipped: Facts,
+) -> None:
     for name in ("mmcv-3.10-cu118", "pytorch3d-3.9-cu112", "vllm-3.11-cpu"):
         with refused("unknown-build") as caught:
             cell_lookup.find_build(shipped, name, "x86_64", None)
@@ -74,7 +78,10 @@ def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
 def test_on_a_machine_of_which_nothing_is_known_only_a_full_name_is_a_build(known: Facts) -> None:
     with refused("unknown-machine"):
         cell_lookup.find_cell(known, "wheel-3.10-cpu", "linux_ppc64le", None)
-    assert cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "linux_ppc64le", None).build.arch == "x86_64"
+    assert (
+        cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "linux_ppc64le", None).build.arch
+        == "x86_64"
+    )
 
 
 def test_owners_of_other_machines_are_told_where_to_look(shipped: Facts) -> None:
@@ -116,7 +123,10 @@ def test_explain_takes_the_release_that_comes_nearest(known: Facts) -> None:
     assert lines[0] == (
         "wheel-3.9-cu124 is impossible with every release; with v2.0.0: base 2.0.0 is written for Python 3.10 or newer"
     )
-    assert lines[1] == "untried, and possible with v2.0.0: wheel-3.10-cu124, wheel-3.13-cu124, wheel-3.13t-cu124"
+    assert (
+        lines[1]
+        == "untried, and possible with v2.0.0: wheel-3.10-cu124, wheel-3.13-cu124, wheel-3.13t-cu124"
+    )
 
 
 def test_a_dependent_package_is_explained_in_the_tags_that_select_it(shipped: Facts) -> None:

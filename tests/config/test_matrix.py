@@ -50,12 +50,20 @@ def test_a_selected_release_gives_exactly_its_cells(known: Facts) -> None:
 
 def test_toolkits_and_conflicts_narrow_another_machine(known: Facts) -> None:
     release = find_release(known, "base", "1.0.0")
-    cells = [cell for cell in buildable_cells(known, release, "aarch64") if cell.build.session == "wheel"]
-    assert identifiers(tuple(cells), "aarch64") == ["wheel-3.9-cpu", "wheel-3.9-cu118", "wheel-3.10-cpu"]
+    cells = [
+        cell for cell in buildable_cells(known, release, "aarch64") if cell.build.session == "wheel"
+    ]
+    assert identifiers(tuple(cells), "aarch64") == [
+        "wheel-3.9-cpu",
+        "wheel-3.9-cu118",
+        "wheel-3.10-cpu",
+    ]
 
 
 def test_without_a_selection_a_cell_is_of_the_newest_release_that_supports_it(known: Facts) -> None:
-    found = {cell.build.identifier("x86_64"): cell for cell in buildable_cells(known, None, "x86_64")}
+    found = {
+        cell.build.identifier("x86_64"): cell for cell in buildable_cells(known, None, "x86_64")
+    }
     assert found["wheel-3.10-cpu"].release.version == "2.0.0"
     assert found["wheel-3.9-cpu"].release.version == "1.0.0"
     assert found["wheel-3.13t-cu124"].release.version == "2.0.0"
@@ -79,9 +87,14 @@ TOO_NEW = "base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have
         ("3.10", "cu118", "aarch64", "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"),
     ],
 )
-def test_an_impossible_cell_has_its_reason(known: Facts, python: str, variant: str, arch: str, reason: str) -> None:
+def test_an_impossible_cell_has_its_reason(
+    known: Facts, python: str, variant: str, arch: str, reason: str
+) -> None:
     release = find_release(known, "base", "v1.0.0")
-    cells = {(one.build.python, one.build.variant, one.build.arch): one for one in release_grid(known, release)}
+    cells = {
+        (one.build.python, one.build.variant, one.build.arch): one
+        for one in release_grid(known, release)
+    }
     assert cells[python, variant, arch].reason == reason
 
 
@@ -115,8 +128,13 @@ def test_a_dependent_package_says_its_own_axes_or_else_its_base_s(configs: Path)
 
 def test_a_dependent_package_cannot_be_where_its_base_cannot(known: Facts) -> None:
     release = known.releases["addon"][0]
-    reasons = {cell.build.identifier("x86_64"): cell.reason for cell in release_grid(known, release)}
-    assert reasons["vision-3.10-cu118-aarch64"] == "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"
+    reasons = {
+        cell.build.identifier("x86_64"): cell.reason for cell in release_grid(known, release)
+    }
+    assert (
+        reasons["vision-3.10-cu118-aarch64"]
+        == "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"
+    )
 
 
 def test_an_unknown_tag_gets_near_matches(known: Facts) -> None:
@@ -138,11 +156,15 @@ def test_listing_names_every_cell_of_the_grid(known: Facts) -> None:
 
 
 def test_listing_as_text_shows_cells_and_reasons(known: Facts) -> None:
-    cells = [one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "x86_64"]
+    cells = [
+        one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "x86_64"
+    ]
     text = matrix.cells_as_text(known, cells)
     assert text.startswith("base 1.0.0 on x86_64\n  Python  3.9   3.10\n  cpu     tried tried\n")
     assert "untried cu124: base 1.0.0 takes CUDA >=10.2,<12" in text
-    on_arm = [one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "aarch64"]
+    on_arm = [
+        one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "aarch64"
+    ]
     assert "no cu118 with Python 3.10: nobody has made" in matrix.cells_as_text(known, on_arm)
 
 
@@ -152,9 +174,15 @@ def test_a_grid_says_what_is_official_and_fits_a_terminal(shipped: Facts) -> Non
         text = matrix.cells_as_text(shipped, cells)
         assert max(map(len, text.splitlines())) <= 80, text
     newer = [
-        one for one in release_grid(shipped, find_release(shipped, "torch", "2.4.1")) if one.build.arch == "x86_64"
+        one
+        for one in release_grid(shipped, find_release(shipped, "torch", "2.4.1"))
+        if one.build.arch == "x86_64"
     ]
-    rows = {line.split()[0]: line.split()[1:] for line in matrix.cells_as_text(shipped, newer).splitlines() if line}
+    rows = {
+        line.split()[0]: line.split()[1:]
+        for line in matrix.cells_as_text(shipped, newer).splitlines()
+        if line
+    }
     assert (rows["cu121"], rows["cu122"]) == (["wheel"] * 5, ["?"] * 5)
 
 

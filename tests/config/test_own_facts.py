@@ -33,7 +33,12 @@ def texts_of(folder: Path | None) -> dict[str, str]:
 def test_a_file_of_the_project_stands_for_the_shipped_one(shipped: Path, tmp_path: Path) -> None:
     own = lay(
         tmp_path / "own",
-        {"gpus.toml": "own", "packages/mine.toml": "own", "releases/9.toml": "own", "patches/torch/fix.patch": "own"},
+        {
+            "gpus.toml": "own",
+            "packages/mine.toml": "own",
+            "releases/9.toml": "own",
+            "patches/torch/fix.patch": "own",
+        },
     )
     assert texts_of(merge_facts(own, shipped, tmp_path / "cache")) == {
         "gpus.toml": "own",

@@ -18,7 +18,9 @@ GCC = Compiler("gcc", "12.2.0")
 
 def of(compiler: Compiler | None = None, cuda: str | None = None) -> Case:
     variant = "cu118" if cuda else "cpu"
-    return Case(Build("base", "wheel", "3.13t", variant, "x86_64", cuda), "1.5.0", "linux", "git", compiler)
+    return Case(
+        Build("base", "wheel", "3.13t", variant, "x86_64", cuda), "1.5.0", "linux", "git", compiler
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,9 @@ def of(compiler: Compiler | None = None, cuda: str | None = None) -> Case:
         (When(release=SpecifierSet("<1.5"), gcc=SpecifierSet(">=12")), of(GCC), False),
     ],
 )
-def test_a_when_holds_where_all_of_its_conditions_do(when: When, known: Case, *, expected: bool) -> None:
+def test_a_when_holds_where_all_of_its_conditions_do(
+    when: When, known: Case, *, expected: bool
+) -> None:
     assert rule_matches(when, known) is expected
 
 
@@ -83,7 +87,9 @@ def shaped(shipped: Facts) -> dict[str, list[Rule]]:
     return found
 
 
-def test_every_build_has_one_front_end_one_standard_and_a_compiler(shaped: dict[str, list[Rule]]) -> None:
+def test_every_build_has_one_front_end_one_standard_and_a_compiler(
+    shaped: dict[str, list[Rule]],
+) -> None:
     for name, rules in shaped.items():
         assert Counter(rule.front_end for rule in rules)[None] == len(rules) - 1, name
         assert len([rule for rule in rules if rule.cxx]) == 1, name
@@ -93,7 +99,11 @@ def test_every_build_has_one_front_end_one_standard_and_a_compiler(shaped: dict[
 def test_every_build_with_cuda_has_bounds_of_cudnn(shaped: dict[str, list[Rule]]) -> None:
     with_cuda = {name: rules for name, rules in shaped.items() if "-cu" in name}
     assert len(with_cuda) > 100
-    assert [name for name, rules in with_cuda.items() if not any("cudnn" in rule.needs for rule in rules)] == []
+    assert [
+        name
+        for name, rules in with_cuda.items()
+        if not any("cudnn" in rule.needs for rule in rules)
+    ] == []
 
 
 def test_every_build_has_its_tools_in_bounds(shaped: dict[str, list[Rule]]) -> None:
@@ -105,13 +115,24 @@ def test_every_build_has_its_tools_in_bounds(shaped: dict[str, list[Rule]]) -> N
         assert bounds.keys() >= {"cmake", "ninja", "numpy", "pyyaml"}, name
         assert any(one.operator == ">=" for one in bounds["cmake"]), name
         assert len(bounds["numpy"]) > 0, name
-        assert any(one.operator == "<" for one in bounds.get("setuptools", ())) or "build" in bounds, name
+        assert (
+            any(one.operator == "<" for one in bounds.get("setuptools", ())) or "build" in bounds
+        ), name
 
 
 def test_what_shipped_rules_leave_to_the_build_is_what_it_knows(shipped: Facts) -> None:
     known = {"tree", "source", "raw", "kit", "venv", "python", "patches", "PATH"}
     for rule in (rule for package in shipped.packages.values() for rule in package.rules):
-        words = [*rule.set.values(), *rule.append.values(), *(word for argv in rule.prepare for word in argv)]
-        for match in (match for word in words for match in Template.pattern.finditer(word) if not match["escaped"]):
+        words = [
+            *rule.set.values(),
+            *rule.append.values(),
+            *(word for argv in rule.prepare for word in argv),
+        ]
+        for match in (
+            match
+            for word in words
+            for match in Template.pattern.finditer(word)
+            if not match["escaped"]
+        ):
             name = match["braced"] or match["named"] or ""
             assert name in known or name.endswith("_home"), (rule.name, match.group())

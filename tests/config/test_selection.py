@@ -9,7 +9,12 @@ import pytest
 from tests.support.commands import ROOT
 from tests.support.refusals import refused
 from torchmill.config.model import Facts
-from torchmill.config.selection import list_sessions, select_release, selected_or_newest, selected_release
+from torchmill.config.selection import (
+    list_sessions,
+    select_release,
+    selected_or_newest,
+    selected_release,
+)
 from torchmill.core.paths import Layout
 
 
@@ -26,7 +31,11 @@ def test_nothing_is_selected_at_first(known: Facts, layout: Layout) -> None:
 
 def test_what_was_selected_is_remembered(known: Facts, layout: Layout) -> None:
     select_release(layout, known.releases["base"][0])
-    assert selected_release(known, layout) == selected_or_newest(known, layout) == known.releases["base"][0]
+    assert (
+        selected_release(known, layout)
+        == selected_or_newest(known, layout)
+        == known.releases["base"][0]
+    )
 
 
 def test_the_environment_beats_the_record_and_the_command_line_both(
@@ -68,11 +77,18 @@ def test_sessions_are_remembered_until_facts_or_selection_change(
     monkeypatch.setenv("TORCHMILL_CONFIGS", str(configs))
     monkeypatch.setenv("TORCHMILL_HOME", str(layout.root))
     monkeypatch.setenv("XDG_CACHE_HOME", str(layout.cache))
-    monkeypatch.setattr("torchmill.core.stat_cache.SETTLED_SECONDS", -3600)  # just copied, and settled
+    monkeypatch.setattr(
+        "torchmill.core.stat_cache.SETTLED_SECONDS", -3600
+    )  # just copied, and settled
     before = list_sessions(ROOT, "x86_64", None)
     with monkeypatch.context() as unread:
-        unread.setattr("torchmill.config.facts_reader.load_facts", lambda _: pytest.fail("read again"))
+        unread.setattr(
+            "torchmill.config.facts_reader.load_facts", lambda _: pytest.fail("read again")
+        )
         assert list_sessions(ROOT, "x86_64", None) == before
-    assert {session.tag for session in list_sessions(ROOT, "x86_64", "v1.0.0")} == {"v1.0.0", "v0.1.0"}
+    assert {session.tag for session in list_sessions(ROOT, "x86_64", "v1.0.0")} == {
+        "v1.0.0",
+        "v0.1.0",
+    }
     next(file for file in configs.glob("releases/*.toml") if "1.1.0" in file.name).unlink()
     assert list_sessions(ROOT, "x86_64", None) == list_sessions(ROOT, "x86_64", "v1.0.0") != before

@@ -46,4 +46,6 @@ def test_a_setting_for_a_build_that_conflicts_forbid_is_found(configs: Path) -> 
 
 
 def test_a_compiler_is_no_axis(configs: Path) -> None:
-    refuse_unused_rules(added(configs, 'reason = "seen"\nwhen = { gcc = ">=12" }\nset = { A = "1" }'))
+    refuse_unused_rules(
+        added(configs, 'reason = "seen"\nwhen = { gcc = ">=12" }\nset = { A = "1" }')
+    )

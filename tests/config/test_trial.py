@@ -77,7 +77,9 @@ def test_every_trial_that_is_recorded_names_a_cell_that_is_possible(shipped: Fac
 
 
 def test_a_toolkit_of_an_extension_is_not_tried_because_that_of_torch_is(shipped: Facts) -> None:
-    release = matrix.paired_release(shipped, "mamba-ssm", matrix.find_release(shipped, "torch", "2.4.1"))
+    release = matrix.paired_release(
+        shipped, "mamba-ssm", matrix.find_release(shipped, "torch", "2.4.1")
+    )
     assert release
     cells = {one.build.variant: one for one in matrix.possible_cells(shipped, release, "x86_64")}
     assert find_trial(shipped, cells["cu121"]).standing == "untried"
@@ -100,12 +102,19 @@ def test_the_nearest_toolkit_that_was_tried(shipped: Facts) -> None:
         found = nearest_tried(shipped, cell(shipped, "2.4.1", f"3.12-{variant}"), lambda _: True)
         return found.build.variant if found else None
 
-    assert (near("cu123"), near("cu113"), near("cu126"), near("cpu")) == ("cu121", "cu118", "cu124", None)
+    assert (near("cu123"), near("cu113"), near("cu126"), near("cpu")) == (
+        "cu121",
+        "cu118",
+        "cu124",
+        None,
+    )
 
 
 def test_what_is_only_untried_is_not_called_impossible(shipped: Facts) -> None:
     assert is_merely_untried(cell(shipped, "2.4.1", "3.14-cu121"))
-    assert not is_merely_untried(cell(shipped, "2.4.1", "3.14-cu102")), "one of its reasons is proven"
+    assert not is_merely_untried(cell(shipped, "2.4.1", "3.14-cu102")), (
+        "one of its reasons is proven"
+    )
     assert not is_merely_untried(cell(shipped, "2.4.1", "3.12-cu121"))
 
 
@@ -117,7 +126,9 @@ def test_an_extension_counts_as_tried_where_its_own_project_built_it(shipped: Fa
         python, variant = named.split("-")
         grid = matrix.release_grid(shipped, release)
         wanted = (python, variant, arch)
-        one = next(one for one in grid if (one.build.python, one.build.variant, one.build.arch) == wanted)
+        one = next(
+            one for one in grid if (one.build.python, one.build.variant, one.build.arch) == wanted
+        )
         return find_trial(shipped, one).standing
 
     assert standing("2.1.1", "3.9-cu121") == "tried"
@@ -129,7 +140,10 @@ def test_an_extension_counts_as_tried_where_its_own_project_built_it(shipped: Fa
 def test_a_variant_that_nobody_knows_is_no_trial(configs: Path) -> None:
     file = configs / "releases" / "2.0.0.toml"
     text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace("[base.cuda]", 'tried = { cu999 = "somebody" }\n\n[base.cuda]'), encoding="utf-8")
+    file.write_text(
+        text.replace("[base.cuda]", 'tried = { cu999 = "somebody" }\n\n[base.cuda]'),
+        encoding="utf-8",
+    )
     with refused("facts-invalid") as caught:
         facts_reader.read_facts(configs)
     assert "'tried' names 'cu999'" in str(caught.value)

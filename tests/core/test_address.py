@@ -68,11 +68,17 @@ def test_a_login_is_found_and_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("https://b.example/w.whl?X-Amz-Signature=secret: it answers 403", "https://b.example/w.whl it answers 403"),
+        (
+            "https://b.example/w.whl?X-Amz-Signature=secret: it answers 403",
+            "https://b.example/w.whl it answers 403",
+        ),
         ("gone: 'https://x/y?token=secret' (url: /y?sig=secret)", "gone: 'https://x/y' (url: /y)"),
         ("https//me:secret@x/y is left out", "https//x/y is left out"),
         ("what? a=b", "what? a=b"),
-        ("https://conda.anaconda.org/t/mi-1234567890/team/linux-64", "https://conda.anaconda.org/t/team/linux-64"),
+        (
+            "https://conda.anaconda.org/t/mi-1234567890/team/linux-64",
+            "https://conda.anaconda.org/t/team/linux-64",
+        ),
         ("/opt/t/long-folder/x is gone", "/opt/t/long-folder/x is gone"),
     ],
 )

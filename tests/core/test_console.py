@@ -103,7 +103,10 @@ def test_a_file_is_as_good_as_stderr() -> None:
     [
         ("glibc: it is as new as that", ["glibc: it is as new", "  as that"]),
         ("    build it where glibc is old", ["    build it where", "      glibc is old"]),
-        ("  GPUs    K80, K40, GTX 960, P100", ["  GPUs    K80, K40,", "          GTX 960,", "          P100"]),
+        (
+            "  GPUs    K80, K40, GTX 960, P100",
+            ["  GPUs    K80, K40,", "          GTX 960,", "          P100"],
+        ),
         ("see `nox -s wheel-3.10-cpu` for it", ["see", "  `nox -s wheel-3.10-cpu`", "  for it"]),
         ("    `nox -s wheel-3.10-cpu -- --jobs 1`", ["    `nox -s wheel-3.10-cpu -- --jobs 1`"]),
         ("    sudo apt-get install --yes git", ["    sudo apt-get install --yes git"]),
@@ -114,7 +117,9 @@ def test_a_file_is_as_good_as_stderr() -> None:
         ("", [""]),
     ],
 )
-def test_long_lines_are_folded_below_their_beginning_and_commands_are_not(line: str, folded: list[str]) -> None:
+def test_long_lines_are_folded_below_their_beginning_and_commands_are_not(
+    line: str, folded: list[str]
+) -> None:
     assert console.fold_text(f"{line}\nend", 20).split("\n") == [*folded, "end"]
     assert console.fold_text(line, 80) == line
 

@@ -18,7 +18,13 @@ from tests.support.refusals import refused
 from torchmill.core import files
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import as_torchmill_error, exit_with_error
-from torchmill.core.files import blame_disk, fresh_path, read_refusal, report_unwritable, write_atomically
+from torchmill.core.files import (
+    blame_disk,
+    fresh_path,
+    read_refusal,
+    report_unwritable,
+    write_atomically,
+)
 
 
 def ended(error: BaseException) -> Exit:
@@ -109,7 +115,9 @@ def test_of_a_copied_folder_the_file_that_may_not_be_read_is_named(tmp_path: Pat
     assert f"the disk of {tmp_path / 'to'} is full" in str(caught.value)
 
 
-def test_of_several_disks_the_full_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_disks_the_full_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The system seldom says which, and to be told of one with gigabytes free helps nobody."""
     room = {tmp_path / "tree": 1 << 35, tmp_path / "dist": 0, tmp_path / "logs": 1 << 30}
     monkeypatch.setattr(files, "_room", room.__getitem__)
@@ -119,7 +127,9 @@ def test_of_several_disks_the_full_one_is_named(tmp_path: Path, monkeypatch: pyt
         assert f"the disk of {tmp_path / 'dist'} is full" in str(caught.value)
 
 
-@pytest.mark.parametrize("error", [ConnectionResetError(104, "reset"), TimeoutError(110, "late"), OSError("gzip")])
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "reset"), TimeoutError(110, "late"), OSError("gzip")]
+)
 def test_what_is_no_refusal_of_the_system_passes(error: OSError, tmp_path: Path) -> None:
     with pytest.raises(type(error)), report_unwritable(tmp_path):
         raise error
@@ -143,7 +153,12 @@ def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
     running = tmp_path / f"{left.name.rpartition('-')[0]}-1"
     running.touch()
     write_atomically(file, "whole")
-    assert {path.name for path in tmp_path.iterdir()} == {"file", others.name, foreign.name, running.name}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "file",
+        others.name,
+        foreign.name,
+        running.name,
+    }
     os.utime(foreign, (0, 0))
     write_atomically(file, "again")
     assert not foreign.exists()
@@ -159,13 +174,17 @@ def test_what_others_wrote_steers_no_terminal() -> None:
 
 
 def test_a_program_that_failed_for_a_full_disk_says_so_itself(tmp_path: Path) -> None:
-    told = blame_disk("ERROR: Could not install packages: [Errno 28] No space left on device", tmp_path / "venv")
+    told = blame_disk(
+        "ERROR: Could not install packages: [Errno 28] No space left on device", tmp_path / "venv"
+    )
     assert told is not None
     assert told.code == "disk-full"
     assert blame_disk("ERROR: No matching distribution found for nope", tmp_path / "venv") is None
 
 
-def test_a_program_that_failed_without_a_word_is_explained_by_a_limit_of_files(tmp_path: Path) -> None:
+def test_a_program_that_failed_without_a_word_is_explained_by_a_limit_of_files(
+    tmp_path: Path,
+) -> None:
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
@@ -177,9 +196,15 @@ def test_a_program_that_failed_without_a_word_is_explained_by_a_limit_of_files(t
     assert "ulimit -f" in str(told)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
-@pytest.mark.parametrize(("command", "code"), [("invoke status", 7), ("invoke --list", 1), ("nox -l", 1)])
-def test_output_for_which_there_is_no_room_is_told_in_one_sentence(command: str, code: int, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="only Linux has a file that is always full"
+)
+@pytest.mark.parametrize(
+    ("command", "code"), [("invoke status", 7), ("invoke --list", 1), ("nox -l", 1)]
+)
+def test_output_for_which_there_is_no_room_is_told_in_one_sentence(
+    command: str, code: int, tmp_path: Path
+) -> None:
     with Path("/dev/full").open("w") as full:
         program, *words = command.split()
         done = subprocess.run(
@@ -206,7 +231,11 @@ def test_programs_can_write_where_standard_streams_are_closed(tmp_path: Path) ->
 def test_a_task_runs_without_standard_streams(closed: str, tmp_path: Path) -> None:
     shell = f"{shlex.quote(sys.executable)} -m invoke plan wheel-3.10-cpu --tag v1.13.1 {closed}"
     done = subprocess.run(
-        ["sh", "-c", shell], cwd=ROOT, env=environment(tmp_path, {}), check=False, capture_output=True
+        ["sh", "-c", shell],
+        cwd=ROOT,
+        env=environment(tmp_path, {}),
+        check=False,
+        capture_output=True,
     )
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -218,7 +247,9 @@ def test_signs_that_a_locale_lacks_are_replaced(tmp_path: Path) -> None:
     assert (done.returncode, b"?" in done.stdout) == (0, True), done.stderr
 
 
-def test_a_full_disk_is_told_in_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_in_a_folder_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder := tmp_path / "folder").mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()

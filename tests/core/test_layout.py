@@ -21,13 +21,17 @@ def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_home_by_a_relative_path_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nox takes it from the checkout, invoke from where it is called: they would mean two folders."""
     monkeypatch.setenv("TORCHMILL_HOME", "elsewhere")
-    with pytest.raises(ConfigError, match="is elsewhere, which is not the absolute path of a folder"):
+    with pytest.raises(
+        ConfigError, match="is elsewhere, which is not the absolute path of a folder"
+    ):
         Layout.of_checkout(tmp_path)
 
 
 def test_a_user_without_a_home_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # as in a container that runs as a mere number
+    monkeypatch.setattr(
+        os, "getuid", lambda: 4_000_000_000
+    )  # as in a container that runs as a mere number
     with refused("no-home"):
         Layout.of_checkout(tmp_path)
 
@@ -40,7 +44,9 @@ def test_a_relative_cache_is_not_taken_for_another_folder_by_each_program(
     assert Layout.of_checkout(tmp_path).cache == tmp_path / ".cache" / "torchmill"
 
 
-def test_facts_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_may_be_named_from_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHMILL_CONFIGS", "facts")  # patches are applied in other folders
     assert facts_folder(Path("/checkout")) == tmp_path / "facts"
@@ -48,7 +54,9 @@ def test_facts_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: p
     assert facts_folder(Path("/checkout")) == Path("/checkout/build_configs")
 
 
-def test_environments_are_where_nox_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_are_where_nox_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NOX_ENVDIR", str(tmp_path))
     assert nox_environments_folder() == tmp_path
     monkeypatch.delenv("NOX_ENVDIR")
@@ -76,7 +84,9 @@ def test_a_guest_that_is_no_name_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         Layout.of_checkout(tmp_path)
 
 
-def test_a_home_that_is_no_whole_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_is_no_whole_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", "relative")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     with refused("no-home"):

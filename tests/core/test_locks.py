@@ -29,7 +29,9 @@ except InterruptedBuildError as error:
 
 
 def waiting(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", WAITING, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", WAITING, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
@@ -44,7 +46,10 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     assert "cell is being built by another run" in other.stderr
     if sys.platform == "linux":
         assert f"(held by process {os.getpid()}: `" in other.stderr
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "got it\n"
+    assert (
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        == "got it\n"
+    )
 
 
 def test_the_same_process_cannot_take_a_folder_twice(tmp_path: Path) -> None:
@@ -67,7 +72,9 @@ def test_who_was_killed_elsewhere_on_a_disk_without_locks_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")  # as Lustre without the option `flock`
+        raise OSError(
+            errno.ENOSYS, "Function not implemented"
+        )  # as Lustre without the option `flock`
 
     monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", none)
     with hold_lock(tmp_path, "cell"):
@@ -89,7 +96,9 @@ def test_who_waits_says_for_whom_and_goes_on_after_it(tmp_path: Path) -> None:
         other = waiting(tmp_path)
         assert other.stdout is not None
         said = other.stdout.readline()
-        assert said.startswith("waiting for wheel-3.10-cpu, which is building in the tree that both share (")
+        assert said.startswith(
+            "waiting for wheel-3.10-cpu, which is building in the tree that both share ("
+        )
     assert other.communicate(timeout=60)[0] == "got it\n"
     assert read_holder(tmp_path) == "wheel-3.12-cpu"
 
@@ -101,11 +110,15 @@ def test_who_is_stopped_while_waiting_says_so(tmp_path: Path) -> None:
         other.stdout.readline()
         other.send_signal(signal.SIGINT)
         said = other.communicate(timeout=60)[0]
-    assert said == ("interrupted: wheel-3.12-cpu was waiting for wheel-3.10-cpu; run the same command again\n")
+    assert said == (
+        "interrupted: wheel-3.12-cpu was waiting for wheel-3.10-cpu; run the same command again\n"
+    )
 
 
 def test_who_holds_a_folder_and_dies_leaves_it_to_others(tmp_path: Path) -> None:
-    program = WAITING.replace('print("got it", flush=True)', "print('got it', flush=True); sys.stdin.read()")
+    program = WAITING.replace(
+        'print("got it", flush=True)', "print('got it', flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

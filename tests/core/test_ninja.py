@@ -28,7 +28,10 @@ from torchmill.core.ninja import (
         ),
         ("[ 12%] Building CXX object a.cpp.o", Edge(12, 100, "Building CXX object a.cpp.o")),
         ("[100%] Built target torch", Edge(100, 100, "Built target torch")),
-        ("[0/2] Re-checking globbed directories...", Edge(0, 2, "Re-checking globbed directories...")),
+        (
+            "[0/2] Re-checking globbed directories...",
+            Edge(0, 2, "Re-checking globbed directories..."),
+        ),
         ("[1/2] \x1b[32m\x1b[1mLinking a\x1b[0m", Edge(1, 2, "Linking a")),
         ("  [3/9] c++ -c a.cpp  \n", Edge(3, 9, "c++ -c a.cpp")),
     ],
@@ -54,7 +57,10 @@ def test_other_lines_are_not_taken_for_edges(line: str) -> None:
 
 
 def test_colours_of_gcc_are_removed() -> None:
-    assert strip_colours("\x1b[01m\x1b[Ka.c:1:\x1b[m\x1b[K \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[Kx") == "a.c:1: error: x"
+    assert (
+        strip_colours("\x1b[01m\x1b[Ka.c:1:\x1b[m\x1b[K \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[Kx")
+        == "a.c:1: error: x"
+    )
 
 
 @pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not installed")
@@ -69,7 +75,9 @@ def test_every_edge_of_a_real_ninja_is_seen(tmp_path: Path) -> None:
         build c: touch b
         """)
     )
-    said = subprocess.run(["ninja"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["ninja"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
     edges = [edge for line in said.splitlines() if (edge := parse_edge(line))]
     assert edges == [Edge(1, 3, "Touching a"), Edge(2, 3, "Touching b"), Edge(3, 3, "Touching c")]
 
@@ -142,13 +150,19 @@ def weighed(costs: dict[str, float], done: dict[str, float], total: int) -> Edge
 
 def test_many_small_files_do_not_promise_a_quick_end() -> None:
     """As XNNPACK's in torch: half of the edges, and a twentieth of the time."""
-    costs = {f"{number}.c.o": 0.5 for number in range(100)} | {f"{number}.cpp.o": 9.5 for number in range(100)}
+    costs = {f"{number}.c.o": 0.5 for number in range(100)} | {
+        f"{number}.cpp.o": 9.5 for number in range(100)
+    }
     small = {f"{number}.c.o": 0.25 * (number + 1) for number in range(100)}  # on two processors
     pace = weighed(costs, small, total=200)
     assert pace.share == pytest.approx(0.05)
     assert pace.seconds_left(25.0) == pytest.approx(475)
-    assert weighed(costs, dict(list(small.items())[:20]), total=200).seconds_left(5.0) == pytest.approx(495), "at 1 %"
-    assert weighed(costs, dict(list(small.items())[:19]), total=200).seconds_left(4.75) is None, "before"
+    assert weighed(costs, dict(list(small.items())[:20]), total=200).seconds_left(
+        5.0
+    ) == pytest.approx(495), "at 1 %"
+    assert weighed(costs, dict(list(small.items())[:19]), total=200).seconds_left(4.75) is None, (
+        "before"
+    )
 
 
 def test_what_ninja_leaves_out_weighs_as_the_rest() -> None:
@@ -201,7 +215,11 @@ def compiled(tmp_path: Path) -> Path:
     """Return a folder in which ninja compiled two files."""
     if not shutil.which("ninja") or not shutil.which("cc"):
         pytest.skip("needs ninja and a C compiler")
-    for name, text in {"a.h": "", "a.c": '#include "a.h"\n', "b.c": "#include <stdint.h>\n"}.items():
+    for name, text in {
+        "a.h": "",
+        "a.c": '#include "a.h"\n',
+        "b.c": "#include <stdint.h>\n",
+    }.items():
         (tmp_path / name).write_text(text)
     build = tmp_path / "build"
     build.mkdir()
@@ -212,9 +230,13 @@ def compiled(tmp_path: Path) -> Path:
 
 def by_ninja(build: Path) -> dict[str, list[str]]:
     """Return what ninja itself says that was read."""
-    said = subprocess.run(["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True
+    ).stdout
     blocks = [block.splitlines() for block in said.split("\n\n") if block.strip()]
-    return {lines[0].partition(": #deps")[0]: [line.strip() for line in lines[1:]] for lines in blocks}
+    return {
+        lines[0].partition(": #deps")[0]: [line.strip() for line in lines[1:]] for lines in blocks
+    }
 
 
 def test_what_was_read_is_what_ninja_says(compiled: Path) -> None:
@@ -241,7 +263,8 @@ def test_a_log_that_was_cut_off_at_any_place_says_what_is_whole(compiled: Path) 
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"# ninjalog v5\n", b"# ninjadeps\n", b"# ninjadeps\n\x09\0\0\0", b"# ninjadeps\n\x04\0"]
+    "data",
+    [b"", b"# ninjalog v5\n", b"# ninjadeps\n", b"# ninjadeps\n\x09\0\0\0", b"# ninjadeps\n\x04\0"],
 )
 def test_what_is_no_log_is_refused(tmp_path: Path, data: bytes) -> None:
     log = tmp_path / ".ninja_deps"
@@ -252,7 +275,9 @@ def test_what_is_no_log_is_refused(tmp_path: Path, data: bytes) -> None:
 
 def test_a_log_that_names_what_it_does_not_list_is_refused(tmp_path: Path) -> None:
     log = tmp_path / ".ninja_deps"
-    log.write_bytes(b"# ninjadeps\n\x04\0\0\0" + b"\x10\0\0\x80" + b"\x07\0\0\0" + bytes(8) + b"\x09\0\0\0")
+    log.write_bytes(
+        b"# ninjadeps\n\x04\0\0\0" + b"\x10\0\0\x80" + b"\x07\0\0\0" + bytes(8) + b"\x09\0\0\0"
+    )
     with pytest.raises(ValueError, match="names files that it does not list"):
         read_dependencies(log)
 

@@ -18,7 +18,9 @@ from torchmill.core.process import (
     wait_until_ended,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals are POSIX's")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="process groups and signals are POSIX's"
+)
 
 IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 TIDIES = """
@@ -63,10 +65,14 @@ def start(
     return psutil.Process(process.pid)
 
 
-def test_processes_are_found_by_what_they_carry(started: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_processes_are_found_by_what_they_carry(
+    started: list[subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
     mine = [start(started, SLEEPS, mark=str(tmp_path), group=group) for group in (None, 0)]
     start(started, SLEEPS, mark=f"{tmp_path}/other")
-    assert find_by_variable("TORCHMILL_MARK", str(tmp_path)) == sorted(mine, key=lambda one: one.pid)
+    assert find_by_variable("TORCHMILL_MARK", str(tmp_path)) == sorted(
+        mine, key=lambda one: one.pid
+    )
 
 
 def test_one_that_was_started_this_moment_is_found(
@@ -75,7 +81,9 @@ def test_one_that_was_started_this_moment_is_found(
     # looked at as soon as it is there; of about one in thirty the kernel shows no variables yet
     monkeypatch.setattr(psutil, "process_iter", lambda: [psutil.Process(started[-1].pid)])
     for _ in range(100):
-        started.append(subprocess.Popen(["sleep", "60"], env={**os.environ, "TORCHMILL_MARK": str(tmp_path)}))
+        started.append(
+            subprocess.Popen(["sleep", "60"], env={**os.environ, "TORCHMILL_MARK": str(tmp_path)})
+        )
         assert find_by_variable("TORCHMILL_MARK", str(tmp_path))
         started[-1].kill()
         started[-1].wait()

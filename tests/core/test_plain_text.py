@@ -36,7 +36,9 @@ def test_colours_stay_only_if_they_are_ours() -> None:
     assert "\x1b" not in as_plain_text("\x1b[2Jfailure", {}, colours=True)
 
 
-@pytest.mark.parametrize("line", ["::set-env name=A::b", "  ::add-path::/evil", "##[command]x", "::error::x"])
+@pytest.mark.parametrize(
+    "line", ["::set-env name=A::b", "  ::add-path::/evil", "##[command]x", "::error::x"]
+)
 def test_a_workflow_gets_no_commands(line: str) -> None:
     text = as_plain_text(f"said:\n{line}\n", {"GITHUB_ACTIONS": "true"})
     assert not [one for one in text.splitlines() if one.lstrip().startswith(("::", "##["))]

@@ -14,7 +14,14 @@ import pytest
 
 from torchmill.core import process
 from torchmill.core.errors import HostError, InterruptedBuildError
-from torchmill.core.process import TAIL_LINES, CommandError, NoAnswerError, capture, program_output, stream
+from torchmill.core.process import (
+    TAIL_LINES,
+    CommandError,
+    NoAnswerError,
+    capture,
+    program_output,
+    stream,
+)
 
 
 def python(code: str) -> list[str]:
@@ -33,7 +40,9 @@ def test_capture_returns_stdout_only() -> None:
 
 
 def test_capture_uses_the_folder_and_the_environment(tmp_path: Path) -> None:
-    said = capture(python("import os; print(os.getcwd(), os.environ['WORD'])"), cwd=tmp_path, env={"WORD": "w"})
+    said = capture(
+        python("import os; print(os.getcwd(), os.environ['WORD'])"), cwd=tmp_path, env={"WORD": "w"}
+    )
     assert said.split() == [str(tmp_path), "w"]
 
 
@@ -59,7 +68,9 @@ def test_a_killed_program_is_told_from_a_failed_one() -> None:
 def test_messages_show_no_password_of_an_address() -> None:
     url = "https://user:secret@git.example/torch"  # as of a mirror that is given to git
     with pytest.raises(CommandError, match=r"https://git\.example/torch") as failed:
-        capture([*python("import sys; sys.exit('fatal: unable to access ' + sys.argv[2])"), "--", url])
+        capture(
+            [*python("import sys; sys.exit('fatal: unable to access ' + sys.argv[2])"), "--", url]
+        )
 
     def interrupt(_line: str) -> None:
         raise KeyboardInterrupt
@@ -74,13 +85,20 @@ def test_messages_show_no_password_of_an_address() -> None:
 
 def test_a_program_that_gives_no_answer_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHMILL_ANSWER", "0.2")
-    assert program_output(sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)") == ""
+    assert (
+        program_output(sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)")
+        == ""
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="without process groups")
 @pytest.mark.parametrize(
     "hanging",
-    ["trap '' INT TERM; sleep 600 & wait; wait", "(trap '' INT TERM HUP; sleep 600; true) & exit 0", "cat; sleep 600"],
+    [
+        "trap '' INT TERM; sleep 600 & wait; wait",
+        "(trap '' INT TERM HUP; sleep 600; true) & exit 0",
+        "cat; sleep 600",
+    ],
     ids=["deaf", "gone before its child", "reading"],
 )
 def test_a_silent_program_is_killed_with_all_that_it_started(hanging: str, tmp_path: Path) -> None:
@@ -89,10 +107,14 @@ def test_a_silent_program_is_killed_with_all_that_it_started(hanging: str, tmp_p
     script.chmod(0o755)
     with pytest.raises(NoAnswerError, match=r"did not answer within 0\.3 s and was killed"):
         process.ask([str(script)], seconds=0.3)
-    assert not process.wait_until_ended(process.find_by_group(int((tmp_path / "group").read_text())), 10)
+    assert not process.wait_until_ended(
+        process.find_by_group(int((tmp_path / "group").read_text())), 10
+    )
 
 
-def test_a_person_reads_what_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_person_reads_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(process, "NOTICE_SECONDS", 0.1)
     with pytest.raises(NoAnswerError):
         process.ask([sys.executable, "-c", "import time; time.sleep(600)"], seconds=0.4)
@@ -124,7 +146,9 @@ def test_a_program_that_the_limits_keep_from_starting_is_not_called_broken() -> 
 
 
 def test_stream_interleaves_both_outputs_and_logs_them_whole() -> None:
-    lines, log = run("import sys\nfor n in range(3): print(n, flush=True); print(-n, file=sys.stderr, flush=True)")
+    lines, log = run(
+        "import sys\nfor n in range(3): print(n, flush=True); print(-n, file=sys.stderr, flush=True)"
+    )
     assert lines == ["0", "0", "1", "-1", "2", "-2"]
     assert log == "0\n0\n1\n-1\n2\n-2\n"
 
@@ -135,7 +159,9 @@ def test_stream_survives_bytes_that_are_no_text() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_lets_the_program_put_its_files_away(number: signal.Signals, tmp_path: Path) -> None:
+def test_an_interrupt_lets_the_program_put_its_files_away(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     code = f"""
 import pathlib, time
 try:

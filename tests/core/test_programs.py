@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from torchmill.core.plain_text import as_plain_text
-from torchmill.core.programs import find_program, install_command, name_programs, record_programs, started_program
+from torchmill.core.programs import (
+    find_program,
+    install_command,
+    name_programs,
+    record_programs,
+    started_program,
+)
 from torchmill.core.task_lines import LINES, STAGES, list_tasks
 
 INSTALLED = {"TORCHMILL_INVOKE": "torchmill", "TORCHMILL_NOX": "torchmill nox"}
@@ -64,16 +70,22 @@ def program(folder: Path, name: str) -> Path:
 
 def test_a_program_is_named_as_the_shell_finds_it(tmp_path: Path) -> None:
     python = program(tmp_path / ".venv" / "bin", "python")
-    assert find_program("nox", python, {"PATH": "", "PWD": str(tmp_path)}) == ".venv/bin/python -m nox"
+    assert (
+        find_program("nox", python, {"PATH": "", "PWD": str(tmp_path)}) == ".venv/bin/python -m nox"
+    )
     script = program(python.parent, "nox")
     assert find_program("nox", python, {"PATH": str(script.parent)}) == "nox"
     assert find_program("nox", python, {"PATH": "", "PWD": str(tmp_path)}) == ".venv/bin/nox"
     assert find_program("nox", python, {"PATH": "", "PWD": "/"}) == str(script).lstrip("/")
     assert find_program("nox", python, {"PATH": ""}) == str(script)
     of_others = program(tmp_path / "others", "nox").parent
-    assert find_program("nox", python, {"PATH": str(of_others)}) == str(script), "that one lacks our requirements"
+    assert find_program("nox", python, {"PATH": str(of_others)}) == str(script), (
+        "that one lacks our requirements"
+    )
     shims = program(tmp_path / "shims", "nox").parent
-    assert find_program("nox", python, {"PATH": str(shims)}) == "nox", "which pyenv puts there for the script"
+    assert find_program("nox", python, {"PATH": str(shims)}) == "nox", (
+        "which pyenv puts there for the script"
+    )
 
 
 def test_a_path_that_json_would_escape_is_not_named(tmp_path: Path) -> None:
@@ -82,13 +94,19 @@ def test_a_path_that_json_would_escape_is_not_named(tmp_path: Path) -> None:
 
 
 def test_an_installed_program_is_named_as_it_was_started(tmp_path: Path) -> None:
-    script, python = program(tmp_path / "tools" / "bin", "torchmill"), tmp_path / "tools" / "bin" / "python"
+    script, python = (
+        program(tmp_path / "tools" / "bin", "torchmill"),
+        tmp_path / "tools" / "bin" / "python",
+    )
     (tmp_path / "bin").mkdir()
     link = tmp_path / "bin" / "torchmill"
     link.symlink_to(script)
     assert started_program(str(link), python, {"PATH": str(link.parent)}) == "torchmill"
     assert started_program(str(script), python, {"PATH": ""}) == str(script)
-    assert started_program(str(script), python, {"PATH": "", "PWD": str(tmp_path)}) == "tools/bin/torchmill"
+    assert (
+        started_program(str(script), python, {"PATH": "", "PWD": str(tmp_path)})
+        == "tools/bin/torchmill"
+    )
     module = tmp_path / "torchmill_suite" / "__main__.py"
     assert started_program(str(module), python, {"PATH": ""}) == f"{python} -m torchmill_suite"
 
@@ -98,7 +116,11 @@ def test_an_installed_program_is_named_as_it_was_started(tmp_path: Path) -> None
     [
         (True, "{bin}", "python -m pip install 'boto3>=1'"),
         (True, "", "{bin}/python -m pip install 'boto3>=1'"),
-        (False, "", "{bin}/python -m uv pip install --python {bin}/python 'boto3>=1'"),  # as `uv tool install` has it
+        (
+            False,
+            "",
+            "{bin}/python -m uv pip install --python {bin}/python 'boto3>=1'",
+        ),  # as `uv tool install` has it
     ],
 )
 def test_what_is_missing_is_installed_where_this_runs(
@@ -120,5 +142,7 @@ def test_what_is_recorded_once_holds_for_the_processes_that_are_started() -> Non
 def test_the_list_of_tasks_has_a_line_for_each_by_stage() -> None:
     text = list_tasks()
     assert max(map(len, text.splitlines()[1:])) <= 80
-    assert [line[:-1] for line in text.splitlines() if line.endswith(":")][: len(STAGES)] == [*STAGES]
+    assert [line[:-1] for line in text.splitlines() if line.endswith(":")][: len(STAGES)] == [
+        *STAGES
+    ]
     assert {line.split()[0] for line in text.splitlines() if line.startswith("  ")} >= LINES.keys()

@@ -2,7 +2,13 @@
 
 import pytest
 
-from torchmill.core.units import format_bytes, format_duration, format_share, parse_bytes, parse_duration
+from torchmill.core.units import (
+    format_bytes,
+    format_duration,
+    format_share,
+    parse_bytes,
+    parse_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +28,9 @@ def test_quantities_are_read(text: str, count: int) -> None:
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1 GiBs", "1,5 GB", "1e9", "two GB", "1 GB 2", "9" * 400])
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "-1 GiB", "1 GiBs", "1,5 GB", "1e9", "two GB", "1 GB 2", "9" * 400]
+)
 def test_anything_else_is_refused_by_its_own_words(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity of bytes") as caught:
         parse_bytes(text)
@@ -53,7 +61,8 @@ def test_a_share_is_in_the_unit_of_the_whole(part: float, whole: float, text: st
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("0s", 0), ("45min", 2700), ("12 h", 43200), ("30d", 2592000), ("1.5W", 907200)]
+    ("text", "seconds"),
+    [("0s", 0), ("45min", 2700), ("12 h", 43200), ("30d", 2592000), ("1.5W", 907200)],
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds

@@ -26,7 +26,9 @@ if sys.argv[1] == "wait":
 
 
 def start(word: str) -> tuple[subprocess.Popen[str], psutil.Process]:
-    run = subprocess.Popen([sys.executable, "-c", RUN, word], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, word], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert run.stdout is not None
     with run.stdout:
         return run, psutil.Process(int(run.stdout.readline()))
@@ -60,13 +62,17 @@ def test_what_a_run_leaves_behind_on_purpose_stays_and_nobody_watches() -> None:
 
 def test_the_mark_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(reaper.VARIABLE, "1-2")
-    assert reaper.without_mark(os.environ).items() == os.environ.items() - {(reaper.VARIABLE, "1-2")}
+    assert reaper.without_mark(os.environ).items() == os.environ.items() - {
+        (reaper.VARIABLE, "1-2")
+    }
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such shell")
 def test_a_run_that_ends_its_children_is_watched_on() -> None:
     ended = RUN.replace("print(child", "reaper.process.end_children()\nprint(child")
-    run = subprocess.Popen([sys.executable, "-c", ended, "wait"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        [sys.executable, "-c", ended, "wait"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert run.stdout is not None
     with run.stdout:
         child = int(run.stdout.readline())
@@ -76,7 +82,9 @@ def test_a_run_that_ends_its_children_is_watched_on() -> None:
     run.wait()
 
 
-def test_the_watcher_takes_no_module_of_the_folder_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watcher_takes_no_module_of_the_folder_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit('mine')\n")
     monkeypatch.chdir(tmp_path)
     watch, pipe = reaper._start_watch({"SOME": "mark"}, ("touch", "ended"), os.environ)

@@ -35,7 +35,9 @@ def test_a_digest_is_told_again_without_reading_and_after_a_restart(tmp_path: Pa
     file.chmod(0o200)  # whoever is not root cannot read it any more
     seen = stat_file(file)
     assert seen is not None
-    assert StatCache(tmp_path / "recall.json").lookup(str(file), seen) is None, "its time of change is another"
+    assert StatCache(tmp_path / "recall.json").lookup(str(file), seen) is None, (
+        "its time of change is another"
+    )
     file.chmod(0o644)
     again = StatCache(tmp_path / "recall.json")
     assert again.digest(file) == digest
@@ -77,7 +79,9 @@ def test_a_memory_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None
     assert recall.lookup("it", FileStat("looks so", 0)) == "answer"
 
 
-def test_a_large_memory_keeps_what_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_memory_keeps_what_was_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torchmill.core.stat_cache.MAX_BYTES", 60)
     look, file = FileStat("looks so", 0), tmp_path / "recall.json"
     first = StatCache(file)
@@ -88,7 +92,11 @@ def test_a_large_memory_keeps_what_was_used(tmp_path: Path, monkeypatch: pytest.
     assert second.lookup("used", look) == "y"
     second.store("new", look, "z")
     second.save()
-    assert [StatCache(file).lookup(what, look) for what in ("old", "used", "new")] == [None, "y", "z"]
+    assert [StatCache(file).lookup(what, look) for what in ("old", "used", "new")] == [
+        None,
+        "y",
+        "z",
+    ]
 
 
 def test_a_program_is_asked_once_and_a_script_each_time(tmp_path: Path) -> None:
@@ -102,7 +110,12 @@ def test_a_program_is_asked_once_and_a_script_each_time(tmp_path: Path) -> None:
         asked.append(1)
         return "answer"
 
-    for files, times in (([program], 1), ([script], 2), ([program, script], 2), ([tmp_path / "absent"], 2)):
+    for files, times in (
+        ([program], 1),
+        ([script], 2),
+        ([program, script], 2),
+        ([tmp_path / "absent"], 2),
+    ):
         asked.clear()
         assert {recall.program_output(str(files), files, ask) for _ in range(2)} == {"answer"}
         assert len(asked) == times
@@ -141,4 +154,7 @@ def test_a_folder_looks_otherwise_after_each_kind_of_change(tmp_path: Path) -> N
 def test_an_answer_of_nothing_is_asked_for_again(tmp_path: Path) -> None:
     """A compiler that could not run, as it lacked a library or memory, may run the next time."""
     cache, seen, said = StatCache(tmp_path / "memory"), FileStat("x", 0), iter(["", "g++ 12"])
-    assert [cache.remember("question", [seen], lambda: next(said)) for _ in range(2)] == ["", "g++ 12"]
+    assert [cache.remember("question", [seen], lambda: next(said)) for _ in range(2)] == [
+        "",
+        "g++ 12",
+    ]

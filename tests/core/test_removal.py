@@ -26,7 +26,9 @@ def test_what_is_put_away_is_out_of_sight_and_whole(tmp_path: Path) -> None:
     write(tmp_path / "a" / "b" / "c", 10)
     write(tmp_path / "f", 10)
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    away = move_out_of_sight([tmp_path / "a", tmp_path / "absent", tmp_path / "f", tmp_path / "link"])
+    away = move_out_of_sight(
+        [tmp_path / "a", tmp_path / "absent", tmp_path / "f", tmp_path / "link"]
+    )
     assert all(path.name.startswith(DELETED_NAME) for path in away)
     assert len(away) == 3
     assert (away[0] / "b" / "c").is_file()

@@ -12,7 +12,9 @@ from torchmill.core.units import name_few, parse_bytes
 ENGINES = ("slurm", "gitlab", "kubernetes")
 
 
-@pytest.mark.parametrize(("word", "near"), [("Slrum ", "slurm"), ("slurm", "slurm"), ("kubernets", "kubernetes")])
+@pytest.mark.parametrize(
+    ("word", "near"), [("Slrum ", "slurm"), ("slurm", "slurm"), ("kubernets", "kubernetes")]
+)
 def test_a_word_is_told_what_is_near_it(word: str, near: str) -> None:
     assert did_you_mean(word, ENGINES) == f"; did you mean {near}?"
     assert did_you_mean("x", ENGINES) == did_you_mean(word, ()) == ""
@@ -38,7 +40,9 @@ def test_of_many_names_a_few_are_told() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "[1]", "{", "[" * 100_000])
-def test_a_file_of_ours_that_is_gone_or_spoiled_holds_nothing(tmp_path: Path, text: str | None) -> None:
+def test_a_file_of_ours_that_is_gone_or_spoiled_holds_nothing(
+    tmp_path: Path, text: str | None
+) -> None:
     file = tmp_path / "kept.json"
     if text is not None:
         file.write_text(text)

@@ -63,7 +63,9 @@ def dependency(kind: str) -> Callable[[dict[str, Any]], object]:
 
     def change(said: dict[str, Any]) -> None:
         every = said["predicate"]["buildDefinition"]["resolvedDependencies"]
-        next(one for one in every if one["annotations"]["kind"] == kind)["digest"] = {"gitCommit": "0" * 40}
+        next(one for one in every if one["annotations"]["kind"] == kind)["digest"] = {
+            "gitCommit": "0" * 40
+        }
 
     return change
 
@@ -97,13 +99,21 @@ TAMPERED: list[Tampering] = [
         lambda said: said.pop("key"),
         "manifest: cannot be understood (lacks 'key')",
     ),
-    (dist_files.manifest_path, lambda said: said.update(bundled=3), "manifest: cannot be understood"),
+    (
+        dist_files.manifest_path,
+        lambda said: said.update(bundled=3),
+        "manifest: cannot be understood",
+    ),
     (
         statement_of,
         dependency("source"),
         f"[source tinytorch].digest.gitCommit is '{'0' * 40}', the manifest says '{told_wheels.COMMIT}'",
     ),
-    (statement_of, dependency("submodule"), "resolvedDependencies[submodule third_party/fmt].digest"),
+    (
+        statement_of,
+        dependency("submodule"),
+        "resolvedDependencies[submodule third_party/fmt].digest",
+    ),
     (
         statement_of,
         lambda said: said["subject"][0]["digest"].update(sha256="0" * 64),
@@ -137,17 +147,28 @@ TAMPERED: list[Tampering] = [
         lambda said: said["components"].append(said["components"][0]),
         "SBOM: components has 16 entries, the manifest says 15",
     ),
-    (sbom_of, lambda said: said["dependencies"].pop(0), f"SBOM: dependencies[{LIBRARY}] is missing, the"),
+    (
+        sbom_of,
+        lambda said: said["dependencies"].pop(0),
+        f"SBOM: dependencies[{LIBRARY}] is missing, the",
+    ),
     (sbom_of, lambda said: said.update(components=7), "SBOM: components is 7, the manifest says ["),
     (sbom_of, lambda said: said.update(metadata={}), "SBOM: metadata.component is missing"),
-    (sbom_of, lambda said: said["components"][0].update(properties=7), "].properties is 7, the manifest"),
+    (
+        sbom_of,
+        lambda said: said["components"][0].update(properties=7),
+        "].properties is 7, the manifest",
+    ),
     (sbom_of, lambda said: said.update(bomFormat="SPDX"), "SBOM: is not a CycloneDX document"),
 ]
 
 
 @pytest.mark.parametrize(("file", "change", "problem"), TAMPERED)
 def test_what_is_wrong_is_named(
-    wheel: Path, file: Callable[[Path], Path], change: Callable[[dict[str, Any]], object], problem: str
+    wheel: Path,
+    file: Callable[[Path], Path],
+    change: Callable[[dict[str, Any]], object],
+    problem: str,
 ) -> None:
     edit(file(wheel), change)
     found = agreement.examine_wheel(wheel)
@@ -168,7 +189,9 @@ NO_PAPERS = {
 
 @pytest.mark.parametrize("file", [dist_files.manifest_path, statement_of, sbom_of])
 @pytest.mark.parametrize(("content", "said"), NO_PAPERS.values(), ids=NO_PAPERS)
-def test_a_paper_that_is_none_is_named(wheel: Path, file: Callable[[Path], Path], content: bytes, said: str) -> None:
+def test_a_paper_that_is_none_is_named(
+    wheel: Path, file: Callable[[Path], Path], content: bytes, said: str
+) -> None:
     file(wheel).write_bytes(content)
     problems = agreement.examine_wheel(wheel).problems
     assert any(f"cannot be read ({said}" in problem for problem in problems), problems
@@ -189,7 +212,11 @@ def test_a_paper_of_another_program_is_named(wheel: Path) -> None:
             lambda said: said["subject"][0]["digest"].update(sha256="0" * 64),
             f"subject[{told_wheels.WHEEL}].digest.sha256 is '{'0' * 64}', the wheel says",
         ),
-        (statement_of, lambda said: said.pop("subject"), "statement: subject is None, the wheel says"),
+        (
+            statement_of,
+            lambda said: said.pop("subject"),
+            "statement: subject is None, the wheel says",
+        ),
         (
             sbom_of,
             lambda said: said["metadata"]["component"].update(version="2"),
@@ -200,11 +227,18 @@ def test_a_paper_of_another_program_is_named(wheel: Path) -> None:
             component(LIBRARY, hashes=[NOTHING]),
             f"{told_wheels.BUNDLED} in the wheel is not the file",
         ),
-        (sbom_of, lambda said: said["components"][0].update(properties=7), "SBOM: cannot be understood"),
+        (
+            sbom_of,
+            lambda said: said["components"][0].update(properties=7),
+            "SBOM: cannot be understood",
+        ),
     ],
 )
 def test_without_a_manifest_papers_are_compared_with_the_wheel(
-    wheel: Path, file: Callable[[Path], Path], change: Callable[[dict[str, Any]], object], problem: str
+    wheel: Path,
+    file: Callable[[Path], Path],
+    change: Callable[[dict[str, Any]], object],
+    problem: str,
 ) -> None:
     dist_files.manifest_path(wheel).unlink()
     edit(file(wheel), change)
@@ -230,12 +264,24 @@ def with_inner(wheel: Path, change: Callable[[dict[str, Any]], object], *, hones
 @pytest.mark.parametrize(
     ("change", "honest", "problem"),
     [
-        (component("submodule:third_party/fmt", version="1"), True, "[submodule:third_party/fmt].version is '1', the "),
-        (component(LIBRARY, hashes=[NOTHING]), True, f"{told_wheels.BUNDLED} in the wheel is not the file"),
+        (
+            component("submodule:third_party/fmt", version="1"),
+            True,
+            "[submodule:third_party/fmt].version is '1', the ",
+        ),
+        (
+            component(LIBRARY, hashes=[NOTHING]),
+            True,
+            f"{told_wheels.BUNDLED} in the wheel is not the file",
+        ),
         (lambda said: said["components"].pop(0), True, "] is missing, the "),
         (component("submodule:third_party/fmt", licenses=[]), True, "licenses"),
         (component("submodule:third_party/fmt", licenses=[]), False, "serialNumber is 'urn:uuid:"),
-        (lambda said: said["metadata"]["component"].update(version="2"), True, "version is '2', the wheel says"),
+        (
+            lambda said: said["metadata"]["component"].update(version="2"),
+            True,
+            "version is '2', the wheel says",
+        ),
         (lambda said: said.update(bomFormat="SPDX"), True, "is not a CycloneDX document"),
         (lambda said: said.update(components=7), True, "cannot be understood"),
     ],
@@ -250,7 +296,10 @@ def test_the_inner_sbom_agrees_with_the_wheel_and_with_what_is_beside_it(
 
 def test_the_inner_sbom_is_the_same_wherever_the_source_was_fetched_from(wheel: Path) -> None:
     """A mirror is named in the papers beside the wheel alone."""
-    told_wheels.write(wheel, told_wheels.manifest(wheel) | {"source": "https://mirror.example/pytorch/pytorch.git"})
+    told_wheels.write(
+        wheel,
+        told_wheels.manifest(wheel) | {"source": "https://mirror.example/pytorch/pytorch.git"},
+    )
     assert "mirror.example" in sbom_of(wheel).read_text("utf-8")
     assert agreement.examine_wheel(wheel).problems == ()
 
@@ -258,7 +307,9 @@ def test_the_inner_sbom_is_the_same_wherever_the_source_was_fetched_from(wheel: 
 def test_a_wheel_that_lacks_the_inner_sbom_of_its_manifest_is_named(tmp_path: Path) -> None:
     wheel = paper_wheels.made(tmp_path)
     told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": []})
-    assert agreement.examine_wheel(wheel).problems == ("inner SBOM: is missing: build the wheel again",)
+    assert agreement.examine_wheel(wheel).problems == (
+        "inner SBOM: is missing: build the wheel again",
+    )
 
 
 def test_an_inner_sbom_that_was_damaged_is_named(wheel: Path) -> None:
@@ -268,7 +319,9 @@ def test_an_inner_sbom_that_was_damaged_is_named(wheel: Path) -> None:
     content[member.header_offset + 30 + len(member.filename) + 9] ^= 1  # behind its header
     wheel.write_bytes(content)
     problems = agreement.examine_wheel(wheel).problems
-    assert [one for one in problems if one.startswith("inner SBOM: cannot be understood (")], problems
+    assert [one for one in problems if one.startswith("inner SBOM: cannot be understood (")], (
+        problems
+    )
 
 
 def test_a_wheel_that_was_renamed_with_its_papers_is_named(wheel: Path) -> None:
@@ -283,7 +336,9 @@ def test_a_wheel_that_was_renamed_with_its_papers_is_named(wheel: Path) -> None:
 def test_a_hash_of_record_that_is_none_is_told_of_record_alone(tmp_path: Path) -> None:
     def spoil(members: dict[str, bytes]) -> None:
         record = next(name for name in members if name.endswith("/RECORD"))
-        members[record] = members[record].replace(b"tinytorch/__init__.py,sha256=", b"tinytorch/__init__.py,sha256=a")
+        members[record] = members[record].replace(
+            b"tinytorch/__init__.py,sha256=", b"tinytorch/__init__.py,sha256=a"
+        )
 
     wheel = paper_wheels.made(tmp_path, change=spoil)
     manifest = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
@@ -297,13 +352,21 @@ def test_another_wheel_under_the_name_fits_none_of_the_papers(wheel: Path) -> No
     made = paper_wheels.made(wheel.parent / "other", "tinytorch", "1.13.1+cu117", body="x = 1\n")
     made.replace(wheel)
     found = agreement.examine_wheel(wheel)
-    assert {problem.partition(":")[0] for problem in found.problems} == {"manifest", "statement", "SBOM"}
+    assert {problem.partition(":")[0] for problem in found.problems} == {
+        "manifest",
+        "statement",
+        "SBOM",
+    }
 
 
 def test_an_original_that_is_no_wheel_is_named(wheel: Path) -> None:
     original = wheel.with_name(wheel.name.replace("1.13.1", "1.13.0"))
     original.write_bytes(b"no archive")
-    said = {"wheel": original.name, "version": "1.0", "sha256": hashlib.sha256(b"no archive").hexdigest()}
+    said = {
+        "wheel": original.name,
+        "version": "1.0",
+        "sha256": hashlib.sha256(b"no archive").hexdigest(),
+    }
     edit(dist_files.manifest_path(wheel), lambda manifest: manifest.update(original=said))
     assert "original: File is not a zip file" in agreement.examine_wheel(wheel).problems
 
@@ -311,17 +374,24 @@ def test_an_original_that_is_no_wheel_is_named(wheel: Path) -> None:
 @pytest.mark.parametrize("name", ["../x.whl", "", "..", 7])
 def test_an_original_that_is_not_here_is_told(wheel: Path, name: object) -> None:
     """What it is called leads to no other folder, and what its tags are is not judged by them."""
-    edit(dist_files.manifest_path(wheel), lambda manifest: manifest.update(original={"wheel": name, "sha256": "0"}))
+    edit(
+        dist_files.manifest_path(wheel),
+        lambda manifest: manifest.update(original={"wheel": name, "sha256": "0"}),
+    )
     checks = {one.name: one.text for one in agreement.examine_wheel(wheel).checks}
     assert "not compared" in checks["original"]
     assert "not judged" in checks["tags"]
 
 
 def test_other_tags_than_those_of_the_original_are_named(wheel: Path) -> None:
-    original = paper_wheels.made(wheel.parent / "original", "tinytorch", "1.13.1+cu117", "cp39-cp39-win_amd64")
+    original = paper_wheels.made(
+        wheel.parent / "original", "tinytorch", "1.13.1+cu117", "cp39-cp39-win_amd64"
+    )
     said = {"wheel": original.name, "sha256": hashlib.sha256(original.read_bytes()).hexdigest()}
     edit(dist_files.manifest_path(wheel), lambda manifest: manifest.update(original=said))
-    assert any("has other tags than" in one for one in agreement.examine_wheel(wheel, original).problems)
+    assert any(
+        "has other tags than" in one for one in agreement.examine_wheel(wheel, original).problems
+    )
 
 
 def test_what_others_wrote_takes_one_line() -> None:
@@ -336,8 +406,12 @@ def test_a_wheel_that_is_damaged_says_so_and_nothing_else(wheel: Path) -> None:
 
 
 def test_contents_that_record_denies_are_named(tmp_path: Path) -> None:
-    changed = paper_wheels.made(tmp_path, change=lambda members: members.update({"tinytorch/__init__.py": b"evil()"}))
-    assert any("tinytorch/__init__.py" in problem for problem in agreement.examine_wheel(changed).problems)
+    changed = paper_wheels.made(
+        tmp_path, change=lambda members: members.update({"tinytorch/__init__.py": b"evil()"})
+    )
+    assert any(
+        "tinytorch/__init__.py" in problem for problem in agreement.examine_wheel(changed).problems
+    )
 
 
 def test_a_wheel_without_papers_is_sound_and_nobodys(tmp_path: Path) -> None:
@@ -347,15 +421,22 @@ def test_a_wheel_without_papers_is_sound_and_nobodys(tmp_path: Path) -> None:
 
 
 def test_a_wheel_is_ours_by_its_manifest_or_else_by_its_statement(wheel: Path) -> None:
-    assert (agreement.examine_wheel(wheel).word, agreement.examine_wheel(wheel).voucher) == (agreement.OURS, "manifest")
+    assert (agreement.examine_wheel(wheel).word, agreement.examine_wheel(wheel).voucher) == (
+        agreement.OURS,
+        "manifest",
+    )
     dist_files.manifest_path(wheel).unlink()
     assert agreement.examine_wheel(wheel).voucher == "statement"
     statement_of(wheel).unlink()
-    assert agreement.examine_wheel(wheel).word == agreement.SOUND, "an SBOM says what it holds, and not who made it"
+    assert agreement.examine_wheel(wheel).word == agreement.SOUND, (
+        "an SBOM says what it holds, and not who made it"
+    )
 
 
 def test_what_is_odd_about_a_wheel_of_others_is_a_note(tmp_path: Path) -> None:
-    made = paper_wheels.made(tmp_path, tag="py3-none-linux_x86_64", files={"start.pth": b"import x\n"})
+    made = paper_wheels.made(
+        tmp_path, tag="py3-none-linux_x86_64", files={"start.pth": b"import x\n"}
+    )
     wheel = made.rename(made.with_name(made.name.replace("linux_", "manylinux_2_28_")))
     found = agreement.examine_wheel(wheel)
     assert (found.word, found.problems) == (agreement.SOUND, ())
@@ -390,7 +471,9 @@ def test_only_a_statement_of_a_known_format_vouches(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, None])
-def test_of_an_older_format_the_documents_are_compared_with_the_wheel_alone(wheel: Path, number: int | None) -> None:
+def test_of_an_older_format_the_documents_are_compared_with_the_wheel_alone(
+    wheel: Path, number: int | None
+) -> None:
     """The commit that it says may not have been proven; what another torchmill derived from it is its own matter."""
 
     def age(said: dict[str, Any]) -> None:
@@ -400,7 +483,10 @@ def test_of_an_older_format_the_documents_are_compared_with_the_wheel_alone(whee
     edit(dist_files.manifest_path(wheel), age)
     found = agreement.examine_wheel(wheel)
     assert (found.word, found.voucher) == (agreement.OURS, "manifest")
-    assert f"said to be commit {told_wheels.COMMIT}" in {one.name: one.said for one in found.checks}["manifest"]
+    assert (
+        f"said to be commit {told_wheels.COMMIT}"
+        in {one.name: one.said for one in found.checks}["manifest"]
+    )
     edit(statement_of(wheel), lambda said: said["subject"][0]["digest"].update(sha256="0" * 64))
     assert agreement.examine_wheel(wheel).word == agreement.WRONG
 
@@ -425,7 +511,9 @@ def test_papers_that_are_missing_are_written_of_the_manifest(wheel: Path, known:
     layout = Layout(wheel.parents[1], wheel.parent / "cache")
     (told,) = verify.verify_wheels(known, layout).data["wheels"]
     assert [one["name"] for one in told["checks"] if one["problems"]] == ["statement", "SBOM"]
-    assert [one["ok"] for one in verify.verify_wheels(known, layout, write=True).data["wheels"]] == [True]
+    assert [
+        one["ok"] for one in verify.verify_wheels(known, layout, write=True).data["wheels"]
+    ] == [True]
     assert {file: file.read_bytes() for file in kept} == kept
 
 
@@ -436,20 +524,35 @@ def test_papers_are_not_written_of_the_manifest_of_another_wheel(wheel: Path) ->
     assert not statement_of(wheel).exists()
 
 
-def test_papers_are_not_written_of_a_record_that_contradicts_itself(tmp_path: Path, known: Facts) -> None:
+def test_papers_are_not_written_of_a_record_that_contradicts_itself(
+    tmp_path: Path, known: Facts
+) -> None:
     def contradict(members: dict[str, bytes]) -> None:
         members["tinytorch-1.0+cpu.dist-info/RECORD"] += b"tinytorch/__init__.py,sha256=x,1\n"
 
     wheel = paper_wheels.made(tmp_path, change=contradict)
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    said = {"wheel": wheel.name, "sha256": sha256, "version": "1.0+cpu", "package": "tinytorch", "tag": "v1.0"}
-    dist_files.manifest_path(wheel).write_text(json.dumps(said | {"identifier": "wheel-3.10-cpu", "key": "0"}))
+    said = {
+        "wheel": wheel.name,
+        "sha256": sha256,
+        "version": "1.0+cpu",
+        "package": "tinytorch",
+        "tag": "v1.0",
+    }
+    dist_files.manifest_path(wheel).write_text(
+        json.dumps(said | {"identifier": "wheel-3.10-cpu", "key": "0"})
+    )
     with refused("wheel-rejected"):
         verify.verify_wheels(known, Layout(tmp_path, tmp_path), [str(wheel)], write=True).require()
-    assert sorted(path.name for path in tmp_path.glob("*.whl*")) == [wheel.name, f"{wheel.name}.json"]
+    assert sorted(path.name for path in tmp_path.glob("*.whl*")) == [
+        wheel.name,
+        f"{wheel.name}.json",
+    ]
 
 
-def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path, known: Facts) -> None:
+def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(
+    wheel: Path, known: Facts
+) -> None:
     layout = Layout(wheel.parents[1], wheel.parent / "cache")
     statement_of(wheel).unlink()
     edit(dist_files.manifest_path(wheel), lambda said: said.pop("key"))
@@ -467,17 +570,25 @@ def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path,
     assert statement_of(wheel).is_file()
 
 
-@pytest.mark.parametrize("processor", [{"name": "x", "needs": 5}, {"name": "x"}, "skylake", ["avx2"]])
-def test_a_processor_that_cannot_be_understood_is_named(wheel: Path, known: Facts, processor: object) -> None:
+@pytest.mark.parametrize(
+    "processor", [{"name": "x", "needs": 5}, {"name": "x"}, "skylake", ["avx2"]]
+)
+def test_a_processor_that_cannot_be_understood_is_named(
+    wheel: Path, known: Facts, processor: object
+) -> None:
     edit(dist_files.manifest_path(wheel), lambda said: said.update(processor=processor))
     told = str(verify.verify_wheels(known, Layout(wheel.parents[1], wheel.parents[1])))
     assert "processor   cannot be understood" in told
 
 
-def test_of_many_problems_a_person_is_told_some_and_a_program_all(tmp_path: Path, known: Facts) -> None:
+def test_of_many_problems_a_person_is_told_some_and_a_program_all(
+    tmp_path: Path, known: Facts
+) -> None:
     rows = "".join(f"made/up{number}.py,,\n" for number in range(100)).encode()
     record = "tinytorch-1.0+cpu.dist-info/RECORD"
-    paper_wheels.made(tmp_path / "dist", change=lambda members: members.update({record: members[record] + rows}))
+    paper_wheels.made(
+        tmp_path / "dist", change=lambda members: members.update({record: members[record] + rows})
+    )
     said = verify.verify_wheels(known, Layout(tmp_path, tmp_path))
     assert "and 92 more" in str(said)
     assert len(str(said)) < 4000
@@ -496,7 +607,9 @@ def test_what_is_not_there_is_said(known: Facts, tmp_path: Path) -> None:
         verify.verify_wheels(known, layout, [str(tmp_path / "x.whl.json")])
 
 
-def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp_path: Path) -> None:
+def test_the_task_prints_a_line_for_each_check_and_ends_with_14(
+    wheel: Path, tmp_path: Path
+) -> None:
     done = commands.run("invoke", "verify", str(wheel), home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 9
@@ -504,11 +617,15 @@ def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp
     done = commands.run("invoke", "verify", "--json", str(wheel), home=tmp_path)
     assert done.returncode == DeliveryError.exit_code
     assert "SBOM: is not a CycloneDX document" in done.stderr
-    assert [check["name"] for check in json.loads(done.stdout)["wheels"][0]["checks"] if not check["ok"]] == ["SBOM"]
+    assert [
+        check["name"] for check in json.loads(done.stdout)["wheels"][0]["checks"] if not check["ok"]
+    ] == ["SBOM"]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_has_gone_does_not_hide_what_is_wrong(tmp_path: Path, unbuffered: str) -> None:
+def test_a_reader_that_has_gone_does_not_hide_what_is_wrong(
+    tmp_path: Path, unbuffered: str
+) -> None:
     wheel = paper_wheels.made(tmp_path)
     wheel.write_bytes(wheel.read_bytes()[:-1])
     environ = commands.environment(tmp_path, {"PYTHONUNBUFFERED": unbuffered})
@@ -527,8 +644,13 @@ def test_the_version_of_torchmill_decides_nothing(wheel: Path) -> None:
     told = told_wheels.manifest(wheel)
     told_wheels.write(wheel, told | {"builder": told["builder"] | {"torchmill": "0.0.1"}})
     assert agreement.examine_wheel(wheel).problems == ()
-    edit(statement_of(wheel), lambda said: said["predicate"]["buildDefinition"].pop("resolvedDependencies"))
-    assert agreement.examine_wheel(wheel).problems, "one of this format says all that follows from its manifest"
+    edit(
+        statement_of(wheel),
+        lambda said: said["predicate"]["buildDefinition"].pop("resolvedDependencies"),
+    )
+    assert agreement.examine_wheel(wheel).problems, (
+        "one of this format says all that follows from its manifest"
+    )
 
 
 X = Reference("X")
@@ -553,9 +675,15 @@ X = Reference("X")
         (
             {"a": [{"name": "x", "annotations": {"kind": "patch"}}]},
             {"a": []},
-            ["a[patch x] is {'name': 'x', 'annotations': {'kind': 'patch'}}, which X does not mention"],
+            [
+                "a[patch x] is {'name': 'x', 'annotations': {'kind': 'patch'}}, which X does not mention"
+            ],
         ),
-        ({"a": [{"name": "x"}, {"name": "x"}]}, {"a": [{"name": "x"}]}, ["a has 2 entries, X says 1"]),
+        (
+            {"a": [{"name": "x"}, {"name": "x"}]},
+            {"a": [{"name": "x"}]},
+            ["a has 2 entries, X says 1"],
+        ),
         ({"a": [{"name": "y"}, {"name": "x"}]}, {"a": [{"name": "x"}, {"name": "y"}]}, []),
         ([], {}, ["it is [], X says {}"]),
     ],
@@ -567,4 +695,6 @@ def test_each_field_is_told_with_both_sides(said: Any, wanted: Any, told: list[s
 def test_what_is_long_or_many_is_cut() -> None:
     (clause,) = document_differences({"a": "x" * 1000}, {"a": 1}, X)
     assert len(clause) < 120
-    assert len(document_differences(dict.fromkeys("abcdefghijklmnop", 1), {}, X)) == MOST_DIFFERENCES
+    assert (
+        len(document_differences(dict.fromkeys("abcdefghijklmnop", 1), {}, X)) == MOST_DIFFERENCES
+    )

@@ -37,7 +37,10 @@ TORCH = f"tinytorch-1.0-py{PYTHON}_cpu_0.conda"
 PLAIN, LIBTORCH = ProductOptions(), ProductOptions(libtorch=True)
 VISION = f"tinyvision-0.5-py{PYTHON}_cpu_0.conda"
 
-pytestmark = [tiny.needs_compiler, pytest.mark.skipif(not SUBDIR, reason="no machine that the sample is for")]
+pytestmark = [
+    tiny.needs_compiler,
+    pytest.mark.skipif(not SUBDIR, reason="no machine that the sample is for"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +55,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("wheels")
     raw = tiny.build(folder)
     torch = tiny.finish(raw.torch, folder / "dist", folder / "torch", folders=(raw.outside,))[0]
-    vision = tiny.finish(raw.vision, folder / "dist", folder / "vision", folders=(raw.outside,), under=raw.torch)[0]
+    vision = tiny.finish(
+        raw.vision, folder / "dist", folder / "vision", folders=(raw.outside,), under=raw.torch
+    )[0]
     return torch, vision
 
 
@@ -62,7 +67,9 @@ def verified(sample: Facts, layout: Layout, wheel: Path) -> VerifiedWheel:
     word = {"tinytorch": "wheel", "tinyvision": "vision"}[name]
     release = matrix.find_release(sample, "tinytorch", "v1.0.0")
     cell = cell_lookup.find_cell(sample, f"{word}-{PYTHON}-cpu", platform.machine(), release)
-    return VerifiedWheel(layout, sample, cell, tiny.plan(name, version), wheel, {"sha256": hash_file(wheel)})
+    return VerifiedWheel(
+        layout, sample, cell, tiny.plan(name, version), wheel, {"sha256": hash_file(wheel)}
+    )
 
 
 def layout_of(folder: Path) -> Layout:
@@ -70,15 +77,21 @@ def layout_of(folder: Path) -> Layout:
 
 
 @pytest.fixture(scope="module")
-def made(sample: Facts, wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def made(
+    sample: Facts, wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Layout:
     """Return where the packages of both wheels lie."""
     layout = layout_of(tmp_path_factory.mktemp("home"))
     for wheel in wheels:
-        package.make_conda_package(verified(sample, layout, wheel), LIBTORCH if wheel == wheels[0] else PLAIN)
+        package.make_conda_package(
+            verified(sample, layout, wheel), LIBTORCH if wheel == wheels[0] else PLAIN
+        )
     return layout
 
 
-def test_a_client_solves_for_installs_and_imports_it(sample: Facts, made: Layout, tmp_path: Path) -> None:
+def test_a_client_solves_for_installs_and_imports_it(
+    sample: Facts, made: Layout, tmp_path: Path
+) -> None:
     """The Python in the prefix is a stand-in: it leads to the interpreter that runs this."""
     ours, theirs = tmp_path / "channel", tmp_path / "stand-ins"
     told = channel.write_channel(sample, made, ours)
@@ -90,7 +103,8 @@ def test_a_client_solves_for_installs_and_imports_it(sample: Facts, made: Layout
     records = stand_ins.install([ours, theirs], SUBDIR, prefix, cache, "tinyvision")
     assert {record.file_name for record in records} >= {TORCH, VISION}
     said = stand_ins.run(
-        prefix, "import tinyvision, tinytorch as t; print(t.__file__, t.add(1, 2), tinyvision.scale(2, 3))"
+        prefix,
+        "import tinyvision, tinytorch as t; print(t.__file__, t.add(1, 2), tinyvision.scale(2, 3))",
     )
     assert said == f"{prefix}/lib/python{PYTHON}/site-packages/tinytorch/__init__.py 3.0 6.0"
     listed = stand_ins.run(
@@ -104,19 +118,28 @@ def test_the_package_for_cxx_needs_no_python(sample: Facts, made: Layout, tmp_pa
     """A program in C is compiled, linked and run with nothing but it in the environment."""
     channel.write_channel(sample, made, tmp_path / "channel")
     prefix = tmp_path / "prefix"
-    records = stand_ins.install([tmp_path / "channel"], SUBDIR, prefix, tmp_path / "cache", "libtinytorch")
+    records = stand_ins.install(
+        [tmp_path / "channel"], SUBDIR, prefix, tmp_path / "cache", "libtinytorch"
+    )
     assert [record.file_name for record in records] == ["libtinytorch-1.0-cpu_0.conda"]
     headers = [path.relative_to(prefix).as_posix() for path in prefix.rglob("*.h")]
     assert headers == ["include/tiny.h"], "pybind11's are of another package"
     source = tmp_path / "main.c"
-    source.write_text('#include <stdio.h>\n#include <tiny.h>\nint main() { printf("%.1f", tiny_add(2, 3)); }')
+    source.write_text(
+        '#include <stdio.h>\n#include <tiny.h>\nint main() { printf("%.1f", tiny_add(2, 3)); }'
+    )
     lib = prefix / "lib"
     found = [f"-I{prefix}/include", f"-L{lib}", f"-Wl,-rpath,{lib}"]
     words: list[str | Path] = ["cc", source, *found, "-ltiny", "-o", tmp_path / "main"]
     subprocess.run(words, check=True)
-    assert subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout == "5.0"
+    assert (
+        subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
+        == "5.0"
+    )
     own = made.dist / "conda" / SUBDIR / records[0].file_name
-    assert rattler.package.RunExportsJson.from_package_archive(own).weak == ["libtinytorch >=1.0,<1.1.0a0"]
+    assert rattler.package.RunExportsJson.from_package_archive(own).weak == [
+        "libtinytorch >=1.0,<1.1.0a0"
+    ]
 
 
 def test_a_package_asks_for_any_build_of_a_kind(made: Layout, tmp_path: Path) -> None:
@@ -124,7 +147,9 @@ def test_a_package_asks_for_any_build_of_a_kind(made: Layout, tmp_path: Path) ->
     index = rattler.package.IndexJson.from_package_directory(tmp_path)
     assert (index.noarch.generic, index.depends) == (True, ["tinytorch 1.0 *cpu*"])
     assert rattler.package.PathsJson.from_package_directory(tmp_path).paths == []
-    assert "extra" not in json.loads((tmp_path / "info/about.json").read_text()), "it is every wheel's"
+    assert "extra" not in json.loads((tmp_path / "info/about.json").read_text()), (
+        "it is every wheel's"
+    )
 
 
 def test_rattler_builds_own_test_of_the_package_passes(
@@ -143,7 +168,9 @@ def test_rattler_builds_own_test_of_the_package_passes(
 def test_the_same_wheel_makes_the_same_bytes(
     sample: Facts, wheels: tuple[Path, Path], made: Layout, tmp_path: Path
 ) -> None:
-    again = package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[0]), LIBTORCH).file
+    again = package.make_conda_package(
+        verified(sample, layout_of(tmp_path), wheels[0]), LIBTORCH
+    ).file
     assert again.name == TORCH
     assert again.read_bytes() == (made.conda / SUBDIR / TORCH).read_bytes()
     assert not list((tmp_path / "dist/conda").glob(".*"))
@@ -199,7 +226,11 @@ def test_a_package_that_is_gone_is_made_again_with_its_wheels(
     found = verified(sample, layout_of(tmp_path), wheels[0])
     assert not package.make_conda_package(found, LIBTORCH).kept
     every = sorted((tmp_path / "dist/conda").glob("*/*.conda"))
-    assert [path.name for path in every] == ["libtinytorch-1.0-cpu_0.conda", TORCH, "tinytorch-cpu-1.0-0.conda"]
+    assert [path.name for path in every] == [
+        "libtinytorch-1.0-cpu_0.conda",
+        TORCH,
+        "tinytorch-cpu-1.0-0.conda",
+    ]
     before = [path.read_bytes() for path in every]
     for path in every:
         assert package.make_conda_package(found, LIBTORCH).kept
@@ -220,7 +251,10 @@ def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
     assert index.subdir == SUBDIR
     assert index.noarch.none
     assert index.track_features == ["cpu"]
-    listed = {str(entry.relative_path) for entry in rattler.package.PathsJson.from_package_archive(file).paths}
+    listed = {
+        str(entry.relative_path)
+        for entry in rattler.package.PathsJson.from_package_archive(file).paths
+    }
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert listed == {name for name in there if not name.startswith("info/")}
     with zipfile.ZipFile(file) as archive:
@@ -256,8 +290,12 @@ def test_who_lacks_the_library_is_told_what_to_install(
 
 
 def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
-    wheel = paper_wheels.made(tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}")
-    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"planned": wheel.name, "sha256": hash_file(wheel)}))
+    wheel = paper_wheels.made(
+        tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}"
+    )
+    wheel.with_name(f"{wheel.name}.json").write_text(
+        json.dumps({"planned": wheel.name, "sha256": hash_file(wheel)})
+    )
     env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0"}
     done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
@@ -266,9 +304,13 @@ def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
     assert place.is_file()
     done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
     assert f"{place} is there and nothing changed" in done.stderr
-    done = run("nox", "-s", f"conda-{PYTHON}-cpu", "--", "--build-number", "7", home=tmp_path, env=env)
+    done = run(
+        "nox", "-s", f"conda-{PYTHON}-cpu", "--", "--build-number", "7", home=tmp_path, env=env
+    )
     assert f"{place.with_name(place.name.replace('cpu_0', 'cpu_7'))} is made" in done.stderr
-    done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env={**env, "CONDA_SUBDIR": "osx-64"})
+    done = run(
+        "nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env={**env, "CONDA_SUBDIR": "osx-64"}
+    )
     assert done.returncode == 1
     assert "CONDA_SUBDIR is osx-64" in done.stderr
     assert "Traceback" not in done.stderr
@@ -283,7 +325,12 @@ def test_nox_lists_it_for_every_package_and_keeps_it_out_of_the_matrix(tmp_path:
 
 
 def test_licences_of_the_same_name_are_all_in_it(made: Layout, tmp_path: Path) -> None:
-    texts = {"LICENSE": b"own", "licenses/fmt/LICENSE": b"of fmt", "licenses/NOTICE": b"notice", "WHEEL": b""}
+    texts = {
+        "LICENSE": b"own",
+        "licenses/fmt/LICENSE": b"of fmt",
+        "licenses/NOTICE": b"notice",
+        "WHEEL": b"",
+    }
     for name, text in texts.items():
         (tmp_path / "x.dist-info" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "x.dist-info" / name).write_bytes(text)
@@ -299,7 +346,9 @@ def test_licences_of_the_same_name_are_all_in_it(made: Layout, tmp_path: Path) -
     assert (tmp_path / "package/info/tests/tests.yaml").exists()
 
 
-CALLS = re.findall(r"`(upload_package_to_\w+\(.*\))`", (ROOT / "docs/how-to/make-conda-packages.md").read_text())
+CALLS = re.findall(
+    r"`(upload_package_to_\w+\(.*\))`", (ROOT / "docs/how-to/make-conda-packages.md").read_text()
+)
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.partition("(")[0])
@@ -311,6 +360,8 @@ def test_packages_are_uploaded_as_the_guide_says(made: Layout, call: str) -> Non
         for token, code in (("wrong", 1), (publishing_servers.TOKEN, 0)):
             program = f"import sys; from rattler_build import *; files, token = sys.argv[1:2], {token!r}; "
             program += re.sub(r"https://[^\"]+", url, call)
-            done = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [sys.executable, "-c", program, file], capture_output=True, text=True, check=False
+            )
             assert done.returncode == code, done.stderr
             assert [file.read_bytes() in body for body in received] == [True] * (1 - code)

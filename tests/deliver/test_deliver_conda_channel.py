@@ -35,7 +35,9 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path / "home", tmp_path / "cache")
 
 
-def packed(layout: Layout, name: str, text: str = "one", subdir: str = SUBDIR, build: str = "0") -> Path:
+def packed(
+    layout: Layout, name: str, text: str = "one", subdir: str = SUBDIR, build: str = "0"
+) -> Path:
     """Put a package with one file into dist/conda/."""
     files = layout.root / "files"
     shutil.rmtree(files, ignore_errors=True)
@@ -49,10 +51,16 @@ def listed(out: Path, subdir: str = SUBDIR) -> list[str]:
 
 
 def state(out: Path) -> dict[str, bytes]:
-    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file()
+    }
 
 
-def test_a_channel_has_an_index_for_each_machine_and_noarch(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+def test_a_channel_has_an_index_for_each_machine_and_noarch(
+    sample: Facts, layout: Layout, tmp_path: Path
+) -> None:
     packed(layout, "tinytorch")
     packed(layout, "tinytorch", subdir="osx-arm64", build="1")
     out = tmp_path / "deep" / "channel"
@@ -79,7 +87,9 @@ def test_it_is_brought_up_to_date(sample: Facts, layout: Layout, tmp_path: Path)
     assert "2 packages, 0 of them new" in channel.write_channel(sample, layout, out)
     shutil.rmtree(layout.conda)
     packed(layout, "tinyaudio")
-    assert "3 packages, 1 of them new" in channel.write_channel(sample, layout, out)  # what is no longer in dist/ stays
+    assert "3 packages, 1 of them new" in channel.write_channel(
+        sample, layout, out
+    )  # what is no longer in dist/ stays
     (out / SUBDIR / "tinyvision-1.0-0.conda").unlink()
     channel.write_channel(sample, layout, out)
     assert listed(out) == ["tinyaudio-1.0-0.conda", "tinytorch-1.0-0.conda"]
@@ -106,7 +116,9 @@ def test_it_is_looked_through_as_often_however_many_packages_it_has(
     assert len(set(counts)) == 1
 
 
-def test_a_package_of_the_older_format_is_indexed_too(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+def test_a_package_of_the_older_format_is_indexed_too(
+    sample: Facts, layout: Layout, tmp_path: Path
+) -> None:
     """As `cph transmute` writes it beside the other, for clients that know only that."""
     file = packed(layout, "tinytorch")
     extract(file, tmp_path / "package")
@@ -117,7 +129,10 @@ def test_a_package_of_the_older_format_is_indexed_too(sample: Facts, layout: Lay
     out = tmp_path / "channel"
     assert "2 packages, 2 of them new" in channel.write_channel(sample, layout, out)
     index = json.loads((out / SUBDIR / "repodata.json").read_text())
-    assert [list(index[kind]) for kind in ("packages", "packages.conda")] == [[old.name], [file.name]]
+    assert [list(index[kind]) for kind in ("packages", "packages.conda")] == [
+        [old.name],
+        [file.name],
+    ]
     assert "2 packages, 0 of them new" in channel.write_channel(sample, layout, out)
     old.rename(old.with_name("tinytorch-2.0-0.tar.bz2"))
     with refused("conda-package-renamed"):
@@ -134,7 +149,9 @@ def test_what_was_stopped_half_way_goes_on(sample: Facts, layout: Layout, tmp_pa
     assert listed(out) == ["tinytorch-1.0-0.conda"]
 
 
-def test_another_package_of_the_same_name_is_refused(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+def test_another_package_of_the_same_name_is_refused(
+    sample: Facts, layout: Layout, tmp_path: Path
+) -> None:
     packed(layout, "tinytorch")
     out = tmp_path / "channel"
     channel.write_channel(sample, layout, out)
@@ -146,7 +163,9 @@ def test_another_package_of_the_same_name_is_refused(sample: Facts, layout: Layo
     assert state(out) == before
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+def test_a_folder_of_somebody_elses_is_left_alone(
+    sample: Facts, layout: Layout, tmp_path: Path
+) -> None:
     packed(layout, "tinytorch")
     out = tmp_path / "photos"
     out.mkdir()
@@ -191,7 +210,9 @@ def test_a_package_that_is_not_what_it_says_is_refused(
     else:
         (file.parent.parent / "win-64").mkdir()
         file.rename(file.parent.parent / "win-64" / file.name)
-    with refused("conda-package-damaged" if spoil in {"garbage", "cut"} else "conda-package-renamed"):
+    with refused(
+        "conda-package-damaged" if spoil in {"garbage", "cut"} else "conda-package-renamed"
+    ):
         channel.write_channel(sample, layout, tmp_path / "channel")
     assert not (tmp_path / "channel").exists()
 

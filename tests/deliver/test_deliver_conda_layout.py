@@ -22,7 +22,9 @@ from torchmill.wheel.pack.staging import StagedWheel
 PYTHON = "{}.{}".format(*sys.version_info)
 INFO = "tinytorch-1.0+cpu.dist-info"
 DATA = "tinytorch-1.0+cpu.data"
-CONSOLE = b"[console_scripts]\ntinyrun = tinytorch.run:Main.start [fast]\n[other]\nthing = tinytorch\n"
+CONSOLE = (
+    b"[console_scripts]\ntinyrun = tinytorch.run:Main.start [fast]\n[other]\nthing = tinytorch\n"
+)
 RUN = b"import sys\nclass Main:\n  @staticmethod\n  def start():\n    print(sys.prefix, *sys.argv[1:])\n"
 
 
@@ -71,7 +73,11 @@ def test_scripts_run_by_the_python_beside_them_wherever_they_are(tmp_path: Path)
 
 
 def test_dist_info_says_conda_and_record_tells_of_all_files(tmp_path: Path) -> None:
-    more = {f"{INFO}/entry_points.txt": CONSOLE, f"{INFO}/REQUESTED": b"", f"{INFO}/direct_url.json": b"{}"}
+    more = {
+        f"{INFO}/entry_points.txt": CONSOLE,
+        f"{INFO}/REQUESTED": b"",
+        f"{INFO}/direct_url.json": b"{}",
+    }
     prefix, staged = laid(tmp_path, more)
     (staged.root / "tinytorch/__init__.py").write_text("edited = True\n")
     package.register_with_conda(staged, prefix)
@@ -87,7 +93,10 @@ def test_dist_info_says_conda_and_record_tells_of_all_files(tmp_path: Path) -> N
     assert "../../../bin/tinyrun" in rows
     for name, (said, size) in rows.items():
         data = (staged.root / name).read_bytes()
-        assert (said, size) == (wheel_writer.record_digest(hashlib.sha256(data).digest()), str(len(data)))
+        assert (said, size) == (
+            wheel_writer.record_digest(hashlib.sha256(data).digest()),
+            str(len(data)),
+        )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,9 @@ def test_dist_info_says_conda_and_record_tells_of_all_files(tmp_path: Path) -> N
         ({f"{DATA}/purelib/tinytorch/__init__.py": b""}, "invalid-wheel-layout"),
     ],
 )
-def test_what_would_lie_elsewhere_is_refused(tmp_path: Path, more: dict[str, bytes], code: str) -> None:
+def test_what_would_lie_elsewhere_is_refused(
+    tmp_path: Path, more: dict[str, bytes], code: str
+) -> None:
     with refused(code):
         laid(tmp_path, more)
 
@@ -139,10 +150,14 @@ def test_they_are_those_of_the_recipe_and_forced(wheel: Path, tmp_path: Path) ->
     package.apply_run_paths(staged, prefix / "lib")
     extension = next(staged.root.glob("tinytorch/_C*.so"))
     assert dynamic(extension) == {"DT_RPATH": "$ORIGIN:$ORIGIN/lib:$ORIGIN/../../.."}
-    assert dynamic(staged.root / "tinytorch/lib/libtiny.so") == {"DT_RPATH": "$ORIGIN:$ORIGIN/../../../.."}
+    assert dynamic(staged.root / "tinytorch/lib/libtiny.so") == {
+        "DT_RPATH": "$ORIGIN:$ORIGIN/../../../.."
+    }
     assert all(dynamic(path).keys() <= {"DT_RPATH"} for path in staged.root.rglob("*.so*"))
     code = "import tinytorch; print(tinytorch.add(1, 2))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=staged.root, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=staged.root, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "3.0"
 
 

@@ -32,18 +32,26 @@ def cell(facts: Facts, tag: str, identifier: str, arch: str) -> matrix.Cell:
 
 
 def composed(
-    facts: Facts, one: matrix.Cell, wheel: Path, told: Mapping[str, object] | None = None, **environ: str
+    facts: Facts,
+    one: matrix.Cell,
+    wheel: Path,
+    told: Mapping[str, object] | None = None,
+    **environ: str,
 ) -> CondaRecipe:
     if told is not None:
         whole = {**told, "sha256": wheel_file.read_wheel(wheel).sha256}
         wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(whole))
-    return package.compose_recipe(facts, one, wheel_file.read_wheel(wheel), ["GLIBCXX_3.4.29"], environ)
+    return package.compose_recipe(
+        facts, one, wheel_file.read_wheel(wheel), ["GLIBCXX_3.4.29"], environ
+    )
 
 
 def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: Path) -> None:
     """R3: torch 1.8.0 with CUDA 11.0 and cuDNN 8.0.5 for Python 3.8."""
     tag = "cp38-cp38-manylinux_2_31_x86_64"
-    wheel = paper_wheels.made(tmp_path, "torch", "1.8.0+cu110", tag, requires=["typing-extensions", "numpy"])
+    wheel = paper_wheels.made(
+        tmp_path, "torch", "1.8.0+cu110", tag, requires=["typing-extensions", "numpy"]
+    )
     found = composed(shipped, cell(shipped, "v1.8.0", "wheel-3.8-cu110", "x86_64"), wheel, TOLD)
     assert found.file == "pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda"
     assert (found.subdir, found.number) == ("linux-64", 0)
@@ -98,26 +106,44 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
         torch = session == "wheel"
         name, version = ("torch", "1.8.0") if torch else ("torchvision", "0.9.0")
         requires = [] if torch else [f"torch==1.8.0+{variant}"]
-        wheel = paper_wheels.made(tmp_path, name, f"{version}+{variant}", "cp38-cp38-linux_x86_64", requires=requires)
-        told: dict[str, object] = {"requirements": [], "cudnn": "8.0.5" if variant != "cpu" else None}
+        wheel = paper_wheels.made(
+            tmp_path, name, f"{version}+{variant}", "cp38-cp38-linux_x86_64", requires=requires
+        )
+        told: dict[str, object] = {
+            "requirements": [],
+            "cudnn": "8.0.5" if variant != "cpu" else None,
+        }
         one = cell(shipped, "v1.8.0", f"{session}-3.8-{variant}", "x86_64")
         composed(shipped, one, wheel, told)
         layout = Layout(tmp_path, tmp_path)
         found = VerifiedWheel(layout, shipped, one, tiny_wheels.plan(name, version), wheel, told)
-        for each in package.compose_recipes(found, wheel_file.read_wheel(wheel), (), ProductOptions(libtorch=torch)):
+        for each in package.compose_recipes(
+            found, wheel_file.read_wheel(wheel), (), ProductOptions(libtorch=torch)
+        ):
             depends = [spec for spec in each.depends if not spec.startswith("python ")]
-            index = {"name": each.name, "version": each.version, "build": each.build, "build_number": each.number}
+            index = {
+                "name": each.name,
+                "version": each.version,
+                "build": each.build,
+                "build_number": each.number,
+            }
             more = {"depends": depends, "subdir": each.subdir, "sha256": "0" * 64}
             records[each.subdir][each.file] = {**index, **more, **each.index}
     for subdir, there in records.items():
         (tmp_path / subdir).mkdir()
-        (tmp_path / subdir / "repodata.json").write_text(json.dumps({"packages": {}, "packages.conda": there}))
+        (tmp_path / subdir / "repodata.json").write_text(
+            json.dumps({"packages": {}, "packages.conda": there})
+        )
     own = (rattler.PackageName("__cuda"), rattler.package.build_string.BuildString("0"))
-    known = [rattler.GenericVirtualPackage(own[0], rattler.Version(driver), own[1])] if driver else []
+    known = (
+        [rattler.GenericVirtualPackage(own[0], rattler.Version(driver), own[1])] if driver else []
+    )
     channels, platforms = [rattler.Channel(tmp_path.as_uri())], ["linux-64", "noarch"]
 
     def solve() -> dict[str, str]:
-        found = asyncio.run(rattler.solve(channels, [spec], platforms=platforms, virtual_packages=known))
+        found = asyncio.run(
+            rattler.solve(channels, [spec], platforms=platforms, virtual_packages=known)
+        )
         return {record.name.normalized: str(record.build) for record in found}
 
     if build == "refused":
@@ -128,7 +154,9 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
         assert solved.get("pytorch", solved.get("libtorch", "")).startswith(build)
 
 
-def test_a_build_without_cudnn_is_not_called_after_that_of_the_official_one(shipped: Facts, tmp_path: Path) -> None:
+def test_a_build_without_cudnn_is_not_called_after_that_of_the_official_one(
+    shipped: Facts, tmp_path: Path
+) -> None:
     wheel = paper_wheels.made(tmp_path, "torch", "1.13.1+cu117", "cp310-cp310-linux_x86_64")
     told = {"cudnn": None, "requirements": ["numpy==1.21.6"]}
     found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cu117", "x86_64"), wheel, told)
@@ -145,7 +173,11 @@ def test_torchvision_is_bound_to_its_torch(shipped: Facts, tmp_path: Path) -> No
     assert found.subdir == "osx-arm64"
     assert {"pytorch 1.13.1", "__osx >=11.0", "pillow >=5.3.0,!=8.3.*"} <= set(found.depends)
     labelled = paper_wheels.made(
-        tmp_path, "torchvision", "0.14.1+cpu", "cp310-cp310-linux_aarch64", requires=["torch==1.13.1+cpu"]
+        tmp_path,
+        "torchvision",
+        "0.14.1+cpu",
+        "cp310-cp310-linux_aarch64",
+        requires=["torch==1.13.1+cpu"],
     )
     one = cell(shipped, "v1.13.1", "vision-3.10-cpu", "aarch64")
     found = composed(shipped, one, labelled)
@@ -156,7 +188,9 @@ def test_torchvision_is_bound_to_its_torch(shipped: Facts, tmp_path: Path) -> No
 
 
 def test_a_wheels_build_number_is_the_packages(shipped: Facts, tmp_path: Path) -> None:
-    made = paper_wheels.made(tmp_path, "torch", "1.13.1+cpu", f"cp310-cp310-linux_{platform.machine()}")
+    made = paper_wheels.made(
+        tmp_path, "torch", "1.13.1+cpu", f"cp310-cp310-linux_{platform.machine()}"
+    )
     wheel = made.rename(made.with_name(made.name.replace("+cpu-", "+cpu-3-")))
     found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cpu", "x86_64"), wheel)
     assert (found.build, found.number) == ("py3.10_cpu_3", 3)
@@ -177,7 +211,9 @@ def test_the_licence_is_that_of_metadata(
         name = next(one for one in members if one.endswith("METADATA"))
         members[name] += said + b"Project-URL: Homepage, https://pytorch.org/\n"
 
-    wheel = paper_wheels.made(tmp_path, "torch", "1.13.1+cpu", "cp310-cp310-linux_x86_64", change=spoken)
+    wheel = paper_wheels.made(
+        tmp_path, "torch", "1.13.1+cpu", "cp310-cp310-linux_x86_64", change=spoken
+    )
     found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cpu", "x86_64"), wheel)
     assert found.license == license_
     assert found.about.get("summary") == summary

@@ -35,7 +35,9 @@ def one(facts: Facts, line: str, build: Build = CPU) -> str:
         ("nvidia-cusparselt-cu12==0.6.2", "cusparselt 0.6.2"),
     ],
 )
-def test_requirements_have_condas_names_and_bounds(shipped: Facts, required: str, spec: str) -> None:
+def test_requirements_have_condas_names_and_bounds(
+    shipped: Facts, required: str, spec: str
+) -> None:
     assert one(shipped, required) == spec
 
 
@@ -56,7 +58,9 @@ def test_markers_are_held_against_the_packages_own_python(shipped: Facts) -> Non
     assert list(requirements.wheel_requirements(shipped, lines, CPU)) == ["cudnn >=8.5.0.96,<9.0a0"]
     of_mac = replace(CPU, python="3.6", arch="arm64")
     assert list(requirements.wheel_requirements(shipped, lines, of_mac)) == ["dataclasses"]
-    assert "setuptools" in requirements.wheel_requirements(shipped, lines, replace(CPU, python="3.13t"))
+    assert "setuptools" in requirements.wheel_requirements(
+        shipped, lines, replace(CPU, python="3.13t")
+    )
 
 
 def test_every_package_of_nvidias_that_a_release_requires_has_a_name(shipped: Facts) -> None:
@@ -75,7 +79,9 @@ def test_one_that_has_none_is_refused(shipped: Facts) -> None:
 def test_python_is_bound_to_its_minor_version_and_its_abi() -> None:
     assert requirements.python_requirement(CPU) == "python >=3.10,<3.11.0a0"
     assert requirements.abi_requirement(CPU) == "python_abi 3.10.* *_cp310"
-    assert requirements.abi_requirement(replace(CPU, python="3.13t")) == "python_abi 3.13.* *_cp313t"
+    assert (
+        requirements.abi_requirement(replace(CPU, python="3.13t")) == "python_abi 3.13.* *_cp313t"
+    )
     assert requirements.abi_requirement(replace(CPU, python="3.7")) == "python_abi 3.7.* *_cp37m"
 
 
@@ -94,11 +100,16 @@ def test_platform_tags_ask_for_a_system(tags: set[str], specs: list[str]) -> Non
 
 
 def test_a_toolkit_asks_for_a_driver_of_its_major_version() -> None:
-    assert [requirements.driver_requirement(one) for one in ("11.8", "11.0")] == ["__cuda >=11", "__cuda >=11.0"]
+    assert [requirements.driver_requirement(one) for one in ("11.8", "11.0")] == [
+        "__cuda >=11",
+        "__cuda >=11.0",
+    ]
     assert requirements.toolkit_constraint("11.8") == "cuda-version >=11.8,<12.0a0"
 
 
-def test_an_older_libstdcxx_than_the_compilers_must_not_be_in_the_environment(shipped: Facts) -> None:
+def test_an_older_libstdcxx_than_the_compilers_must_not_be_in_the_environment(
+    shipped: Facts,
+) -> None:
     conda = requirements.conda_facts(shipped)
     symbols = ["GLIBCXX_3.4", "GLIBCXX_3.4.21", "GLIBCXX_3.4.30", "CXXABI_1.3.13"]
     assert list(requirements.libstdcxx_requirements(conda, symbols)) == [
@@ -114,13 +125,22 @@ def test_numpys_interface_looks_forward_only(shipped: Facts) -> None:
     assert list(requirements.compiled_requirements(conda, "torch", told)) == ["numpy >=1.21,<2.0a0"]
     assert requirements.numpy_compatibility("2.1.0") == "numpy >=1.19,<3.0a0"
     assert list(requirements.compiled_requirements(conda, "torch", {})) == ["numpy"]
-    assert list(requirements.compiled_requirements(conda, "torch", {"requirements": ["cmake==3.27.9"]})) == []
+    assert (
+        list(
+            requirements.compiled_requirements(conda, "torch", {"requirements": ["cmake==3.27.9"]})
+        )
+        == []
+    )
     assert list(requirements.compiled_requirements(conda, "torchvision", told)) == []
 
 
 def test_of_two_specs_one_that_says_nothing_is_dropped() -> None:
     specs = ["numpy", "cudatoolkit >=11.7", "numpy >=1.21,<2.0a0", "cudatoolkit", "numpy >=1.22"]
-    assert requirements.merge_specs(specs) == ("cudatoolkit >=11.7", "numpy >=1.21,<2.0a0", "numpy >=1.22")
+    assert requirements.merge_specs(specs) == (
+        "cudatoolkit >=11.7",
+        "numpy >=1.21,<2.0a0",
+        "numpy >=1.22",
+    )
 
 
 def test_condas_own_library_reads_them(shipped: Facts) -> None:
@@ -132,7 +152,12 @@ def test_condas_own_library_reads_them(shipped: Facts) -> None:
         return bool(rattler.MatchSpec(text).matches(record))
 
     spec = one(shipped, "torch==1.13.1+cu117", CUDA)
-    builds = ["py3.10_cuda11.7_cudnn8.5.0_0", "py3.10_cuda11.7_0", "py3.10_cpu_0", "py3.11_cuda11.7_0"]
+    builds = [
+        "py3.10_cuda11.7_cudnn8.5.0_0",
+        "py3.10_cuda11.7_0",
+        "py3.10_cpu_0",
+        "py3.11_cuda11.7_0",
+    ]
     assert [build for build in builds if fits(spec, "pytorch", "1.13.1", build)] == builds[:2]
     assert fits(requirements.abi_requirement(CPU), "python_abi", "3.10", "8_cp310")
     assert not fits(requirements.abi_requirement(CPU), "python_abi", "3.10", "3_pp310")
@@ -141,7 +166,9 @@ def test_condas_own_library_reads_them(shipped: Facts) -> None:
 CUDNN = "8.0.5.39"
 
 
-def string(facts: Facts, python: str, variant: str, label: str | None, cudnn: str | None = None) -> str:
+def string(
+    facts: Facts, python: str, variant: str, label: str | None, cudnn: str | None = None
+) -> str:
     return requirements.build_string(facts, python, variant, label, cudnn=cudnn, number=0)
 
 
@@ -155,11 +182,15 @@ def test_build_strings_are_those_of_the_channel_of_pytorch(shipped: Facts) -> No
 def test_what_a_label_says_beside_the_variant_is_told(shipped: Facts) -> None:
     assert string(shipped, "3.10", "cpu", "git49444c3") == "py3.10_cpu_git49444c3_0"
     assert string(shipped, "3.10", "cu130", "cu130.torch2.11.0") == "py3.10_cuda13.0_torch2.11.0_0"
-    assert requirements.build_string(shipped, "3.10", "cpu", "cpu", cudnn=None, number=2) == "py3.10_cpu_2"
+    assert (
+        requirements.build_string(shipped, "3.10", "cpu", "cpu", cudnn=None, number=2)
+        == "py3.10_cpu_2"
+    )
 
 
 @pytest.mark.parametrize(
-    ("arch", "subdir"), [("x86_64", "linux-64"), ("aarch64", "linux-aarch64"), ("arm64", "osx-arm64")]
+    ("arch", "subdir"),
+    [("x86_64", "linux-64"), ("aarch64", "linux-aarch64"), ("arm64", "osx-arm64")],
 )
 def test_each_machine_has_its_folder(shipped: Facts, arch: str, subdir: str) -> None:
     conda = requirements.conda_facts(shipped)

@@ -23,7 +23,10 @@ from torchmill.core.paths import Layout
 from torchmill.deliver import signature
 from torchmill.wheel import dist_files
 
-ME, ISSUER = "https://github.com/me/x/.github/workflows/wheels.yml@refs/heads/main", "https://issuer.example"
+ME, ISSUER = (
+    "https://github.com/me/x/.github/workflows/wheels.yml@refs/heads/main",
+    "https://issuer.example",
+)
 Bundle = dict[str, Any]
 
 
@@ -52,19 +55,34 @@ def bundle_of(wheel: Path) -> Path:
 
 def said(wheel: Path, *left_out: str, **fields: Any) -> bytes:
     """Return what GitHub's action says of all files beside a wheel, and of another wheel."""
-    files = [file for file in (wheel, *dist_files.companion_paths(wheel)[:3]) if file.name not in left_out]
+    files = [
+        file
+        for file in (wheel, *dist_files.companion_paths(wheel)[:3])
+        if file.name not in left_out
+    ]
     subject = [{"name": file.name, "digest": {"sha256": hash_file(file)}} for file in files]
     subject.append({"name": "other-1.0-py3-none-any.whl", "digest": {"sha256": "0" * 64}})
-    types = {"_type": "https://in-toto.io/Statement/v1", "predicateType": "https://slsa.dev/provenance/v1"}
+    types = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "predicateType": "https://slsa.dev/provenance/v1",
+    }
     build = {"buildType": "https://actions.github.io/buildtypes/workflow/v1"}
-    return json.dumps(types | {"subject": subject, "predicate": {"buildDefinition": build}} | fields).encode()
+    return json.dumps(
+        types | {"subject": subject, "predicate": {"buildDefinition": build}} | fields
+    ).encode()
 
 
-def problems(wheel: Path, own: OwnSigstore, identity: str = ME, issuer: str = ISSUER) -> tuple[str, ...]:
-    return signature.check_signatures(wheel, signature.read_identity(identity, issuer, str(own.root))).problems
+def problems(
+    wheel: Path, own: OwnSigstore, identity: str = ME, issuer: str = ISSUER
+) -> tuple[str, ...]:
+    return signature.check_signatures(
+        wheel, signature.read_identity(identity, issuer, str(own.root))
+    ).problems
 
 
-def test_what_a_workflow_signed_is_proven(wheel: Path, own: OwnSigstore, known: Facts, tmp_path: Path) -> None:
+def test_what_a_workflow_signed_is_proven(
+    wheel: Path, own: OwnSigstore, known: Facts, tmp_path: Path
+) -> None:
     assert problems(wheel, own) == ()
     check = signature.check_signatures(wheel, signature.Signers())
     assert check.problems == ()
@@ -75,8 +93,12 @@ def test_what_a_workflow_signed_is_proven(wheel: Path, own: OwnSigstore, known: 
     assert problems(wheel, own) == ()
 
 
-@pytest.mark.parametrize(("identity", "issuer"), [(ME + "2", ISSUER), (ME[:-1], ISSUER), (ME, ISSUER + "/")])
-def test_another_identity_is_refused(wheel: Path, own: OwnSigstore, identity: str, issuer: str) -> None:
+@pytest.mark.parametrize(
+    ("identity", "issuer"), [(ME + "2", ISSUER), (ME[:-1], ISSUER), (ME, ISSUER + "/")]
+)
+def test_another_identity_is_refused(
+    wheel: Path, own: OwnSigstore, identity: str, issuer: str
+) -> None:
     assert problems(wheel, own, identity, issuer)
 
 
@@ -87,7 +109,9 @@ def test_another_sigstore_is_refused(wheel: Path, own: OwnSigstore, tmp_path: Pa
     assert problems(wheel, own)
 
 
-def test_the_public_sigstore_does_not_know_ours(wheel: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_public_sigstore_does_not_know_ours(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """With the certificates and keys that come with the library."""
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
@@ -122,9 +146,13 @@ def flip(where: Bundle, name: str) -> None:
     where[name] = b64encode(data).decode()
 
 
-FORGED: dict[str, Callable[[Bundle, Bundle], object]] = {  # what spoils a bundle, given another of the same identity
+FORGED: dict[
+    str, Callable[[Bundle, Bundle], object]
+] = {  # what spoils a bundle, given another of the same identity
     "the payload changed": lambda one, _: flip(one["dsseEnvelope"], "payload"),
-    "another's payload": lambda one, other: one["dsseEnvelope"].update(payload=other["dsseEnvelope"]["payload"]),
+    "another's payload": lambda one, other: one["dsseEnvelope"].update(
+        payload=other["dsseEnvelope"]["payload"]
+    ),
     "another's envelope": lambda one, other: one.update(dsseEnvelope=other["dsseEnvelope"]),
     "another type": lambda one, _: one["dsseEnvelope"].update(payloadType="application/json"),
     "the signature changed": lambda one, _: flip(one["dsseEnvelope"]["signatures"][0], "sig"),
@@ -134,21 +162,29 @@ FORGED: dict[str, Callable[[Bundle, Bundle], object]] = {  # what spoils a bundl
     "no signature": lambda one, _: one["dsseEnvelope"].update(signatures=[]),
     "no envelope": lambda one, _: one.pop("dsseEnvelope"),
     "the certificate changed": lambda one, _: flip(material(one)["certificate"], "rawBytes"),
-    "another's certificate": lambda one, other: material(one).update(certificate=material(other)["certificate"]),
+    "another's certificate": lambda one, other: material(one).update(
+        certificate=material(other)["certificate"]
+    ),
     "no certificate": lambda one, _: material(one).pop("certificate"),
-    "another's entry in the log": lambda one, other: material(one).update(tlogEntries=material(other)["tlogEntries"]),
+    "another's entry in the log": lambda one, other: material(one).update(
+        tlogEntries=material(other)["tlogEntries"]
+    ),
     "no entry in the log": lambda one, _: material(one).update(tlogEntries=[]),
     "the entry changed": lambda one, _: flip(entry(one), "canonicalizedBody"),
     "another time": lambda one, _: entry(one).update(integratedTime="1793500000"),
     "no promise of the log": lambda one, _: entry(one).pop("inclusionPromise"),
-    "the promise changed": lambda one, _: flip(entry(one)["inclusionPromise"], "signedEntryTimestamp"),
+    "the promise changed": lambda one, _: flip(
+        entry(one)["inclusionPromise"], "signedEntryTimestamp"
+    ),
     "no proof of the log": lambda one, _: entry(one).pop("inclusionProof"),
     "another root of the log": lambda one, _: flip(entry(one)["inclusionProof"], "rootHash"),
     "no checkpoint": lambda one, _: entry(one)["inclusionProof"].pop("checkpoint"),
     "another checkpoint": lambda one, other: entry(one)["inclusionProof"].update(
         checkpoint=entry(other)["inclusionProof"]["checkpoint"]
     ),
-    "another format": lambda one, _: one.update(mediaType="application/vnd.dev.sigstore.bundle.v9+json"),
+    "another format": lambda one, _: one.update(
+        mediaType="application/vnd.dev.sigstore.bundle.v9+json"
+    ),
     "nothing": lambda one, _: one.clear(),
 }
 
@@ -168,13 +204,21 @@ def test_a_file_that_is_no_bundle_is_refused(wheel: Path, own: OwnSigstore, cont
     assert signature.check_signatures(wheel, signature.Signers()).problems
 
 
-def test_what_was_signed_after_the_certificate_had_ended_is_refused(wheel: Path, own: OwnSigstore) -> None:
+def test_what_was_signed_after_the_certificate_had_ended_is_refused(
+    wheel: Path, own: OwnSigstore
+) -> None:
     bundle_of(wheel).write_text(json.dumps(own.bundle(said(wheel), ME, ISSUER, late=601)))
     assert problems(wheel, own)
 
 
 @pytest.mark.parametrize(
-    "fields", [{"predicateType": "https://example.org/withdrawn"}, {"_type": "x"}, {"subject": []}, {"subject": 7}]
+    "fields",
+    [
+        {"predicateType": "https://example.org/withdrawn"},
+        {"_type": "x"},
+        {"subject": []},
+        {"subject": 7},
+    ],
 )
 def test_another_statement_of_the_same_workflow_is_refused(
     wheel: Path, own: OwnSigstore, fields: dict[str, object]
@@ -183,7 +227,9 @@ def test_another_statement_of_the_same_workflow_is_refused(
     assert problems(wheel, own)
 
 
-def test_a_missing_bundle_is_refused_and_an_envelope_is_no_bundle(wheel: Path, own: OwnSigstore) -> None:
+def test_a_missing_bundle_is_refused_and_an_envelope_is_no_bundle(
+    wheel: Path, own: OwnSigstore
+) -> None:
     bundle = json.loads(bundle_of(wheel).read_text())
     bundle_of(wheel).unlink()
     assert problems(wheel, own)
@@ -205,7 +251,9 @@ def test_options_that_are_none_are_refused(own: OwnSigstore, tmp_path: Path) -> 
 def attested(wheel: Path, own: OwnSigstore, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a wheel beside which the job `attest` laid what an index calls provenance."""
     monkeypatch.setenv("GITHUB_REPOSITORY", "me/x")
-    monkeypatch.setenv("GITHUB_WORKFLOW_REF", "me/x/.github/workflows/wheels.yml@refs/heads/one@two/x.yml")
+    monkeypatch.setenv(
+        "GITHUB_WORKFLOW_REF", "me/x/.github/workflows/wheels.yml@refs/heads/one@two/x.yml"
+    )
     write_provenance(wheel, own.bundle(attests(wheel), ME, ISSUER))
     return wheel
 
@@ -228,11 +276,17 @@ def write_provenance(wheel: Path, bundle: Bundle) -> None:
     attestation = Attestation.from_bundle(SigstoreBundle.from_json(json.dumps(bundle)))
     workflow = (ROOT / ".github" / "workflows" / "wheels.yml").read_text(encoding="utf-8")
     program = workflow.partition("jq '")[2].partition("'")[0]
-    provenance_of(wheel).write_text(jq.compile(program).input_text(attestation.model_dump_json()).text())
+    provenance_of(wheel).write_text(
+        jq.compile(program).input_text(attestation.model_dump_json()).text()
+    )
 
 
-def test_what_the_workflow_attests_is_a_provenance_object_and_proven(attested: Path, own: OwnSigstore) -> None:
-    (bundle,) = Provenance.model_validate_json(provenance_of(attested).read_bytes()).attestation_bundles
+def test_what_the_workflow_attests_is_a_provenance_object_and_proven(
+    attested: Path, own: OwnSigstore
+) -> None:
+    (bundle,) = Provenance.model_validate_json(
+        provenance_of(attested).read_bytes()
+    ).attestation_bundles
     assert bundle.publisher == GitHubPublisher(repository="me/x", workflow="wheels.yml")
     assert problems(attested, own) == ()
     assert signature.check_signatures(attested, signature.Signers()).problems == ()
@@ -245,8 +299,12 @@ def test_what_another_attests_is_not_proven(attested: Path, own: OwnSigstore) ->
     assert provenance_of(attested).name in problem
 
 
-@pytest.mark.parametrize("name", sorted(FORGED.keys() - {"another type"}))  # which an attestation does not say
-def test_each_way_to_forge_an_attestation_is_refused(name: str, attested: Path, own: OwnSigstore) -> None:
+@pytest.mark.parametrize(
+    "name", sorted(FORGED.keys() - {"another type"})
+)  # which an attestation does not say
+def test_each_way_to_forge_an_attestation_is_refused(
+    name: str, attested: Path, own: OwnSigstore
+) -> None:
     one, other = (own.bundle(attests(attested) + end, ME, ISSUER) for end in (b"", b" "))
     FORGED[name](one, other)
     try:
@@ -256,17 +314,26 @@ def test_each_way_to_forge_an_attestation_is_refused(name: str, attested: Path, 
     assert problems(attested, own)
 
 
-def test_an_attestation_of_another_wheel_is_refused_by_everybody(attested: Path, own: OwnSigstore) -> None:
+def test_an_attestation_of_another_wheel_is_refused_by_everybody(
+    attested: Path, own: OwnSigstore
+) -> None:
     other = attested.with_name("other-1.0-py3-none-any.whl")
     other.write_bytes(b"other")
-    for payload in (attests(other), attests(other, name=attested.name), attests(attested, other), attests()):
+    for payload in (
+        attests(other),
+        attests(other, name=attested.name),
+        attests(attested, other),
+        attests(),
+    ):
         write_provenance(attested, own.bundle(payload, ME, ISSUER))
         for signers in (signature.Signers(), signature.read_identity(ME, ISSUER, str(own.root))):
             (problem,) = signature.check_signatures(attested, signers).problems
             assert problem == f"{provenance_of(attested).name} is not for {attested.name} alone"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"attestation_bundles": 1}', '{"attestation_bundles": [{}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"attestation_bundles": 1}', '{"attestation_bundles": [{}]}']
+)
 def test_what_is_no_provenance_object_is_refused(text: str, attested: Path) -> None:
     provenance_of(attested).write_text(text)
     (problem,) = signature.check_signatures(attested, signature.Signers()).problems

@@ -101,17 +101,35 @@ def test_every_toolkit_has_a_builder_with_all_pythons_of_its_releases(purpose: s
             continue
         text = recipe.texts["Dockerfile"]
         assert f"CUDA_HOME=/usr/local/cuda-{toolkit} " in text
-        assert not [word for word in ("None", "  \n", "{", "}", "()", "[]") if word in text.replace("${", "")]
-        assert text.count("curl --fail") == text.count("sha256sum --check") + 2 * text.count("md5sum --check")
+        assert not [
+            word
+            for word in ("None", "  \n", "{", "}", "()", "[]")
+            if word in text.replace("${", "")
+        ]
+        assert text.count("curl --fail") == text.count("sha256sum --check") + 2 * text.count(
+            "md5sum --check"
+        )
         assert [note for note in recipe.notes if "left out" in note] == []
-        none = Version(release.version) < Version("1.6") and Version(toolkit).major > 10  # wants cuDNN 7
+        none = (
+            Version(release.version) < Version("1.6") and Version(toolkit).major > 10
+        )  # wants cuDNN 7
         assert any("cuDNN" in note for note in recipe.notes) == none
         for python in wanted.pythons:
-            place = (f"python{python}-dev", f"/Python-{python}.", f" {python} ", f" {python}\n", "pypa/manylinux")
+            place = (
+                f"python{python}-dev",
+                f"/Python-{python}.",
+                f" {python} ",
+                f" {python}\n",
+                "pypa/manylinux",
+            )
             assert any(word in text for word in place), (toolkit, release, python)
     boards = {(cuda, "aarch64"): "no-base-image" for cuda in ("9.0", "10.0", "10.2")}
     unknown = {("13.5", arch): "no-base-image" for arch in ("x86_64", "aarch64")}
-    old = {(cuda, "x86_64"): "image-without-compiler" for cuda in ("9.0", "9.1")} if purpose == "distribution" else {}
+    old = (
+        {(cuda, "x86_64"): "image-without-compiler" for cuda in ("9.0", "9.1")}
+        if purpose == "distribution"
+        else {}
+    )
     assert refusals == boards | unknown | old
 
 
@@ -125,14 +143,24 @@ def test_a_download_is_compared_with_what_is_stated_of_it(stated: str, tmp_path:
     md5 = hashlib.md5(b"installer", usedforsecurity=False).hexdigest()
     sums.write_text(f"{'0' * 32}  other_cuda.run\n{md5}  cuda.run\n")
     states = {"sha256": hashlib.sha256(b"installer").hexdigest(), "checksums": sums.as_uri()}
-    archive = Archive("toolkit", "11.0.3", ("x86_64",), file.as_uri(), "11.0", **{stated: states[stated]})
+    archive = Archive(
+        "toolkit", "11.0.3", ("x86_64",), file.as_uri(), "11.0", **{stated: states[stated]}
+    )
     facts = replace(OURS, images=replace(OURS.images, archives=(archive,)))
-    said = make_image_request(OURS, GOLDENS["r3-builder-cu110"], find_release(OURS, "torch", "1.8.0"), "x86_64")
+    said = make_image_request(
+        OURS, GOLDENS["r3-builder-cu110"], find_release(OURS, "torch", "1.8.0"), "x86_64"
+    )
     text = recipes.builder_recipe(facts, said).texts["Dockerfile"]
-    step = text.partition("WORKDIR /unpacked\n")[2].partition("RUN ")[2].partition(" && sh cuda.run")[0]
+    step = (
+        text.partition("WORKDIR /unpacked\n")[2]
+        .partition("RUN ")[2]
+        .partition(" && sh cuda.run")[0]
+    )
     for content, code in ((b"installer", 0), (b"another", 1)):
         file.write_bytes(content)
-        done = subprocess.run(["/bin/sh", "-c", step + " && true"], cwd=there, capture_output=True, check=False)
+        done = subprocess.run(
+            ["/bin/sh", "-c", step + " && true"], cwd=there, capture_output=True, check=False
+        )
         assert done.returncode == code, done
 
 
@@ -155,9 +183,14 @@ def _each() -> Iterator[tuple[str, ImageRecipe]]:
 def _of_release(arch: str, version: str) -> Iterator[tuple[str, ImageRecipe]]:
     for base in ("localhost/mine", "localhost/mine:latest", f"mine@{DIGEST}"):
         for kind in KINDS:
-            said = ImageOptions(kind, arch=arch, base=base, index=INDEX if kind == "runtime" else "")
+            said = ImageOptions(
+                kind, arch=arch, base=base, index=INDEX if kind == "runtime" else ""
+            )
             yield f"{kind}-{version}-{arch}-{base}", _recipe(said, version)
-    yield f"devcontainer-{version}-{arch}", _recipe(ImageOptions("devcontainer", arch=arch), version)
+    yield (
+        f"devcontainer-{version}-{arch}",
+        _recipe(ImageOptions("devcontainer", arch=arch), version),
+    )
 
 
 def _on_base(arch: str, base: BaseImage) -> Iterator[tuple[str, ImageRecipe]]:
@@ -166,13 +199,18 @@ def _on_base(arch: str, base: BaseImage) -> Iterator[tuple[str, ImageRecipe]]:
         "manylinux": ImageOptions("builder", arch=arch, purpose="distribution"),
         "system": ImageOptions("builder", arch=arch, base=base.named),
         "cuda": ImageOptions("builder", toolkit=base.toolkit or "", arch=arch),
-        "toolkit": ImageOptions("builder", toolkit=base.toolkit or "", arch=arch, purpose="distribution"),
+        "toolkit": ImageOptions(
+            "builder", toolkit=base.toolkit or "", arch=arch, purpose="distribution"
+        ),
         "python": ImageOptions("runtime", base.pythons[:1], arch=arch, index=INDEX),
     }
     for release in OURS.releases["torch"]:
         try:
             recipe = image.recipe_of(
-                OURS, make_image_request(OURS, saids[base.role], release, arch), NOWHERE, Path("nowhere")
+                OURS,
+                make_image_request(OURS, saids[base.role], release, arch),
+                NOWHERE,
+                Path("nowhere"),
             )[0]
         except TorchmillError:
             continue
@@ -191,7 +229,10 @@ def test_hadolint_has_nothing_to_say(tmp_path: Path) -> None:
     (tmp_path / "wrong.Dockerfile").write_text("FROM debian\nRUN apt-get install -y git\n")
     files = sorted(str(path) for path in tmp_path.iterdir())
     done = subprocess.run(
-        [hadolint, "--no-color", "--format", "json", *files], capture_output=True, text=True, check=False
+        [hadolint, "--no-color", "--format", "json", *files],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     found = json.loads(done.stdout)
     assert {one["code"] for one in found if "wrong" in one["file"]} >= {"DL3006", "DL3008"}
@@ -203,7 +244,9 @@ def test_every_base_without_a_digest_is_said_to_be_unpinned() -> None:
     for name, recipe in _all():
         text = recipe.texts["Dockerfile"]
         unpinned = [
-            line for line in text.splitlines() if line.startswith("FROM ") and "@sha256:" not in line and "/" in line
+            line
+            for line in text.splitlines()
+            if line.startswith("FROM ") and "@sha256:" not in line and "/" in line
         ]
         warned = [note for note in recipe.notes if "is not pinned" in note]
         assert len(unpinned) == len(warned) == text.count("has no digest here"), name
@@ -228,19 +271,28 @@ def test_what_metadata_does_not_say_is_said_to_pip() -> None:
 def test_nothing_needs_buildkit() -> None:
     for name, recipe in _all():
         text = recipe.texts["Dockerfile"]
-        assert not [word for word in ("--mount", "--chmod", "--link", "<<", "# syntax") if word in text], name
+        assert not [
+            word for word in ("--mount", "--chmod", "--link", "<<", "# syntax") if word in text
+        ], name
 
 
 def test_a_builder_takes_a_host_compiler_that_its_toolkit_takes() -> None:
-    text = _recipe(ImageOptions("builder", toolkit="12.6", purpose="distribution"), "2.8.0").texts["Dockerfile"]
+    text = _recipe(ImageOptions("builder", toolkit="12.6", purpose="distribution"), "2.8.0").texts[
+        "Dockerfile"
+    ]
     assert "gcc-toolset-13-gcc-c++ \\\n" in text  # manylinux_2_28 has 14, and CUDA 12.6 takes 13
-    text = _recipe(ImageOptions("builder", toolkit="11.8", purpose="distribution")).texts["Dockerfile"]
+    text = _recipe(ImageOptions("builder", toolkit="11.8", purpose="distribution")).texts[
+        "Dockerfile"
+    ]
     assert "devtoolset" not in text  # manylinux2014 has 10, which CUDA 11.8 takes
 
 
 def test_pythons_that_are_not_to_be_had_are_left_out_or_refused() -> None:
     trixie = "docker.io/library/debian:trixie-slim"
-    assert "Python 3.7 is left out: it is not available" in _recipe(ImageOptions("builder", base=trixie)).notes
+    assert (
+        "Python 3.7 is left out: it is not available"
+        in _recipe(ImageOptions("builder", base=trixie)).notes
+    )
     with refused("image-without-python"):
         _recipe(ImageOptions("builder", ("3.5",), base=trixie), "1.1.0")
     own = _recipe(ImageOptions("builder", base="localhost/mine:1"), "1.1.0").texts["Dockerfile"]
@@ -250,14 +302,20 @@ def test_pythons_that_are_not_to_be_had_are_left_out_or_refused() -> None:
 
 
 def test_a_builder_for_a_source_of_debian_is_of_that_debian() -> None:
-    text = _recipe(ImageOptions("builder", ("3.13",), purpose="debian"), "2.6.0").texts["Dockerfile"]
-    assert {"FROM docker.io/library/debian:trixie-slim", "        libxnnpack-dev \\"} <= {*text.splitlines()}
+    text = _recipe(ImageOptions("builder", ("3.13",), purpose="debian"), "2.6.0").texts[
+        "Dockerfile"
+    ]
+    assert {"FROM docker.io/library/debian:trixie-slim", "        libxnnpack-dev \\"} <= {
+        *text.splitlines()
+    }
     with refused("release-not-in-debian"):
         _recipe(ImageOptions("builder", purpose="debian"), "2.7.0")
 
 
 def test_a_dev_container_fetches_its_release() -> None:
-    settings = json.loads(_recipe(ImageOptions("devcontainer", ("3.7",)), "1.1.0").texts["devcontainer.json"])
+    settings = json.loads(
+        _recipe(ImageOptions("devcontainer", ("3.7",)), "1.1.0").texts["devcontainer.json"]
+    )
     assert settings["postCreateCommand"] == ["invoke", "fetch", "--tag", "v1.1.0"]
     assert settings["remoteUser"] == "dev"
 
@@ -286,7 +344,9 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
         recipes.image_wheels(OURS, _request(ImageOptions("runtime", ("3.11",))), layout.dist)
     assert "take a Python for which it has one (--python 3.10)" in str(caught.value)
     foreign = replace(
-        wanted, arch=next(one for one in ("x86_64", "aarch64") if one != native_arch()), pythons=("3.11",)
+        wanted,
+        arch=next(one for one in ("x86_64", "aarch64") if one != native_arch()),
+        pythons=("3.11",),
     )
     with refused("no-wheel") as caught:
         recipes.image_wheels(OURS, foreign, layout.dist)
@@ -299,7 +359,9 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
         recipes.image_wheels(OURS, wanted, layout.dist)
 
 
-def test_r4_runs_torch_torchvision_and_their_client(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_r4_runs_torch_torchvision_and_their_client(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Wheels without a label are those of the cell that their manifest names."""
     layout, tag = Layout(tmp_path, tmp_path), "cp35-cp35m-manylinux_2_23_x86_64"
     for name, version, identifier in (
@@ -308,10 +370,16 @@ def test_r4_runs_torch_torchvision_and_their_client(tmp_path: Path, request: pyt
     ):
         wheel = paper_wheels.made(layout.dist, name, version, tag)
         wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"identifier": identifier}))
-    client = paper_wheels.made(tmp_path / "own", "client", "1.0", "py3-none-any", requires=["torch"])
+    client = paper_wheels.made(
+        tmp_path / "own", "client", "1.0", "py3-none-any", requires=["torch"]
+    )
     wanted = _request(ImageOptions("runtime", ("3.5",), "9.0", clients=(str(client),)), "1.1.0")
     recipe, brought = image.recipe_of(OURS, wanted, layout, tmp_path, [client])
-    assert [path.name for path in brought] == [f"torch-1.1.0-{tag}.whl", f"torchvision-0.3.0-{tag}.whl", client.name]
+    assert [path.name for path in brought] == [
+        f"torch-1.1.0-{tag}.whl",
+        f"torchvision-0.3.0-{tag}.whl",
+        client.name,
+    ]
     assert recipe.copied == {f"wheels/{path.name}": path.name for path in brought}
     assert "--shm-size=8G" in recipe.run
     golden = GOLDEN / "r4-runtime-cu90.Dockerfile"
@@ -319,14 +387,17 @@ def test_r4_runs_torch_torchvision_and_their_client(tmp_path: Path, request: pyt
         golden.write_text(recipe.texts["Dockerfile"])
     assert recipe.texts["Dockerfile"] == golden.read_text()
     with refused("no-wheel"):
-        image.recipe_of(OURS, _request(ImageOptions("runtime", ("3.5",)), "1.1.0"), layout, tmp_path)
+        image.recipe_of(
+            OURS, _request(ImageOptions("runtime", ("3.5",)), "1.1.0"), layout, tmp_path
+        )
     with refused("invalid-wheel-name"):
         image.recipe_of(OURS, wanted, layout, tmp_path, [tmp_path / "client.tar.gz"])
     indexed = _request(ImageOptions("runtime", ("3.10",), index=INDEX))
     text = image.recipe_of(OURS, indexed, layout, tmp_path, [client])[0].texts["Dockerfile"]
-    assert {"COPY wheels/ /wheels/", " && /opt/torch/bin/pip download --no-cache-dir --no-deps --dest /wheels \\"} <= {
-        *text.splitlines()
-    }
+    assert {
+        "COPY wheels/ /wheels/",
+        " && /opt/torch/bin/pip download --no-cache-dir --no-deps --dest /wheels \\",
+    } <= {*text.splitlines()}
 
 
 def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
@@ -350,11 +421,13 @@ def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
 
 
 def test_recipes_follow_from_facts_and_request_alone() -> None:
-    assert recipes.builder_recipe(OURS, _request(ImageOptions("builder"))) == recipes.builder_recipe(
+    assert recipes.builder_recipe(
         OURS, _request(ImageOptions("builder"))
-    )
+    ) == recipes.builder_recipe(OURS, _request(ImageOptions("builder")))
     said = ImageOptions("devcontainer", ("3.10",))
-    assert recipes.devcontainer_recipe(OURS, _request(said)) == recipes.devcontainer_recipe(OURS, _request(said))
+    assert recipes.devcontainer_recipe(OURS, _request(said)) == recipes.devcontainer_recipe(
+        OURS, _request(said)
+    )
 
 
 ENGINE = """\
@@ -374,7 +447,17 @@ def test_an_image_is_written_and_built(tmp_path: Path) -> None:
     docker.chmod(0o755)
     paper_wheels.made(tmp_path / "dist", "torch", "1.13.1+cpu", "cp310-cp310-linux_x86_64")
     env = {"PATH": f"{docker.parent}:/usr/bin:/bin", "LAID": str(tmp_path / "laid")}
-    words = ("image", "--kind", "runtime", "--tag", "v1.13.1", "--python", "3.10", "--arch", "x86_64")
+    words = (
+        "image",
+        "--kind",
+        "runtime",
+        "--tag",
+        "v1.13.1",
+        "--python",
+        "3.10",
+        "--arch",
+        "x86_64",
+    )
     done = run("invoke", *words, "--build", home=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert "localhost/torch-runtime:1.13.1-cpu-py3.10-x86_64: built by docker, 812MB" in done.stdout
@@ -389,7 +472,9 @@ def test_an_image_is_written_and_built(tmp_path: Path) -> None:
 
 def test_two_runs_do_not_write_one_image(tmp_path: Path) -> None:
     words = ("image", "--kind", "builder", "--tag", "v1.13.1", "--arch", "x86_64")
-    with locks.hold_lock(tmp_path / ".torchmill/images/.locks/builder-1.13.1-cpu-x86_64-development", "it"):
+    with locks.hold_lock(
+        tmp_path / ".torchmill/images/.locks/builder-1.13.1-cpu-x86_64-development", "it"
+    ):
         done = run("invoke", *words, home=tmp_path)
     assert done.returncode == 10
     assert "is being built by another run" in done.stderr
@@ -427,11 +512,21 @@ OLD, NEW = (find_release(OURS, "torch", version) for version in ("1.1.0", "1.13.
 
 
 def test_a_builder_has_all_pythons_of_its_release_and_a_runtime_one() -> None:
-    builder = request.make_image_request(OURS, ImageOptions("builder", toolkit="11.8"), NEW, "x86_64")
-    assert (builder.pythons, builder.variant, builder.purpose) == (NEW.pythons, "cu118", "development")
+    builder = request.make_image_request(
+        OURS, ImageOptions("builder", toolkit="11.8"), NEW, "x86_64"
+    )
+    assert (builder.pythons, builder.variant, builder.purpose) == (
+        NEW.pythons,
+        "cu118",
+        "development",
+    )
     assert builder.tag == "localhost/torch-builder:1.13.1-cu118-x86_64-development"
-    assert request.make_image_request(OURS, ImageOptions("runtime"), NEW, "x86_64").pythons == ("3.11",)
-    assert request.make_image_request(OURS, ImageOptions("builder", ("3.10", "3.9")), NEW, "x86_64").pythons == (
+    assert request.make_image_request(OURS, ImageOptions("runtime"), NEW, "x86_64").pythons == (
+        "3.11",
+    )
+    assert request.make_image_request(
+        OURS, ImageOptions("builder", ("3.10", "3.9")), NEW, "x86_64"
+    ).pythons == (
         "3.9",
         "3.10",
     )
@@ -445,8 +540,13 @@ def test_the_newest_python_that_has_an_image_is_taken() -> None:
 
 
 def test_a_dev_container_is_used_from_where_it_was_written(tmp_path: Path) -> None:
-    for option, folder in ((), tmp_path / ".devcontainer"), ((f"--into={tmp_path / 'a b'}",), tmp_path / "a b"):
-        done = run("invoke", "image", "--kind=devcontainer", "--tag=v1.13.1", *option, home=tmp_path)
+    for option, folder in (
+        ((), tmp_path / ".devcontainer"),
+        ((f"--into={tmp_path / 'a b'}",), tmp_path / "a b"),
+    ):
+        done = run(
+            "invoke", "image", "--kind=devcontainer", "--tag=v1.13.1", *option, home=tmp_path
+        )
         [made] = folder.rglob("devcontainer.json")
         assert f"--config {shlex.quote(str(made.parent))}/devcontainer.json`" in done.stdout
 
@@ -454,7 +554,10 @@ def test_a_dev_container_is_used_from_where_it_was_written(tmp_path: Path) -> No
 def test_a_mac_runs_linux_of_its_own_processor() -> None:
     found = request.make_image_request(OURS, ImageOptions("devcontainer", ("3.10",)), NEW, "arm64")
     assert (found.arch, found.name) == ("aarch64", "devcontainer-1.13.1-py3.10-aarch64")
-    assert request.make_image_request(OURS, ImageOptions("devcontainer"), NEW, "amd64").arch == "x86_64"
+    assert (
+        request.make_image_request(OURS, ImageOptions("devcontainer"), NEW, "amd64").arch
+        == "x86_64"
+    )
 
 
 @pytest.mark.parametrize(
@@ -478,7 +581,9 @@ def test_a_mac_runs_linux_of_its_own_processor() -> None:
         (ImageOptions("runtime", ("3.9", "3.10")), "one-python"),
     ],
 )
-def test_invalid_options_are_refused_and_no_password_repeated(options: ImageOptions, code: str) -> None:
+def test_invalid_options_are_refused_and_no_password_repeated(
+    options: ImageOptions, code: str
+) -> None:
     with refused(code) as refusal:
         request.make_image_request(OURS, options, NEW, "x86_64")
     assert "secret" not in str(refusal.value)
@@ -487,7 +592,9 @@ def test_invalid_options_are_refused_and_no_password_repeated(options: ImageOpti
 def test_a_misspelt_kind_is_answered_with_the_nearest() -> None:
     with refused("unknown-choice") as refusal:
         request.make_image_request(OURS, ImageOptions("bilder"), NEW, "x86_64")
-    assert ": choose from builder, runtime, devcontainer; did you mean builder?" in str(refusal.value)
+    assert ": choose from builder, runtime, devcontainer; did you mean builder?" in str(
+        refusal.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -508,7 +615,9 @@ FACTS = ROOT / "build_configs"
 
 
 def _small_recipe(text: str, **copied: str) -> ImageRecipe:
-    return ImageRecipe({"Dockerfile": text, "entry": "#!/bin/sh\n"}, copied, (), frozenset({"entry"}))
+    return ImageRecipe(
+        {"Dockerfile": text, "entry": "#!/bin/sh\n"}, copied, (), frozenset({"entry"})
+    )
 
 
 def _write(place: Path, recipe: ImageRecipe, sources: dict[str, Path] | None = None) -> None:
@@ -521,7 +630,9 @@ def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:
     place = tmp_path / "new/image"
     _write(
         place,
-        _small_recipe("FROM a\n", **{"wheels/a.whl": "a.whl", "requirements.txt": "requirements.txt"}),
+        _small_recipe(
+            "FROM a\n", **{"wheels/a.whl": "a.whl", "requirements.txt": "requirements.txt"}
+        ),
         {"a.whl": wheel},
     )
     assert (place / "requirements.txt").read_bytes() == (ROOT / "requirements.txt").read_bytes()
@@ -529,7 +640,11 @@ def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:
     assert (place / "wheels/a.whl").samefile(wheel)
     _write(place, _small_recipe("FROM b\n"))
     assert (place / "Dockerfile").read_text() == "FROM b\n"
-    assert sorted(entry.name for entry in place.iterdir()) == ["Dockerfile", "entry", dockerfile.IMAGE_RECORD]
+    assert sorted(entry.name for entry in place.iterdir()) == [
+        "Dockerfile",
+        "entry",
+        dockerfile.IMAGE_RECORD,
+    ]
     assert wheel.read_bytes() == b"wheel"
     assert [entry.name for entry in place.parent.iterdir()] == ["image"]
 
@@ -541,7 +656,9 @@ def test_the_suite_is_copied_without_what_it_made(tmp_path: Path) -> None:
         entry.name for entry in suite.iterdir()
     }
     assert list(suite.rglob("__pycache__")) == []
-    assert (suite / "build_configs/images.toml").read_bytes() == (FACTS / "images.toml").read_bytes()
+    assert (suite / "build_configs/images.toml").read_bytes() == (
+        FACTS / "images.toml"
+    ).read_bytes()
 
 
 def test_somebody_elses_files_stay(tmp_path: Path) -> None:
@@ -615,7 +732,9 @@ def test_what_was_changed_in_the_copied_suite_stays(tmp_path: Path) -> None:
         ("manylinux_2_41_x86_64.manylinux_2_17_x86_64", "", True),
     ],
 )
-def test_a_runtime_image_has_the_c_library_that_its_wheels_need(platform: str, base: str, fits: bool) -> None:
+def test_a_runtime_image_has_the_c_library_that_its_wheels_need(
+    platform: str, base: str, fits: bool
+) -> None:
     wanted = _request(ImageOptions("runtime", ("3.11",), base=base), "2.6.0")
     wheel = f"torch-2.6.0+cpu-cp311-cp311-{platform}.whl"
     if fits:
@@ -625,29 +744,48 @@ def test_a_runtime_image_has_the_c_library_that_its_wheels_need(platform: str, b
         recipes.runtime_recipe(OURS, wanted, [wheel], ())
 
 
-def test_the_home_of_nobody_is_a_name_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_of_nobody_is_a_name_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     layout = Layout(tmp_path, tmp_path / "cache")
     with refused("invalid-wheel-name"):
-        image.write_image(OURS, layout, "runtime", "v1.13.1", index=INDEX, client=["~nosuchuser/x.whl"])
+        image.write_image(
+            OURS, layout, "runtime", "v1.13.1", index=INDEX, client=["~nosuchuser/x.whl"]
+        )
     image.write_image(OURS, layout, "runtime", "v1.13.1", index=INDEX, into="~nosuchuser/x")
     assert (tmp_path / "~nosuchuser/x/Dockerfile").exists()
 
 
 def _crossing(folder: Path, *, has_any: bool) -> subprocess.CompletedProcess[str]:
     """Run cross-compilers.sh below a folder, with an archive that has this system's own compiler, or has none."""
-    script, root = recipes.CROSS_COMPILERS.read_text(encoding="utf-8"), folder / "opt/cross-compilers"
-    for place in ("/usr/local/include", "/usr/lib/$1-linux-gnu", "/usr/$triplet", "/usr/lib/gcc-cross", "/opt/cross"):
+    script, root = (
+        recipes.CROSS_COMPILERS.read_text(encoding="utf-8"),
+        folder / "opt/cross-compilers",
+    )
+    for place in (
+        "/usr/local/include",
+        "/usr/lib/$1-linux-gnu",
+        "/usr/$triplet",
+        "/usr/lib/gcc-cross",
+        "/opt/cross",
+    ):
         script = script.replace(place, f"{folder}{place}")
-    script = script.replace("loader=/", f"loader={folder}/").replace('"/usr/include/c++/', f'"{folder}/c++/', 2)
-    script = script.replace(f'"{folder}/c++/', '"/usr/include/c++/', 1)  # what is linked to stays where it is
+    script = script.replace("loader=/", f"loader={folder}/").replace(
+        '"/usr/include/c++/', f'"{folder}/c++/', 2
+    )
+    script = script.replace(
+        f'"{folder}/c++/', '"/usr/include/c++/', 1
+    )  # what is linked to stays where it is
     (archive := folder / "bin" / "apt-get").parent.mkdir(parents=True, exist_ok=True)
     brings = f"""
 version=$(gcc -dumpversion) triplet=$(gcc -dumpmachine)
 mkdir -p {root}/usr/lib/gcc-cross/$triplet/$version
 ln -sf "$(gcc -print-prog-name=cc1plus)" {root}/usr/lib/gcc-cross/$triplet/$version/cc1plus
 """
-    archive.write_text(f'#!/bin/sh\ncase "$*" in *install*) {brings if has_any else "exit 100"} ;; esac\n')
+    archive.write_text(
+        f'#!/bin/sh\ncase "$*" in *install*) {brings if has_any else "exit 100"} ;; esac\n'
+    )
     archive.chmod(0o755)
     for version in Path("/usr/include/c++").iterdir():
         (folder / "c++" / version.name).mkdir(parents=True, exist_ok=True)
@@ -657,7 +795,9 @@ ln -sf "$(gcc -print-prog-name=cc1plus)" {root}/usr/lib/gcc-cross/$triplet/$vers
 
 
 @pytest.mark.skipif(not (Path("/etc/apt").is_dir() and shutil.which("g++")), reason="Debian's g++")
-def test_cross_compilers_that_no_archive_has_leave_no_folder_that_promises_them(tmp_path: Path) -> None:
+def test_cross_compilers_that_no_archive_has_leave_no_folder_that_promises_them(
+    tmp_path: Path,
+) -> None:
     promised = tmp_path / "opt/cross-compilers/bin"
     for _ in range(2):  # in an image that was made of one that has them, everything is there
         done = _crossing(tmp_path, has_any=True)

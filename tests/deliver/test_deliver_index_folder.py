@@ -36,8 +36,12 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
     assert before is not None
     wheels = (first, second, replace(third, look="9 9 9"))  # as if it had changed after it was read
     with refused("changed-meanwhile"):
-        folder.write_folder(home.out, IndexContents({"index.html": "new"}, wheels, IndexState()), before, LINK)
-    assert (home.out / "index.html").read_bytes() == page, "a page does not name what is not there yet"
+        folder.write_folder(
+            home.out, IndexContents({"index.html": "new"}, wheels, IndexState()), before, LINK
+        )
+    assert (home.out / "index.html").read_bytes() == page, (
+        "a page does not name what is not there yet"
+    )
     assert (home.out / second.entry.place).exists()
     assert not (home.out / third.entry.place).exists()
     assert home.told()["foreign"] == []
@@ -51,7 +55,9 @@ def test_a_copy_that_is_not_what_was_read_does_not_appear(tmp_path: Path, known:
     with found.path.open("ab") as file:
         file.write(b"more")
     with refused("changed-meanwhile"):
-        folder.write_folder(home.out, IndexContents({}, (found,), IndexState()), IndexState(), folder.COPY)
+        folder.write_folder(
+            home.out, IndexContents({}, (found,), IndexState()), IndexState(), folder.COPY
+        )
     assert [path.name for path in home.out.rglob("*") if path.is_file()] == ["index.json"]
 
 
@@ -75,7 +81,9 @@ def _blocked(home: Home, place: Path) -> None:
     assert home.look() == before
 
 
-@pytest.mark.parametrize("place", ["index.html", "cpu/tinytorch/index.html", "cpu/tinytorch-9.0+cpu-py3-none-any.whl"])
+@pytest.mark.parametrize(
+    "place", ["index.html", "cpu/tinytorch/index.html", "cpu/tinytorch-9.0+cpu-py3-none-any.whl"]
+)
 def test_folders_of_others_in_our_places_are_refused_and_stay(home: Home, place: str) -> None:
     path = home.out / place
     path.unlink(missing_ok=True)
@@ -135,7 +143,9 @@ def test_files_about_another_wheel_are_not_published(tmp_path: Path, known: Fact
             home.index(manifest=True)
         file.write_bytes(sound)
     envelope = home.dist / f"{mine.name}.intoto.jsonl"
-    envelope.write_text(json.dumps({"payload": base64.b64encode(b"{}").decode() + "A", "signatures": []}))
+    envelope.write_text(
+        json.dumps({"payload": base64.b64encode(b"{}").decode() + "A", "signatures": []})
+    )
     with refused("foreign-document"):
         home.index()
     assert other.name == mine.name

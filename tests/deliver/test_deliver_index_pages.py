@@ -16,7 +16,9 @@ LINUX, ARM = "py3-none-linux_x86_64", "py3-none-linux_aarch64"
 
 
 def _wheel(folder: Path, tag: str, requires: Sequence[str] = (), python: str = "") -> IndexEntry:
-    return pages.make_entry(wheel_file.read_wheel(made(folder, tag=tag, requires=requires, python=python)), "")
+    return pages.make_entry(
+        wheel_file.read_wheel(made(folder, tag=tag, requires=requires, python=python)), ""
+    )
 
 
 def test_what_is_spelled_otherwise_is_the_same(tmp_path: Path) -> None:
@@ -29,7 +31,9 @@ def test_differences_are_named(tmp_path: Path) -> None:
     one = _wheel(tmp_path, LINUX, ["numpy", "nvidia-cudnn-cu11==8.5.0.96"])
     other = _wheel(tmp_path, ARM, ["numpy"], ">=3.10")
     (told,) = requirement_differences([one, other])
-    assert told.startswith(f"tinytorch 1.0+cpu: {other.file} has other requirements than {one.file}: ")
+    assert told.startswith(
+        f"tinytorch 1.0+cpu: {other.file} has other requirements than {one.file}: "
+    )
     assert "also Python >=3.10, but not nvidia-cudnn-cu11==8.5.0.96" in told
 
 
@@ -43,12 +47,26 @@ def test_other_versions_may_differ(tmp_path: Path) -> None:
 def wheels(tmp_path: Path) -> list[IndexEntry]:
     """Return a version of two labels, and one more."""
     versions = ("1.0+cpu", "1.0+cu118", "1.1rc1+cpu")
-    return [pages.make_entry(wheel_file.read_wheel(made(tmp_path, version=each)), "") for each in versions]
+    return [
+        pages.make_entry(wheel_file.read_wheel(made(tmp_path, version=each)), "")
+        for each in versions
+    ]
 
 
 def test_a_version_is_named_exactly() -> None:
-    assert pages.parse_yanked_version("--yank", "Torch_Scatter == 1.0.0+CPU") == "torch-scatter==1.0.0+cpu"
-    for wrong in ("torch", "torch>=1", "torch==1.*", "torch[x]==1", "torch==1,==2", "torch @ https://x", ""):
+    assert (
+        pages.parse_yanked_version("--yank", "Torch_Scatter == 1.0.0+CPU")
+        == "torch-scatter==1.0.0+cpu"
+    )
+    for wrong in (
+        "torch",
+        "torch>=1",
+        "torch==1.*",
+        "torch[x]==1",
+        "torch==1,==2",
+        "torch @ https://x",
+        "",
+    ):
         with refused("invalid-yank"):
             pages.parse_yanked_version("--yank", wrong)
 
@@ -63,12 +81,16 @@ def test_a_version_without_a_label_means_all_labels(wheels: list[IndexEntry]) ->
 def test_a_reason_counts_before_none(wheels: list[IndexEntry]) -> None:
     yanked = pages.apply_yanks({}, pages.parse_yank_options(["tinytorch==1.0"], [], ""), wheels)
     assert [pages.yank_reason(yanked, one) for one in wheels] == ["", "", None]
-    yanked = pages.apply_yanks(yanked, pages.parse_yank_options(["tinytorch==1.0+cu118"], [], "two\nlines"), wheels)
+    yanked = pages.apply_yanks(
+        yanked, pages.parse_yank_options(["tinytorch==1.0+cu118"], [], "two\nlines"), wheels
+    )
     assert [pages.yank_reason(yanked, one) for one in wheels] == ["", "two lines", None]
     assert pages.apply_yanks(yanked, pages.parse_yank_options([], list(yanked), ""), wheels) == {}
 
 
-def test_a_yanked_version_is_read_once(wheels: list[IndexEntry], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_yanked_version_is_read_once(
+    wheels: list[IndexEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
 
     def specifier(text: str) -> SpecifierSet:
@@ -77,7 +99,13 @@ def test_a_yanked_version_is_read_once(wheels: list[IndexEntry], monkeypatch: py
 
     monkeypatch.setattr(pages, "SpecifierSet", specifier)
     yanked = {f"tinytorch==1.0.{number}": "" for number in range(20)}
-    pages.compute_pages(wheels * 20, yanked, lambda one, _: one.file, {one.file: {} for one in wheels}, metadata=True)
+    pages.compute_pages(
+        wheels * 20,
+        yanked,
+        lambda one, _: one.file,
+        {one.file: {} for one in wheels},
+        metadata=True,
+    )
     assert sorted(read) == sorted(f"=={named.partition('==')[2]}" for named in yanked)
 
 

@@ -110,12 +110,19 @@ def test_the_abi_is_what_consumers_are_told(tmp_path: Path) -> None:
     [
         ("linux", "x86_64", "", "libtorch-shared-with-deps-1.13.1+cpu.zip"),
         ("linux", "x86_64", "cxx11-abi-", "libtorch-cxx11-abi-shared-with-deps-1.13.1+cpu.zip"),
-        ("linux", "aarch64", "cxx11-abi-", "libtorch-cxx11-abi-shared-with-deps-1.13.1+cpu-aarch64.zip"),
+        (
+            "linux",
+            "aarch64",
+            "cxx11-abi-",
+            "libtorch-cxx11-abi-shared-with-deps-1.13.1+cpu-aarch64.zip",
+        ),
         ("windows", "amd64", "", "libtorch-win-shared-with-deps-1.13.1+cpu.zip"),
         ("macos", "arm64", "", "libtorch-macos-arm64-1.13.1+cpu.zip"),
     ],
 )
-def test_archives_are_called_as_the_official_ones(system: str, arch: str, abi: str, name: str) -> None:
+def test_archives_are_called_as_the_official_ones(
+    system: str, arch: str, abi: str, name: str
+) -> None:
     assert libtorch.archive_name("torch", "1.13.1+cpu", system, arch, abi) == name
 
 
@@ -143,7 +150,9 @@ def test_an_archive_is_made_tried_and_kept(found: VerifiedWheel) -> None:
     assert archive.read_bytes() == before[1], "the same bytes for the same wheel"
 
 
-def test_a_library_that_computes_wrongly_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_computes_wrongly_is_not_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with refused("libtorch-check-failed"):
@@ -151,7 +160,9 @@ def test_a_library_that_computes_wrongly_is_not_delivered(tmp_path: Path, monkey
     assert not list((tmp_path / "home" / "dist").glob("*.zip"))
 
 
-def test_a_library_that_cannot_be_linked_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_cannot_be_linked_is_not_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with refused("libtorch-check-failed"):

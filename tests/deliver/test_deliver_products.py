@@ -49,7 +49,9 @@ def kept(file: Path, **changed: str) -> bool:
 def test_what_is_made_of_a_wheel_is_known_by_its_name(
     shipped: Facts, identifier: str, product: str, wheel: str
 ) -> None:
-    word, cell = products.product_cell(shipped, identifier, "x86_64", find_release(shipped, "torch", "1.13.1"))
+    word, cell = products.product_cell(
+        shipped, identifier, "x86_64", find_release(shipped, "torch", "1.13.1")
+    )
     assert (word, cell.build.identifier("x86_64")) == (product, wheel)
 
 
@@ -65,18 +67,28 @@ def test_what_is_made_of_a_wheel_is_known_by_its_name(
 )
 def test_what_is_not_made_is_refused(shipped: Facts, identifier: str, code: str) -> None:
     with refused(code):
-        products.product_cell(shipped, identifier, "x86_64", find_release(shipped, "torch", "1.13.1"))
+        products.product_cell(
+            shipped, identifier, "x86_64", find_release(shipped, "torch", "1.13.1")
+        )
 
 
 def test_plan_doctor_and_explain_tell_of_products(shipped: Facts, tmp_path: Path) -> None:
     layout, host = Layout(tmp_path, tmp_path), str(ROOT / "tests/golden/hosts/ubuntu-2004.toml")
     said = plan.show_plan(shipped, layout, "libtorch-3.8-cu110", "v1.8.0", host)
-    assert said.endswith("libtorch: makes dist/libtorch-cxx11-abi-shared-with-deps-1.8.0+cu110.zip of the wheel")
+    assert said.endswith(
+        "libtorch: makes dist/libtorch-cxx11-abi-shared-with-deps-1.8.0+cu110.zip of the wheel"
+    )
     said = plan.show_plan(shipped, layout, "conda-3.8-cu110", "v1.8.0", host, json=True)
-    assert json.loads(said)["product"]["file"].endswith("/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda")
-    assert "check: tries the wheel" in plan.show_plan(shipped, layout, "check-3.8-cu110", "v1.8.0", host)
+    assert json.loads(said)["product"]["file"].endswith(
+        "/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda"
+    )
+    assert "check: tries the wheel" in plan.show_plan(
+        shipped, layout, "check-3.8-cu110", "v1.8.0", host
+    )
     told = matrix.explain_cell_name(shipped, layout, "conda-3.8-cu110", "v1.8.0", host)
-    assert str(told).startswith("conda-3.8-cu110 is made of the wheel of wheel-3.8-cu110\nwheel-3.8-cu110 is possible")
+    assert str(told).startswith(
+        "conda-3.8-cu110 is made of the wheel of wheel-3.8-cu110\nwheel-3.8-cu110 is possible"
+    )
     release = find_release(shipped, "torch", "1.8.0")
     found = doctor.examine_host(shipped, layout, load_host(Path(host)), "conda-3.8-cu110", release)
     assert found.findings[-1].subject == "py-rattler-build"
@@ -111,7 +123,9 @@ def test_an_edited_file_is_seen_whatever_its_size_and_time_say(file: Path) -> No
     assert not kept(file)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"made_of": 1}', '{"made_of": ["x"], "sha256": null}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"made_of": 1}', '{"made_of": ["x"], "sha256": null}']
+)
 def test_a_record_that_is_damaged_says_nothing(file: Path, text: str) -> None:
     dist_files.manifest_path(file).write_text(text)
     assert not kept(file)
@@ -182,13 +196,19 @@ PROG = "nox -s conda-3.10-cpu --"
         (["--build-number", "999999999"], 999_999_999, []),
     ],
 )
-def test_the_build_number_is_taken_and_the_rest_left(words: list[str], number: int | None, rest: list[str]) -> None:
+def test_the_build_number_is_taken_and_the_rest_left(
+    words: list[str], number: int | None, rest: list[str]
+) -> None:
     own, left = parse_conda_options(words, PROG)
     assert (own.number, left) == (number, rest)
-    assert parse_conda_options([*own.words, *rest], PROG) == (own, rest), "what is passed on says the same"
+    assert parse_conda_options([*own.words, *rest], PROG) == (own, rest), (
+        "what is passed on says the same"
+    )
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1.5", "one", "٣", "1_0", " 1", "+1", "1000000000", "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "-1", "1.5", "one", "٣", "1_0", " 1", "+1", "1000000000", "9" * 5000]
+)
 def test_what_is_no_build_number_is_refused(text: str) -> None:
     with refused("invalid-build-number") as caught:
         parse_conda_options([f"--build-number={text}"], PROG)

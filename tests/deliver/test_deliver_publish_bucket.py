@@ -84,7 +84,9 @@ def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_said(
 
 def test_what_s3_cannot_take_is_said(client: Any, files: list[UploadFile]) -> None:
     del client
-    large = UploadFile(files[-1].path, files[-1].sha256, bucket.BucketTarget.largest + 1, files[-1].wheel)
+    large = UploadFile(
+        files[-1].path, files[-1].sha256, bucket.BucketTarget.largest + 1, files[-1].wheel
+    )
     with refused("target-refuses"):
         publish([large])
 
@@ -119,7 +121,9 @@ def test_settings_that_are_wrong_are_said(
         targets.choose_target("s3://bucket/x", {}, "")
 
 
-def test_a_connection_that_breaks_while_a_file_is_read_back_is_said(files: list[UploadFile]) -> None:
+def test_a_connection_that_breaks_while_a_file_is_read_back_is_said(
+    files: list[UploadFile],
+) -> None:
     class Broken:
         def __getattr__(self, verb: str) -> Any:
             return lambda **_: {"ContentLength": 9, "Body": self} if verb != "read" else self.read

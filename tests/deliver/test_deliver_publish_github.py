@@ -30,7 +30,9 @@ def hub() -> Iterator[GitHub]:
         yield hub
 
 
-def place(hub: GitHub, tag: str = "", token: str = servers.TOKEN, repository: str = "") -> PublishTarget:
+def place(
+    hub: GitHub, tag: str = "", token: str = servers.TOKEN, repository: str = ""
+) -> PublishTarget:
     to = f"github:{repository or hub.repository}{tag and f'@{tag}'}"
     return targets.choose_target(to, {"GH_TOKEN": token, "GITHUB_API_URL": hub.url})
 
@@ -56,7 +58,11 @@ def test_a_release_that_is_there_gets_what_it_lacks(hub: GitHub, files: list[Upl
     for number in range(3):  # more than one page
         hub.add(release, f"other-{number}", b"other")
     hub.add(release, files[0].name, files[0].path.read_bytes())
-    assert publish(hub, files, "v1+x") == [upload_set.THERE, upload_set.UPLOADED, upload_set.UPLOADED]
+    assert publish(hub, files, "v1+x") == [
+        upload_set.THERE,
+        upload_set.UPLOADED,
+        upload_set.UPLOADED,
+    ]
     assert len(hub.names("v1+x")) == 6
 
 
@@ -67,7 +73,9 @@ def test_another_file_of_the_name_is_never_replaced(hub: GitHub, files: list[Upl
     assert hub.names(TAG) == [files[-1].name]
 
 
-def test_where_github_tells_no_digest_the_bytes_are_compared(hub: GitHub, files: list[UploadFile]) -> None:
+def test_where_github_tells_no_digest_the_bytes_are_compared(
+    hub: GitHub, files: list[UploadFile]
+) -> None:
     hub.tells_digests = False
     assert publish(hub, files) == [upload_set.UPLOADED] * 3
     assert publish(hub, files) == [upload_set.THERE] * 3
@@ -85,7 +93,9 @@ def test_a_run_whose_connection_broke_is_gone_on_with(hub: GitHub, files: list[U
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, "not-github"), (422, "github-refused")])
-def test_what_does_not_speak_as_github_is_told(files: list[UploadFile], status: int, code: str) -> None:
+def test_what_does_not_speak_as_github_is_told(
+    files: list[UploadFile], status: int, code: str
+) -> None:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
@@ -111,7 +121,9 @@ def test_a_draft_of_somebody_stays_one(hub: GitHub, files: list[UploadFile]) -> 
     assert len(hub.names(TAG)) == 3
 
 
-def test_a_file_that_appears_meanwhile_is_not_replaced(hub: GitHub, files: list[UploadFile]) -> None:
+def test_a_file_that_appears_meanwhile_is_not_replaced(
+    hub: GitHub, files: list[UploadFile]
+) -> None:
     found = place(hub)
     found.existing(files)
     hub.add(hub.release(TAG), files[0].name, b"another")
@@ -135,8 +147,12 @@ def test_a_rehearsal_asks_and_changes_nothing(hub: GitHub, files: list[UploadFil
     assert {line.partition(" ")[0] for line in hub.asked} == {"GET"}
 
 
-def test_what_github_cannot_take_is_said_before_anything_is_asked(hub: GitHub, files: list[UploadFile]) -> None:
-    large = UploadFile(files[-1].path, files[-1].sha256, github.GithubReleases.largest + 1, files[-1].wheel)
+def test_what_github_cannot_take_is_said_before_anything_is_asked(
+    hub: GitHub, files: list[UploadFile]
+) -> None:
+    large = UploadFile(
+        files[-1].path, files[-1].sha256, github.GithubReleases.largest + 1, files[-1].wheel
+    )
     with refused("target-refuses"):
         deliver_files(place(hub), [large])
     assert hub.asked == []

@@ -62,12 +62,20 @@ def test_a_wheel_goes_up_once_and_pip_installs_it(
     assert (tmp_path / "packages" / WHEEL).read_bytes() == wheel.read_bytes()
     assert publish(wheel, url, environ) == [upload_set.THERE]
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
-    target = ["--target", str(tmp_path / "site"), "--index-url", f"{url}/simple", "tinytorch==1.13.1+cpu"]
+    target = [
+        "--target",
+        str(tmp_path / "site"),
+        "--index-url",
+        f"{url}/simple",
+        "tinytorch==1.13.1+cpu",
+    ]
     subprocess.run([*pip, *target], check=True, capture_output=True, env=environ)
     assert (tmp_path / "site" / "tinytorch" / "__init__.py").is_file()
 
 
-def test_another_wheel_of_the_name_is_refused(wheel: Path, url: str, environ: dict[str, str], tmp_path: Path) -> None:
+def test_another_wheel_of_the_name_is_refused(
+    wheel: Path, url: str, environ: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "packages" / WHEEL).write_bytes(b"another")
     with refused("file-exists"):
         publish(wheel, url, environ)
@@ -128,7 +136,9 @@ def test_a_password_goes_to_the_index_alone(wheel: Path, environ: dict[str, str]
     assert (bool(said), silent) == (True, None)
 
 
-def test_a_wrong_password_is_said_and_never_shown(wheel: Path, url: str, environ: dict[str, str]) -> None:
+def test_a_wrong_password_is_said_and_never_shown(
+    wheel: Path, url: str, environ: dict[str, str]
+) -> None:
     with refused("upload-refused") as error:
         publish(wheel, url, environ | {"TWINE_PASSWORD": "wrong secret"})
     assert "wrong secret" not in str(error.value)
@@ -150,7 +160,9 @@ def test_half_an_upload_is_mended_where_the_index_allows(
     assert half.read_bytes() == wheel.read_bytes()
 
 
-def test_a_password_of_one_letter_spoils_no_message(wheel: Path, url: str, environ: dict[str, str]) -> None:
+def test_a_password_of_one_letter_spoils_no_message(
+    wheel: Path, url: str, environ: dict[str, str]
+) -> None:
     with refused("upload-refused") as error:
         publish(wheel, url, environ | {"TWINE_PASSWORD": "e"})
     assert "***" not in str(error.value)
@@ -162,7 +174,10 @@ def test_an_index_that_does_not_list_what_it_took_proves_nothing(
 ) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "1")
     (tmp_path / "other").mkdir()
-    with servers.pypiserver(tmp_path / "other", disable_fallback=True) as other, refused("upload-unproved"):
+    with (
+        servers.pypiserver(tmp_path / "other", disable_fallback=True) as other,
+        refused("upload-unproved"),
+    ):
         publish(wheel, url, environ, f"{other}/simple")
 
 
@@ -179,8 +194,12 @@ def test_a_section_of_pypirc_names_the_index_and_the_user(
     with refused("unknown-repository"):
         targets.choose_target("pypirc:other", said)
     secret = url.replace("://", "://me:s3cret@")
-    (tmp_path / ".pypirc").write_text(f"[mine]\nrepository: {secret}\n[wrong]\nrepository: {secret}:x/\n")
-    place = targets.choose_target("pypirc:mine", {**said, "TWINE_USERNAME": "me", "TWINE_PASSWORD": "wrong"})
+    (tmp_path / ".pypirc").write_text(
+        f"[mine]\nrepository: {secret}\n[wrong]\nrepository: {secret}:x/\n"
+    )
+    place = targets.choose_target(
+        "pypirc:mine", {**said, "TWINE_USERNAME": "me", "TWINE_PASSWORD": "wrong"}
+    )
     assert place.name == url
     with pytest.raises(DeliveryError) as unsafe:
         place.upload(files(wheel)[0])
@@ -189,7 +208,9 @@ def test_a_section_of_pypirc_names_the_index_and_the_user(
     assert "s3cret" not in f"{unsafe.value} {caught.value}"
 
 
-def test_an_index_that_is_gone_is_a_matter_of_the_network(wheel: Path, environ: dict[str, str]) -> None:
+def test_an_index_that_is_gone_is_a_matter_of_the_network(
+    wheel: Path, environ: dict[str, str]
+) -> None:
     gone = "http://127.0.0.1:9"  # the port of discard, which nobody serves
     with pytest.raises(NetworkError):
         publish(wheel, gone, environ)
@@ -210,7 +231,9 @@ class Refusing(BaseHTTPRequestHandler):
         self.wfile.write(b'{"kind": "Status", "status')
 
 
-def test_what_an_index_says_in_json_is_not_taken_for_the_report(wheel: Path, environ: dict[str, str]) -> None:
+def test_what_an_index_says_in_json_is_not_taken_for_the_report(
+    wheel: Path, environ: dict[str, str]
+) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         place = targets.choose_target(f"http://127.0.0.1:{server.server_port}/", environ)
@@ -224,7 +247,9 @@ def test_what_pypi_may_find_too_large_is_said_before_it_is_uploaded(
     url: str, environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (one,) = files(told_wheels.built(tmp_path / "dist", "1.13.1"))
-    large, fitting = (UploadFile(one.path, one.sha256, size, one.wheel) for size in (100 * 2**20 + 1, 100 * 2**20))
+    large, fitting = (
+        UploadFile(one.path, one.sha256, size, one.wheel) for size in (100 * 2**20 + 1, 100 * 2**20)
+    )
     pypi = targets.choose_target("https://upload.pypi.org/legacy/", environ, f"{url}/simple")
     assert deliver_files(pypi, [fitting], dry_run=True) == [(fitting, upload_set.ABSENT)]
     deliver_files(targets.choose_target(url, environ), [large], dry_run=True)
@@ -236,7 +261,9 @@ def test_what_pypi_may_find_too_large_is_said_before_it_is_uploaded(
     )
 
 
-@pytest.mark.parametrize("to", ["https://upload.pypi.org/legacy/", "https://test.pypi.org/legacy/", "pypirc:pypi"])
+@pytest.mark.parametrize(
+    "to", ["https://upload.pypi.org/legacy/", "https://test.pypi.org/legacy/", "pypirc:pypi"]
+)
 def test_the_public_index_takes_no_local_version_and_no_plain_linux(
     to: str, wheel: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -249,13 +276,22 @@ def test_the_public_index_takes_no_local_version_and_no_plain_linux(
     assert place.complaint(files(many)[0]) is None
     with refused("target-refuses"):
         publish(wheel, to, environ)
-    assert targets.choose_target("https://mine.example/legacy/", environ).complaint(files(wheel)[0]) is None
+    assert (
+        targets.choose_target("https://mine.example/legacy/", environ).complaint(files(wheel)[0])
+        is None
+    )
 
 
-def test_a_password_of_pypirc_is_not_shown_where_another_server_is_read(wheel: Path, tmp_path: Path) -> None:
-    section = "[distutils]\nindex-servers = x\n[x]\nrepository = https://up.example/\nusername = me\n"
+def test_a_password_of_pypirc_is_not_shown_where_another_server_is_read(
+    wheel: Path, tmp_path: Path
+) -> None:
+    section = (
+        "[distutils]\nindex-servers = x\n[x]\nrepository = https://up.example/\nusername = me\n"
+    )
     (tmp_path / ".pypirc").write_text(f"{section}password = hunter2-very-long\n")
     environ = {"HOME": str(tmp_path)}
     target = IndexTarget.from_address("pypirc:x", "https://read.example/simple", environ)
-    said = json.dumps({"kind": "HTTPError", "status": 403, "text": "invalid login me:hunter2-very-long"})
+    said = json.dumps(
+        {"kind": "HTTPError", "status": 403, "text": "invalid login me:hunter2-very-long"}
+    )
     assert "hunter2" not in str(target._failed(files(wheel)[0], said))

@@ -43,7 +43,9 @@ def test_what_is_no_place_is_refused_and_no_password_repeated(to: str, code: str
     with refused(code) as error:
         targets.choose_target(to, {"GH_TOKEN": "t"})
     assert "word@" not in str(error.value)
-    assert "pass" not in str(error.value).replace("passwords into", "").replace("TWINE_PASSWORD", "")
+    assert "pass" not in str(error.value).replace("passwords into", "").replace(
+        "TWINE_PASSWORD", ""
+    )
 
 
 def test_each_place_has_its_form() -> None:

@@ -20,12 +20,16 @@ from torchmill.deliver import retention
 from torchmill.deliver.publish.upload_set import StoredFile
 from torchmill.wheel import dist_files
 
-OLD, MIDDLE, NEW = (f"tinytorch-{version}+cpu-py3-none-any.whl" for version in ("1.9.0", "1.12.0", "1.13.1"))
+OLD, MIDDLE, NEW = (
+    f"tinytorch-{version}+cpu-py3-none-any.whl" for version in ("1.9.0", "1.12.0", "1.13.1")
+)
 CUDA = "tinytorch-1.9.0+cu117-py3-none-any.whl"
 BESIDE = ("", *dist_files.DOCUMENT_SUFFIXES, dist_files.MANIFEST_SUFFIX)
 
 
-def named(version: str, python: str = "cp310-cp310", platform: str = "manylinux_2_17_x86_64") -> str:
+def named(
+    version: str, python: str = "cp310-cp310", platform: str = "manylinux_2_17_x86_64"
+) -> str:
     return f"torch-{version}-{python}-{platform}.whl"
 
 
@@ -39,7 +43,10 @@ def test_each_package_variant_python_and_platform_has_its_own_newest() -> None:
         named("1.12.0", platform="macosx_11_0_arm64"),
         "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
     ]
-    old = [named("1.9.0+cpu", platform="linux_x86_64"), named("1.12.0+cpu", platform="manylinux_2_28_x86_64")]
+    old = [
+        named("1.9.0+cpu", platform="linux_x86_64"),
+        named("1.12.0+cpu", platform="manylinux_2_28_x86_64"),
+    ]
     assert retention.older_wheels([*old, *kept], 1) == sorted(old)
     assert retention.older_wheels([*old, *kept], 2) == old[:1]
     assert retention.older_wheels([*old, *kept], 0) == []
@@ -49,8 +56,12 @@ def test_versions_say_what_is_newer_and_yanked_ones_do_not_count() -> None:
     versions = [named(f"{version}+cpu") for version in ("2.1.0", "2.0.0", "1.10.0", "1.9.0")]
     assert retention.older_wheels(versions, 2) == sorted([versions[2], versions[3]])
     assert retention.older_wheels(versions, 1, versions[:1]) == sorted([versions[2], versions[3]])
-    assert retention.older_wheels(versions, 2, versions[1:2]) == [versions[3]], "a yanked one between kept ones stays"
-    assert retention.older_wheels(versions, 1, versions) == [], "where all are yanked, none is a release"
+    assert retention.older_wheels(versions, 2, versions[1:2]) == [versions[3]], (
+        "a yanked one between kept ones stays"
+    )
+    assert retention.older_wheels(versions, 1, versions) == [], (
+        "where all are yanked, none is a release"
+    )
 
 
 def test_a_candidate_takes_no_releases_place() -> None:
@@ -120,7 +131,9 @@ def _github(_: Path, patch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 
 @pytest.fixture(params=[_folder, _bucket, _github], ids=["folder", "bucket", "github"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
     yield from request.param(tmp_path / "there", monkeypatch)
 
 
@@ -181,13 +194,15 @@ def test_old_releases_go_with_all_that_lies_beside_them(
     assert older(said) == dict.fromkeys(files_of(OLD), "removed")
     assert place.names() == files_of(CUDA, MIDDLE, NEW) | others.keys()
     assert older(publish(place.to, NEW, keep="2")) == {}
-    assert older(publish(place.to, OLD, MIDDLE, keep="1")) == dict.fromkeys(files_of(MIDDLE), "removed") | {
-        OLD: "not uploaded"
-    }
+    assert older(publish(place.to, OLD, MIDDLE, keep="1")) == dict.fromkeys(
+        files_of(MIDDLE), "removed"
+    ) | {OLD: "not uploaded"}
     assert place.names() == files_of(CUDA, NEW) | others.keys()
 
 
-def test_a_removal_that_was_interrupted_is_gone_on_with(publish: Callable[..., CommandOutput], tmp_path: Path) -> None:
+def test_a_removal_that_was_interrupted_is_gone_on_with(
+    publish: Callable[..., CommandOutput], tmp_path: Path
+) -> None:
     there = tmp_path / "there"
     publish(str(there), OLD, NEW)
     for end in ("", dist_files.MANIFEST_SUFFIX):
@@ -196,7 +211,9 @@ def test_a_removal_that_was_interrupted_is_gone_on_with(publish: Callable[..., C
     assert {path.name for path in there.iterdir()} == files_of(NEW)
 
 
-def test_nothing_is_removed_where_the_upload_is_refused(publish: Callable[..., CommandOutput], tmp_path: Path) -> None:
+def test_nothing_is_removed_where_the_upload_is_refused(
+    publish: Callable[..., CommandOutput], tmp_path: Path
+) -> None:
     there = tmp_path / "there"
     publish(str(there), OLD)
     (there / NEW).write_bytes(b"another")
@@ -209,7 +226,10 @@ def test_a_removal_that_is_refused_names_what_is_gone() -> None:
     def refuse() -> None:
         raise DeliveryError("it is closed", code="upload-refused")
 
-    files = [StoredFile(name, str, list, remove) for name, remove in (("a.whl", str), ("a.whl.json", refuse))]
+    files = [
+        StoredFile(name, str, list, remove)
+        for name, remove in (("a.whl", str), ("a.whl.json", refuse))
+    ]
     with refused("upload-refused") as error:
         retention.remove_files(files)
     assert str(error.value) == "it is closed (everything is uploaded; removed: a.whl)"

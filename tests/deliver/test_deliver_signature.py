@@ -40,7 +40,16 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_key(folder, "locked", passphrase=PASSPHRASE)
     for kind in ("p256", "p384", "p521", "secp256k1", "rsa", "x25519"):
         make_key(folder, kind, kind)
-    openssl("req", "-x509", "-key", folder / "ours.pem", "-subj", "/CN=me", "-out", folder / "certificate.pem")
+    openssl(
+        "req",
+        "-x509",
+        "-key",
+        folder / "ours.pem",
+        "-subj",
+        "/CN=me",
+        "-out",
+        folder / "certificate.pem",
+    )
     openssl("pkey", "-in", folder / "ours.pem", "-outform", "DER", "-out", folder / "binary.pem")
     (folder / "text.pem").write_text("a key\n")
     (folder / "empty.pem").write_text("")
@@ -70,7 +79,9 @@ def envelope_of(wheel: Path) -> Path:
 
 def problems(wheel: Path, keys: Path, *names: str) -> tuple[str, ...]:
     """Return what is wrong with the signature where one of our keys must have made it."""
-    signers = signature.read_public_keys(str(keys / f"{name}.pub.pem") for name in names or ("ours",))
+    signers = signature.read_public_keys(
+        str(keys / f"{name}.pub.pem") for name in names or ("ours",)
+    )
     return signature.check_signatures(wheel, signers).problems
 
 
@@ -97,8 +108,12 @@ def test_a_true_delivery_is_proven(signed: Path, keys: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ours", "p256", "p384", "p521", "locked"])
-def test_others_verify_the_envelope_without_us(wheel: Path, keys: Path, tmp_path: Path, kind: str) -> None:
-    signer = signature.read_signer(str(keys / f"{kind}.pem"), {signature.PASSPHRASE_VARIABLE: PASSPHRASE})
+def test_others_verify_the_envelope_without_us(
+    wheel: Path, keys: Path, tmp_path: Path, kind: str
+) -> None:
+    signer = signature.read_signer(
+        str(keys / f"{kind}.pem"), {signature.PASSPHRASE_VARIABLE: PASSPHRASE}
+    )
     envelope_of(wheel).unlink()
     signature.sign_wheel(wheel, signer)
     assert problems(wheel, keys, kind) == ()
@@ -111,16 +126,30 @@ def test_others_verify_the_envelope_without_us(wheel: Path, keys: Path, tmp_path
         digest = {"p256": "-sha256", "p384": "-sha384", "p521": "-sha512"}[kind]
         assert b"Verified OK" in openssl("dgst", digest, "-verify", public, *files)
     else:
-        how = ("-pubin", "-inkey", public, "-rawin", "-in", tmp_path / "pae", "-sigfile", tmp_path / "sig")
+        how = (
+            "-pubin",
+            "-inkey",
+            public,
+            "-rawin",
+            "-in",
+            tmp_path / "pae",
+            "-sigfile",
+            tmp_path / "sig",
+        )
         assert b"Verified Successfully" in openssl("pkeyutl", "-verify", *how)
-    assert Envelope.from_dict(envelope).verify([signer.public_key], 1), "securesystemslib's own rules"
+    assert Envelope.from_dict(envelope).verify([signer.public_key], 1), (
+        "securesystemslib's own rules"
+    )
 
 
 def test_the_payload_is_the_statement_about_all_files(signed: Path) -> None:
     payload = json.loads(base64.b64decode(json.loads(envelope_of(signed).read_text())["payload"]))
     statement = json.loads(statement_of(signed).read_text())
     subjects = {one["name"] for one in payload.pop("subject")}
-    assert subjects == {signed.name, *(f"{signed.name}{suffix}" for suffix in (".json", ".intoto.json", ".cdx.json"))}
+    assert subjects == {
+        signed.name,
+        *(f"{signed.name}{suffix}" for suffix in (".json", ".intoto.json", ".cdx.json")),
+    }
     statement.pop("subject")
     assert payload == statement
 
@@ -137,7 +166,11 @@ def test_a_manifest_may_be_kept_back_and_nothing_else(wheel: Path, keys: Path) -
 
 @pytest.mark.parametrize(("file", "change", "_"), TAMPERED)
 def test_a_changed_document_is_refused(
-    wheel: Path, keys: Path, file: Callable[[Path], Path], change: Callable[[dict[str, Any]], object], _: str
+    wheel: Path,
+    keys: Path,
+    file: Callable[[Path], Path],
+    change: Callable[[dict[str, Any]], object],
+    _: str,
 ) -> None:
     edit(file(wheel), change)
     assert any(file(wheel).name in problem for problem in problems(wheel, keys))
@@ -146,7 +179,9 @@ def test_a_changed_document_is_refused(
 
 @pytest.mark.parametrize("file", [dist_files.manifest_path, statement_of, sbom_of, envelope_of])
 @pytest.mark.parametrize("content", [content for content, _ in NO_PAPERS.values()], ids=NO_PAPERS)
-def test_a_file_that_is_none_is_refused(wheel: Path, keys: Path, file: Callable[[Path], Path], content: bytes) -> None:
+def test_a_file_that_is_none_is_refused(
+    wheel: Path, keys: Path, file: Callable[[Path], Path], content: bytes
+) -> None:
     file(wheel).write_bytes(content)
     assert problems(wheel, keys)
 
@@ -163,7 +198,9 @@ class Forger:
     def payload(self) -> bytes:
         return base64.b64decode(self.envelope["payload"])
 
-    def signed_by(self, name: str, payload: bytes, kind: str = TYPE, *, keyid: str = "") -> dict[str, Any]:
+    def signed_by(
+        self, name: str, payload: bytes, kind: str = TYPE, *, keyid: str = ""
+    ) -> dict[str, Any]:
         """Return an envelope by a key; by ours only where we would have signed that."""
         sig = base64.b64encode(sign(self.keys / f"{name}.pem", pae(payload, kind))).decode()
         text = base64.b64encode(payload).decode()
@@ -188,11 +225,19 @@ class Forger:
         for one in said:
             end = one["name"].removeprefix(self.wheel.name)
             one["digest"]["sha256"] = other.get(end.strip("."), one["digest"]["sha256"])
-        return self.said(subject=[one for one in said if one["name"].removeprefix(self.wheel.name) not in left_out])
+        return self.said(
+            subject=[
+                one for one in said if one["name"].removeprefix(self.wheel.name) not in left_out
+            ]
+        )
 
 
-@pytest.mark.parametrize("suffix", [".json", ".intoto.json", ".cdx.json", ".intoto.jsonl", ".sigstore.json"])
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(wheel: Path, keys: Path, suffix: str) -> None:
+@pytest.mark.parametrize(
+    "suffix", [".json", ".intoto.json", ".cdx.json", ".intoto.jsonl", ".sigstore.json"]
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    wheel: Path, keys: Path, suffix: str
+) -> None:
     file = wheel.with_name(wheel.name + suffix)
     file.unlink(missing_ok=True)
     os.mkfifo(file)
@@ -228,37 +273,58 @@ FORGED: dict[str, Callable[[Forger], object]] = {
     },
     "two signatures and neither ours": lambda his: {
         **(made := his.signed_by("other", his.payload)),
-        "signatures": [*made["signatures"], {"keyid": "x", "sig": flipped(his.envelope["signatures"][0]["sig"])}],
+        "signatures": [
+            *made["signatures"],
+            {"keyid": "x", "sig": flipped(his.envelope["signatures"][0]["sig"])},
+        ],
     },
     "of another wheel": lambda his: his.elsewhere("1.13.1+cpu"),
-    "of an older build of that name": lambda his: his.signed_by("ours", his.subjects(**{"": "0" * 64})),
+    "of an older build of that name": lambda his: his.signed_by(
+        "ours", his.subjects(**{"": "0" * 64})
+    ),
     "of another SBOM": lambda his: his.signed_by("ours", his.subjects(**{"cdx.json": "0" * 64})),
     "of another manifest": lambda his: his.signed_by("ours", his.subjects(json="0" * 64)),
-    "of another statement": lambda his: his.signed_by("ours", his.subjects(**{"intoto.json": "0" * 64})),
+    "of another statement": lambda his: his.signed_by(
+        "ours", his.subjects(**{"intoto.json": "0" * 64})
+    ),
     "not of the wheel": lambda his: his.signed_by("ours", his.subjects("")),
     "not of the SBOM": lambda his: his.signed_by("ours", his.subjects(".cdx.json")),
     "not of the manifest": lambda his: his.signed_by("ours", his.subjects(".json")),
     "not of the statement": lambda his: his.signed_by("ours", his.subjects(".intoto.json")),
     "of nothing": lambda his: his.signed_by("ours", his.said(subject=[])),
-    "of subjects without digests": lambda his: his.signed_by("ours", his.said(subject=[{"name": his.wheel.name}])),
+    "of subjects without digests": lambda his: his.signed_by(
+        "ours", his.said(subject=[{"name": his.wheel.name}])
+    ),
     "of subjects that are none": lambda his: his.signed_by("ours", his.said(subject=7)),
     "of another kind of statement": lambda his: his.signed_by(
         "ours", his.said(_type="https://in-toto.io/Statement/v2")
     ),
-    "of another predicate": lambda his: his.signed_by("ours", his.said(predicateType="https://example.org/withdrawn")),
+    "of another predicate": lambda his: his.signed_by(
+        "ours", his.said(predicateType="https://example.org/withdrawn")
+    ),
     "of a list": lambda his: his.signed_by("ours", b"[]"),
     "of a text": lambda his: his.signed_by("ours", b"I made it"),
     "of a statement that says a thing twice": lambda his: his.signed_by(
         "ours", his.payload.replace(b'{"_type"', b'{"_type":"x","_type"', 1)
     ),
     "payload: another type": lambda his: his.envelope | {"payloadType": "application/json"},
-    "payload: another type, signed": lambda his: his.signed_by("ours", his.payload, "application/json"),
+    "payload: another type, signed": lambda his: his.signed_by(
+        "ours", his.payload, "application/json"
+    ),
     "payload: its type in other letters": lambda his: his.envelope | {"payloadType": TYPE.upper()},
-    "payload: no type": lambda his: {name: said for name, said in his.envelope.items() if name != "payloadType"},
+    "payload: no type": lambda his: {
+        name: said for name, said in his.envelope.items() if name != "payloadType"
+    },
     "payload: a type that is none": lambda his: his.envelope | {"payloadType": [TYPE]},
-    "payload: another": lambda his: his.envelope | {"payload": base64.b64encode(his.said(predicate={})).decode()},
-    "payload: of another wheel": lambda his: his.envelope | {"payload": his.elsewhere("1.13.1+cpu")["payload"]},
-    "payload: a flipped bit": lambda his: his.envelope | {"payload": flipped(his.envelope["payload"])},
+    "payload: another": lambda his: (
+        his.envelope | {"payload": base64.b64encode(his.said(predicate={})).decode()}
+    ),
+    "payload: of another wheel": lambda his: (
+        his.envelope | {"payload": his.elsewhere("1.13.1+cpu")["payload"]}
+    ),
+    "payload: a flipped bit": lambda his: (
+        his.envelope | {"payload": flipped(his.envelope["payload"])}
+    ),
     "payload: truncated": lambda his: his.envelope | {"payload": his.envelope["payload"][:-8]},
     "payload: empty": lambda his: his.envelope | {"payload": ""},
     "payload: a space at its end": lambda his: (
@@ -266,14 +332,18 @@ FORGED: dict[str, Callable[[Forger], object]] = {
     ),
     "payload: no base64": lambda his: his.envelope | {"payload": "*"},
     "payload: not a text": lambda his: his.envelope | {"payload": json.loads(his.payload)},
-    "payload: missing": lambda his: {name: said for name, said in his.envelope.items() if name != "payload"},
+    "payload: missing": lambda his: {
+        name: said for name, said in his.envelope.items() if name != "payload"
+    },
     "signature: of another payload": lambda his: (
         his.envelope | {"signatures": his.elsewhere("1.13.1+cpu")["signatures"]}
     ),
     "signature: of the payload alone": lambda his: his.only(
         sig=base64.b64encode(sign(his.keys / "ours.pem", his.payload)).decode()
     ),
-    "signature: a flipped bit": lambda his: his.only(sig=flipped(his.envelope["signatures"][0]["sig"])),
+    "signature: a flipped bit": lambda his: his.only(
+        sig=flipped(his.envelope["signatures"][0]["sig"])
+    ),
     "signature: truncated": lambda his: his.only(sig=his.envelope["signatures"][0]["sig"][:-8]),
     "signature: longer": lambda his: his.only(sig="AAAA" + his.envelope["signatures"][0]["sig"]),
     "signature: empty": lambda his: his.only(sig=""),
@@ -282,7 +352,9 @@ FORGED: dict[str, Callable[[Forger], object]] = {
     "signature: a number": lambda his: his.only(sig=7),
     "signature: missing": lambda his: his.envelope | {"signatures": [{"keyid": "x"}]},
     "signatures: none": lambda his: his.envelope | {"signatures": []},
-    "signatures: missing": lambda his: {name: said for name, said in his.envelope.items() if name != "signatures"},
+    "signatures: missing": lambda his: {
+        name: said for name, said in his.envelope.items() if name != "signatures"
+    },
     "signatures: a text": lambda his: his.envelope | {"signatures": "ours"},
     "signatures: null": lambda his: his.envelope | {"signatures": None},
     "a bundle of Sigstore": lambda his: {"dsseEnvelope": his.envelope, "verificationMaterial": {}},
@@ -298,7 +370,9 @@ def test_a_forged_envelope_is_refused(wheel: Path, keys: Path, forged: str) -> N
 
 def forge(wheel: Path, *, manifest: bool) -> None:
     """Put another wheel into the place of one, with a RECORD, a statement, an SBOM and a manifest that all fit."""
-    made = paper_wheels.made(wheel.parent / "forged", "tinytorch", "1.13.1+cu117", body="import evil\n")
+    made = paper_wheels.made(
+        wheel.parent / "forged", "tinytorch", "1.13.1+cu117", body="import evil\n"
+    )
     made.replace(wheel)
     said = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
     del said["licences"]  # nor is an SBOM in it
@@ -313,13 +387,17 @@ def test_a_delivery_that_is_forged_throughout_is_refused(
     wheel: Path, keys: Path, envelope: str, manifest: bool
 ) -> None:
     forge(wheel, manifest=manifest)
-    assert agreement.examine_wheel(wheel).problems == (), "everything fits, and without a key nobody can tell"
+    assert agreement.examine_wheel(wheel).problems == (), (
+        "everything fits, and without a key nobody can tell"
+    )
     if envelope != "kept":
         envelope_of(wheel).unlink()
     if envelope == "of the forger":
         signature.sign_wheel(wheel, signature.read_signer(str(keys / "other.pem"), {}))
     assert problems(wheel, keys)
-    assert bool(signature.check_signatures(wheel, signature.Signers()).problems) == (envelope == "kept")
+    assert bool(signature.check_signatures(wheel, signature.Signers()).problems) == (
+        envelope == "kept"
+    )
 
 
 def test_of_two_signatures_one_by_our_key_is_enough(wheel: Path, keys: Path) -> None:
@@ -335,12 +413,16 @@ def test_of_two_signatures_one_by_our_key_is_enough(wheel: Path, keys: Path) -> 
     assert problems(wheel, keys, "other")
 
 
-def test_signing_again_changes_nothing_and_renews_what_no_longer_fits(wheel: Path, keys: Path) -> None:
+def test_signing_again_changes_nothing_and_renews_what_no_longer_fits(
+    wheel: Path, keys: Path
+) -> None:
     signer = signature.read_signer(str(keys / "p256.pem"), {})
     signature.sign_wheel(wheel, signer)
     before = envelope_of(wheel).read_bytes()
     signature.sign_wheel(wheel, signer)
-    assert envelope_of(wheel).read_bytes() == before, "though ECDSA signs the same in another way each time"
+    assert envelope_of(wheel).read_bytes() == before, (
+        "though ECDSA signs the same in another way each time"
+    )
     edit(dist_files.manifest_path(wheel), lambda said: said.update(upstream_tests={}))
     assert problems(wheel, keys, "p256")
     signature.sign_wheel(wheel, signer)
@@ -349,7 +431,19 @@ def test_signing_again_changes_nothing_and_renews_what_no_longer_fits(wheel: Pat
 
 
 @pytest.mark.parametrize(
-    "name", ["absent", "folder", "empty", "text", "truncated", "binary", "certificate", "secp256k1", "rsa", "x25519"]
+    "name",
+    [
+        "absent",
+        "folder",
+        "empty",
+        "text",
+        "truncated",
+        "binary",
+        "certificate",
+        "secp256k1",
+        "rsa",
+        "x25519",
+    ],
 )
 @pytest.mark.parametrize("read", ["signer", "public"])
 def test_what_is_no_key_is_refused(keys: Path, name: str, read: str) -> None:
@@ -380,20 +474,29 @@ def test_a_setting_that_names_no_key_trusts_nobody(keys: Path) -> None:
     assert signature.read_trusted_keys({}) == signature.Signers()
     with refused("invalid-key"):
         signature.read_trusted_keys({signature.KEYS_VARIABLE: " "})
-    both = signature.read_trusted_keys({signature.KEYS_VARIABLE: f"{keys}/ours.pub.pem {keys}/p256.pub.pem"})
+    both = signature.read_trusted_keys(
+        {signature.KEYS_VARIABLE: f"{keys}/ours.pub.pem {keys}/p256.pub.pem"}
+    )
     assert len(both.keys) == 2
 
 
 def test_what_an_envelope_says_of_itself_does_not_reach_the_terminal(wheel: Path) -> None:
-    edit(envelope_of(wheel), lambda said: said["signatures"][0].update(keyid="\x1b[2J" + "x" * 1000))
+    edit(
+        envelope_of(wheel), lambda said: said["signatures"][0].update(keyid="\x1b[2J" + "x" * 1000)
+    )
     check = signature.check_signatures(wheel, signature.Signers())
     assert check.problems == ()
     assert check.text.isprintable()
     assert len(check.text) < 200
 
 
-def publish(known: Facts, wheel: Path, keys: Path, to: object, key: str = "ours", **options: object) -> str:
-    layout, file = Layout(wheel.parents[1], wheel.parents[1] / "cache"), f"{keys / key}.pem" if key else ""
+def publish(
+    known: Facts, wheel: Path, keys: Path, to: object, key: str = "ours", **options: object
+) -> str:
+    layout, file = (
+        Layout(wheel.parents[1], wheel.parents[1] / "cache"),
+        f"{keys / key}.pem" if key else "",
+    )
     return publish_wheels(known, layout, str(to), sign_key=file, **options).text  # type: ignore[arg-type]
 
 
@@ -414,7 +517,9 @@ def test_what_is_published_is_signed(
     assert publish(known, wheel, keys, there, "locked").count(upload_set.THERE) == 4
 
 
-def test_nothing_is_signed_that_does_not_verify(wheel: Path, known: Facts, keys: Path, tmp_path: Path) -> None:
+def test_nothing_is_signed_that_does_not_verify(
+    wheel: Path, known: Facts, keys: Path, tmp_path: Path
+) -> None:
     envelope_of(wheel).unlink()
     edit(sbom_of(wheel), lambda said: said.update(bomFormat="SPDX"))
     with refused("wheels-disagree"):
@@ -423,7 +528,9 @@ def test_nothing_is_signed_that_does_not_verify(wheel: Path, known: Facts, keys:
     assert not (tmp_path / "there").exists()
 
 
-def test_a_signature_of_something_else_is_not_published(wheel: Path, known: Facts, keys: Path, tmp_path: Path) -> None:
+def test_a_signature_of_something_else_is_not_published(
+    wheel: Path, known: Facts, keys: Path, tmp_path: Path
+) -> None:
     edit(dist_files.manifest_path(wheel), lambda said: said.update(upstream_tests={}))
     with refused("wheel-rejected") as caught:
         publish(known, wheel, keys, tmp_path / "there", "")
@@ -437,7 +544,9 @@ def test_an_index_takes_no_signatures(wheel: Path, known: Facts, keys: Path) -> 
         publish(known, wheel, keys, "http://127.0.0.1:9/")
 
 
-def test_our_own_index_has_the_envelope_beside_the_wheel(wheel: Path, known: Facts, keys: Path, tmp_path: Path) -> None:
+def test_our_own_index_has_the_envelope_beside_the_wheel(
+    wheel: Path, known: Facts, keys: Path, tmp_path: Path
+) -> None:
     write_index(known, Layout(wheel.parents[1], tmp_path / "cache"), out=str(tmp_path / "index"))
     assert problems(tmp_path / "index" / "cu117" / wheel.name, keys) == ()
     page = json.loads((tmp_path / "index" / "tinytorch" / "index.v1_json").read_text())
@@ -463,7 +572,12 @@ def test_the_tasks_sign_and_verify(wheel: Path, keys: Path, tmp_path: Path) -> N
     envelope_of(wheel).unlink()
     env = {signature.PASSPHRASE_VARIABLE: PASSPHRASE}
     done = commands.run(
-        "invoke", "publish", f"--to={wheel.parent}", f"--sign-key={keys}/locked.pem", home=tmp_path, env=env
+        "invoke",
+        "publish",
+        f"--to={wheel.parent}",
+        f"--sign-key={keys}/locked.pem",
+        home=tmp_path,
+        env=env,
     )
     assert done.returncode == 0, done.stderr
     assert PASSPHRASE not in done.stdout + done.stderr
@@ -476,7 +590,9 @@ def test_the_tasks_sign_and_verify(wheel: Path, keys: Path, tmp_path: Path) -> N
     assert "none of the keys signed it" in done.stderr
 
 
-def test_a_wheel_that_is_made_again_has_no_signature_of_the_old_one(wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_that_is_made_again_has_no_signature_of_the_old_one(
+    wheel: Path, tmp_path: Path
+) -> None:
     envelope, bundle = envelope_of(wheel), dist_files.document_path(wheel, dist_files.BUNDLE_SUFFIX)
     bundle.write_text("{}")
     manifest = told_wheels.manifest(wheel)
@@ -486,7 +602,9 @@ def test_a_wheel_that_is_made_again_has_no_signature_of_the_old_one(wheel: Path,
     assert not bundle.exists()
 
 
-def test_verify_takes_a_wheel_of_any_folder_by_its_key(wheel: Path, keys: Path, known: Facts, tmp_path: Path) -> None:
+def test_verify_takes_a_wheel_of_any_folder_by_its_key(
+    wheel: Path, keys: Path, known: Facts, tmp_path: Path
+) -> None:
     from torchmill.commands import verify
 
     layout = Layout(tmp_path, tmp_path / "cache")

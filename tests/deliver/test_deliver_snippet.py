@@ -54,15 +54,21 @@ MACHINES: Mapping[str, dict[str, str]] = {
 }
 
 
-def wheels(version: str, *platform_tags: str, pythons: Sequence[str] = ("310",), name: str = "torch") -> list[str]:
+def wheels(
+    version: str, *platform_tags: str, pythons: Sequence[str] = ("310",), name: str = "torch"
+) -> list[str]:
     """Return the names of the files of a version."""
-    return [f"{name}-{version}-cp{one}-cp{one}-{tag}.whl" for tag in platform_tags for one in pythons]
+    return [
+        f"{name}-{version}-cp{one}-cp{one}-{tag}.whl" for tag in platform_tags for one in pythons
+    ]
 
 
 def stock(facts: Facts, files: Sequence[str], place: WheelPlace = SERVED) -> WheelStock:
     """Return wheels with these names in an index."""
     listed = [
-        IndexFile(one, f"{place.url}/{one.replace('+', '%2B')}", None, None, False, f"{number:064x}")
+        IndexFile(
+            one, f"{place.url}/{one.replace('+', '%2B')}", None, None, False, f"{number:064x}"
+        )
         for number, one in enumerate(files, 1)
     ]
     return WheelStock("dist/", place, offers_of_index(facts, listed))
@@ -81,7 +87,11 @@ def decided(
     """Return the decision for a release of torch and what goes with it."""
     base = matrix.find_release(facts, "torch", torch)
     releases = (base, *(matrix.partner_releases(facts, base, packages) if packages else ()))
-    return decide(facts, there, SnippetRequest(releases, variant, platforms_named(facts, where), "x86_64", direct))
+    return decide(
+        facts,
+        there,
+        SnippetRequest(releases, variant, platforms_named(facts, where), "x86_64", direct),
+    )
 
 
 def pinned(decision: SnippetDecision, where: str, python: str = "3.10") -> dict[str, str]:
@@ -113,14 +123,21 @@ def test_where_there_is_none_of_ours_the_official_one_is_taken(shipped: Facts) -
         "https://wheels.example.org",
     ]
     (note,) = decision.notes
-    assert note.startswith("linux/x86_64: wheels of https://download.pytorch.org/whl/cpu; for ours,")
+    assert note.startswith(
+        "linux/x86_64: wheels of https://download.pytorch.org/whl/cpu; for ours,"
+    )
     assert note.endswith("build with `nox -s wheel-3.10-cpu`")
 
 
 def test_one_project_whose_torch_differs_by_machine(shipped: Facts) -> None:
     files = wheels("2.4.0+cu118", X86) + wheels("0.19.0+cu118", X86, name="torchvision")
-    decision = decided(shipped, stock(shipped, files), ALL, torch="2.4.0", packages=["vision"], variant="cu118")
-    assert pinned(decision, "linux/x86_64") == {"torch": "==2.4.0+cu118", "torchvision": "==0.19.0+cu118"}
+    decision = decided(
+        shipped, stock(shipped, files), ALL, torch="2.4.0", packages=["vision"], variant="cu118"
+    )
+    assert pinned(decision, "linux/x86_64") == {
+        "torch": "==2.4.0+cu118",
+        "torchvision": "==0.19.0+cu118",
+    }
     for other in ("linux/aarch64", "macos/arm64"):
         assert pinned(decision, other) == {"torch": "==2.4.0", "torchvision": "==0.19.0"}
     assert pinned(decision, "windows/amd64") == {}
@@ -134,7 +151,9 @@ def test_a_label_is_pinned_exactly_and_never_on_macos(shipped: Facts) -> None:
     assert pinned(decision, "macos/arm64")["torch"] == "==1.13.1"
 
 
-def test_the_aarch64_wheels_of_pypi_are_left_out_where_they_cannot_be_locked(shipped: Facts) -> None:
+def test_the_aarch64_wheels_of_pypi_are_left_out_where_they_cannot_be_locked(
+    shipped: Facts,
+) -> None:
     with refused("no-wheel"):
         decided(shipped, stock(shipped, wheels("1.13.1+cpu", X86)))
     newer = decided(shipped, stock(shipped, wheels("2.0.0+cpu", X86)), torch="2.0.0")
@@ -144,7 +163,9 @@ def test_the_aarch64_wheels_of_pypi_are_left_out_where_they_cannot_be_locked(shi
 
 
 def test_packages_of_one_platform_come_from_one_place(shipped: Facts) -> None:
-    there = stock(shipped, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", ARM, name="torchvision"))
+    there = stock(
+        shipped, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", ARM, name="torchvision")
+    )
     with refused("no-wheel"):
         decided(shipped, there, packages=["torchvision"])
 
@@ -156,7 +177,9 @@ def test_what_cannot_be_built_is_said_with_the_reason(shipped: Facts) -> None:
 
 
 def test_pythons_are_those_that_every_platform_has(shipped: Facts) -> None:
-    files = wheels("1.13.1+cpu", X86, pythons=["39", "310", "311"]) + wheels("1.13.1+cpu", ARM, pythons=["310", "311"])
+    files = wheels("1.13.1+cpu", X86, pythons=["39", "310", "311"]) + wheels(
+        "1.13.1+cpu", ARM, pythons=["310", "311"]
+    )
     decision = decided(shipped, stock(shipped, files))
     assert decision.pythons == ("3.10", "3.11")
     assert decision.notes == (
@@ -179,7 +202,9 @@ def test_no_common_python_is_an_error_with_what_to_build(shipped: Facts) -> None
         (["3.13t"], ">=3.13,<3.14"),
     ],
 )
-def test_requires_python_admits_exactly_the_pythons_with_wheels(pythons: list[str], wanted: str) -> None:
+def test_requires_python_admits_exactly_the_pythons_with_wheels(
+    pythons: list[str], wanted: str
+) -> None:
     assert python_range(pythons) == wanted
     admitted = [f"3.{minor}" for minor in range(7, 16) if f"3.{minor}.5" in SpecifierSet(wanted)]
     assert admitted == [python.rstrip("t") for python in pythons]
@@ -200,7 +225,9 @@ def test_numpy_is_bounded_by_what_the_wheels_are_compiled_against(shipped: Facts
         assert decided(shipped, there, LINUX[:1], torch=torch).numpy == wanted, torch
 
 
-def test_a_wheel_with_another_label_is_of_the_variant_that_its_manifest_tells(shipped: Facts) -> None:
+def test_a_wheel_with_another_label_is_of_the_variant_that_its_manifest_tells(
+    shipped: Facts,
+) -> None:
     labelled = wheels("1.13.1+git49444c3", ARM)
     (unknown,) = stock(shipped, labelled).offers
     assert unknown.variant == "git49444c3"
@@ -219,10 +246,13 @@ def test_the_official_label_is_preferred_and_the_newest_rebuild_is_taken(shipped
 
 
 def test_a_package_that_goes_with_several_torch_is_of_the_one_in_its_label(shipped: Facts) -> None:
-    scatter = matrix.paired_release(shipped, "torch-scatter", matrix.find_release(shipped, "torch", "2.11.0"))
+    scatter = matrix.paired_release(
+        shipped, "torch-scatter", matrix.find_release(shipped, "torch", "2.11.0")
+    )
     assert scatter is not None
     files = wheels("2.11.0+cpu", X86) + [
-        f"torch_scatter-{scatter.version}+cpu.torch{torch}-cp310-cp310-{X86}.whl" for torch in ("2.10.0", "2.11.0")
+        f"torch_scatter-{scatter.version}+cpu.torch{torch}-cp310-cp310-{X86}.whl"
+        for torch in ("2.10.0", "2.11.0")
     ]
     there = stock(shipped, files)
     decision = decided(shipped, there, LINUX[:1], torch="2.11.0", packages=["torch-scatter"])
@@ -233,7 +263,11 @@ def test_a_package_that_goes_with_several_torch_is_of_the_one_in_its_label(shipp
 
 
 def test_yanked_foreign_and_nameless_files_are_no_offers(shipped: Facts) -> None:
-    names = ["torch-1.13.1.tar.gz", "other-1.0-py3-none-any.whl", f"torch-1.13.1+cpu-cp310-cp310-{X86}.whl"]
+    names = [
+        "torch-1.13.1.tar.gz",
+        "other-1.0-py3-none-any.whl",
+        f"torch-1.13.1+cpu-cp310-cp310-{X86}.whl",
+    ]
     files = [IndexFile(name, f"https://e.org/{name}", None, None, True) for name in names]
     assert offers_of_index(shipped, files) == ()
 
@@ -244,7 +278,9 @@ def test_a_wheel_for_every_python_serves_those_of_its_release(shipped: Facts) ->
     assert found.pythons == release.pythons
 
 
-def test_a_wheel_of_the_stable_abi_serves_no_older_and_no_free_threaded_python(shipped: Facts) -> None:
+def test_a_wheel_of_the_stable_abi_serves_no_older_and_no_free_threaded_python(
+    shipped: Facts,
+) -> None:
     release = matrix.find_release(shipped, "torch", "2.6.0")
     assert {"3.9", "3.13t"} <= set(release.pythons)
     (found,) = stock(shipped, [f"torch-2.6.0+cpu-cp310-abi3-{X86}.whl"]).offers
@@ -258,7 +294,9 @@ def test_markers_tell_each_subset_of_platforms(shipped: Facts, where: Sequence[s
         some = [arch for number, arch in enumerate(every) if bits >> number & 1]
         marker = platforms_marker(some, every)
         line = Requirement(f"x ; {marker}" if marker else "x")
-        told = {name for name in where if line.marker is None or line.marker.evaluate(MACHINES[name])}
+        told = {
+            name for name in where if line.marker is None or line.marker.evaluate(MACHINES[name])
+        }
         assert told == {platform_name(arch) for arch in some}
 
 
@@ -268,7 +306,11 @@ def test_every_string_survives_toml() -> None:
 
 
 def _both(facts: Facts) -> WheelStock:
-    return stock(facts, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", X86, ARM, name="torchvision"), FOLDER)
+    return stock(
+        facts,
+        wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", X86, ARM, name="torchvision"),
+        FOLDER,
+    )
 
 
 def _by_machine(facts: Facts) -> SnippetDecision:
@@ -281,13 +323,17 @@ def _by_machine(facts: Facts) -> SnippetDecision:
 # What each tool is told, in full: the cases of the recipes, and those that a tool needs a way around for.
 CASES: Mapping[str, Callable[[Facts], SnippetDecision]] = {
     "one_pin": lambda facts: decided(facts, _both(facts), packages=["vision"]),
-    "official_beside_ours": lambda facts: decided(facts, stock(facts, wheels("1.13.1+cpu", ARM), FOLDER)),
+    "official_beside_ours": lambda facts: decided(
+        facts, stock(facts, wheels("1.13.1+cpu", ARM), FOLDER)
+    ),
     "differs_by_machine": _by_machine,
     "macos_of_ours": lambda facts: decided(
         facts, stock(facts, wheels("1.13.1+cpu", X86, ARM) + wheels("1.13.1", MAC)), ALL
     ),
     "by_address": lambda facts: decided(
-        facts, stock(facts, wheels("1.13.1+cpu", X86, ARM, pythons=["39", "310"]), FOLDER), direct=True
+        facts,
+        stock(facts, wheels("1.13.1+cpu", X86, ARM, pythons=["39", "310"]), FOLDER),
+        direct=True,
     ),
 }
 
@@ -298,7 +344,9 @@ def _rendered(facts: Facts, case: str, tool: str) -> str:
 
 @pytest.mark.parametrize("tool", ["uv", "poetry", "pdm", "pip", "conda", "pixi"])
 @pytest.mark.parametrize("case", [*CASES])
-def test_snippets_are_as_the_golden_files(shipped: Facts, case: str, tool: str, pytestconfig: pytest.Config) -> None:
+def test_snippets_are_as_the_golden_files(
+    shipped: Facts, case: str, tool: str, pytestconfig: pytest.Config
+) -> None:
     if (case, tool) == ("by_address", "pixi"):
         with refused("pixi-needs-one-wheel"):
             _rendered(shipped, case, tool)
@@ -307,9 +355,13 @@ def test_snippets_are_as_the_golden_files(shipped: Facts, case: str, tool: str, 
 
 
 @pytest.mark.parametrize("tool", ["uv", "pixi"])
-def test_two_variants_are_kept_apart(shipped: Facts, tool: str, pytestconfig: pytest.Config) -> None:
+def test_two_variants_are_kept_apart(
+    shipped: Facts, tool: str, pytestconfig: pytest.Config
+) -> None:
     there = stock(shipped, wheels("2.4.0+cu118", X86) + wheels("2.4.0+cpu", X86))
-    both = [decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one) for one in ("cpu", "cu118")]
+    both = [
+        decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one) for one in ("cpu", "cu118")
+    ]
     several, render = tools.snippet_tools(shipped)[tool]
     assert several
     _compare(f"two_variants.{tool}", render(both), pytestconfig)
@@ -318,7 +370,10 @@ def test_two_variants_are_kept_apart(shipped: Facts, tool: str, pytestconfig: py
 @pytest.mark.parametrize("tool", ["uv", "pixi"])
 def test_a_variant_with_a_dot_is_one_name(shipped: Facts, tool: str) -> None:
     there = stock(shipped, wheels("2.4.0+rocm6.2.4", X86) + wheels("2.4.0+cpu", X86))
-    both = [decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one) for one in ("cpu", "rocm6.2.4")]
+    both = [
+        decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one)
+        for one in ("cpu", "rocm6.2.4")
+    ]
     text = tools.snippet_tools(shipped)[tool][1](both)
     said = tomllib.loads(text)
     names = said["environments"] if tool == "pixi" else said["project"]["optional-dependencies"]
@@ -327,7 +382,9 @@ def test_a_variant_with_a_dot_is_one_name(shipped: Facts, tool: str) -> None:
 
 
 def _compare(name: str, text: str, pytestconfig: pytest.Config) -> None:
-    golden = GOLDEN / f"{name}.{ {'pip': 'txt', 'conda': 'yml'}.get(name.rpartition('.')[2], 'toml') }"
+    golden = (
+        GOLDEN / f"{name}.{ {'pip': 'txt', 'conda': 'yml'}.get(name.rpartition('.')[2], 'toml') }"
+    )
     if pytestconfig.getoption("--update-golden"):
         golden.parent.mkdir(parents=True, exist_ok=True)
         golden.write_text(f"{text}\n", encoding="utf-8")
@@ -340,12 +397,21 @@ def test_conda_brings_python_and_numpy_and_pip_the_rest(shipped: Facts, case: st
     assert data.keys() == {"name", "channels", "dependencies"}
     *own, last = data["dependencies"]
     assert [one.split(" ")[0].partition("<")[0] for one in own] == ["python", "pip", "numpy"]
-    lines = [line for line in _rendered(shipped, case, "pip").splitlines() if not line.startswith("#")]
+    lines = [
+        line for line in _rendered(shipped, case, "pip").splitlines() if not line.startswith("#")
+    ]
     assert last["pip"] == [line for line in lines if not line.startswith("numpy")]
 
 
 # The keys that pixi's documentation has for what is used of it (its reference of pixi.toml).
-PIXI = {"workspace", "dependencies", "system-requirements", "pypi-options", "pypi-dependencies", "target"}
+PIXI = {
+    "workspace",
+    "dependencies",
+    "system-requirements",
+    "pypi-options",
+    "pypi-dependencies",
+    "target",
+}
 PIXI_VALUES = {"version", "index", "url", "path"}
 
 
@@ -359,7 +425,9 @@ def test_pixi_is_told_nothing_that_its_documentation_does_not_have(path: Path) -
             assert target in data["workspace"]["platforms"]
             _require_pypi(table["pypi-dependencies"])
         _require_pypi(part.get("pypi-dependencies", {}))
-    assert {name for names in data.get("environments", {}).values() for name in names} == data.get("feature", {}).keys()
+    assert {name for names in data.get("environments", {}).values() for name in names} == data.get(
+        "feature", {}
+    ).keys()
 
 
 def _require_pypi(table: Mapping[str, Any]) -> None:
@@ -382,9 +450,17 @@ def test_each_table_names_what_there_is_and_serves_a_release(shipped: Facts) -> 
         assert set(one.packages) <= shipped.packages.keys()
         assert set(one.arches) <= shipped.arches.keys()
         assert set(one.variants) <= {"cpu", "cuda", "pypi"}
-        fitting = [release for release in shipped.releases["torch"] if one.release.contains(release.version)]
+        fitting = [
+            release
+            for release in shipped.releases["torch"]
+            if one.release.contains(release.version)
+        ]
         for kind in one.variants:
-            variants = ("cpu",) if kind == "cpu" else tuple(toolkit.variant for toolkit in shipped.toolkits)
+            variants = (
+                ("cpu",)
+                if kind == "cpu"
+                else tuple(toolkit.variant for toolkit in shipped.toolkits)
+            )
             assert any(
                 one in wheel_places(shipped, release, variant, arch)
                 for release in fitting
@@ -397,5 +473,8 @@ def test_a_toolkit_counts_where_the_release_was_officially_built_with_it(shipped
     torch, here = find_release(shipped, "torch", "2.4.0"), shipped.arches["x86_64"]
     found = find_official(shipped, torch, "cu121", here)
     assert found is not None
-    assert (found.version, found.place.url) == ("2.4.0+cu121", "https://download.pytorch.org/whl/cu121")
+    assert (found.version, found.place.url) == (
+        "2.4.0+cu121",
+        "https://download.pytorch.org/whl/cu121",
+    )
     assert find_official(shipped, torch, "cu122", here) is None

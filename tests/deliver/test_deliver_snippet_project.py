@@ -42,7 +42,11 @@ explicit = true
 [tool.mypy]
 strict = true  # always
 """
-CASES = [tuple(path.name.split(".")[:2]) for path in sorted(GOLDEN.glob("*.toml")) if ".pixi." not in path.name]
+CASES = [
+    tuple(path.name.split(".")[:2])
+    for path in sorted(GOLDEN.glob("*.toml"))
+    if ".pixi." not in path.name
+]
 
 
 def put(folder: Path, text: str, case: str, tool: str, extra: str = "") -> tuple[str, str]:
@@ -54,10 +58,14 @@ def put(folder: Path, text: str, case: str, tool: str, extra: str = "") -> tuple
 
 
 @pytest.mark.parametrize(("case", "tool"), CASES)
-def test_comments_stay_and_a_second_time_changes_nothing(tmp_path: Path, case: str, tool: str) -> None:
+def test_comments_stay_and_a_second_time_changes_nothing(
+    tmp_path: Path, case: str, tool: str
+) -> None:
     edited, _ = put(tmp_path, PROJECT, case, tool)
     comments = [line.rpartition("#")[2] for line in PROJECT.splitlines() if "#" in line]
-    assert [line.rpartition("#")[2] for line in edited.splitlines() if " #" in f" {line}"] == comments
+    assert [
+        line.rpartition("#")[2] for line in edited.splitlines() if " #" in f" {line}"
+    ] == comments
     again, said = put(tmp_path, edited, case, tool)
     assert again == edited
     assert said.endswith("has all of it already")
@@ -76,7 +84,10 @@ def test_what_gives_way_is_said(tmp_path: Path) -> None:
     assert "numpy>=1.20 is now numpy<2,>=1.20: the wheels are compiled against NumPy 1" in said
     assert 'tool.uv.sources.torch was { index = "pytorch" }' in said
     uv = tomllib.loads(edited)["tool"]["uv"]
-    assert uv["sources"] == {"torch": {"index": "torchmill"}, "other": {"git": "https://example.org/other"}}
+    assert uv["sources"] == {
+        "torch": {"index": "torchmill"},
+        "other": {"git": "https://example.org/other"},
+    }
     assert [one["name"] for one in uv["index"]] == ["pytorch", "torchmill"]
     assert uv["dev-dependencies"] == ["pytest"]
 
@@ -94,7 +105,9 @@ def test_what_gives_way_is_said(tmp_path: Path) -> None:
         ("numpy<3", False),
     ],
 )
-def test_the_bound_of_numpy_is_added_only_if_a_line_admits_more(tmp_path: Path, line: str, stays: bool) -> None:
+def test_the_bound_of_numpy_is_added_only_if_a_line_admits_more(
+    tmp_path: Path, line: str, stays: bool
+) -> None:
     edited, said = put(tmp_path, PROJECT.replace("numpy>=1.20", line), "macos_of_ours", "uv")
     lines = tomllib.loads(edited)["project"]["dependencies"]
     assert (line in lines) == stays
@@ -107,7 +120,9 @@ def test_who_is_locked_out_is_said(tmp_path: Path) -> None:
     assert "only, which have wheels: others cannot install the project" in said
 
 
-def test_what_uv_reads_in_the_root_of_a_workspace_is_not_written_into_a_member(tmp_path: Path) -> None:
+def test_what_uv_reads_in_the_root_of_a_workspace_is_not_written_into_a_member(
+    tmp_path: Path,
+) -> None:
     """See https://docs.astral.sh/uv/concepts/projects/workspaces/."""
     root = tmp_path / "pyproject.toml"
     root.write_text('[tool.uv.workspace]\nmembers = ["packages/*"]\nexclude = ["packages/alone"]\n')
@@ -131,7 +146,8 @@ def test_the_packages_that_a_project_names_are_found_in_every_list(tmp_path: Pat
 
 def test_a_comment_behind_a_line_that_gives_way_stays_with_its_package(tmp_path: Path) -> None:
     text = PROJECT.replace(
-        '"Torch>=2",', '"Torch>=2",  # CVE: never below 2\n    # pinned by ops\n    "six==1",  # stays'
+        '"Torch>=2",',
+        '"Torch>=2",  # CVE: never below 2\n    # pinned by ops\n    "six==1",  # stays',
     )
     edited, said = put(tmp_path, text, "one_pin", "uv")
     assert "Torch>=2 was replaced" in said
@@ -156,7 +172,9 @@ def test_what_other_lists_pin_is_named(tmp_path: Path) -> None:
     ("field", "extra", "code"),
     [("dependencies", "", True), ("dependencies", "gpu", False), ("requires-python", "gpu", True)],
 )
-def test_a_field_that_is_dynamic_is_not_written(tmp_path: Path, field: str, extra: str, code: bool) -> None:
+def test_a_field_that_is_dynamic_is_not_written(
+    tmp_path: Path, field: str, extra: str, code: bool
+) -> None:
     text = f'[project]\nname = "x"\nversion = "0"\ndynamic = ["{field}"]\n'
     if code:
         with refused("dynamic-field"):
@@ -171,7 +189,11 @@ def test_own_earlier_lines_are_replaced(tmp_path: Path) -> None:
     moved = first.replace("https://wheels.example.org", "https://old.example.org")
     second, said = put(tmp_path, moved, "one_pin", "uv")
     assert "url of torchmill in tool.uv.index was" in said
-    torch = [line for line in tomllib.loads(second)["project"]["dependencies"] if line.startswith("torch==")]
+    torch = [
+        line
+        for line in tomllib.loads(second)["project"]["dependencies"]
+        if line.startswith("torch==")
+    ]
     wanted = tomllib.loads((GOLDEN / "one_pin.uv.toml").read_text())["project"]["dependencies"]
     assert torch == [line for line in wanted if line.startswith("torch==")]
     third, said = put(tmp_path, second, "by_address", "uv")
@@ -191,7 +213,9 @@ def test_own_earlier_lines_are_replaced(tmp_path: Path) -> None:
         (">=3.10.4,<=3.10.9", ">=3.10.4,<=3.10.9"),
     ],
 )
-def test_pythons_are_left_out_only_where_they_have_no_wheels(tmp_path: Path, before: str, after: str) -> None:
+def test_pythons_are_left_out_only_where_they_have_no_wheels(
+    tmp_path: Path, before: str, after: str
+) -> None:
     text = PROJECT.replace(">=3.9.2", before)
     edited, said = put(tmp_path, text, "by_address", "pdm")
     assert tomllib.loads(edited)["project"]["requires-python"] == after
@@ -203,10 +227,14 @@ def test_a_project_that_names_no_python_gets_those_of_the_wheels(tmp_path: Path)
     found = tomllib.loads(edited)
     assert found["project"]["requires-python"] == ">=3.9,<3.11"
     assert "numpy<2" in found["project"]["dependencies"]
-    assert "tool" not in found or "package-mode" not in found["tool"].get("poetry", {}), "it may be a package"
+    assert "tool" not in found or "package-mode" not in found["tool"].get("poetry", {}), (
+        "it may be a package"
+    )
 
 
-@pytest.mark.parametrize(("before", "stays"), [('requires-python = ">=3.9"', False), ("", False), ("3.10", True)])
+@pytest.mark.parametrize(
+    ("before", "stays"), [('requires-python = ">=3.9"', False), ("", False), ("3.10", True)]
+)
 def test_poetrys_own_python_is_not_left_wider(tmp_path: Path, before: str, stays: bool) -> None:
     line = 'requires-python = "==3.10.*"' if stays else before
     text = f'[project]\nname = "x"\nversion = "1"\n{line}\n[tool.poetry.dependencies]\npython = "^3.9"\nsix = "*"\n'
@@ -265,10 +293,15 @@ def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
         (b'[project]\n[tool.uv]\nindex = [{name = "x", url = "https://x"}]\n', "scattered-tables"),
         (b'[project]\ndependencies = ["torch"]\n[[tool.uv.index]]\nurl = "https://x"\n', ""),
         (b'[project]\ndependencies = [1, "torch"]\n', ""),
-        (b'[project]\ndependencies = ["torch"]\n[[tool.uv.index]]\nname = "torchmill"\nexplicit = false\n', ""),
+        (
+            b'[project]\ndependencies = ["torch"]\n[[tool.uv.index]]\nname = "torchmill"\nexplicit = false\n',
+            "",
+        ),
     ],
 )
-def test_what_cannot_be_edited_is_refused_and_stays(tmp_path: Path, content: bytes, code: str) -> None:
+def test_what_cannot_be_edited_is_refused_and_stays(
+    tmp_path: Path, content: bytes, code: str
+) -> None:
     file = tmp_path / "pyproject.toml"
     file.write_bytes(content)
     snippet = (GOLDEN / "one_pin.uv.toml").read_text()

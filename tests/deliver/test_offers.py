@@ -45,7 +45,9 @@ def bundle_library(sample: Sample) -> None:
 
 
 @pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path, cache: Path) -> Sample:
+def maker(
+    tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path, cache: Path
+) -> Sample:
     """Build the sample's wheel, in a checkout whose dist/ is offered to others."""
     sample = fetched(tmp_path_factory.mktemp("maker"), upstream, envs, cache)
     bundle_library(sample)
@@ -90,16 +92,28 @@ def offered(maker: Sample, folder: Path) -> Path:
     return next((folder / "offer").glob("*.whl"))
 
 
-def test_another_checkout_takes_the_wheel_and_compiles_nothing(maker: Sample, taker: Sample) -> None:
+def test_another_checkout_takes_the_wheel_and_compiles_nothing(
+    maker: Sample, taker: Sample
+) -> None:
     shutil.rmtree(taker.home / "dist", ignore_errors=True)
     place = {offers.VARIABLE: f"{maker.folder}/nowhere {maker.home}/dist"}
-    done = run("nox", "--envdir", str(taker.envs), "-s", SESSION, home=taker.home, env={**taker.env, **place})
+    done = run(
+        "nox",
+        "--envdir",
+        str(taker.envs),
+        "-s",
+        SESSION,
+        home=taker.home,
+        env={**taker.env, **place},
+    )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert f"{wheel_of(maker).name} is taken from {maker.home}/dist: nothing is compiled" in said
     assert f"{maker.folder}/nowhere is left out: it is not a folder" in said
     assert wheel_of(taker).read_bytes() == wheel_of(maker).read_bytes()
-    assert any("libgomp" in one["source"] for one in maker.manifest(wheel_of(maker).name)["bundled"])
+    assert any(
+        "libgomp" in one["source"] for one in maker.manifest(wheel_of(maker).name)["bundled"]
+    )
     assert not (taker.home / ".torchmill" / "logs").exists(), "there was a build"
     again = taker.nox("-s", SESSION)
     assert "is up to date" in again.stdout + again.stderr
@@ -114,11 +128,16 @@ def test_a_cell_that_is_another_is_built(maker: Sample, taker: Sample) -> None:
 
 
 def test_an_index_offers_wheels_over_http(maker: Sample, taker: Sample, tmp_path: Path) -> None:
-    done = run("invoke", "index", "--manifest", f"--out={tmp_path}/index", home=maker.home, env=maker.env)
+    done = run(
+        "invoke", "index", "--manifest", f"--out={tmp_path}/index", home=maker.home, env=maker.env
+    )
     assert done.returncode == 0, done.stderr
     with served(tmp_path / "index") as port:
         for place in (f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/torch_stable.html"):
-            assert take(taker, place) == (True, f"{wheel_of(maker).name} is taken from {place}: nothing is compiled")
+            assert take(taker, place) == (
+                True,
+                f"{wheel_of(maker).name} is taken from {place}: nothing is compiled",
+            )
         taken, said = take(taker, f"http://127.0.0.1:{port}/cpu/nowhere")
         assert (taken, said.partition(" lists ")[2]) == (False, "no wheel for this cell")
     taken, said = take(taker, f"http://127.0.0.1:{port}")
@@ -127,10 +146,20 @@ def test_an_index_offers_wheels_over_http(maker: Sample, taker: Sample, tmp_path
     assert take(taker, f"file://{tmp_path}/index")[0]
 
 
-def test_what_an_index_has_withdrawn_is_not_offered(maker: Sample, taker: Sample, tmp_path: Path) -> None:
+def test_what_an_index_has_withdrawn_is_not_offered(
+    maker: Sample, taker: Sample, tmp_path: Path
+) -> None:
     name, version, *_ = wheel_of(maker).name.split("-")
     yank = f"--yank={name}=={version}"
-    done = run("invoke", "index", "--manifest", yank, f"--out={tmp_path}/index", home=maker.home, env=maker.env)
+    done = run(
+        "invoke",
+        "index",
+        "--manifest",
+        yank,
+        f"--out={tmp_path}/index",
+        home=maker.home,
+        env=maker.env,
+    )
     assert done.returncode == 0, done.stderr
     with served(tmp_path / "index") as port:
         taken, said = take(taker, f"http://127.0.0.1:{port}")
@@ -148,10 +177,14 @@ def test_whatever_a_page_says_leaves_that_place_out_alone(taker: Sample, tmp_pat
         assert (taken, "\x1b" in said, "is left out" in said) == (False, False, "[x/" in link), said
 
 
-def test_an_index_without_manifests_offers_nothing(maker: Sample, taker: Sample, tmp_path: Path) -> None:
+def test_an_index_without_manifests_offers_nothing(
+    maker: Sample, taker: Sample, tmp_path: Path
+) -> None:
     done = run("invoke", "index", f"--out={tmp_path}/index", home=maker.home, env=maker.env)
     assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "index" / "cpu").glob("*.whl.cdx.json")), "the SBOM lies beside the wheel"
+    assert list((tmp_path / "index" / "cpu").glob("*.whl.cdx.json")), (
+        "the SBOM lies beside the wheel"
+    )
     taken, said = take(taker, str(tmp_path / "index"))
     assert not taken
     assert "there is no manifest beside it" in said
@@ -163,7 +196,14 @@ def test_a_bucket_and_releases_offer_wheels(maker: Sample, taker: Sample) -> Non
 
         keys = {name: value for name, value in environ.items() if name != "BUCKET"}
         made = [
-            run("invoke", "publish", "--manifest", "--to=s3://wheels/some", home=maker.home, env={**maker.env, **keys})
+            run(
+                "invoke",
+                "publish",
+                "--manifest",
+                "--to=s3://wheels/some",
+                home=maker.home,
+                env={**maker.env, **keys},
+            )
             for _ in range(2)
             if boto3.client("s3", **_client(environ)).create_bucket(Bucket="wheels")
         ]
@@ -174,7 +214,14 @@ def test_a_bucket_and_releases_offer_wheels(maker: Sample, taker: Sample) -> Non
         assert "s3://none is left out: s3://none/ does not exist" in said
     with publishing_servers.github() as hub:
         token = {"GH_TOKEN": publishing_servers.TOKEN, "GITHUB_API_URL": hub.url}
-        done = run("invoke", "publish", "--manifest", "--to=github:me/wheels", home=maker.home, env=maker.env | token)
+        done = run(
+            "invoke",
+            "publish",
+            "--manifest",
+            "--to=github:me/wheels",
+            home=maker.home,
+            env=maker.env | token,
+        )
         assert done.returncode == 0, done.stderr
         hub.release("v0", draft=True)
         assert take(taker, "github:me/wheels", **token)[0]
@@ -193,7 +240,9 @@ def _client(environ: dict[str, str]) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("answer", ["not JSON", '[{"name": "no tag"}]', "[7]", '[{"tag_name": "v1"}]'])
+@pytest.mark.parametrize(
+    "answer", ["not JSON", '[{"name": "no tag"}]', "[7]", '[{"tag_name": "v1"}]']
+)
 def test_a_server_that_is_no_github_is_left_out(taker: Sample, tmp_path: Path, answer: str) -> None:
     page = tmp_path / "repos/me/wheels/releases"
     page.parent.mkdir(parents=True)
@@ -275,21 +324,31 @@ FORGED: dict[str, Edit] = {
     "manifest: another commit": said(commit="f" * 40),
     "manifest: other requirements": said(requirements=["numpy==1.0"]),
     "manifest: no submodules": said(submodules={"third_party/other": "f" * 40}),
-    "manifest: more libraries": said(bundled=[{"path": "a.so", "source": "/lib/a.so", "sha256": OTHER}]),
+    "manifest: more libraries": said(
+        bundled=[{"path": "a.so", "source": "/lib/a.so", "sha256": OTHER}]
+    ),
     "manifest: no stages": said(stages={}),
     "manifest: stages of another shape": said(stages={"compile": 5}),
     "manifest: no verification": beside(JSON, lambda data: data["stages"].pop("verify")),
     "key: another switch": part("compile", **{"switch USE_TINY_FAST": "other"}),
     "key: another source": part("compile", source="other"),
     "key: another compiler": part("compile", **{"C++: cc1plus": "other"}),
-    "key: another commit of a submodule": part("compile", **{"submodule third_party/other": "f" * 40}),
+    "key: another commit of a submodule": part(
+        "compile", **{"submodule third_party/other": "f" * 40}
+    ),
     "key: an older plan": part("compile", **{"the plan": "other"}),
     "key: older code that packs": part("pack", **{"code that packs": "other"}),
     "key: older code that verifies": part("verify", **{"code that verifies": "other"}),
     "key: another Python": part("verify", **{"interpreter and requirements": "other"}),
-    "key: another raw wheel": beside(JSON, lambda data: data["stages"]["compile"].update(made=OTHER)),
-    "key: another packed wheel": beside(JSON, lambda data: data["stages"]["pack"].update(made=OTHER)),
-    "key: another verified wheel": beside(JSON, lambda data: data["stages"]["verify"].update(made=OTHER)),
+    "key: another raw wheel": beside(
+        JSON, lambda data: data["stages"]["compile"].update(made=OTHER)
+    ),
+    "key: another packed wheel": beside(
+        JSON, lambda data: data["stages"]["pack"].update(made=OTHER)
+    ),
+    "key: another verified wheel": beside(
+        JSON, lambda data: data["stages"]["verify"].update(made=OTHER)
+    ),
     "key: a header that is another here": beside(
         JSON, lambda data: data["stages"]["compile"]["read"].update({"/etc/hostname": OTHER})
     ),
@@ -298,20 +357,30 @@ FORGED: dict[str, Edit] = {
     ),
     "statement: missing": without(STATEMENT),
     "statement: no JSON": text(STATEMENT, b"nonsense"),
-    "statement: of another wheel": beside(STATEMENT, lambda data: data["subject"][0]["digest"].update(sha256=OTHER)),
-    "statement: of another kind": beside(STATEMENT, lambda data: data.update(predicateType="https://example.org")),
-    "statement: another source": beside(STATEMENT, lambda data: first_dependency(data).update(name="other")),
+    "statement: of another wheel": beside(
+        STATEMENT, lambda data: data["subject"][0]["digest"].update(sha256=OTHER)
+    ),
+    "statement: of another kind": beside(
+        STATEMENT, lambda data: data.update(predicateType="https://example.org")
+    ),
+    "statement: another source": beside(
+        STATEMENT, lambda data: first_dependency(data).update(name="other")
+    ),
     "statement: another builder": beside(
         STATEMENT, lambda data: data["predicate"]["runDetails"]["builder"].update(id="urn:other")
     ),
     "SBOM: missing": without(SBOM),
-    "SBOM: of another wheel": beside(SBOM, lambda data: data["metadata"]["component"].update(version="9")),
+    "SBOM: of another wheel": beside(
+        SBOM, lambda data: data["metadata"]["component"].update(version="9")
+    ),
     "SBOM: no components": beside(SBOM, lambda data: data.pop("components")),
 }
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_what_is_forged_or_damaged_is_not_taken(maker: Sample, taker: Sample, tmp_path: Path, forged: str) -> None:
+def test_what_is_forged_or_damaged_is_not_taken(
+    maker: Sample, taker: Sample, tmp_path: Path, forged: str
+) -> None:
     """Whether it was signed before or not."""
     wheel = offered(maker, tmp_path)
     key = make_key(tmp_path, "key")
@@ -338,15 +407,23 @@ def make_all_fit(wheel: Path) -> None:
     record = next(info for info in members if info.filename.endswith("/RECORD"))
     members[code] += b"import evil\n"
     digest = base64.urlsafe_b64encode(hashlib.sha256(members[code]).digest()).rstrip(b"=").decode()
-    lines = [line for line in members[record].decode().splitlines() if not line.startswith(f"{code.filename},")]
-    members[record] = "\n".join([*lines, f"{code.filename},sha256={digest},{len(members[code])}", ""]).encode()
+    lines = [
+        line
+        for line in members[record].decode().splitlines()
+        if not line.startswith(f"{code.filename},")
+    ]
+    members[record] = "\n".join(
+        [*lines, f"{code.filename},sha256={digest},{len(members[code])}", ""]
+    ).encode()
     with ZipFile(wheel, "w") as archive:
         for info, data in members.items():
             archive.writestr(info, data)
     file = dist_files.manifest_path(wheel)
     text = file.read_text().replace(json.loads(file.read_text())["sha256"], hash_file(wheel))
     file.write_text(json.dumps(json.loads(text) | {"size": wheel.stat().st_size}))
-    for suffix, document in dist_files.compose_documents(json.loads(file.read_text()), wheel).items():
+    for suffix, document in dist_files.compose_documents(
+        json.loads(file.read_text()), wheel
+    ).items():
         dist_files.document_path(wheel, suffix).write_bytes(document)
 
 
@@ -376,18 +453,24 @@ def test_an_offer_that_is_made_to_fit_is_refused_by_who_trusts_a_key(
     envelope.write_bytes(true)
     assert take(taker, str(wheel.parent), **trusting)[0]
     taken = wheel_of(taker)
-    assert dist_files.document_path(taken, dist_files.ENVELOPE_SUFFIX).read_bytes() == true, "it goes on with the wheel"
+    assert dist_files.document_path(taken, dist_files.ENVELOPE_SUFFIX).read_bytes() == true, (
+        "it goes on with the wheel"
+    )
     assert check_signatures(taken, read_trusted_keys(trusting)).problems == ()
 
 
-def test_a_key_that_is_none_ends_the_session_before_a_place_is_asked(taker: Sample, tmp_path: Path) -> None:
+def test_a_key_that_is_none_ends_the_session_before_a_place_is_asked(
+    taker: Sample, tmp_path: Path
+) -> None:
     for keys in (" ", str(tmp_path / "absent.pem")):
         env = {offers.VARIABLE: str(tmp_path), "TORCHMILL_KEYS": keys}
         with at_home(taker, env) as context, refused("invalid-key"):
             offers.take_wheel(context, print)
 
 
-def test_the_next_place_is_asked_where_one_offers_nonsense(maker: Sample, taker: Sample, tmp_path: Path) -> None:
+def test_the_next_place_is_asked_where_one_offers_nonsense(
+    maker: Sample, taker: Sample, tmp_path: Path
+) -> None:
     wheel = offered(maker, tmp_path)
     wheel.write_bytes(flipped(wheel.read_bytes()))
     taken, why = take(taker, f"{wheel.parent} {maker.home}/dist")

@@ -28,7 +28,9 @@ COMMIT = "c" * 40
 
 
 def asked(origin: Path | str, commit: str | None = None, tag: str = "v1") -> SourceRequest:
-    return SourceRequest(package("https://forge.invalid/a/torch.git"), release(tag, commit), origin=str(origin))
+    return SourceRequest(
+        package("https://forge.invalid/a/torch.git"), release(tag, commit), origin=str(origin)
+    )
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def folder(tmp_path: Path) -> Path:
     tree = tmp_path / "torch-1"
     (tree / "tools").mkdir(parents=True)
     (tree / "setup.py").write_text("version = 1\n")
-    (tree / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "backend"\n')
+    (tree / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
+    )
     (tree / "tools/run").write_text("#!/bin/sh\n")
     (tree / "tools/run").chmod(0o755)
     (tree / "link").symlink_to("tools/run")
@@ -68,7 +72,9 @@ def pack(tree: Path, name: str) -> Path:
         return Path(shutil.make_archive(str(target), form, tree.parent, tree.name))
     with zipfile.ZipFile(tree.parent / name, "w") as zipped:
         for path in sorted(tree.rglob("*")):
-            info = zipfile.ZipInfo(str(path.relative_to(tree.parent)) + ("/" if path.is_dir() else ""))
+            info = zipfile.ZipInfo(
+                str(path.relative_to(tree.parent)) + ("/" if path.is_dir() else "")
+            )
             info.external_attr = path.lstat().st_mode << 16
             if path.is_symlink():
                 zipped.writestr(info, str(path.readlink()))
@@ -80,7 +86,12 @@ def pack(tree: Path, name: str) -> Path:
 class TestAFolder:
     def test_is_copied_and_not_verified(self, folder: Path, place: Layout) -> None:
         source = fetch_source(asked(folder, COMMIT), place, SilentProgress())
-        assert (source.provider, source.commit, source.declared, source.verified) == ("path", None, None, False)
+        assert (source.provider, source.commit, source.declared, source.verified) == (
+            "path",
+            None,
+            None,
+            False,
+        )
         assert source.unproven == "the folder is no git checkout"
         assert source.build_backend == "backend"
         assert (source.path / "link").readlink() == Path("tools/run")
@@ -122,7 +133,9 @@ class TestACheckout:
     def test_is_verified_by_its_head(self, checkout: Path, place: Layout) -> None:
         (checkout / "build").mkdir()
         (checkout / "build/old.so").touch()
-        source = fetch_source(asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress())
+        source = fetch_source(
+            asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
+        )
         assert source.verified
         assert source.submodules == {"near": git(checkout / "near", "rev-parse", "HEAD")}
         assert sorted(path.name for path in source.path.iterdir()) == [
@@ -138,23 +151,33 @@ class TestACheckout:
         assert load_source(place, "torch", "v1") is None
 
     @pytest.mark.parametrize("path", ["setup.py", "near/near.h", "new"])
-    def test_with_local_changes_is_not_verified(self, checkout: Path, place: Layout, path: str) -> None:
+    def test_with_local_changes_is_not_verified(
+        self, checkout: Path, place: Layout, path: str
+    ) -> None:
         (checkout / path).write_text("mine\n")
-        source = fetch_source(asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress())
+        source = fetch_source(
+            asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
+        )
         assert not source.verified
         assert source.commit is None
         assert source.declared == git(checkout, "rev-parse", "HEAD")
         assert path in source.unproven
-        assert source.submodules == {"near": "" if "near" in path else git(checkout / "near", "rev-parse", "HEAD")}
+        assert source.submodules == {
+            "near": "" if "near" in path else git(checkout / "near", "rev-parse", "HEAD")
+        }
         assert (source.path / path).read_text() == "mine\n"
 
-    def test_of_a_submodule_that_was_built_is_copied_without_that(self, checkout: Path, place: Layout) -> None:
+    def test_of_a_submodule_that_was_built_is_copied_without_that(
+        self, checkout: Path, place: Layout
+    ) -> None:
         (checkout / ".git/modules/near/info").mkdir(exist_ok=True)
         (checkout / ".git/modules/near/info/exclude").write_text("*.o\nbuild/\n")
         (checkout / "near/near.o").touch()
         (checkout / "near/build").mkdir()
         (checkout / "near/build/old.so").touch()
-        source = fetch_source(asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress())
+        source = fetch_source(
+            asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
+        )
         assert source.verified
         assert [path.name for path in (source.path / "near").iterdir()] == ["near.h"]
 
@@ -166,7 +189,9 @@ class TestACheckout:
 
 class TestAnArchive:
     @pytest.mark.parametrize("name", ["t.tar.gz", "t.tar.xz", "t.tar.bz2", "t.zip"])
-    def test_is_unpacked_without_its_top_folder(self, folder: Path, place: Layout, name: str) -> None:
+    def test_is_unpacked_without_its_top_folder(
+        self, folder: Path, place: Layout, name: str
+    ) -> None:
         source = fetch_source(asked(pack(folder, name), COMMIT), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "version = 1\n"
         assert (source.path / "link").readlink() == Path("tools/run")
@@ -176,7 +201,9 @@ class TestAnArchive:
         check_source(source)
 
     @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
-    def test_of_git_names_its_commit_and_proves_none(self, tmp_path: Path, place: Layout, kind: str) -> None:
+    def test_of_git_names_its_commit_and_proves_none(
+        self, tmp_path: Path, place: Layout, kind: str
+    ) -> None:
         forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
         actual = forge.commit("a/torch", {"setup.py": "\n"})
         archive = tmp_path / f"t.{kind}"
@@ -188,7 +215,9 @@ class TestAnArchive:
             fetch_source(asked(archive, COMMIT, "v2"), place, SilentProgress())
 
     @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
-    def test_without_its_submodules_is_refused(self, checkout: Path, place: Layout, kind: str) -> None:
+    def test_without_its_submodules_is_refused(
+        self, checkout: Path, place: Layout, kind: str
+    ) -> None:
         """GitHub's are made so: each submodule is an empty folder."""
         archive = checkout.parent / f"t.{kind}"
         git(checkout, "archive", "--prefix=t/", f"--output={archive}", "HEAD")
@@ -226,7 +255,9 @@ class TestAnArchive:
         with refused("source-changed"):
             fetch_source(asked(archive), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "mine\n"
-        assert fetch_source(replace(asked(archive), discard=True), place, SilentProgress()) == source
+        assert (
+            fetch_source(replace(asked(archive), discard=True), place, SilentProgress()) == source
+        )
         check_source(source)
 
     def test_with_a_file_gone(self, folder: Path, place: Layout) -> None:
@@ -236,7 +267,9 @@ class TestAnArchive:
             check_source(source)
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tarfile.TarInfo:
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644
+) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.mode = kind, link, mode
     info.uid = info.gid = 4321
@@ -263,14 +296,18 @@ class TestAHostileArchive:
         ],
         ids=["dots", "absolute", "through a link", "link", "hard link", "links in a chain"],
     )
-    def test_writes_nothing_outside(self, tmp_path: Path, place: Layout, members: list[tarfile.TarInfo]) -> None:
+    def test_writes_nothing_outside(
+        self, tmp_path: Path, place: Layout, members: list[tarfile.TarInfo]
+    ) -> None:
         (tmp_path / "secret").write_text("secret")
         with refused("hostile-archive"):
             fetch_source(asked(self.archive(tmp_path, *members)), place, SilentProgress())
         assert not list(tmp_path.rglob("outside"))
         assert load_source(place, "torch", "v1") is None
 
-    def test_keeps_neither_owner_nor_special_bits_nor_devices(self, tmp_path: Path, place: Layout) -> None:
+    def test_keeps_neither_owner_nor_special_bits_nor_devices(
+        self, tmp_path: Path, place: Layout
+    ) -> None:
         archive = self.archive(
             tmp_path,
             member("t/suid", mode=0o6777),
@@ -354,7 +391,9 @@ class TestADownload:
         assert fetch_source(asked(url("t.tar.gz")), place, SilentProgress()) == source
         assert len(server.ranges) == 1  # the second time nobody was asked
 
-    def test_that_broke_off_goes_on(self, server: Server, url: Callable[[str], str], place: Layout) -> None:
+    def test_that_broke_off_goes_on(
+        self, server: Server, url: Callable[[str], str], place: Layout
+    ) -> None:
         server.breaks = 1
         with refused("connection-broken"):
             fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
@@ -380,10 +419,17 @@ class TestADownload:
         source = fetch_source(asked(address), place, SilentProgress())
         assert "secret" not in (source.path.parent / "source.json").read_text(encoding="utf-8")
         server.content = b""
-        assert fetch_source(asked(address), place, SilentProgress()) == source, "it is known to be the same"
+        assert fetch_source(asked(address), place, SilentProgress()) == source, (
+            "it is known to be the same"
+        )
 
     def test_is_not_that_of_another_address(
-        self, url: Callable[[str], str], server: Server, place: Layout, folder: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        url: Callable[[str], str],
+        server: Server,
+        place: Layout,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         with monkeypatch.context() as patched, refused("interrupted"):
             patched.setattr(local, "unpack_archive", Mock(side_effect=KeyboardInterrupt))
@@ -416,7 +462,9 @@ class TestADownload:
 
 @pytest.mark.parametrize("more", [{"mirror": "https://m"}, {"ref": "main"}])
 def test_words_that_exclude_each_other(place: Layout, more: dict[str, str]) -> None:
-    wanted = SourceRequest(package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x")
+    wanted = SourceRequest(
+        package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x"
+    )
     wanted = replace(wanted, mirror=more.get("mirror"), ref=more.get("ref"))
     with refused("conflicting-options"):
         fetch_source(wanted, place, SilentProgress())

@@ -14,7 +14,13 @@ from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
 from torchmill.core.errors import HostError, NetworkError, SourceError
 from torchmill.fetch.source import apt
-from torchmill.fetch.source.apt import AptArchive, SourcePackage, explain_apt_error, machine_archives, parse_showsrc
+from torchmill.fetch.source.apt import (
+    AptArchive,
+    SourcePackage,
+    explain_apt_error,
+    machine_archives,
+    parse_showsrc,
+)
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.source_dir import SourceRequest
 
@@ -77,7 +83,12 @@ def test_archives_of_a_machine(tmp_path: Path) -> None:
     assert machine_archives(tmp_path) == (
         AptArchive("http://archive.example.org/debian", "bookworm", ("main", "contrib")),
         AptArchive("https://m.example/debian", "trixie", ("main",), (KEYRING,)),
-        AptArchive("https://quoted.example/debian", "trixie", ("main",), (("Signed-By", "/srv/my keys/k.gpg"),)),
+        AptArchive(
+            "https://quoted.example/debian",
+            "trixie",
+            ("main",),
+            (("Signed-By", "/srv/my keys/k.gpg"),),
+        ),
         AptArchive("https://open.example/debian", "trixie", ("main",), (KEYRING,)),
         AptArchive("http://a.example/debian", "bookworm", ("main",), (KEYRING,)),
         AptArchive("http://a.example/debian", "bookworm-updates", ("main",), (KEYRING,)),
@@ -113,7 +124,11 @@ def test_source_packages_that_apt_lists() -> None:
 
         """)
     )
-    assert (found.name, found.tarball, found.sha256) == ("pytorch", "pytorch_1.13.1+dfsg.orig.tar.xz", "d035")
+    assert (found.name, found.tarball, found.sha256) == (
+        "pytorch",
+        "pytorch_1.13.1+dfsg.orig.tar.xz",
+        "d035",
+    )
     assert found.upstream == "1.13.1"
 
 
@@ -130,7 +145,9 @@ def test_source_packages_that_apt_lists() -> None:
         ("E: Malformed entry 1", SourceError, "apt-failed"),
     ],
 )
-def test_what_apt_complains_of(tmp_path: Path, output: str, kind: type[Exception], code: str) -> None:
+def test_what_apt_complains_of(
+    tmp_path: Path, output: str, kind: type[Exception], code: str
+) -> None:
     error = explain_apt_error(output, tmp_path, "torch v1.13.1", "name a mirror (`--mirror URL`)")
     assert type(error) is kind
     assert error.code == code
@@ -150,10 +167,14 @@ def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @needs_apt
-def test_a_release_with_its_submodules_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_with_its_submodules_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = DebianArchive(tmp_path / "archive")
     archive.folder.mkdir()
-    archive.add_source("pytorch", "1.13.1+dfsg-4", {"setup.py": "torch", "third_party/near/near.h": "own"})
+    archive.add_source(
+        "pytorch", "1.13.1+dfsg-4", {"setup.py": "torch", "third_party/near/near.h": "own"}
+    )
     archive.add_source("deep", "2.0-1", {"deep.h": "theirs"})
     archive.publish()
     monkeypatch.setattr(apt, "_ETC", archive.etc)
@@ -163,16 +184,22 @@ def test_a_release_with_its_submodules_filled(tmp_path: Path, monkeypatch: pytes
     assert (source.path / "third_party/deep/deep.h").read_text() == "theirs"
     assert (source.path / "third_party/near/near.h").read_text() == "own"
     assert (source.provider, source.commit, source.verified) == ("debian", None, False)
-    assert source.origin == ("Debian's pytorch 1.13.1+dfsg-4 (as repacked by Debian; third_party/deep from deep 2.0-1)")
+    assert source.origin == (
+        "Debian's pytorch 1.13.1+dfsg-4 (as repacked by Debian; third_party/deep from deep 2.0-1)"
+    )
     assert fetch_source(request, layout(tmp_path), SilentProgress()) == source
     other = replace(request.release, version="1.12.0", tag="v1.12.0")
     newer = replace(request.package, debian={"1.12.0": "bookworm/pytorch"})
     with refused("release-not-in-debian"):
-        fetch_source(replace(request, release=other, package=newer), layout(tmp_path), SilentProgress())
+        fetch_source(
+            replace(request, release=other, package=newer), layout(tmp_path), SilentProgress()
+        )
 
 
 @needs_apt
-def test_a_suite_that_the_machine_does_not_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_that_the_machine_does_not_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = DebianArchive(tmp_path / "archive", "trixie")
     archive.folder.mkdir()
     archive.add_source("pytorch", "2.6.0+dfsg-7", {"setup.py": "torch"})
@@ -180,9 +207,13 @@ def test_a_suite_that_the_machine_does_not_use(tmp_path: Path, monkeypatch: pyte
     lines = archive.etc / "sources.list"
     lines.write_text(lines.read_text().replace("trixie", "bookworm"))
     monkeypatch.setattr(apt, "_ETC", archive.etc)
-    known = replace(asked().package, debian={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"})
+    known = replace(
+        asked().package, debian={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"}
+    )
     newer = SourceRequest(known, release("v2.6.0", None), origin="debian")
-    assert fetch_source(newer, layout(tmp_path), SilentProgress()).origin.startswith("Debian's pytorch 2.6.0+dfsg-7")
+    assert fetch_source(newer, layout(tmp_path), SilentProgress()).origin.startswith(
+        "Debian's pytorch 2.6.0+dfsg-7"
+    )
 
 
 def test_a_suite_without_archive_or_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +233,9 @@ def test_what_the_archive_lists_and_lacks_has_its_lists_read_anew(tmp_path: Path
     assert explain_apt_error(sized, tmp_path, "x", "WAYS").code == "host-unreachable"
 
 
-def test_lists_from_the_future_are_not_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_from_the_future_are_not_fresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "updated").touch()
     os.utime(tmp_path / "updated", (time.time() + 1e7,) * 2)
     ran: list[tuple[str, ...]] = []

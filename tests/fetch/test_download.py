@@ -60,7 +60,9 @@ def bring(url: str, folder: Path) -> Path:
     return download_file(url, folder, SilentBar(), otherwise="wait", refused="check it")
 
 
-def test_a_user_in_the_address_is_named_to_its_host_and_not_to_one_it_redirects_to(tmp_path: Path) -> None:
+def test_a_user_in_the_address_is_named_to_its_host_and_not_to_one_it_redirects_to(
+    tmp_path: Path,
+) -> None:
     with running() as first, running() as other:
         first.target = f"http://localhost:{other.server_port}/a.zip"
         file = bring(f"http://me:p%40ss@127.0.0.1:{first.server_port}/a.zip", tmp_path)
@@ -83,13 +85,19 @@ def test_no_more_is_taken_than_a_file_is_said_to_have(tmp_path: Path) -> None:
     with running() as server:
         url = f"http://127.0.0.1:{server.server_port}/a.zip"
         with refused("download-too-long"):
-            download_file(url, tmp_path, SilentBar(), otherwise="wait", refused="check it", said=(sha256, 3))
+            download_file(
+                url, tmp_path, SilentBar(), otherwise="wait", refused="check it", said=(sha256, 3)
+            )
         assert list(tmp_path.iterdir()) == []
-        file = download_file(url, tmp_path, SilentBar(), otherwise="wait", refused="check it", said=(sha256, 4))
+        file = download_file(
+            url, tmp_path, SilentBar(), otherwise="wait", refused="check it", said=(sha256, 4)
+        )
     assert file.read_bytes() == b"file"
 
 
-def test_certificates_are_those_that_the_system_trusts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_certificates_are_those_that_the_system_trusts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     company = tmp_path / "company.pem"
     company.touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(company))

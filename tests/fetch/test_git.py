@@ -180,11 +180,17 @@ def submodules_as_git_sees_them(tree: Path) -> dict[str, str]:
 def visible(place: Layout) -> list[str]:
     """Return the trees that somebody could take for whole."""
     home = place.source("torch")
-    return [path.name for path in home.iterdir() if path.name != "lock" and not path.name.startswith(".")]
+    return [
+        path.name
+        for path in home.iterdir()
+        if path.name != "lock" and not path.name.startswith(".")
+    ]
 
 
 class TestAFreshFetch:
-    def test_is_the_recorded_commit_with_every_pinned_submodule(self, forge: Forge, place: Layout) -> None:
+    def test_is_the_recorded_commit_with_every_pinned_submodule(
+        self, forge: Forge, place: Layout
+    ) -> None:
         source = fetch_source(request(forge), place, SilentProgress())
         assert source.verified
         assert source.commit == git(source.path, "rev-parse", "HEAD") == forge.commits["v1"]
@@ -222,7 +228,9 @@ class TestAFreshFetch:
 
 
 class TestASecondFetch:
-    def test_starts_no_program(self, forge: Forge, place: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_starts_no_program(
+        self, forge: Forge, place: Layout, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         source = fetch_source(request(forge), place, SilentProgress())
         monkeypatch.setenv("PATH", "/nowhere")
         assert fetch_source(request(forge), place, SilentProgress()) == source
@@ -243,7 +251,9 @@ class TestASecondFetch:
         assert forge.url("elsewhere/middle") in addresses
         middle = git(second.path / "third_party/middle", "config", "remote.origin.url")
         assert middle == forge.url("elsewhere/middle")
-        shared = [path for path in (second.path / ".git/objects").rglob("*") if path.stat().st_nlink > 1]
+        shared = [
+            path for path in (second.path / ".git/objects").rglob("*") if path.stat().st_nlink > 1
+        ]
         assert any(path.is_file() for path in shared)
         check_source(source)
         check_source(second)
@@ -265,7 +275,9 @@ class TestASecondFetch:
 
     def test_of_a_branch_follows_it(self, tmp_path: Path, place: Layout) -> None:
         forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
-        near = Link("third_party/near", "../near.git", forge.commit("pytorch/near", {"near.h": "1\n"}))
+        near = Link(
+            "third_party/near", "../near.git", forge.commit("pytorch/near", {"near.h": "1\n"})
+        )
         forge.commit("pytorch/torch", {"setup.py": "first\n"}, (near,))
         wanted = request(forge, ref=BRANCH)
         first = fetch_source(wanted, place, SilentProgress())
@@ -314,7 +326,9 @@ class TestAMirror:
         for bare in remote.folder.glob("*/*.git"):
             if bare.parent.name != "elsewhere":
                 shutil.copytree(bare, tmp_path / "flat" / bare.name)
-        source = fetch_source(request(remote, mirror=(tmp_path / "flat").as_uri()), place, SilentProgress())
+        source = fetch_source(
+            request(remote, mirror=(tmp_path / "flat").as_uri()), place, SilentProgress()
+        )
         assert submodules_as_git_sees_them(source.path) == source.submodules
 
     def test_without_the_repository(self, remote: Forge, place: Layout, tmp_path: Path) -> None:
@@ -334,8 +348,12 @@ class TestAMirror:
         assert visible(place) == []
         assert load_source(place, "torch", "v1") is None
 
-    @pytest.mark.parametrize("mirror", ["ext::sh -c touch% x", "http://mirror.example", "--upload-pack=x://y"])
-    def test_with_a_protocol_that_is_not_trusted(self, remote: Forge, place: Layout, mirror: str) -> None:
+    @pytest.mark.parametrize(
+        "mirror", ["ext::sh -c touch% x", "http://mirror.example", "--upload-pack=x://y"]
+    )
+    def test_with_a_protocol_that_is_not_trusted(
+        self, remote: Forge, place: Layout, mirror: str
+    ) -> None:
         with refused("untrusted-protocol"):
             fetch_source(request(remote, mirror=mirror), place, SilentProgress())
 
@@ -345,7 +363,12 @@ class TestAServerThatRefusesCommits:
 
     @pytest.mark.parametrize("allowed", ["true", "false"])
     def test_is_asked_for_more_history(
-        self, over_ssh: Forge, tmp_path: Path, place: Layout, monkeypatch: pytest.MonkeyPatch, allowed: str
+        self,
+        over_ssh: Forge,
+        tmp_path: Path,
+        place: Layout,
+        monkeypatch: pytest.MonkeyPatch,
+        allowed: str,
     ) -> None:
         for bare in over_ssh.folder.glob("*/*.git"):
             git(bare, "config", "uploadpack.allowAnySHA1InWant", allowed)
@@ -358,7 +381,9 @@ class TestAServerThatRefusesCommits:
 
 class TestChangesInATree:
     @pytest.mark.parametrize("path", ["setup.py", "new.txt", "third_party/middle/deps/deep/deep.h"])
-    def test_are_named_and_kept(self, forge: Forge, place: Layout, source: Source, path: str) -> None:
+    def test_are_named_and_kept(
+        self, forge: Forge, place: Layout, source: Source, path: str
+    ) -> None:
         (source.path / path).write_text("mine\n")
         with refused("uncommitted-changes"):
             check_source(source)
@@ -367,11 +392,15 @@ class TestChangesInATree:
             with refused("uncommitted-changes"):
                 fetch_source(wanted, place, SilentProgress())
         assert (source.path / path).read_text() == "mine\n"
-        assert fetch_source(replace(request(forge), discard=True), place, SilentProgress()) == source
+        assert (
+            fetch_source(replace(request(forge), discard=True), place, SilentProgress()) == source
+        )
         check_source(source)
         assert (source.path / "new.txt").exists() is False
 
-    def test_that_git_ignores_do_not_matter(self, forge: Forge, place: Layout, source: Source) -> None:
+    def test_that_git_ignores_do_not_matter(
+        self, forge: Forge, place: Layout, source: Source
+    ) -> None:
         (source.path / "module.pyc").write_text("made by a tool\n")
         check_source(source)
         assert fetch_source(request(forge), place, SilentProgress()) == source
@@ -382,14 +411,18 @@ class TestChangesInATree:
         (source.path / "setup.py").write_text(text)
         check_source(source)
 
-    def test_without_a_record_are_not_overwritten(self, forge: Forge, place: Layout, source: Source) -> None:
+    def test_without_a_record_are_not_overwritten(
+        self, forge: Forge, place: Layout, source: Source
+    ) -> None:
         (source.path.parent / "source.json").unlink()
         (source.path / "setup.py").write_text("mine\n")
         with refused("uncommitted-changes"):
             fetch_source(request(forge), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "mine\n"
 
-    def test_committed_there_stay_in_its_history(self, forge: Forge, place: Layout, source: Source) -> None:
+    def test_committed_there_stay_in_its_history(
+        self, forge: Forge, place: Layout, source: Source
+    ) -> None:
         git(source.path, "switch", "-q", "-c", "mine")
         (source.path / "setup.py").write_text("mine\n")
         git(source.path, "commit", "-q", "-a", "-m", "mine")
@@ -441,14 +474,18 @@ class TestAHalfUpdatedTree:
         assert fetch_source(request(forge), place, SilentProgress()) == source
         assert load_source(place, "torch", "v1") == source
 
-    def test_cut_off_between_two_renames(self, forge: Forge, place: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_cut_off_between_two_renames(
+        self, forge: Forge, place: Layout, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         source = fetch_source(request(forge), place, SilentProgress())
         source.path.parent.rename(place.source("torch") / ".old-v1")
         monkeypatch.setenv("PATH", "/nowhere")
         assert fetch_source(request(forge), place, SilentProgress()) == source
         check_source(source)
 
-    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving files away needs root")
+    @pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving files away needs root"
+    )
     def test_of_somebody_else(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SUDO_UID", raising=False)
         for path in (source.path, source.path / ".git"):
@@ -457,7 +494,9 @@ class TestAHalfUpdatedTree:
             check_source(source)
         assert str(caught.value).startswith(f"{source.path} belongs to another user")
 
-    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving files away needs root")
+    @pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving files away needs root"
+    )
     def test_from_a_folder_of_somebody_else(
         self, forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -470,7 +509,9 @@ class TestAHalfUpdatedTree:
                 layout(tmp_path),
                 SilentProgress(),
             )
-        assert str(caught.value).startswith(f"{tmp_path}/up/pytorch/torch.git belongs to another user")
+        assert str(caught.value).startswith(
+            f"{tmp_path}/up/pytorch/torch.git belongs to another user"
+        )
 
 
 CHILD = """
@@ -487,7 +528,9 @@ fetch_source(request(forge), layout(Path({place!r})), SilentProgress())
 
 class TestAStoppedFetch:
     @pytest.fixture
-    def waiting(self, over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[str]:
+    def waiting(
+        self, over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> subprocess.Popen[str]:
         """Return a fetch that waits for the nested submodule, in a process group of its own."""
         use_ssh(tmp_path, monkeypatch)
         (tmp_path / "hang").write_text("libs/deep")
@@ -556,13 +599,17 @@ class TestAStoppedFetch:
         assert git(source.path, "status", "--porcelain", "--ignored") == ""
 
 
-def test_a_connection_that_breaks_once(over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_breaks_once(
+    over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_ssh(tmp_path, monkeypatch)
     repository = GitCheckout(tmp_path, tmp_path / "repository.git")
     repository.git("init", "-q")
     (tmp_path / "break").touch()
     commit = over_ssh.commits["deep"]
-    GitTransport(request(over_ssh), tmp_path).obtain(repository, commit, (over_ssh.url("libs/deep"),), run_git_quietly)
+    GitTransport(request(over_ssh), tmp_path).obtain(
+        repository, commit, (over_ssh.url("libs/deep"),), run_git_quietly
+    )
     assert not (tmp_path / "break").exists()
     assert repository.git("cat-file", "-t", commit) == "commit\n"
 
@@ -627,8 +674,12 @@ def test_a_server_that_says_nothing_is_told_and_left(
 ) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "2")
     monkeypatch.setattr(silence, "TOLD_AFTER_SECONDS", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as server:  # it takes connections, and never answers
-        asked = replace(request(Forge(place.root, "")), mirror=f"git://127.0.0.1:{server.getsockname()[1]}")
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as server:  # it takes connections, and never answers
+        asked = replace(
+            request(Forge(place.root, "")), mirror=f"git://127.0.0.1:{server.getsockname()[1]}"
+        )
         with refused("silent"):
             fetch_source(asked, place, SilentProgress())
     assert "has sent nothing" in capfd.readouterr().err
@@ -683,7 +734,9 @@ def test_a_submodule_that_is_nowhere_is_named(tmp_path: Path, place: Layout) -> 
 
 
 @pytest.mark.parametrize(("debian", "offered"), [({"1": "pytorch"}, True), ({}, False)])
-def test_a_host_that_does_not_answer(place: Layout, debian: dict[str, str], *, offered: bool) -> None:
+def test_a_host_that_does_not_answer(
+    place: Layout, debian: dict[str, str], *, offered: bool
+) -> None:
     wanted = SourceRequest(package("https://127.0.0.1:1/a/b.git", debian), release("v1", None))
     begun = time.monotonic()
     with refused("host-unreachable") as raised:
@@ -693,7 +746,9 @@ def test_a_host_that_does_not_answer(place: Layout, debian: dict[str, str], *, o
     assert "\n" not in str(raised.value)
 
 
-def test_git_is_missed_before_the_network_is(place: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_git_is_missed_before_the_network_is(
+    place: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     wanted = SourceRequest(package("https://127.0.0.1:1/a/b.git"), release("v1", None))
     with pytest.raises(HostError, match="`git` is not on PATH"):
@@ -706,14 +761,22 @@ def test_two_fetches_at_once(forge: Forge, place: Layout) -> None:
         fetch_source(request(forge), place, SilentProgress())
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="making a small disk needs root")
-@pytest.mark.parametrize("content", [os.urandom(600_000).hex(), "0\n" * 600_000], ids=["download", "checkout"])
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="making a small disk needs root"
+)
+@pytest.mark.parametrize(
+    "content", [os.urandom(600_000).hex(), "0\n" * 600_000], ids=["download", "checkout"]
+)
 def test_a_full_disk(tmp_path: Path, place: Layout, content: str) -> None:
     """What cannot be compressed fills it while it is brought, the other while it is checked out."""
     forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
-    forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n", "big": content}, (), "v1")
+    forge.commits["v1"] = forge.commit(
+        "pytorch/torch", {"setup.py": "\n", "big": content}, (), "v1"
+    )
     place.root.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place.root)], check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place.root)], check=False
+    )
     if mounted.returncode != 0:
         pytest.skip("nothing can be mounted here")
     try:
@@ -730,7 +793,10 @@ def test_a_full_disk(tmp_path: Path, place: Layout, content: str) -> None:
     [
         ("fatal: write error: No space left on device\nfatal: the remote end hung up", "full"),
         ("fatal: unable to access 'https://h/': Could not resolve host: h", "unreachable"),
-        ("fatal: unable to access 'https://h/': CONNECT tunnel failed, response 403", "unreachable"),
+        (
+            "fatal: unable to access 'https://h/': CONNECT tunnel failed, response 403",
+            "unreachable",
+        ),
         (
             "fatal: unable to access 'https://h/': The requested URL returned error: 503",
             "unreachable",
@@ -743,7 +809,10 @@ def test_a_full_disk(tmp_path: Path, place: Layout, content: str) -> None:
         ("fatal: unsafe repository ('/a' is owned by someone else)", "foreign"),
         ("fatal: bad object 1234", "damaged"),
         ("error: unable to read 49444c3e546bf240bed24a101e747422d1f8a0ee", "damaged"),
-        ("error: object 1234: hasDotgit: contains '.git'\nfatal: fsck error in packed object", "damaged"),
+        (
+            "error: object 1234: hasDotgit: contains '.git'\nfatal: fsck error in packed object",
+            "damaged",
+        ),
         ("fatal: write error: Broken pipe", "unreachable"),
         ("fatal: expected flush after ref listing", "unreachable"),
         ("fatal: Could not read from remote repository.", "unreachable"),
@@ -768,11 +837,19 @@ def test_settings_that_a_user_gave_git_stay() -> None:
         "GIT_DIR": "x",
     }
     env = git_environment(base)
-    here = {"http.proxy": "p", "protocol.allow": "never", **{f"protocol.{name}.allow": "always" for name in PROTOCOLS}}
+    here = {
+        "http.proxy": "p",
+        "protocol.allow": "never",
+        **{f"protocol.{name}.allow": "always" for name in PROTOCOLS},
+    }
     for key, value in here.items():
         asked = ["git", "config", "--get", key]
         done = subprocess.run(
-            asked, env={**env, "PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True
+            asked,
+            env={**env, "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout == f"{value}\n"
     assert env["GIT_TERMINAL_PROMPT"] == "0"
@@ -792,7 +869,9 @@ def test_settings_that_a_user_gave_git_stay() -> None:
         ("remote: Enumerating objects: 10, done.", None),
     ],
 )
-def test_progress_of_git(line: str, step: tuple[int, int, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_git(
+    line: str, step: tuple[int, int, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[tuple[object, ...]] = []
     bar = SilentBar()
     monkeypatch.setattr(bar, "update", lambda *update: steps.append(update))
@@ -831,7 +910,9 @@ def test_a_mirror_that_is_no_address(tmp_path: Path, place: Layout, mirror: str)
 def test_a_submodule_that_has_no_address(tmp_path: Path, place: Layout) -> None:
     forge = of_torch(tmp_path)
     deep = forge.commit("libs/deep", {"deep.h": "1\n"})
-    forge = of_torch(tmp_path / "b", "v1", links=(Link("third_party/x", "https://[bad/x.git", deep),))
+    forge = of_torch(
+        tmp_path / "b", "v1", links=(Link("third_party/x", "https://[bad/x.git", deep),)
+    )
     with refused("invalid-url"):
         fetch_source(request(forge), place, SilentProgress())
 
@@ -845,8 +926,13 @@ def test_a_name_in_the_settings_that_is_no_unicode(tmp_path: Path, place: Layout
 
 def test_a_submodule_that_is_called_like_a_lock(tmp_path: Path, place: Layout) -> None:
     forge = of_torch(tmp_path)
-    deep, gone = (forge.commit(f"libs/{name}", {"deep.h": f"{name}\n"}) for name in ("deep", "gone"))
-    links = (Link("a/x.lock", forge.url("libs/deep"), deep), Link("b", forge.url("libs/nowhere"), gone))
+    deep, gone = (
+        forge.commit(f"libs/{name}", {"deep.h": f"{name}\n"}) for name in ("deep", "gone")
+    )
+    links = (
+        Link("a/x.lock", forge.url("libs/deep"), deep),
+        Link("b", forge.url("libs/nowhere"), gone),
+    )
     forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n"}, links, "v1")
     with refused("repository-not-found"):
         fetch_source(request(forge), place, SilentProgress())

@@ -40,8 +40,12 @@ def forge(tmp_path: Path) -> Forge:
     """Return a release with a submodule in a submodule."""
     made = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
     deep = made.commit("a/deep", {"deep.h": "int deep;\n"})
-    middle = made.commit("a/middle", {"middle.h": "int middle;\n"}, (Link("deep", made.url("a/deep"), deep),))
-    made.commits["v1"] = made.commit("a/torch", FILES, (Link("third/middle", made.url("a/middle"), middle),), "v1")
+    middle = made.commit(
+        "a/middle", {"middle.h": "int middle;\n"}, (Link("deep", made.url("a/deep"), deep),)
+    )
+    made.commits["v1"] = made.commit(
+        "a/torch", FILES, (Link("third/middle", made.url("a/middle"), middle),), "v1"
+    )
     made.commits |= {"deep": deep, "middle": middle}
     return made
 
@@ -197,7 +201,9 @@ def test_a_clean_clone_is_its_commit(forge: Forge, clone: Path, place: Layout) -
 
 
 @pytest.mark.parametrize("way", ["shallow", "shared", "worktree", "partial"])
-def test_ways_to_have_a_clone_that_change_no_file(forge: Forge, tmp_path: Path, place: Layout, way: str) -> None:
+def test_ways_to_have_a_clone_that_change_no_file(
+    forge: Forge, tmp_path: Path, place: Layout, way: str
+) -> None:
     url = forge.url("a/torch")
     if way == "worktree":
         git(tmp_path, "clone", "-q", url, "main")
@@ -205,7 +211,11 @@ def test_ways_to_have_a_clone_that_change_no_file(forge: Forge, tmp_path: Path, 
         git(tmp_path / "clone", "submodule", "update", "-q", "--init", "--recursive")
     else:
         git(forge.bare("a/torch"), "config", "uploadpack.allowFilter", "true")
-        words = {"shallow": ["--depth=1"], "shared": ["--shared"], "partial": ["--filter=blob:none"]}[way]
+        words = {
+            "shallow": ["--depth=1"],
+            "shared": ["--shared"],
+            "partial": ["--filter=blob:none"],
+        }[way]
         origin = str(forge.bare("a/torch")) if way == "shared" else url
         git(tmp_path, "clone", "-q", "--recurse-submodules", *words, origin, "clone")
     source = fetch_source(asked(forge, tmp_path / "clone"), place, SilentProgress())
@@ -217,7 +227,12 @@ def test_a_folder_without_its_git_is_of_no_commit(forge: Forge, clone: Path, pla
         shutil.rmtree(found) if found.is_dir() else found.unlink()
     append(clone / "src/a.cpp")
     source = fetch_source(asked(forge, clone), place, SilentProgress())
-    assert (source.commit, source.declared, source.verified, source.submodules) == (None, None, False, {})
+    assert (source.commit, source.declared, source.verified, source.submodules) == (
+        None,
+        None,
+        False,
+        {},
+    )
     assert forge.commits["v1"] not in (place.source("torch") / "v1/source.json").read_text()
 
 
@@ -232,7 +247,9 @@ def test_lfs_pointers_are_what_the_commit_has_and_their_contents_are_not(tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["tree", "commit"])
-def test_objects_that_are_not_what_their_ids_say_prove_nothing(clone: Path, forge: Forge, kind: str) -> None:
+def test_objects_that_are_not_what_their_ids_say_prove_nothing(
+    clone: Path, forge: Forge, kind: str
+) -> None:
     """A repository whose objects were exchanged on the disk; git itself reads packed ones unchecked."""
     head = forge.commits["v1"]
     objects = clone / ".git/objects"
@@ -248,7 +265,9 @@ def test_objects_that_are_not_what_their_ids_say_prove_nothing(clone: Path, forg
         for pack in list((objects / "pack").glob("*.pack")):
             moved = pack.rename(clone.parent / pack.name)
             with moved.open("rb") as file:
-                subprocess.run(["git", "-C", str(clone), "unpack-objects", "-q"], stdin=file, check=True)
+                subprocess.run(
+                    ["git", "-C", str(clone), "unpack-objects", "-q"], stdin=file, check=True
+                )
         if forged.exists():
             forged.chmod(0o644)
     shutil.copy(objects / mine[:2] / mine[2:], forged)
@@ -265,7 +284,11 @@ def test_a_commit_with_padded_modes_is_read_as_it_is(tmp_path: Path) -> None:
 
     def write(kind: str, content: bytes) -> str:
         argv = ["git", "-C", str(repo), "hash-object", "-w", "-t", kind, "--literally", "--stdin"]
-        return subprocess.run(argv, input=content, capture_output=True, check=True).stdout.decode().strip()
+        return (
+            subprocess.run(argv, input=content, capture_output=True, check=True)
+            .stdout.decode()
+            .strip()
+        )
 
     inner = write("tree", b"100664 file\0" + bytes.fromhex(blob))
     outer = write("tree", b"040000 folder\0" + bytes.fromhex(inner))
@@ -295,7 +318,9 @@ class TestAFetchedClone:
         assert (source.commit, source.verified) == (forge.commits["v1"], True)
         verify_source(source, StatCache(place.stat_cache))
 
-    @pytest.mark.parametrize("deceive", [one for one in DECEITS if one not in (move_submodule, replace_object)])
+    @pytest.mark.parametrize(
+        "deceive", [one for one in DECEITS if one not in (move_submodule, replace_object)]
+    )
     def test_that_was_changed_behind_gits_back_is_refused(
         self, source: Source, forge: Forge, place: Layout, deceive: Callable[[Path], None]
     ) -> None:
@@ -309,7 +334,9 @@ class TestAFetchedClone:
         assert (examined.commit, examined.verified) == (None, False)
         assert examined.refusal
 
-    def test_with_files_that_git_ignores_is_not_built(self, source: Source, forge: Forge, place: Layout) -> None:
+    def test_with_files_that_git_ignores_is_not_built(
+        self, source: Source, forge: Forge, place: Layout
+    ) -> None:
         """A build would find them: an old module, a header that is searched for first. No fetch loses them."""
         (source.path / "src/old.o").write_text("made by a tool\n")
         assert fetch_source(asked(forge), place, SilentProgress()) == source

@@ -16,11 +16,15 @@ def forge(tmp_path: Path) -> Forge:
     """Return an upstream: n0 to n9 on the main branch, and v1 on a branch of its own that begins at n2."""
     forge = Forge(tmp_path / "up", (tmp_path / "up").as_uri())
     for number in range(10):
-        forge.commits[f"n{number}"] = forge.commit("pytorch/torch", {"setup.py": f"{number}"}, tag=f"n{number}")
+        forge.commits[f"n{number}"] = forge.commit(
+            "pytorch/torch", {"setup.py": f"{number}"}, tag=f"n{number}"
+        )
     bare = forge.bare("pytorch/torch")
     git(bare, "config", "uploadpack.allowFilter", "true")
     tree = git(bare, "rev-parse", "n0^{tree}")
-    forge.commits["v1"] = git(bare, "commit-tree", tree, "-p", forge.commits["n2"], "-m", "a release")
+    forge.commits["v1"] = git(
+        bare, "commit-tree", tree, "-p", forge.commits["n2"], "-m", "a release"
+    )
     git(bare, "tag", "v1", forge.commits["v1"])
     return forge
 
@@ -41,8 +45,12 @@ def search(history: CommitHistory, verdict: Callable[[str], str]) -> list[str]:
     return tried
 
 
-def test_the_first_bad_commit_is_found_without_the_server(history: CommitHistory, forge: Forge) -> None:
-    forge.folder.rename(forge.folder.with_name("away"))  # git wants to show the files of what it found
+def test_the_first_bad_commit_is_found_without_the_server(
+    history: CommitHistory, forge: Forge
+) -> None:
+    forge.folder.rename(
+        forge.folder.with_name("away")
+    )  # git wants to show the files of what it found
     bad = {forge.commits[f"n{number}"] for number in range(6, 10)}
     history.start(forge.commits["n0"], forge.commits["n9"])
     tried = search(history, lambda commit: "bad" if commit in bad else "good")
@@ -54,17 +62,25 @@ def test_the_first_bad_commit_is_found_without_the_server(history: CommitHistory
 
 def test_git_says_how_many_are_left(history: CommitHistory, forge: Forge) -> None:
     history.start(forge.commits["n0"], forge.commits["n9"])
-    assert history.next_step()[1] == "Bisecting: 4 revisions left to test after this (roughly 2 steps)"
+    assert (
+        history.next_step()[1] == "Bisecting: 4 revisions left to test after this (roughly 2 steps)"
+    )
 
 
 def test_skipped_commits_leave_several(history: CommitHistory, forge: Forge) -> None:
-    bad, skipped = ({forge.commits[f"n{number}"] for number in numbers} for numbers in ((6, 7, 8, 9), (5, 6)))
+    bad, skipped = (
+        {forge.commits[f"n{number}"] for number in numbers} for numbers in ((6, 7, 8, 9), (5, 6))
+    )
     history.start(forge.commits["n0"], forge.commits["n9"])
-    search(history, lambda commit: "skip" if commit in skipped else "bad" if commit in bad else "good")
+    search(
+        history, lambda commit: "skip" if commit in skipped else "bad" if commit in bad else "good"
+    )
     assert history.suspects() == [forge.commits[name] for name in ("n7", "n6", "n5")]
 
 
-def test_ends_on_two_branches_have_what_is_common_tried_first(history: CommitHistory, forge: Forge) -> None:
+def test_ends_on_two_branches_have_what_is_common_tried_first(
+    history: CommitHistory, forge: Forge
+) -> None:
     history.start(forge.commits["v1"], forge.commits["n9"])
     commit, said = history.next_step()
     assert (commit, said) == (forge.commits["n2"], "Bisecting: a merge base must be tested")

@@ -15,11 +15,21 @@ NAME = "base-1.0.0-cp39-cp39-manylinux1_x86_64.whl"
 
 def test_a_json_page_is_read() -> None:
     index = Index()
-    index.add(NAME, b"x", **{"requires-python": ">=3.8", "upload-time": "2022-12-15T10:00:00Z", "yanked": "broken"})
+    index.add(
+        NAME,
+        b"x",
+        **{"requires-python": ">=3.8", "upload-time": "2022-12-15T10:00:00Z", "yanked": "broken"},
+    )
     with serving(index), requests.Session() as session:
         (file,) = project_files(session, index.url, "base")
-        assert file.url == index.url.replace("/simple", f"/files/{NAME}"), "absolute, without the hash"
-    assert (file.name, file.requires_python, file.uploaded) == (NAME, ">=3.8", "2022-12-15T10:00:00Z")
+        assert file.url == index.url.replace("/simple", f"/files/{NAME}"), (
+            "absolute, without the hash"
+        )
+    assert (file.name, file.requires_python, file.uploaded) == (
+        NAME,
+        ">=3.8",
+        "2022-12-15T10:00:00Z",
+    )
     assert file.yanked
 
 
@@ -67,8 +77,15 @@ def test_an_answer_that_is_no_page_is_an_error() -> None:
 
 
 def test_the_index_is_the_one_that_pip_uses() -> None:
-    assert configured_index({"PIP_INDEX_URL": "https://mirror.example/simple"}) == "https://mirror.example/simple"
-    nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": "/nonexistent", "XDG_CONFIG_DIRS": "/nonexistent"}
+    assert (
+        configured_index({"PIP_INDEX_URL": "https://mirror.example/simple"})
+        == "https://mirror.example/simple"
+    )
+    nothing = {
+        "PIP_CONFIG_FILE": "/dev/null",
+        "HOME": "/nonexistent",
+        "XDG_CONFIG_DIRS": "/nonexistent",
+    }
     assert configured_index(nothing) == DEFAULT_INDEX
 
 

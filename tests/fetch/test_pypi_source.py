@@ -53,7 +53,9 @@ def place(tmp_path: Path) -> Layout:
     return layout(tmp_path)
 
 
-def asked(tag: str = "v2.1", pypi: str | None = "Torch", sha256: str | None = None) -> SourceRequest:
+def asked(
+    tag: str = "v2.1", pypi: str | None = "Torch", sha256: str | None = None
+) -> SourceRequest:
     """Return a request for a release of a package that is nowhere but on PyPI."""
     wanted = replace(package(""), pypi=pypi)
     return SourceRequest(wanted, replace(release(tag, None), sha256=sha256), origin="pypi")
@@ -66,10 +68,17 @@ def downloads(index: Index) -> int:
 def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place: Layout) -> None:
     add(index, "torch-2.1.1.tar.gz", sdist("2.1.1"))
     add(index, "torch-2.1-py3-none-any.whl", b"a wheel")
-    digest = add(index, "torch-2.1.0.tar.gz", sdist("2.1.0"), yanked="old")  # asked for by its very version
+    digest = add(
+        index, "torch-2.1.0.tar.gz", sdist("2.1.0"), yanked="old"
+    )  # asked for by its very version
     found = fetcher.fetch_source(asked(sha256=digest), place, SilentProgress())
     assert (found.path / "PKG-INFO").read_text() == "2.1.0"
-    assert (found.provider, found.commit, found.archive, found.verified) == ("pypi", None, digest, True)
+    assert (found.provider, found.commit, found.archive, found.verified) == (
+        "pypi",
+        None,
+        digest,
+        True,
+    )
     assert found.origin == f"PyPI's torch-2.1.0.tar.gz (sha256 {digest}, as recorded)"
     assert load_source(place, "torch", "v2.1") == found
     source_dir.check_source(found)
@@ -117,7 +126,9 @@ Break = Callable[[Index], object]
             "wrong-digest",
         ),
         (
-            lambda index: index.add("torch-2.1.tar.gz", sdist("2.1"), url="../../files/torch-2.1.tar.gz"),
+            lambda index: index.add(
+                "torch-2.1.tar.gz", sdist("2.1"), url="../../files/torch-2.1.tar.gz"
+            ),
             asked(),
             "no-digest-on-index",
         ),
@@ -141,7 +152,9 @@ def test_what_is_wrong_is_said_and_nothing_is_left(
     with refused(code):
         fetcher.fetch_source(request_, place, SilentProgress())
     assert load_source(place, "torch", "v2.1") is None
-    left = [path for path in place.source("torch").rglob("*") if path.is_file() and path.name != "lock"]
+    left = [
+        path for path in place.source("torch").rglob("*") if path.is_file() and path.name != "lock"
+    ]
     assert [path.name for path in left if path.suffix != ".gz"] == []
 
 

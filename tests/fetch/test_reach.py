@@ -49,7 +49,9 @@ def test_pages_that_are_there_answer() -> None:
 
 def test_a_page_that_is_gone_is_named_without_its_password() -> None:
     with serving(Index()) as index:
-        address = index.url.replace("http://", "http://me:s3cret@").replace("/simple", "/channel/repodata.json?token=a")
+        address = index.url.replace("http://", "http://me:s3cret@").replace(
+            "/simple", "/channel/repodata.json?token=a"
+        )
         (complaint,) = ask_addresses([address], {}).values()
     assert complaint.endswith("/channel/repodata.json answers 404 Not Found")
     assert "s3cret" not in complaint
@@ -66,7 +68,9 @@ def test_servers_that_hang_are_given_up_together(monkeypatch: pytest.MonkeyPatch
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent, trickling() as slow:
         quiet = f"http://127.0.0.1:{silent.getsockname()[1]}/page"
-        answers = ask_addresses([slow, *(f"{quiet}{number}" for number in range(9))], {"TORCHMILL_SILENCE": "0.3"})
+        answers = ask_addresses(
+            [slow, *(f"{quiet}{number}" for number in range(9))], {"TORCHMILL_SILENCE": "0.3"}
+        )
     assert len(answers) == 10
     assert all("no answer in" in complaint for complaint in answers.values())
     assert time.monotonic() - began < 30, "not ten times the limit of a host"
@@ -86,4 +90,7 @@ def test_what_cannot_be_asked_is_left_out(address: str) -> None:
 
 
 def test_nothing_is_asked_where_that_is_unwanted(tmp_path: Path) -> None:
-    assert ask_addresses([str(tmp_path / "gone"), "http://127.0.0.1:1/"], {"TORCHMILL_PROBE": "off"}) == {}
+    assert (
+        ask_addresses([str(tmp_path / "gone"), "http://127.0.0.1:1/"], {"TORCHMILL_PROBE": "off"})
+        == {}
+    )

@@ -13,9 +13,15 @@ from torchmill.fetch.source.source_dir import source_requests
 def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None:
     release = matrix.find_release(known, "base", "v1.0.0")
     alone = source_requests(known, [release], ref="abc", mirror="file:///m", origin="")
-    assert [(one.what, one.mirror, one.origin) for one in alone] == [("base abc", "file:///m", None)]
+    assert [(one.what, one.mirror, one.origin) for one in alone] == [
+        ("base abc", "file:///m", None)
+    ]
     both = source_requests(
-        known, matrix.partner_releases(known, release, ["base", "vision"]), ref="", mirror="", origin="debian"
+        known,
+        matrix.partner_releases(known, release, ["base", "vision"]),
+        ref="",
+        mirror="",
+        origin="debian",
     )
     assert [(one.what, one.ref, one.origin) for one in both] == [
         ("base v1.0.0", None, "debian"),
@@ -27,7 +33,11 @@ def test_a_commit_is_of_one_package(known: Facts) -> None:
     release = matrix.find_release(known, "base", "v1.0.0")
     with refused("ref-of-several"):
         source_requests(
-            known, matrix.partner_releases(known, release, ["base", "addon"]), ref="abc", mirror="", origin=""
+            known,
+            matrix.partner_releases(known, release, ["base", "addon"]),
+            ref="abc",
+            mirror="",
+            origin="",
         )
 
 
@@ -52,7 +62,9 @@ def test_addresses_that_github_has_retired(old: str) -> None:
     assert mirror_candidates(old, None) == ("https://github.com/a/b.git",)
 
 
-@pytest.mark.parametrize("url", ["http://h/a", "ext::sh -c x", "-oProxyCommand=x", "ftp://h/a", "fd::17", "a\nb"])
+@pytest.mark.parametrize(
+    "url", ["http://h/a", "ext::sh -c x", "-oProxyCommand=x", "ftp://h/a", "fd::17", "a\nb"]
+)
 def test_addresses_that_are_not_fetched_from(url: str) -> None:
     with refused("untrusted-protocol"):
         require_allowed_url(url)
@@ -73,6 +85,12 @@ def test_host_of(url: str, host: str) -> None:
 
 def test_passwords_are_not_shown() -> None:
     for login in ("me:secret@", "ghp_token@", "me:p@ss@", ":secret@", "me:@"):
-        assert hide_password(f"cannot read https://{login}host/a@b.git") == "cannot read https://host/a@b.git"
+        assert (
+            hide_password(f"cannot read https://{login}host/a@b.git")
+            == "cannot read https://host/a@b.git"
+        )
     assert hide_password("ssh://me:secret@host/a") == "ssh://host/a"
-    assert hide_password("ssh://git@host/a, https://host:80/b, c@d") == "ssh://git@host/a, https://host:80/b, c@d"
+    assert (
+        hide_password("ssh://git@host/a, https://host:80/b, c@d")
+        == "ssh://git@host/a, https://host:80/b, c@d"
+    )

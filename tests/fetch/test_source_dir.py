@@ -19,12 +19,20 @@ from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import local
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.source_dir import SourceProof, SourceRequest, check_source, read_record, verify_source
+from torchmill.fetch.source.source_dir import (
+    SourceProof,
+    SourceRequest,
+    check_source,
+    read_record,
+    verify_source,
+)
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
-    monkeypatch.setattr(stat_cache, "SETTLED_SECONDS", -3600.0)  # what was made just now is remembered too
+    monkeypatch.setattr(
+        stat_cache, "SETTLED_SECONDS", -3600.0
+    )  # what was made just now is remembered too
     return layout(tmp_path)
 
 
@@ -40,7 +48,9 @@ def unpacked(tmp_path: Path, place: Layout) -> Source:
     tree.mkdir()
     (tree / "setup.py").write_text("version = 1\n")
     (tree / "link").symlink_to("setup.py")
-    request = SourceRequest(package("https://forge.invalid/a/torch.git"), release("v1", None), origin=str(tree))
+    request = SourceRequest(
+        package("https://forge.invalid/a/torch.git"), release("v1", None), origin=str(tree)
+    )
     return fetch_source(request, place, SilentProgress())
 
 
@@ -49,7 +59,9 @@ def cloned(tmp_path: Path, place: Layout) -> Source:
     """Fetch a source from a git repository."""
     forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
     commit = forge.commit("a/torch", {"setup.py": "version = 1\n"}, tag="v1")
-    return fetch_source(SourceRequest(package(forge.url("a/torch")), release("v1", commit)), place, SilentProgress())
+    return fetch_source(
+        SourceRequest(package(forge.url("a/torch")), release("v1", commit)), place, SilentProgress()
+    )
 
 
 def edit(file: Path, text: str) -> None:
@@ -82,14 +94,18 @@ def test_all_files_have_one_date_whenever_each_was_written(tmp_path: Path, place
         (tree / name).write_text("#pragma once\n")
         os.utime(tree / name, (10**9 + number, 10**9 + number))
     (tree / "link").symlink_to("absent")
-    request = SourceRequest(package("https://forge.invalid/a/torch.git"), release("v1", None), origin=str(tree))
+    request = SourceRequest(
+        package("https://forge.invalid/a/torch.git"), release("v1", None), origin=str(tree)
+    )
     source = fetch_source(request, place, SilentProgress())
     dates = {path.lstat().st_mtime_ns for path in source.path.iterdir() if not path.is_symlink()}
     assert len(dates) == 1
     check_source(source)
 
 
-def test_a_copy_of_the_tree_is_as_good_and_looked_through_once(unpacked: Source, recall: StatCache) -> None:
+def test_a_copy_of_the_tree_is_as_good_and_looked_through_once(
+    unpacked: Source, recall: StatCache
+) -> None:
     """As a cache of CI brings it back: every file is another to the file system."""
     verify_source(unpacked, recall)
     aside = unpacked.path.with_name("aside")
@@ -136,7 +152,9 @@ def test_the_digest_of_a_source_that_is_there_counts(tmp_path: Path) -> None:
         fetch_source(replace(asked, sha256="0" * 64), layout(tmp_path), SilentProgress())
 
 
-def test_what_is_changed_while_it_is_copied_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_changed_while_it_is_copied_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "src"
     folder.mkdir()
     (folder / "setup.py").write_text("1\n")
@@ -151,4 +169,6 @@ def test_what_is_changed_while_it_is_copied_is_noticed(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(local, "_copy_folder", edit)
         fetch_source(asked, layout(tmp_path), SilentProgress())
-    assert (fetch_source(asked, layout(tmp_path), SilentProgress()).path / "setup.py").read_text() == "twenty\n"
+    assert (
+        fetch_source(asked, layout(tmp_path), SilentProgress()).path / "setup.py"
+    ).read_text() == "twenty\n"

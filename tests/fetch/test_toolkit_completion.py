@@ -33,13 +33,20 @@ from torchmill.host.provisioned import RECORD
 
 ARCH = platform.machine()
 HERE = f"manylinux1_{ARCH}"
-CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", "")
+CUBLAS = ToolkitPart(
+    "cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", ""
+)
 CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
-CUPTI = ToolkitPart("cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), ("libcupti.so",), None, "", "no profiler")
+CUPTI = ToolkitPart(
+    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), ("libcupti.so",), None, "", "no profiler"
+)
 PARTS = (CUBLAS, CCCL, CUPTI)
 PACKAGES = ("nvidia-cublas-cu11==11.11.3.6.*", "nvidia-cuda-cccl-cu11==11.8.89.*")
 WHEELS = {
-    "nvidia_cublas_cu11-11.11.3.6": {"include/cublas_v2.h": "theirs", "lib/libcublas.so.11": "library"},
+    "nvidia_cublas_cu11-11.11.3.6": {
+        "include/cublas_v2.h": "theirs",
+        "lib/libcublas.so.11": "library",
+    },
     "nvidia_cublas_cu11-11.10.3.66": {"include/cublas_v2.h": "of CUDA 11.7"},
     "nvidia_cuda_cccl_cu11-11.8.89": {"include/thrust/version.h": ""},
 }
@@ -68,7 +75,9 @@ def bare(tmp_path: Path) -> FoundToolkit:
     home = tmp_path / "cuda-11.8"
     program(home / "bin", "nvcc", "Cuda compilation tools, release 11.8, V11.8.89")
     file(home / "include/cuda_runtime_api.h")
-    file(home / "include/cublas_v2.h", "its own")  # without a library: it lacks the part all the same
+    file(
+        home / "include/cublas_v2.h", "its own"
+    )  # without a library: it lacks the part all the same
     file(home / "lib64/libcudart.so")
     return FoundToolkit("11.8", home, "system")
 
@@ -76,24 +85,35 @@ def bare(tmp_path: Path) -> FoundToolkit:
 def shop(tmp_path: Path, *packages: str) -> ProvisionContext:
     known = ToolkitSource("pypi", "parts", ("11.8",), packages or PACKAGES, (ARCH,), (), None, "")
     cache = tmp_path / ".cache/torchmill"
-    return ProvisionContext({"pypi": pypi.offer}, (known,), cache, make_runner(os.environ), SilentProgress(), PARTS)
+    return ProvisionContext(
+        {"pypi": pypi.offer}, (known,), cache, make_runner(os.environ), SilentProgress(), PARTS
+    )
 
 
 @pytest.mark.usefixtures("index")
 def test_a_toolkit_that_lacks_parts_becomes_whole(bare: FoundToolkit, tmp_path: Path) -> None:
-    made = complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path))
+    made = complete_lacking(
+        bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path)
+    )
     assert made.name.startswith("11.8-completed-")
     assert (made.home / "bin/nvcc").samefile(bare.home / "bin/nvcc")
     assert (made.home / "lib64/libcublas.so").read_text() == "library"
     assert (made.home / "include/thrust/version.h").exists()
     assert (made.home / "lib64/stubs/libcuda.so").exists()
-    assert [part.name for part in lacking_toolkit_parts(made.home, "11.8", PARTS)] == ["cupti"], "nobody has it"
+    assert [part.name for part in lacking_toolkit_parts(made.home, "11.8", PARTS)] == ["cupti"], (
+        "nobody has it"
+    )
     assert (made.home / "include/cublas_v2.h").read_text() == "theirs"
-    assert (bare.home / "include/cublas_v2.h").read_text() == "its own", "what was there stays as it is"
+    assert (bare.home / "include/cublas_v2.h").read_text() == "its own", (
+        "what was there stays as it is"
+    )
     said = json.loads((made.home / RECORD).read_text())
     assert (said["kind"], said["version"], said["completes"]) == ("toolkit", "11.8", str(bare.home))
     pieces = [(one["name"], one["version"], len(one["sha256"])) for one in said["pieces"]]
-    assert pieces == [("nvidia-cublas-cu11", "11.11.3.6", 64), ("nvidia-cuda-cccl-cu11", "11.8.89", 64)]
+    assert pieces == [
+        ("nvidia-cublas-cu11", "11.11.3.6", 64),
+        ("nvidia-cuda-cccl-cu11", "11.8.89", 64),
+    ]
     assert not list((tmp_path / ".cache/torchmill/downloads/pypi").iterdir())
 
 
@@ -115,7 +135,9 @@ def test_it_is_found_before_the_one_that_it_completes(bare: FoundToolkit, tmp_pa
     assert again.text == f"CUDA 11.8 in {made.home} lacks nothing that torch's build uses"
 
 
-def test_a_download_that_breaks_leaves_nothing_half_made(index: Index, bare: FoundToolkit, tmp_path: Path) -> None:
+def test_a_download_that_breaks_leaves_nothing_half_made(
+    index: Index, bare: FoundToolkit, tmp_path: Path
+) -> None:
     name = f"nvidia_cuda_cccl_cu11-11.8.89-py3-none-{HERE}.whl"
     content = index.files[name]
     index.files[name] = content[:-7] + b"changed"
@@ -130,7 +152,9 @@ def test_a_download_that_breaks_leaves_nothing_half_made(index: Index, bare: Fou
 
 
 @pytest.mark.usefixtures("index")
-def test_a_package_that_does_not_hold_its_part_is_refused(bare: FoundToolkit, tmp_path: Path) -> None:
+def test_a_package_that_does_not_hold_its_part_is_refused(
+    bare: FoundToolkit, tmp_path: Path
+) -> None:
     older = shop(tmp_path, "nvidia-cublas-cu11==11.10.3.66", PACKAGES[1])
     with refused("incomplete-toolkit"):
         complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, older)
@@ -149,16 +173,22 @@ def test_a_part_that_is_not_available_is_named(
 ) -> None:
     packages = (package, PACKAGES[1]) if "cublas" in package else (PACKAGES[0], package)
     with refused(code) as raised:
-        complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path, *packages))
+        complete_lacking(
+            bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path, *packages)
+        )
     assert named in str(raised.value)
     assert str(raised.value).endswith("`invoke toolkit --cuda 11.8`")
 
 
-def test_a_disk_without_room_is_told_before_anything_comes(index: Index, bare: FoundToolkit, tmp_path: Path) -> None:
+def test_a_disk_without_room_is_told_before_anything_comes(
+    index: Index, bare: FoundToolkit, tmp_path: Path
+) -> None:
     name = f"nvidia_cublas_cu11-11.11.3.6-py3-none-{HERE}.whl"
     index.attributes[name] = {**index.attributes[name], "size": 1 << 60}
     with refused("disk-full"):
-        complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path))
+        complete_lacking(
+            bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path)
+        )
     assert not any(one.startswith("GET /files") for one in index.asked)
 
 
@@ -167,12 +197,16 @@ def test_a_compiler_that_does_not_run_here_is_told_before_anything_comes(
 ) -> None:
     file(bare.home / "bin/nvcc", "of another machine")
     with refused("nvcc-does-not-run"):
-        complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path))
+        complete_lacking(
+            bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path)
+        )
     assert index.asked == []
 
 
 @pytest.mark.usefixtures("index")
-def test_two_toolkits_of_one_version_are_completed_apart(bare: FoundToolkit, tmp_path: Path) -> None:
+def test_two_toolkits_of_one_version_are_completed_apart(
+    bare: FoundToolkit, tmp_path: Path
+) -> None:
     other = replace(bare, home=shutil.copytree(bare.home, tmp_path / "another"))
     lacks = lacking_toolkit_parts(bare.home, "11.8", PARTS)
     homes = {complete_lacking(one, lacks, ARCH, shop(tmp_path)).home for one in (bare, other, bare)}
@@ -243,8 +277,16 @@ def test_contents_are_shared_on_one_disk(tmp_path: Path) -> None:
 
 
 def test_of_a_conda_environment_only_nvidias_files_count(tmp_path: Path) -> None:
-    nvcc = ["bin/nvcc", "targets/x86_64-linux/include/cuda.h", "nvvm/bin/cicc", "lib/pkgconfig/cudart.pc"]
-    for name, paths in {"cuda-nvcc-impl": nvcc, "python": ["bin/python", "include/python3/Python.h"]}.items():
+    nvcc = [
+        "bin/nvcc",
+        "targets/x86_64-linux/include/cuda.h",
+        "nvvm/bin/cicc",
+        "lib/pkgconfig/cudart.pc",
+    ]
+    for name, paths in {
+        "cuda-nvcc-impl": nvcc,
+        "python": ["bin/python", "include/python3/Python.h"],
+    }.items():
         for path in paths:
             file(tmp_path / "env" / path)
         said = json.dumps({"name": name, "files": paths})

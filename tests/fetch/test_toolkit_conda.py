@@ -35,7 +35,8 @@ TARGET = "targets/x86_64-linux"
 NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release 12.6, V12.6.85'\n"
 
 pytestmark = pytest.mark.skipif(
-    ARCH not in SUBDIRS or sys.platform != "linux", reason="there are toolkits for Linux servers only"
+    ARCH not in SUBDIRS or sys.platform != "linux",
+    reason="there are toolkits for Linux servers only",
 )
 
 
@@ -142,12 +143,17 @@ def served(channel: Path) -> Iterator[str]:
 WHOLE = ("cuda-nvcc-impl", "cuda-version {version}.*")
 
 
-def asked(cache: Path, *channels: str, packages: Sequence[str] = WHOLE) -> ProviderOffer | ProviderRefusal:
+def asked(
+    cache: Path, *channels: str, packages: Sequence[str] = WHOLE
+) -> ProviderOffer | ProviderRefusal:
     """Return what is answered to a wish for CUDA 12.6, for each channel as a source of its own."""
     known = [
-        ToolkitSource("conda", "toolkit", ("12.6",), tuple(packages), (ARCH,), (one,), None, "") for one in channels
+        ToolkitSource("conda", "toolkit", ("12.6",), tuple(packages), (ARCH,), (one,), None, "")
+        for one in channels
     ]
-    answer = conda.offer(ToolkitRequest("toolkit", "12.6", None, ARCH), known, cache, SilentProgress())
+    answer = conda.offer(
+        ToolkitRequest("toolkit", "12.6", None, ARCH), known, cache, SilentProgress()
+    )
     assert isinstance(answer, ProviderOffer | ProviderRefusal)
     return answer
 
@@ -211,7 +217,9 @@ def test_a_channel_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
     assert answer.sentence == "127.0.0.1 cannot be reached (connection refused)"
 
 
-def test_a_channel_that_stays_silent_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_that_stays_silent_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "0.1")
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, and never answers
         answer = asked(tmp_path / "cache", f"http://127.0.0.1:{server.getsockname()[1]}/silent")
@@ -228,7 +236,9 @@ def test_an_invalid_channel_is_named(served: str, tmp_path: Path) -> None:
     assert misnamed.sentence.startswith("http://:bad names no channel (")
 
 
-def test_a_package_that_is_not_the_listed_one_is_refused(channel: Path, served: str, tmp_path: Path) -> None:
+def test_a_package_that_is_not_the_listed_one_is_refused(
+    channel: Path, served: str, tmp_path: Path
+) -> None:
     offers = asked(tmp_path / "one", served), asked(tmp_path / "two", channel.as_uri())
     name = f"{SUBDIRS[ARCH]}/cuda-cudart-dev-12.6.77-0.tar.bz2"
     (channel / name).write_bytes((channel / name).read_bytes()[:-7] + b"changed")
@@ -248,7 +258,9 @@ def test_without_py_rattler_and_an_index_the_refusal_says_why(
         monkeypatch.setenv("PIP_INDEX_URL", gone.url)
         answer = asked(tmp_path, served)
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence.startswith("it needs py-rattler, which could not be installed (cannot reach 127.0.0.1 (")
+    assert answer.sentence.startswith(
+        "it needs py-rattler, which could not be installed (cannot reach 127.0.0.1 ("
+    )
 
 
 def test_py_rattler_is_not_brought_for_a_channel_that_does_not_answer(
@@ -302,10 +314,15 @@ def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: 
     package(folder, "blas", "1.0", {"lib/libblas.so": ""})
     asyncio.run(rattler.index.index_fs(folder))
     channel = (folder.as_uri(),)
-    spec = ToolkitSource("conda", "magma", (), ("magma-cuda118 ={version}",), (ARCH,), channel, "11.8", "", ("7.0",))
+    spec = ToolkitSource(
+        "conda", "magma", (), ("magma-cuda118 ={version}",), (ARCH,), channel, "11.8", "", ("7.0",)
+    )
     for asked_for, version in (("", "2.6.1"), ("2.6", "2.6.1"), ("2.5.4", "2.5.4")):
         answer = conda.offer(
-            ToolkitRequest("magma", asked_for, "11.8", ARCH), [spec], tmp_path / "cache", SilentProgress()
+            ToolkitRequest("magma", asked_for, "11.8", ARCH),
+            [spec],
+            tmp_path / "cache",
+            SilentProgress(),
         )
         assert isinstance(answer, ProviderOffer), answer
         assert (answer.request.name, len(answer.pieces)) == (f"magma-{version}-cu118", 1)
@@ -357,7 +374,15 @@ def test_the_compiler_and_the_libraries_are_taken(package: str) -> None:
 
 @pytest.mark.parametrize(
     "package",
-    ["gcc_impl_linux-64", "libcurl", "libstdcxx-ng", "cuda-gdb", "cuda-nsight", "cuda-nvvp", "libnpp"],
+    [
+        "gcc_impl_linux-64",
+        "libcurl",
+        "libstdcxx-ng",
+        "cuda-gdb",
+        "cuda-nsight",
+        "cuda-nvvp",
+        "libnpp",
+    ],
 )
 def test_what_comes_along_is_not(package: str) -> None:
     assert not is_taken(package)

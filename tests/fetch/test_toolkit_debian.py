@@ -30,13 +30,16 @@ LIB, OWN = "usr/lib/x86_64-linux-gnu", "usr/lib/nvidia-cuda-toolkit"
 VERSION = "11.8.89~11.8.0-5~deb12u1"
 MADE_FROM = "nvidia-cuda-toolkit (11.8.0-5~deb12u1)"
 tried_here = pytest.mark.skipif(
-    (platform.machine(), platform.libc_ver()[0]) != ("x86_64", "glibc"), reason="the packages are amd64's"
+    (platform.machine(), platform.libc_ver()[0]) != ("x86_64", "glibc"),
+    reason="the packages are amd64's",
 )
 NVCC = "#!/bin/sh\necho release 11.8, V11.8.89\n"
 
 
 def source(kind: ToolkitKind, *packages: str, suite: str = "bookworm") -> ToolkitSource:
-    return ToolkitSource("debian", kind, (), packages, ("x86_64",), (f"debian/{suite}/main",), None, "a test")
+    return ToolkitSource(
+        "debian", kind, (), packages, ("x86_64",), (f"debian/{suite}/main",), None, "a test"
+    )
 
 
 def ask(archive: DebianArchive, wanted: ToolkitRequest, *packages: str) -> ProviderOffer:
@@ -104,7 +107,9 @@ def test_a_toolkit(toolkit: DebianArchive) -> None:
     assert "nvvm/bin" in (home / "bin/nvcc.profile").read_text()
     assert '"version": "11.8.0"' in (home / "version.json").read_text()
     assert (home / "extras/CUPTI/include/cuda_runtime_api.h").is_file()
-    assert not any((home / path).is_symlink() for path in ("bin/g++", "lib64/libgone.so", "lib64/libcuda.so.1"))
+    assert not any(
+        (home / path).is_symlink() for path in ("bin/g++", "lib64/libgone.so", "lib64/libcuda.so.1")
+    )
 
 
 @needs_apt
@@ -139,7 +144,13 @@ def test_what_a_suite_does_not_have(toolkit: DebianArchive) -> None:
 @needs_apt
 def test_an_archive_that_does_not_answer(tmp_path: Path) -> None:
     archive = DebianArchive(tmp_path)
-    answer = offer(CUDA, [source(TOOLKIT, "nvidia-cuda-toolkit")], tmp_path / "cache", SilentProgress(), archive.etc)
+    answer = offer(
+        CUDA,
+        [source(TOOLKIT, "nvidia-cuda-toolkit")],
+        tmp_path / "cache",
+        SilentProgress(),
+        archive.etc,
+    )
     assert isinstance(answer, ProviderRefusal)
     assert answer.sentence.startswith("Debian's bookworm cannot be asked (")
 
@@ -157,7 +168,9 @@ def compiler(archive: DebianArchive, script: str, depends: str = "libc6 (>= 2.2)
 
 @needs_apt
 def test_a_compiler(tmp_path: Path) -> None:
-    answer = ask(compiler(DebianArchive(tmp_path), '#!/bin/sh\nexec c++ "$@"\n'), GCC, "g++-{major}")
+    answer = ask(
+        compiler(DebianArchive(tmp_path), '#!/bin/sh\nexec c++ "$@"\n'), GCC, "g++-{major}"
+    )
     (home := tmp_path / "home").mkdir()
     answer.fill(home)
     assert (answer.full, sorted(one.name for one in home.iterdir())) == ("11.3.0", ["bin", "lib"])
@@ -167,7 +180,9 @@ def test_a_compiler(tmp_path: Path) -> None:
 @needs_apt
 @tried_here
 def test_a_compiler_that_does_not_run_here(tmp_path: Path) -> None:
-    script = "#!/bin/sh\necho cc1plus: error while loading shared libraries: libisl.so.1 >&2\nexit 1\n"
+    script = (
+        "#!/bin/sh\necho cc1plus: error while loading shared libraries: libisl.so.1 >&2\nexit 1\n"
+    )
     answer = ask(compiler(DebianArchive(tmp_path), script), GCC, "g++-{major}")
     (home := tmp_path / "home").mkdir()
     with refused("compiler-does-not-work"):
@@ -179,9 +194,13 @@ def test_a_compiler_that_does_not_run_here(tmp_path: Path) -> None:
 def test_a_compiler_for_a_newer_machine(tmp_path: Path) -> None:
     archive = compiler(DebianArchive(tmp_path), "#!/bin/sh\n", "libc6 (>= 9.1)")
     archive.publish()
-    answer = offer(GCC, [source(COMPILER, "g++-{major}")], tmp_path / "cache", SilentProgress(), archive.etc)
+    answer = offer(
+        GCC, [source(COMPILER, "g++-{major}")], tmp_path / "cache", SilentProgress(), archive.etc
+    )
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence.startswith("the one of Debian's bookworm needs glibc 9.1, but this machine has ")
+    assert answer.sentence.startswith(
+        "the one of Debian's bookworm needs glibc 9.1, but this machine has "
+    )
 
 
 def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,14 +220,20 @@ def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_
         "usr/share/doc/libmagma-dev/copyright": "terms",
     }
     archive.add("libmagma-dev", "2.6.2+ds-1", files, "magma", "libmagma2 (= 2.6.2+ds-1)")
-    archive.add("libmagma2", "2.6.2+ds-1", {"usr/lib/libmagma.so.2": "shared"}, "magma", "libcublas11")
+    archive.add(
+        "libmagma2", "2.6.2+ds-1", {"usr/lib/libmagma.so.2": "shared"}, "magma", "libcublas11"
+    )
     answer = ask(archive, ToolkitRequest("magma", "2.6", "11.8", "x86_64"), "libmagma-dev")
     assert ([one.name for one in answer.pieces], answer.full) == (["libmagma-dev"], "2.6.2")
     assert answer.request.name == "magma-2.6.2-cu118"
     home = archive.folder / "home"
     home.mkdir()
     answer.fill(home)
-    names = {str(one.relative_to(home)) for one in home.rglob("*") if not one.is_dir() or one.is_symlink()}
+    names = {
+        str(one.relative_to(home))
+        for one in home.rglob("*")
+        if not one.is_dir() or one.is_symlink()
+    }
     assert names == {"include/magma_v2.h", "lib/libmagma.a", "licenses/magma/copyright"}
     other = offer(
         ToolkitRequest("magma", "2.7", "11.8", "x86_64"),
@@ -259,7 +284,11 @@ def test_another_machine() -> None:
 
 
 def test_a_file_of_a_compiler() -> None:
-    paths = ["usr/bin/g++-11", "usr/lib/gcc/x86_64-linux-gnu/11/cc1plus", "usr/include/c++/11/vector"]
+    paths = [
+        "usr/bin/g++-11",
+        "usr/lib/gcc/x86_64-linux-gnu/11/cc1plus",
+        "usr/include/c++/11/vector",
+    ]
     place = placer("compiler")
     assert [place(path) for path in paths] == [path.removeprefix("usr/") for path in paths]
     assert place("usr/share/man/man1/g++-11.1.gz") is None
@@ -286,7 +315,9 @@ def test_a_link(tmp_path: Path, path: str, target: str, link: str | None) -> Non
     packed.parent.mkdir(parents=True)
     packed.symlink_to(target)
     place_files(tmp_path / "package", home, place)
-    assert [str(one.readlink()) for one in home.rglob("*") if one.is_symlink()] == ([link] if link else [])
+    assert [str(one.readlink()) for one in home.rglob("*") if one.is_symlink()] == (
+        [link] if link else []
+    )
 
 
 BOOKWORM = parse_suite(("debian/bookworm/main", "debian/bookworm/non-free"))
@@ -382,7 +413,9 @@ def test_half_a_package(tmp_path: Path) -> None:
         list(unpack_packages([deb], home, keep))
 
 
-def test_a_full_disk_is_told_in_any_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_in_any_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (program := tmp_path / "bin/dpkg-deb").parent.mkdir()
     words = '[ "$LC_ALL" = C ] && echo "No space left on device" || echo "Auf dem Gerät ist kein Speicherplatz mehr"'
     program.write_text(f"#!/bin/sh\n{words}\nexit 2\n", encoding="utf-8")

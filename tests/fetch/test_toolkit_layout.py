@@ -29,7 +29,11 @@ def test_a_toolkit_gets_the_links_of_nvidias_own(tmp_path: Path) -> None:
     add_links(whole, "x86_64")
     add_links(whole, "x86_64")  # nothing to do
     whole = whole.rename(tmp_path / "made")
-    for name in ("targets/x86_64-linux/include/cuda.h", "targets/x86_64-linux/bin/nvcc", "lib/libcudart.so"):
+    for name in (
+        "targets/x86_64-linux/include/cuda.h",
+        "targets/x86_64-linux/bin/nvcc",
+        "lib/libcudart.so",
+    ):
         assert (whole / name).is_file(), name
     assert not (whole / "targets/x86_64-linux/nvvm").is_symlink(), "there is none"
     assert (whole / "targets/x86_64-linux/lib/libcudart.so").read_text() == "lib64/libcudart.so.13"
@@ -99,7 +103,9 @@ def test_a_stub_that_is_there_stays(tmp_path: Path) -> None:
     assert stub.read_text() == "NVIDIA's own"
 
 
-def test_without_a_compiler_the_error_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_error_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("no-c-compiler"):
         add_driver_stub(tmp_path)

@@ -26,10 +26,13 @@ def asked(version: str = "2.6.1", listed: str = "") -> ToolkitRequest:
     return ToolkitRequest("magma", version, "11.8", ARCH, listed)
 
 
-def offering(cache: Path, facts: Facts, put: Callable[[Path], None] = install, *codes: str) -> ProvisionContext:
+def offering(
+    cache: Path, facts: Facts, put: Callable[[Path], None] = install, *codes: str
+) -> ProvisionContext:
     sources = [replace(MAGMA, capabilities=codes)]
     return replace(
-        shop(cache, sources, MadeUp("conda", {"2.6.1": put})), unserved=partial(unserved_capabilities, facts)
+        shop(cache, sources, MadeUp("conda", {"2.6.1": put})),
+        unserved=partial(unserved_capabilities, facts),
     )
 
 
@@ -53,7 +56,11 @@ def test_headers_and_the_static_library_have_a_place(path: str, where: str | Non
 def test_its_name_says_what_its_code_is_for(tmp_path: Path, shipped: Facts) -> None:
     made = install_from_providers(asked("2.6"), offering(tmp_path, shipped))
     assert (made.name, list_provisioned(tmp_path, ARCH)) == (NAME, {NAME: made})
-    assert (made.record.kind, made.record.version, made.home.name) == ("magma", "2.6.1", f"{NAME}-{ARCH}")
+    assert (made.record.kind, made.record.version, made.home.name) == (
+        "magma",
+        "2.6.1",
+        f"{NAME}-{ARCH}",
+    )
     unable = offering(tmp_path, shipped, lambda _: pytest.fail("it is kept"))
     assert install_from_providers(asked(listed="7.5;8.9"), unable) == made
     assert install_from_providers(asked(""), unable) == made
@@ -68,7 +75,11 @@ def test_one_of_other_capabilities_lies_beside_it(tmp_path: Path, shipped: Facts
         static(folder / "lib/libmagma.a", (piece(61),))
 
     second = install_from_providers(asked(listed="6.1"), offering(tmp_path, shipped, older))
-    assert {first.name, second.name} == set(list_provisioned(tmp_path, ARCH)) == {NAME, "magma-2.6.1-cu118-6.1"}
+    assert (
+        {first.name, second.name}
+        == set(list_provisioned(tmp_path, ARCH))
+        == {NAME, "magma-2.6.1-cu118-6.1"}
+    )
 
 
 def test_magma_without_the_capabilities_is_not_downloaded(tmp_path: Path, shipped: Facts) -> None:

@@ -33,7 +33,9 @@ def test_the_error_lists_the_reason_of_each_provider(tmp_path: Path) -> None:
     known = [source("conda"), source("debian", "toolkit", "11.8")]
     debian = MadeUp("debian")
     with refused("no-provider") as raised:
-        install_from_providers(wanted("11.7"), shop(tmp_path, known, MadeUp("conda"), debian, MadeUp("pypi")))
+        install_from_providers(
+            wanted("11.7"), shop(tmp_path, known, MadeUp("conda"), debian, MadeUp("pypi"))
+        )
     assert str(raised.value).splitlines()[1:4] == [
         "  conda: its host cannot be reached (no answer in 5 s)",
         "  debian: it has CUDA 11.8",
@@ -57,7 +59,9 @@ def test_a_library_is_kept_under_its_whole_version(tmp_path: Path) -> None:
     assert install_from_providers(wanted("", "cudnn", "11"), shop(tmp_path, known, unable)) == first
 
 
-@pytest.mark.parametrize("missing", ["bin/nvcc", "include/cuda_runtime_api.h", "lib64/libcudart.so"])
+@pytest.mark.parametrize(
+    "missing", ["bin/nvcc", "include/cuda_runtime_api.h", "lib64/libcudart.so"]
+)
 def test_an_incomplete_toolkit_does_not_appear(tmp_path: Path, missing: str) -> None:
     def torn(folder: Path) -> None:
         toolkit(folder)
@@ -101,7 +105,9 @@ def test_a_host_compiler_is_looked_for_by_its_name(tmp_path: Path) -> None:
     assert made.home == tmp_path / f"toolkits/gcc-11-{ARCH}"
     known = [source("debian", "compiler", "gcc-12")]
     with refused("incomplete-toolkit"):
-        install_from_providers(wanted("gcc-12", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-12": gcc})))
+        install_from_providers(
+            wanted("gcc-12", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-12": gcc}))
+        )
 
 
 def test_a_toolkit_that_cannot_fit_is_not_downloaded(tmp_path: Path) -> None:
@@ -115,4 +121,6 @@ def test_what_is_unpacked_takes_more_than_what_is_downloaded() -> None:
         return ProviderPackage(provider, "nvcc", "1", "nvcc", "", "0", 1000)
 
     assert bytes_taken([one("debian")]) > bytes_taken([one("pypi")]) > 2000
-    assert bytes_taken([one("debian"), one("pypi")]) == bytes_taken([one("debian")]) + bytes_taken([one("pypi")])
+    assert bytes_taken([one("debian"), one("pypi")]) == bytes_taken([one("debian")]) + bytes_taken(
+        [one("pypi")]
+    )

@@ -35,7 +35,11 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr *dptr, size_t bytesize);
 """
 NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n"
 PARTS: Mapping[str, Mapping[str, str]] = {
-    "nvidia_cuda_nvcc": {"bin/nvcc": NVCC, "bin/nvcc.profile": "TOP = ..", "include/fatbinary_section.h": ""},
+    "nvidia_cuda_nvcc": {
+        "bin/nvcc": NVCC,
+        "bin/nvcc.profile": "TOP = ..",
+        "include/fatbinary_section.h": "",
+    },
     "nvidia_cuda_runtime": {
         "include/cuda.h": CUDA_H,
         "include/cuda_runtime_api.h": "",
@@ -55,7 +59,9 @@ def source(kind: ToolkitKind, *packages: str, cuda: str | None = None) -> list[T
 
 def test_the_password_of_an_index_is_in_no_message_and_in_no_record() -> None:
     """Links of a page are relative to its address, with the user and password that it was asked with."""
-    (file,) = parse_html_page('<a href="../x-1-py3-none-any.whl#sha256=0">x</a>', "http://user:secret@127.0.0.1:1/x/")
+    (file,) = parse_html_page(
+        '<a href="../x-1-py3-none-any.whl#sha256=0">x</a>', "http://user:secret@127.0.0.1:1/x/"
+    )
     (found,) = usable_wheels("x", [file], ARCH, (2, 17))
     with refused("index-unreadable") as caught, http_session() as session:
         pypi.wheel_requirements_of(found, session)
@@ -69,7 +75,9 @@ def test_the_password_of_an_index_is_in_no_message_and_in_no_record() -> None:
 def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     """Serve an index with a toolkit of three parts and what names them, and let pip use it."""
     made = Index()
-    requires = [f'nvidia-cuda-nvcc==13.0.88.*; sys_platform == "linux" and extra == "{one}"' for one in "an"]
+    requires = [
+        f'nvidia-cuda-nvcc==13.0.88.*; sys_platform == "linux" and extra == "{one}"' for one in "an"
+    ]
     requires += [
         'nvidia-cuda-runtime==13.0.96.*; sys_platform == "linux" and extra == "a"',
         'nvidia-nvvm<14,>=13.0.88; extra == "a"',
@@ -144,7 +152,11 @@ def test_a_toolkit_becomes_one_cuda_home(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("index")
 def test_a_toolkit_is_brought_into_the_cache(tmp_path: Path) -> None:
     shop = ProvisionContext(
-        {"pypi": pypi.offer}, [*source("toolkit", *PINNED)], tmp_path, make_runner(os.environ), SilentProgress()
+        {"pypi": pypi.offer},
+        [*source("toolkit", *PINNED)],
+        tmp_path,
+        make_runner(os.environ),
+        SilentProgress(),
     )
     brought = install_from_providers(ToolkitRequest("toolkit", "13.0", None, ARCH), shop)
     assert brought.home == tmp_path / "toolkits" / f"13.0-{ARCH}"
@@ -176,7 +188,9 @@ def library(index: Index, cache: Path, version: str) -> ProviderOffer | Provider
         put(index, f"nvidia_cudnn_cu11-{name}-py3-none-{HERE}.whl", name.encode())
     put(index, f"nvidia_cudnn_cu11-8.9.9.9-py3-none-{HERE}.whl", b"withdrawn", yanked="broken")
     wanted = ToolkitRequest("cudnn", version, "11", ARCH)
-    answer = pypi.offer(wanted, source("cudnn", "nvidia-cudnn-cu11", cuda="11"), cache, SilentProgress())
+    answer = pypi.offer(
+        wanted, source("cudnn", "nvidia-cudnn-cu11", cuda="11"), cache, SilentProgress()
+    )
     assert isinstance(answer, ProviderOffer | ProviderRefusal)
     return answer
 
@@ -196,7 +210,9 @@ def test_a_library_is_the_newest_that_begins_as_asked(
 ) -> None:
     answer = library(index, tmp_path, asked)
     assert isinstance(answer, ProviderOffer)
-    assert [piece.file for piece in answer.pieces] == [f"nvidia_cudnn_cu11-{file}-py3-none-{HERE}.whl"]
+    assert [piece.file for piece in answer.pieces] == [
+        f"nvidia_cudnn_cu11-{file}-py3-none-{HERE}.whl"
+    ]
     assert answer.request == ToolkitRequest("cudnn", exact, "11", ARCH)
 
 
@@ -206,29 +222,44 @@ def test_versions_that_there_are_stand_for_one_that_is_not(index: Index, tmp_pat
     assert near.sentence == "it has 8.5.0.96, 8.9.7.29"
     far = library(index, tmp_path, "7.6.5")
     assert isinstance(far, ProviderRefusal)
-    assert (far.sentence, far.has) == ("it has 8.5.0.96 to 9.0.0.312", ("8.5.0.96", "8.9.7.29", "9.0.0.312"))
+    assert (far.sentence, far.has) == (
+        "it has 8.5.0.96 to 9.0.0.312",
+        ("8.5.0.96", "8.9.7.29", "9.0.0.312"),
+    )
 
 
 def test_a_library_lies_in_lib(index: Index, tmp_path: Path) -> None:
     files = {"include/nccl.h": "", "include/__init__.py": "", "lib/libnccl.so.2": "library"}
     put(index, f"nvidia_nccl_cu11-2.14.3-py3-none-{HERE}.whl", wheel("nvidia/nccl", files))
     wanted = ToolkitRequest("nccl", "2.14.3", "11", ARCH)
-    answer = pypi.offer(wanted, source("nccl", "nvidia-nccl-cu11", cuda="11"), tmp_path, SilentProgress())
+    answer = pypi.offer(
+        wanted, source("nccl", "nvidia-nccl-cu11", cuda="11"), tmp_path, SilentProgress()
+    )
     assert isinstance(answer, ProviderOffer)
     home = tmp_path / "home"
     home.mkdir()
     answer.fill(home)
     found = sorted(str(path.relative_to(home)) for path in home.rglob("*") if not path.is_dir())
-    assert found == ["include/nccl.h", "lib/libnccl.so", "lib/libnccl.so.2", "licenses/x-1/License.txt"]
+    assert found == [
+        "include/nccl.h",
+        "lib/libnccl.so",
+        "lib/libnccl.so.2",
+        "licenses/x-1/License.txt",
+    ]
 
 
 def test_a_wheel_that_is_not_the_listed_one_is_refused(index: Index, tmp_path: Path) -> None:
     offer = toolkit(tmp_path, *PINNED)
-    name = next(name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many"))
+    name = next(
+        name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
+    )
     home = tmp_path / "home"
     home.mkdir()
     content = index.files[name]
-    for changed, code in ((content[:-7] + b"changed", "wrong-digest"), (content + b"more", "download-too-long")):
+    for changed, code in (
+        (content[:-7] + b"changed", "wrong-digest"),
+        (content + b"more", "download-too-long"),
+    ):
         index.files[name] = changed
         with refused(code):
             offer.fill(home)
@@ -236,10 +267,14 @@ def test_a_wheel_that_is_not_the_listed_one_is_refused(index: Index, tmp_path: P
 
 
 @pytest.mark.parametrize("length", [100, None])
-def test_a_download_goes_on_where_it_broke(index: Index, tmp_path: Path, length: int | None) -> None:
+def test_a_download_goes_on_where_it_broke(
+    index: Index, tmp_path: Path, length: int | None
+) -> None:
     """Also one that was killed when all had arrived, of which the host has no more."""
     offer = toolkit(tmp_path, *PINNED)
-    name = next(name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many"))
+    name = next(
+        name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
+    )
     part = tmp_path / f"downloads/pypi/{name}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(index.files[name][:length])
@@ -253,7 +288,9 @@ def test_a_download_goes_on_where_it_broke(index: Index, tmp_path: Path, length:
 
 def test_a_download_that_began_as_another_file_comes_anew(index: Index, tmp_path: Path) -> None:
     offer = toolkit(tmp_path, *PINNED)
-    name = next(name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many"))
+    name = next(
+        name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
+    )
     part = tmp_path / f"downloads/pypi/{name}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(b"of another")
@@ -276,7 +313,9 @@ def lacking(cache: Path) -> str:
 def test_a_part_that_the_index_lacks_is_named(index: Index, tmp_path: Path) -> None:
     for name in [name for name in index.files if name.startswith("nvidia_cuda_runtime-13")]:
         del index.files[name]
-    assert lacking(tmp_path).startswith(f"it has no nvidia-cuda-runtime==13.0.96.* for {ARCH} and glibc 2.")
+    assert lacking(tmp_path).startswith(
+        f"it has no nvidia-cuda-runtime==13.0.96.* for {ARCH} and glibc 2."
+    )
 
 
 def test_a_list_that_is_not_the_listed_file_is_refused(index: Index, tmp_path: Path) -> None:
@@ -286,12 +325,16 @@ def test_a_list_that_is_not_the_listed_file_is_refused(index: Index, tmp_path: P
 
 
 def test_a_file_without_a_digest_is_not_taken(index: Index, tmp_path: Path) -> None:
-    name = next(name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many"))
+    name = next(
+        name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
+    )
     index.attributes[name] = {"url": f"../../files/{name}"}
     assert lacking(tmp_path) == f"its index lists no sha256 of {name}, which could not be checked"
 
 
-def test_an_index_that_does_not_answer_has_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_index_that_does_not_answer_has_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with gone_index() as gone:
         monkeypatch.setenv("PIP_INDEX_URL", gone.url)
         assert "/simple/cuda-toolkit/ cannot be read (connection refused)" in lacking(tmp_path)
@@ -340,7 +383,11 @@ def test_the_best_wheel_comes_last() -> None:
         IndexFile("a-2.13.tar.gz", "", None, None, yanked=False),
     ]
     found = usable_wheels("a", files, "x86_64", (2, 17))
-    assert [(str(wheel.version), wheel.build) for wheel in found] == [("2.9", 0), ("2.10", 0), ("2.10", 2)]
+    assert [(str(wheel.version), wheel.build) for wheel in found] == [
+        ("2.9", 0),
+        ("2.10", 0),
+        ("2.10", 2),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ def test_sources_that_may_have_it_are_candidates() -> None:
     assert candidate_sources(wanted(), "debian", KNOWN) == (DEBIAN,)
     assert candidate_sources(wanted("8.5", "cudnn", "11"), "pypi", KNOWN) == (CUDNN_11,)
     assert candidate_sources(wanted("", "nccl", "11"), "pypi", KNOWN) == (NCCL,)
-    assert candidate_sources(wanted("2.99", "nccl", "11"), "pypi", KNOWN) == (NCCL,), "it may be new"
+    assert candidate_sources(wanted("2.99", "nccl", "11"), "pypi", KNOWN) == (NCCL,), (
+        "it may be new"
+    )
 
 
 def test_the_facts_refuse_what_a_provider_lacks() -> None:
@@ -34,14 +36,18 @@ def test_the_facts_refuse_what_a_provider_lacks() -> None:
         "debian", "it has CUDA 11.8", ("11.8",)
     )
     assert sentence(candidate_sources(wanted(), "pypi", KNOWN)) == "it has no toolkit"
-    assert sentence(candidate_sources(wanted("9", "cudnn", "13"), "pypi", KNOWN)) == "it has no cudnn for CUDA 13"
+    assert (
+        sentence(candidate_sources(wanted("9", "cudnn", "13"), "pypi", KNOWN))
+        == "it has no cudnn for CUDA 13"
+    )
     other = ToolkitRequest("toolkit", "11.8", None, "aarch64")
     assert sentence(candidate_sources(other, "debian", KNOWN)) == "it has no toolkit for aarch64"
 
 
 def test_parts_are_supplied_by_packages_of_that_toolkit() -> None:
     cublas, nvrtc, cccl = (
-        ToolkitPart(name, name, f"nvidia-{name}", (), (), None, "", "") for name in ("cublas", "cuda-nvrtc", "cccl")
+        ToolkitPart(name, name, f"nvidia-{name}", (), (), None, "", "")
+        for name in ("cublas", "cuda-nvrtc", "cccl")
     )
     twelve = ("nvidia-cublas-cu12==12.4", "nvidia-cuda-nvrtc-cu12==12.4", "nvidia-npp-cu12==12")
     thirteen = ("nvidia-cublas==13.1",)
@@ -66,7 +72,10 @@ def test_a_version_begins_with_whole_numbers() -> None:
 def test_the_refusal_lists_every_reason_and_what_to_do() -> None:
     said = refusal_message(
         wanted("11.7"),
-        [ProviderRefusal("conda", "no connection"), ProviderRefusal("debian", "it has CUDA 11.8", ("11.8",))],
+        [
+            ProviderRefusal("conda", "no connection"),
+            ProviderRefusal("debian", "it has CUDA 11.8", ("11.8",)),
+        ],
     )
     assert said.splitlines() == [
         "CUDA 11.7 is not available for x86_64:",
@@ -86,7 +95,8 @@ def test_the_refusal_lists_every_reason_and_what_to_do() -> None:
         == "  install it by other means, and set CUDA_HOME to its folder"
     )
     compiler = refusal_message(
-        wanted("gcc-9", "compiler"), [ProviderRefusal("debian", "it has gcc-11", ("gcc-11", "gcc-12"))]
+        wanted("gcc-9", "compiler"),
+        [ProviderRefusal("debian", "it has gcc-11", ("gcc-11", "gcc-12"))],
     )
     assert "CUDAHOSTCXX" in compiler
     library = refusal_message(wanted("8.5", "cudnn", "11"), [ProviderRefusal("pypi", "no")])

@@ -39,10 +39,14 @@ def unneeded(_: Path) -> tuple[str, ProvisionRecord]:
 
 
 def make(
-    cache: Path, fill: Callable[[Path], tuple[str, ProvisionRecord]], note: Callable[[str], None] = quiet
+    cache: Path,
+    fill: Callable[[Path], tuple[str, ProvisionRecord]],
+    note: Callable[[str], None] = quiet,
 ) -> ProvisionedFolder:
     request = ToolkitRequest("toolkit", "11.8", None, "x86_64")
-    return make_in_store(cache, request, lambda: list_provisioned(cache, "x86_64").get("11.8"), fill, note)
+    return make_in_store(
+        cache, request, lambda: list_provisioned(cache, "x86_64").get("11.8"), fill, note
+    )
 
 
 def test_an_installed_toolkit_has_its_record(tmp_path: Path) -> None:
@@ -72,7 +76,9 @@ def test_what_fails_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
     assert not left.exists()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "toolkit", "pieces": [{"nonsense": 1}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"kind": "toolkit", "pieces": [{"nonsense": 1}]}']
+)
 def test_a_folder_without_a_record_is_made_anew(tmp_path: Path, text: str) -> None:
     folder = make(tmp_path, filled).home
     (folder / RECORD).write_text(text)
@@ -126,7 +132,13 @@ CONTENT = b"a wheel, say"
 def piece(url: str, content: bytes = CONTENT) -> ProviderPackage:
     digest = hashlib.sha256(content).hexdigest()
     return ProviderPackage(
-        "pypi", "nvcc", "13.0", "nvcc.whl", url.replace("/simple", "/files/nvcc.whl"), digest, len(content)
+        "pypi",
+        "nvcc",
+        "13.0",
+        "nvcc.whl",
+        url.replace("/simple", "/files/nvcc.whl"),
+        digest,
+        len(content),
     )
 
 

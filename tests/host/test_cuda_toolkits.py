@@ -42,13 +42,21 @@ def toolkits(environ: dict[str, str], root: Path) -> dict[str, str]:
 
 def test_toolkits_are_found_and_asked_in_three_ways(tmp_path: Path) -> None:
     new = toolkit(tmp_path / "usr/local/cuda-12.4")
-    (new / "version.json").write_text(json.dumps({"cuda": {"name": "CUDA SDK", "version": "12.4.20240318"}}))
+    (new / "version.json").write_text(
+        json.dumps({"cuda": {"name": "CUDA SDK", "version": "12.4.20240318"}})
+    )
     (tmp_path / "usr/local/cuda").symlink_to(new)
     old = toolkit(tmp_path / "usr/local/cuda-10.2")
     (old / "version.txt").write_text("CUDA Version 10.2.89\n")
     (tmp_path / "usr/local/cuda-11.0-runtime").mkdir()  # no nvcc: nothing to build with
-    mute = toolkit(tmp_path / "usr/local/cuda-11.8", "Cuda compilation tools, release 11.8, V11.8.89")
-    assert toolkits(only(tmp_path), tmp_path) == {"12.4": str(new), "11.8": str(mute), "10.2": str(old)}
+    mute = toolkit(
+        tmp_path / "usr/local/cuda-11.8", "Cuda compilation tools, release 11.8, V11.8.89"
+    )
+    assert toolkits(only(tmp_path), tmp_path) == {
+        "12.4": str(new),
+        "11.8": str(mute),
+        "10.2": str(old),
+    }
 
 
 def test_debians_toolkit_is_used_from_usr(tmp_path: Path) -> None:
@@ -75,9 +83,12 @@ def test_a_toolkit_that_does_not_tell_its_version_is_left_out(tmp_path: Path) ->
 def kept(home: Path, name: str, kind: str = "toolkit", completes: str = "") -> Path:
     folder = home / ".cache/torchmill/toolkits" / f"{name}-{native_arch()}"
     toolkit(folder, "not asked")
-    record = ProvisionRecord(kind, name[:4] if completes else name, f"{name}.89", "debian", (), completes)
+    record = ProvisionRecord(
+        kind, name[:4] if completes else name, f"{name}.89", "debian", (), completes
+    )
     (folder / RECORD).write_text(
-        format_provision_record(record, native_arch(), "2026-11-22T00:00:00+00:00"), encoding="utf-8"
+        format_provision_record(record, native_arch(), "2026-11-22T00:00:00+00:00"),
+        encoding="utf-8",
     )
     return folder
 
@@ -101,7 +112,9 @@ def test_a_completed_toolkit_goes_before_the_one_that_it_completes(tmp_path: Pat
     (tmp_path / "usr/local/cuda").symlink_to(bare)
     whole = kept(tmp_path / "home", "11.8-completed-0", completes=str(bare))
     environ = only(tmp_path, CUDA_HOME=str(tmp_path / "usr/local/cuda"))
-    seen = list(cuda_toolkits.complete_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ)))
+    seen = list(
+        cuda_toolkits.complete_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ))
+    )
     assert [(one.home, one.found_by) for one in seen] == [
         (whole, f"completed from {bare}"),
         (tmp_path / "usr/local/cuda", "CUDA_HOME"),
@@ -122,15 +135,23 @@ def test_conda_hpc_sdk_and_modules_are_looked_through(tmp_path: Path) -> None:
     active = toolkit(tmp_path / "somewhere/env", "release 11.3, V11.3.109")
     noted = toolkit(tmp_path / "elsewhere", "release 11.4, V11.4.100")
     usual = toolkit(tmp_path / "home/miniforge3/envs/cuda", "release 12.1, V12.1.105")
-    program(tmp_path / "home/miniforge3/bin", "nvcc", "release 12.6, V12.6.20")  # headers lie elsewhere
-    sdk = toolkit(tmp_path / "opt/nvidia/hpc_sdk/Linux_x86_64/23.1/cuda/12.0", "release 12.0, V12.0.76")
+    program(
+        tmp_path / "home/miniforge3/bin", "nvcc", "release 12.6, V12.6.20"
+    )  # headers lie elsewhere
+    sdk = toolkit(
+        tmp_path / "opt/nvidia/hpc_sdk/Linux_x86_64/23.1/cuda/12.0", "release 12.0, V12.0.76"
+    )
     site = toolkit(tmp_path / "apps/cuda", "release 11.7, V11.7.64")
     (tmp_path / "home/.conda").mkdir()
-    (tmp_path / "home/.conda/environments.txt").write_text(f"{noted}\n{tmp_path / 'gone'}\n", encoding="utf-8")
+    (tmp_path / "home/.conda/environments.txt").write_text(
+        f"{noted}\n{tmp_path / 'gone'}\n", encoding="utf-8"
+    )
     (tmp_path / "modules/cuda").mkdir(parents=True)
     (tmp_path / "modules/cuda/11.7").write_text(f"setenv CUDA_HOME {site}\n", encoding="utf-8")
     environ = only(tmp_path, CONDA_PREFIX=str(active), MODULEPATH=str(tmp_path / "modules"))
-    seen = cuda_toolkits.complete_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ))
+    seen = cuda_toolkits.complete_toolkits(
+        environ, tmp_path, tmp_path / "home", make_runner(environ)
+    )
     assert [(one.version, one.home, one.found_by) for one in seen] == [
         ("11.7", site, "module cuda/11.7"),
         ("11.3", active, "conda"),
@@ -181,7 +202,11 @@ def test_modules_in_tcl_and_lua_are_read(tmp_path: Path) -> None:
 
 def test_a_module_may_only_extend_path(tmp_path: Path) -> None:
     written(tmp_path, "cuda/11.8", "prepend-path PATH {/opt/cuda-11.8/bin}\n")
-    written(tmp_path, "cuda/12.0.lua", 'root = "/opt/" .. "cuda-12.0"\nprepend_path("PATH", root .. "/bin")\n')
+    written(
+        tmp_path,
+        "cuda/12.0.lua",
+        'root = "/opt/" .. "cuda-12.0"\nprepend_path("PATH", root .. "/bin")\n',
+    )
     assert found(tmp_path) == [("cuda/12.0", "/opt/cuda-12.0"), ("cuda/11.8", "/opt/cuda-11.8")]
 
 
@@ -196,9 +221,13 @@ def test_without_modules_nothing_is_looked_for() -> None:
     assert list(module_toolkits({})) == []
 
 
-CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", "")
+CUBLAS = ToolkitPart(
+    "cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", ""
+)
 
-NVTX = ToolkitPart("nvtx", "NVTX", "nvidia-nvtx", ("nvtx3/n.h",), (), SpecifierSet(">=12.9"), "", "")
+NVTX = ToolkitPart(
+    "nvtx", "NVTX", "nvidia-nvtx", ("nvtx3/n.h",), (), SpecifierSet(">=12.9"), "", ""
+)
 
 
 @pytest.mark.parametrize(
@@ -211,14 +240,18 @@ NVTX = ToolkitPart("nvtx", "NVTX", "nvidia-nvtx", ("nvtx3/n.h",), (), SpecifierS
         ("include", "lib/x86_64-linux-gnu"),
     ],
 )
-def test_a_part_is_there_with_its_header_and_its_library(headers: str, libraries: str, tmp_path: Path) -> None:
+def test_a_part_is_there_with_its_header_and_its_library(
+    headers: str, libraries: str, tmp_path: Path
+) -> None:
     assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,)
     header = file(tmp_path / headers / "cublas_v2.h")
     assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,), "nothing to link with"
     library = file(tmp_path / libraries / "libcublas.so")
     assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == ()
     header.unlink()
-    assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,), "as where it is for running alone"
+    assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,), (
+        "as where it is for running alone"
+    )
     header.touch()
     library.unlink()
     library.symlink_to("libcublas.so.11")  # whose library has gone

@@ -5,7 +5,16 @@ import shlex
 from pathlib import Path
 
 import tomlkit
-from judge_machines import ROOT, VERDICTS, VERDICTS_FILE, Answer, Machine, read_machines, shortcomings, verdict_table
+from judge_machines import (
+    ROOT,
+    VERDICTS,
+    VERDICTS_FILE,
+    Answer,
+    Machine,
+    read_machines,
+    shortcomings,
+    verdict_table,
+)
 
 from torchmill.host.measurement import load_host
 
@@ -27,13 +36,22 @@ def test_hosts_are_what_doctor_saves(tmp_path: Path) -> None:
 
 def test_questions_and_patterns_are_valid() -> None:
     for machine in MACHINES:
-        assert all(shlex.split(question)[0] in {"arch", "doctor", "explain", "plan"} for question in machine.ask)
+        assert all(
+            shlex.split(question)[0] in {"arch", "doctor", "explain", "plan"}
+            for question in machine.ask
+        )
         assert all(re.compile(pattern) for pattern in (*machine.says, *machine.never))
 
 
 def _machine(**fields: object) -> Machine:
     return Machine(
-        **{"name": "m", "at": "https://github.com/o/n/issues/1", "date": "2026", "os": "debian 12", "wants": "w"}
+        **{
+            "name": "m",
+            "at": "https://github.com/o/n/issues/1",
+            "date": "2026",
+            "os": "debian 12",
+            "wants": "w",
+        }
         | {"truth": "t", "sure": "s", "wanted": "build", "ask": ["doctor"], "host": {}}
         | fields  # type: ignore[arg-type]
     )
@@ -47,15 +65,28 @@ def test_shortcomings_are_what_is_missing_and_what_must_not_be_said() -> None:
         r"does not say 'g\\+\\+-8'",
         "says 'gcc-toolset'",
     ]
-    assert shortcomings(machine, [good, Answer("plan", 1, "Traceback (most recent call last):")]) == ["`plan` broke"]
+    assert shortcomings(
+        machine, [good, Answer("plan", 1, "Traceback (most recent call last):")]
+    ) == ["`plan` broke"]
 
 
 def test_table_counts_the_verdicts_of_all_rounds() -> None:
     table = verdict_table(
-        [_machine()], {"m": {"question": "q", "first": "silent", "second": "wrong", "last": "foreseen and cured"}}
+        [_machine()],
+        {
+            "m": {
+                "question": "q",
+                "first": "silent",
+                "second": "wrong",
+                "last": "foreseen and cured",
+            }
+        },
     )
     assert "| silent | 1 | 0 |" in table
-    assert "| [o/n#1](https://github.com/o/n/issues/1) | q | silent | wrong | foreseen and cured |" in table
+    assert (
+        "| [o/n#1](https://github.com/o/n/issues/1) | q | silent | wrong | foreseen and cured |"
+        in table
+    )
 
 
 def test_every_machine_has_a_verdict_of_all_rounds() -> None:

@@ -96,16 +96,22 @@ def test_what_is_written_is_read_again(tmp_path: Path, machine: Host) -> None:
 
 def test_a_wrong_gpu_and_a_wrong_compiler_are_told(tmp_path: Path) -> None:
     head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
-    path = described(tmp_path, head + '[compilers]\n"g++" = "12.2.0"\n[[gpus]]\ncapability = "8.6"\nname = 1\n')
+    path = described(
+        tmp_path, head + '[compilers]\n"g++" = "12.2.0"\n[[gpus]]\ncapability = "8.6"\nname = 1\n'
+    )
     with pytest.raises(ConfigError) as caught:
         load_host(path)
     compiler, gpu = str(caught.value).splitlines()
-    assert compiler.startswith("host.toml: compilers: 'g++' is '12.2.0', expected one of gcc, clang,")
+    assert compiler.startswith(
+        "host.toml: compilers: 'g++' is '12.2.0', expected one of gcc, clang,"
+    )
     assert gpu == "host.toml: gpus 1: 'name' is 1, expected a string"
 
 
 def test_four_fields_are_enough(tmp_path: Path) -> None:
-    path = described(tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 64\nmemory = "256 GiB"\n')
+    path = described(
+        tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 64\nmemory = "256 GiB"\n'
+    )
     assert load_host(path) == Host("x86_64", "linux", 64, 2**38)
 
 
@@ -141,8 +147,12 @@ def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_wrong_distribution_is_refused_and_the_valid_keys_are_listed(tmp_path: Path) -> None:
-    head = 'arch = "arm64"\nsystem = "macos"\ncores = 1\nmemory = "1 GiB"\nroot = "yes"\nextras = 1\n'
-    path = described(tmp_path, f'{head}[distribution]\nversion = 22.04\nl4t = "R36"\nname = "Ubuntu"\n')
+    head = (
+        'arch = "arm64"\nsystem = "macos"\ncores = 1\nmemory = "1 GiB"\nroot = "yes"\nextras = 1\n'
+    )
+    path = described(
+        tmp_path, f'{head}[distribution]\nversion = 22.04\nl4t = "R36"\nname = "Ubuntu"\n'
+    )
     with refused("invalid-host-file") as caught:
         load_host(path)
     problems = str(caught.value)
@@ -168,17 +178,37 @@ def test_a_machine_has_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arch", "system", "lines", "sentence"),
     [
-        ("x86_64", "linux", 'manager = "apt"\ndistribution = { id = "fedora", version = "42" }', "installed with dnf"),
-        ("x86_64", "linux", 'manager = "dnf"\ndistribution = { id = "x", like = ["debian"] }', "installed with apt"),
+        (
+            "x86_64",
+            "linux",
+            'manager = "apt"\ndistribution = { id = "fedora", version = "42" }',
+            "installed with dnf",
+        ),
+        (
+            "x86_64",
+            "linux",
+            'manager = "dnf"\ndistribution = { id = "x", like = ["debian"] }',
+            "installed with apt",
+        ),
         (
             "x86_64",
             "linux",
             'glibc = "2.35"\ndistribution = { id = "alpine", version = "3.20" }',
             "3.20 is musl",
         ),
-        ("x86_64", "linux", 'distribution = { id = "ubuntu", l4t = "36.4.3" }', "Jetson boards, which are aarch64"),
+        (
+            "x86_64",
+            "linux",
+            'distribution = { id = "ubuntu", l4t = "36.4.3" }',
+            "Jetson boards, which are aarch64",
+        ),
         ("arm64", "macos", 'glibc = "2.35"', "a C library of Linux"),
-        ("arm64", "macos", 'toolkits = { "11.8" = "/usr/local/cuda" }', "no CUDA toolkit for Apple silicon"),
+        (
+            "arm64",
+            "macos",
+            'toolkits = { "11.8" = "/usr/local/cuda" }',
+            "no CUDA toolkit for Apple silicon",
+        ),
     ],
 )
 def test_a_host_that_cannot_be_is_refused_in_one_sentence(
@@ -193,7 +223,9 @@ def test_a_host_that_cannot_be_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize("cores", ["0", "true", "1.5"])
 def test_cores_are_a_whole_number(tmp_path: Path, cores: str) -> None:
-    path = described(tmp_path, f'arch = "x86_64"\nsystem = "linux"\ncores = {cores}\nmemory = "1 GiB"\n')
+    path = described(
+        tmp_path, f'arch = "x86_64"\nsystem = "linux"\ncores = {cores}\nmemory = "1 GiB"\n'
+    )
     with refused("invalid-host-file"):
         load_host(path)
 
@@ -216,7 +248,9 @@ def test_a_missing_or_broken_description_is_named(tmp_path: Path) -> None:
 def test_a_machine_that_its_system_does_not_run_on_is_told(
     tmp_path: Path, arch: str, system: str, expected: str
 ) -> None:
-    path = described(tmp_path, f'arch = "{arch}"\nsystem = "{system}"\ncores = 1\nmemory = "1 GiB"\n')
+    path = described(
+        tmp_path, f'arch = "{arch}"\nsystem = "{system}"\ncores = 1\nmemory = "1 GiB"\n'
+    )
     with refused("invalid-host-file") as caught:
         load_host(path)
     assert f"expected {expected} where" in str(caught.value)
@@ -229,7 +263,9 @@ def test_a_machine_that_no_release_knows_is_read_as_it_was_written(tmp_path: Pat
     assert load_host(path) == foreign
 
 
-@pytest.mark.parametrize("line", ['glibc = "two"', 'driver = "abc"', 'compiler = "tcc 0.9"', 'compiler = "gcc new"'])
+@pytest.mark.parametrize(
+    "line", ['glibc = "two"', 'driver = "abc"', 'compiler = "tcc 0.9"', 'compiler = "gcc new"']
+)
 def test_what_is_no_version_is_told(tmp_path: Path, line: str) -> None:
     head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
     with refused("invalid-host-file") as caught:

@@ -23,7 +23,9 @@ JETSON = "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: 
         ("NAME=Nothing\n", None),
     ],
 )
-def test_a_distribution_is_read_from_its_file(tmp_path: Path, text: str, expected: LinuxDistribution | None) -> None:
+def test_a_distribution_is_read_from_its_file(
+    tmp_path: Path, text: str, expected: LinuxDistribution | None
+) -> None:
     file(tmp_path / "etc/os-release", text)
     assert distribution.measure_distribution(tmp_path) == expected
 
@@ -43,7 +45,9 @@ def test_a_jetson_is_known_by_its_release_file_or_by_its_package(tmp_path: Path)
     (tmp_path / "etc/nv_tegra_release").unlink()
     packages = "Package: zlib\nVersion: 1\n\nPackage: nvidia-l4t-core\nStatus: install ok\nVersion: 35.4.1-2023\n"
     file(tmp_path / "var/lib/dpkg/status", packages)
-    assert distribution.measure_distribution(tmp_path) == LinuxDistribution("ubuntu", "22.04", ("debian",))
+    assert distribution.measure_distribution(tmp_path) == LinuxDistribution(
+        "ubuntu", "22.04", ("debian",)
+    )
     file(tmp_path / "proc/device-tree/compatible", "nvidia,p3737-0000\0nvidia,tegra234\0")
     measured = distribution.measure_distribution(tmp_path)
     assert measured is not None

@@ -38,7 +38,9 @@ rm -rf "$folder" && mkdir -p "$folder/bin" && touch "$folder/pyvenv.cfg" && ln -
 """
 
 
-def test_cells_of_one_name_do_not_share_an_environment_at_a_time(tmp_path: Path, interpreter: Path) -> None:
+def test_cells_of_one_name_do_not_share_an_environment_at_a_time(
+    tmp_path: Path, interpreter: Path
+) -> None:
     venv = tmp_path / "wheel-3-10-cpu"
     with hold_environment(venv, "wheel-3.10-cpu"):
         provide_environment(venv, interpreter, "a", tmp_path / "empty", lambda *_: None)
@@ -67,7 +69,13 @@ def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpr
     for wanted, survives in (("a", False), ("a", True), ("b", False)):
         left.touch()
         provide_environment(
-            venv, interpreter, wanted, tmp_path / "empty", lambda *what: asked.append(what), "numpy", "wheel"
+            venv,
+            interpreter,
+            wanted,
+            tmp_path / "empty",
+            lambda *what: asked.append(what),
+            "numpy",
+            "wheel",
         )
         assert left.exists() == survives, wanted
         assert (venv / STAMP_NAME).read_text().split() == [wanted]
@@ -90,7 +98,9 @@ def test_a_half_made_environment_is_made_again(tmp_path: Path, interpreter: Path
     for _ in range(2):
         (tmp_path / "venv/bin/python").unlink()
         (tmp_path / "venv/bin/python").symlink_to(pip)
-        provide_environment(tmp_path / "venv", interpreter, "a", tmp_path / "empty", lambda *_: None)
+        provide_environment(
+            tmp_path / "venv", interpreter, "a", tmp_path / "empty", lambda *_: None
+        )
         assert not packages.exists()
         assert (tmp_path / "venv/bin/python").readlink() == Path("/bin/echo")
 
@@ -115,7 +125,9 @@ def test_an_environment_of_which_a_package_was_spoiled_is_made_again(
     assert left.exists(), "importing a package does not spoil it"
 
     if spoil in ("remove", "add"):
-        module.rename(module.with_name("lost.py")) if spoil == "remove" else module.with_name("new.py").touch()
+        module.rename(module.with_name("lost.py")) if spoil == "remove" else module.with_name(
+            "new.py"
+        ).touch()
     else:
         module.write_text({"empty": "", "overwrite": "wrong"}[spoil])
     provide_environment(venv, interpreter, "a", tmp_path / "empty", install)
@@ -150,7 +162,10 @@ def test_pip_installs_into_its_environment_whatever_a_user_has_set(tmp_path: Pat
         "PIP_PREFIX": str(tmp_path / "prefix"),
         "PIP_DRY_RUN": "1",
     }
-    capture([*pip, "--find-links", str(wheel.parent), "tinytorch"], env=pip_variables({**os.environ, **hostile}))
+    capture(
+        [*pip, "--find-links", str(wheel.parent), "tinytorch"],
+        env=pip_variables({**os.environ, **hostile}),
+    )
     assert list(venv.glob("lib/python*/site-packages/tinytorch"))
 
 
@@ -248,9 +263,13 @@ def test_shared_programs_start_without_the_python_that_brought_them(tmp_path: Pa
     assert arguments[-2:] == ("cmake<4", "ninja")
     assert "--ignore-installed" in arguments, "what the environment has is none of the kit's"
     assert sorted(path.name for path in (folder / "bin").iterdir()) == ["cmake", "ninja"]
-    said = subprocess.run([folder / "bin" / "cmake"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [folder / "bin" / "cmake"], capture_output=True, text=True, check=True
+    ).stdout
     assert said == "cmake version 3.31\n"
-    assert (folder / "bin" / "cmake").resolve().is_relative_to(folder.resolve()), "not where it was made"
+    assert (folder / "bin" / "cmake").resolve().is_relative_to(folder.resolve()), (
+        "not where it was made"
+    )
     assert (folder / "lib" / "libmkl_core.a").is_file()
     assert list_shared_tools(folder) == ["mkl_static==2022.2.1"]
 
@@ -267,7 +286,9 @@ def test_shared_tools_are_installed_once(tmp_path: Path) -> None:
     assert len(calls) == 2, "what is required otherwise is another folder"
 
 
-def test_shared_tools_are_copied_from_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_tools_are_copied_from_another_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
@@ -319,12 +340,16 @@ def test_tools_are_installed_where_nothing_can_be_kept(tmp_path: Path) -> None:
     assert list_shared_tools(tmp_path / "kit")
 
 
-def test_tools_that_go_while_it_is_seen_whether_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_that_go_while_it_is_seen_whether_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[tuple[str, ...]] = []
     provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls), tmp_path / "kept")
     look = os.lstat
 
-    def look_late(path: str, **more: int | None) -> os.stat_result:  # after another run that found something missing
+    def look_late(
+        path: str, **more: int | None
+    ) -> os.stat_result:  # after another run that found something missing
         if path.endswith("/made/lib/libmkl_core.a") and not (tmp_path / "gone").exists():
             os.replace(tmp_path / "kept", tmp_path / "gone")  # noqa: PTH105 - pathlib would look, too
         return look(path, **more)

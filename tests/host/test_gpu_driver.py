@@ -24,7 +24,10 @@ def test_the_librarys_file_name_bears_its_version(tmp_path: Path) -> None:
     library(tmp_path / "usr/lib/x86_64-linux-gnu", "libnvidia-ml.so", "535.104.05")
     assert gpu_driver.driver_library_version({}, tmp_path) == "535.104.05"
     library(tmp_path / "opt/driver", "libcuda.so", "550.54.15")
-    assert gpu_driver.driver_library_version({"LD_LIBRARY_PATH": "/nowhere:/opt/driver"}, tmp_path) == "550.54.15"
+    assert (
+        gpu_driver.driver_library_version({"LD_LIBRARY_PATH": "/nowhere:/opt/driver"}, tmp_path)
+        == "550.54.15"
+    )
 
 
 def test_a_jetsons_library_says_nothing(tmp_path: Path) -> None:
@@ -33,7 +36,9 @@ def test_a_jetsons_library_says_nothing(tmp_path: Path) -> None:
     assert gpu_driver.driver_library_version({}, tmp_path) is None
 
 
-@pytest.mark.parametrize(("said", "version"), [(KERNEL, "535.104.05"), (OPEN, "570.86.10"), ("", None)])
+@pytest.mark.parametrize(
+    ("said", "version"), [(KERNEL, "535.104.05"), (OPEN, "570.86.10"), ("", None)]
+)
 def test_the_kernel_tells_its_half(tmp_path: Path, said: str, version: str | None) -> None:
     file(tmp_path / "proc/driver/nvidia/version", said)
     assert gpu_driver.kernel_driver_version(tmp_path) == version
@@ -52,7 +57,10 @@ def test_compatibility_libraries_are_no_driver(tmp_path: Path) -> None:
 
 def test_the_loaders_configuration_is_followed(tmp_path: Path) -> None:
     library(tmp_path / "usr/local/cuda-12.4/compat", "libcuda.so", "550.54.15")
-    file(tmp_path / "etc/ld.so.conf", "# the system's\ninclude /etc/ld.so.conf.d/*.conf\n/opt/driver  # ours\n")
+    file(
+        tmp_path / "etc/ld.so.conf",
+        "# the system's\ninclude /etc/ld.so.conf.d/*.conf\n/opt/driver  # ours\n",
+    )
     file(tmp_path / "etc/ld.so.conf.d/000_cuda.conf", "/usr/local/cuda-12.4/compat\n")
     file(tmp_path / "etc/ld.so.conf.d/README", "/opt/compat\n")
     library(tmp_path / "opt/driver", "libcuda.so", "535.104.05")
@@ -62,7 +70,9 @@ def test_the_loaders_configuration_is_followed(tmp_path: Path) -> None:
 
 @made_up_programs
 def test_nvidia_smi_tells_gpus_and_their_capability(tmp_path: Path) -> None:
-    program(tmp_path / "bin", "nvidia-smi", "NVIDIA GeForce RTX 3090, 8.6", "Tesla V100-SXM2-16GB, 7.0")
+    program(
+        tmp_path / "bin", "nvidia-smi", "NVIDIA GeForce RTX 3090, 8.6", "Tesla V100-SXM2-16GB, 7.0"
+    )
     run = make_runner(only(tmp_path / "bin"))
     assert gpu_driver.find_host_gpus(tmp_path, run) == (
         Gpu("NVIDIA GeForce RTX 3090", "8.6"),
@@ -78,7 +88,9 @@ def test_an_old_nvidia_smi_knows_no_capability(tmp_path: Path) -> None:
         'case "$*" in *compute_cap*) echo "Field \\"compute_cap\\" is not a valid field"; exit 2;; esac\n'
         "echo Tesla K80",
     )
-    assert gpu_driver.find_host_gpus(tmp_path, make_runner(only(tmp_path / "bin"))) == (Gpu("Tesla K80"),)
+    assert gpu_driver.find_host_gpus(tmp_path, make_runner(only(tmp_path / "bin"))) == (
+        Gpu("Tesla K80"),
+    )
 
 
 @made_up_programs
@@ -87,7 +99,9 @@ def test_a_jetsons_nvidia_smi_tells_less_than_its_board(tmp_path: Path) -> None:
     run = make_runner(only(tmp_path / "bin"))
     assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("Orin (nvgpu)"),)
     file(tmp_path / "proc/device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0")
-    assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA Jetson AGX Orin Developer Kit"),)
+    assert gpu_driver.find_host_gpus(tmp_path, run) == (
+        Gpu("NVIDIA Jetson AGX Orin Developer Kit"),
+    )
 
 
 def test_without_nvidia_smi_the_kernel_is_asked(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
-def python(path: Path, version: str = "", implementation: str = "cpython", *, headers: bool = True) -> Path:
+def python(
+    path: Path, version: str = "", implementation: str = "cpython", *, headers: bool = True
+) -> Path:
     """Make a made-up CPython: it answers the probe's question."""
     version = version or path.name.removeprefix("python")
     include = path.parents[1] / "include" / path.name
@@ -56,14 +58,21 @@ def environ(*folders: Path) -> dict[str, str]:
 
 def below(found: dict[str, Path], home: Path) -> dict[str, str]:
     """Keep what the test made, apart from what this machine has elsewhere."""
-    return {version: str(path.relative_to(home)) for version, path in found.items() if path.is_relative_to(home)}
+    return {
+        version: str(path.relative_to(home))
+        for version, path in found.items()
+        if path.is_relative_to(home)
+    }
 
 
 def test_every_usual_place_is_looked_in(tmp_path: Path) -> None:
     python(tmp_path / "bin/python3.21")
     python(tmp_path / ".pyenv/versions/3.22.4/bin/python3.22")
     python(tmp_path / ".pyenv/versions/3.23.0t/bin/python3.23t")
-    python(tmp_path / ".local/share/uv/python/cpython-3.24.1+freethreaded-linux-x86_64-gnu/bin/python3.24t")
+    python(
+        tmp_path
+        / ".local/share/uv/python/cpython-3.24.1+freethreaded-linux-x86_64-gnu/bin/python3.24t"
+    )
     python(tmp_path / "miniforge3/envs/work/bin/python3.25")
     python(tmp_path / "tools/Python/3.26.1/x64/bin/python3.26")
     found = interpreters.installed_interpreters(
@@ -103,21 +112,27 @@ def test_one_of_free_threads_is_not_the_other_under_whose_name_it_lies_too(tmp_p
     free = python(tmp_path / "bin/python3.22t")
     (tmp_path / "bin/python3.22").hardlink_to(free)
     (tmp_path / "bin/python3.21").symlink_to(python(tmp_path / "bin/python3.21t").name)
-    found = below(interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path), tmp_path)
+    found = below(
+        interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path), tmp_path
+    )
     assert found == {"3.21t": "bin/python3.21t", "3.22t": "bin/python3.22t"}
 
 
 def test_an_interpreter_with_headers_goes_before_one_without(tmp_path: Path) -> None:
     python(tmp_path / "bin/python3.22", headers=False)
     complete = python(tmp_path / ".pyenv/versions/3.22.0/bin/python3.22")
-    assert interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path)["3.22"] == complete
+    assert (
+        interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path)["3.22"] == complete
+    )
 
 
 def test_a_version_without_headers_anywhere_is_told_by_running_it(tmp_path: Path) -> None:
     bare = python(tmp_path / "bin/python3.22", headers=False)
     python(tmp_path / "bin/python3.23", headers=False)
     python(tmp_path / ".pyenv/versions/3.23.0/bin/python3.23")
-    elsewhere = python(tmp_path / "bin/python3.24", headers=False)  # as a distribution may keep them
+    elsewhere = python(
+        tmp_path / "bin/python3.24", headers=False
+    )  # as a distribution may keep them
     (tmp_path / "include/python3.24-debug").mkdir(parents=True)
     include = tmp_path / "include/python3.24-debug"
     (include / "Python.h").touch()
@@ -127,14 +142,18 @@ def test_a_version_without_headers_anywhere_is_told_by_running_it(tmp_path: Path
     assert below(found, tmp_path) == {"3.22": str(bare.relative_to(tmp_path))}
 
 
-def test_one_that_needs_a_library_path_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_needs_a_library_path_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The environment in which a wheel is tried has none."""
     answer = json.dumps(["cpython", "3.22", str(tmp_path), str(tmp_path / "bin/python3.22")])
     needy = script(tmp_path / "bin/python3.22", f"[ -n \"$LD_LIBRARY_PATH\" ] && echo '{answer}'")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
     with refused("no-interpreter") as caught:
         interpreters.resolve_interpreter("3.22", environ(tmp_path / "bin"), tmp_path)
-    assert f"{needy} ends with exit code 1 without LD_LIBRARY_PATH, as a wheel is tried" in str(caught.value)
+    assert f"{needy} ends with exit code 1 without LD_LIBRARY_PATH, as a wheel is tried" in str(
+        caught.value
+    )
 
 
 def test_listing_runs_nothing(tmp_path: Path) -> None:
@@ -142,7 +161,9 @@ def test_listing_runs_nothing(tmp_path: Path) -> None:
     script(tmp_path / "bin/python3.22", f"touch {ran}")
     broken_shim(tmp_path, "3.22")
     path = environ(tmp_path / ".pyenv/shims", tmp_path / "bin")
-    assert interpreters.installed_interpreters(path, tmp_path)["3.22"] == tmp_path / "bin/python3.22"
+    assert (
+        interpreters.installed_interpreters(path, tmp_path)["3.22"] == tmp_path / "bin/python3.22"
+    )
     interpreters.search_path(path, tmp_path)
     assert not ran.exists()
 
@@ -207,9 +228,14 @@ def test_the_one_that_nox_runs_on_wins_over_path_as_it_does_for_nox(tmp_path: Pa
     other = environ(python(tmp_path / "bin" / f"python{OWN}").parent)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "base_prefix", str(home))
-        assert interpreters.resolve_interpreter(OWN, other, tmp_path) == home / "bin" / f"python{OWN}"
+        assert (
+            interpreters.resolve_interpreter(OWN, other, tmp_path) == home / "bin" / f"python{OWN}"
+        )
         (home / "include" / f"python{OWN}" / "Python.h").unlink()
-        assert interpreters.resolve_interpreter(OWN, other, tmp_path) == tmp_path / "bin" / f"python{OWN}"
+        assert (
+            interpreters.resolve_interpreter(OWN, other, tmp_path)
+            == tmp_path / "bin" / f"python{OWN}"
+        )
 
 
 def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
@@ -219,13 +245,18 @@ def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
     pyenv = tmp_path / "bin" / "pyenv"
     pyenv.parent.mkdir()
     for path, how in (
-        (tmp_path / "none", "uv has none before 3.8; with https://github.com/pyenv/pyenv, `pyenv install 3.7`"),
+        (
+            tmp_path / "none",
+            "uv has none before 3.8; with https://github.com/pyenv/pyenv, `pyenv install 3.7`",
+        ),
         (pyenv.parent, "run `pyenv install 3.7`"),
     ):
         pyenv.write_text("#!/bin/sh\n", encoding="utf-8")
         pyenv.chmod(0o755)
         with pytest.raises(HostError) as caught:
-            interpreters.resolve_interpreter("3.7", {"PYENV_ROOT": str(tmp_path), "PATH": str(path)}, tmp_path)
+            interpreters.resolve_interpreter(
+                "3.7", {"PYENV_ROOT": str(tmp_path), "PATH": str(path)}, tmp_path
+            )
         assert str(caught.value) == f"no usable CPython 3.7 was found: {how}"
 
 
@@ -240,7 +271,9 @@ def test_every_candidate_is_tried_and_each_fault_told(tmp_path: Path) -> None:
     for fault in ("is cpython 3.22t", "is pypy 3.22", "lacks its headers", "does not run"):
         assert fault in str(caught.value)
     good = python(tmp_path / "e/bin/python3.22")
-    assert interpreters.resolve_interpreter("3.22", environ(*folders, good.parent), tmp_path) == good
+    assert (
+        interpreters.resolve_interpreter("3.22", environ(*folders, good.parent), tmp_path) == good
+    )
 
 
 def test_the_search_path_keeps_what_is_there_in_its_order(tmp_path: Path) -> None:
@@ -249,7 +282,12 @@ def test_the_search_path_keeps_what_is_there_in_its_order(tmp_path: Path) -> Non
     old = python(tmp_path / ".pyenv/versions/3.23.0/bin/python3.23")
     path = environ(tmp_path / "b", tmp_path / "a")
     folders = interpreters.search_path(path, tmp_path).split(os.pathsep)
-    assert folders[:4] == [str(tmp_path / "b"), str(tmp_path / "a"), str(new.parent), str(old.parent)]
+    assert folders[:4] == [
+        str(tmp_path / "b"),
+        str(tmp_path / "a"),
+        str(new.parent),
+        str(old.parent),
+    ]
 
 
 def test_this_machines_own_python_is_resolved() -> None:
@@ -258,9 +296,15 @@ def test_this_machines_own_python_is_resolved() -> None:
     assert said.startswith(f"Python {OWN}.")
 
 
-@pytest.mark.skipif(platform.python_implementation() != "CPython", reason="only CPythons are looked for")
+@pytest.mark.skipif(
+    platform.python_implementation() != "CPython", reason="only CPythons are looked for"
+)
 def test_nox_finds_every_python_that_is_installed(tmp_path: Path) -> None:
-    versions = [version for version in interpreters.installed_interpreters() if version in ("3.10", "3.12", OWN)]
+    versions = [
+        version
+        for version in interpreters.installed_interpreters()
+        if version in ("3.10", "3.12", OWN)
+    ]
     (tmp_path / "noxfile.py").write_text(
         dedent(f"""\
         import os, sys
@@ -314,7 +358,9 @@ def universal(*names: str) -> bytes:
         (b"MZ", set()),
     ],
 )
-def test_an_executable_tells_its_machine_unrun(tmp_path: Path, content: bytes, machines: set[str]) -> None:
+def test_an_executable_tells_its_machine_unrun(
+    tmp_path: Path, content: bytes, machines: set[str]
+) -> None:
     path = tmp_path / "python"
     path.write_bytes(content)
     assert native.machines_of_binary(path) == machines

@@ -14,7 +14,9 @@ def test_each_toolkit_has_its_own_cudnn(tmp_path: Path) -> None:
     old, new = tmp_path / "usr/local/cuda-11.8", tmp_path / "usr/local/cuda-12.4"
     file(old / "include/cudnn_version.h", CUDNN.format(8, 6, 0))
     file(new / "include/cudnn_version.h", CUDNN.format(9, 1, 0))
-    file(tmp_path / "usr/include/x86_64-linux-gnu/cudnn.h", CUDNN.format(7, 6, 5))  # before 8, it was in here
+    file(
+        tmp_path / "usr/include/x86_64-linux-gnu/cudnn.h", CUDNN.format(7, 6, 5)
+    )  # before 8, it was in here
     found = libraries.find_libraries({}, tmp_path, {"11.8": str(old), "12.4": str(new)})
     assert found == {"cudnn": "7.6.5", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0"}
 
@@ -51,7 +53,11 @@ def test_what_only_a_variable_leads_to_stands_under_its_folder(tmp_path: Path) -
             '#define OPENBLAS_VERSION " OpenBLAS 0.3.21 "\n',
             {"openblas": "0.3.21"},
         ),
-        ("usr/include/openblas_config.h", '#define OPENBLAS_VERSION " OpenBLAS 0.3.30.dev "\n', {"openblas": "0.3.30"}),
+        (
+            "usr/include/openblas_config.h",
+            '#define OPENBLAS_VERSION " OpenBLAS 0.3.30.dev "\n',
+            {"openblas": "0.3.30"},
+        ),
         (
             "opt/intel/oneapi/mkl/latest/include/mkl_version.h",
             "#define __INTEL_MKL__ 2023\n#define __INTEL_MKL_MINOR__ 2\n#define __INTEL_MKL_UPDATE__ 0\n",
@@ -70,5 +76,7 @@ def test_headers_tell_versions(tmp_path: Path, path: str, text: str, found: dict
 
 def test_a_header_that_tells_is_preferred(tmp_path: Path) -> None:
     file(tmp_path / "usr/include/jpeglib.h")
-    file(tmp_path / "usr/include/x86_64-linux-gnu/jconfig.h", "#define LIBJPEG_TURBO_VERSION 2.1.5\n")
+    file(
+        tmp_path / "usr/include/x86_64-linux-gnu/jconfig.h", "#define LIBJPEG_TURBO_VERSION 2.1.5\n"
+    )
     assert libraries.find_libraries({}, tmp_path, {}) == {"jpeg": "2.1.5"}

@@ -57,7 +57,11 @@ class Clock:
 
 
 def test_a_limit_that_changes_is_seen_at_once(tmp_path: Path) -> None:
-    root = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "a/memory.current": 0, "a/cpu.max": "50000 100000"})
+    root = in_v2(
+        tmp_path,
+        "/a",
+        {"a/memory.max": 2 * MIB, "a/memory.current": 0, "a/cpu.max": "50000 100000"},
+    )
     meter = LimitMeter(root, {}, Clock())
     assert (meter.memory().available, meter.cores().count) == (2 * MIB, 1)
     (root / V2 / "a/memory.current").write_text(str(MIB))
@@ -132,7 +136,8 @@ def test_this_machine_has_something_to_give() -> None:
 
 
 MEASURE = (
-    "from torchmill.host.limits import *; seen = LimitMeter(environ={}).memory();print(seen.available, seen.source)"
+    "from torchmill.host.limits import *; seen = LimitMeter(environ={}).memory();"
+    "print(seen.available, seen.source)"
 )
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +147,9 @@ ROOT = Path(__file__).parents[2]
 def test_ulimit_bounds_one_process_and_not_all_together() -> None:
     code = "from torchmill.host.limits import *;print(process_memory_limits(), LimitMeter(environ={}).memory().source)"
     command = f"ulimit -v 4194304; exec {sys.executable} -c '{code}'"
-    said = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert str(LimitReading("ulimit -v", 4 * GIB)) in said
     assert not said.endswith("ulimit -v\n")
 
@@ -152,7 +159,9 @@ def test_ulimit_bounds_one_process_and_not_all_together() -> None:
 def test_the_seconds_that_a_process_may_use_are_read(limit: str, seconds: str) -> None:
     code = 'from torchmill.core.files import process_limit; print(process_limit("RLIMIT_CPU"))'
     command = f"ulimit -S -t {limit}; exec {sys.executable} -c '{code}'"
-    said = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert said == f"{seconds}\n"
 
 
@@ -162,7 +171,9 @@ def test_affinity_is_seen() -> None:
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
         "from torchmill.host import limits; print(limits.LimitMeter(environ={}).cores().count)"
     )
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert said.stdout == "1\n"
 
 
@@ -188,7 +199,9 @@ def test_a_real_v1_group_is_seen_from_inside(group: Path) -> None:
     inner.mkdir()  # without a limit of its own: the ancestor's counts
     try:
         command = f"echo $$ > {inner}/cgroup.procs; exec {sys.executable} -c '{MEASURE}'"
-        said = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+        said = subprocess.run(
+            ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True
+        )
     finally:
         inner.rmdir()
     count, _, source = said.stdout.strip().partition(" ")
@@ -242,7 +255,9 @@ def test_v2_walks_every_ancestor_up_to_the_mount(tmp_path: Path) -> None:
 
 
 def test_v2_files_that_are_cached_can_be_had_but_not_those_that_are_mapped(tmp_path: Path) -> None:
-    stat = "anon 100\ninactive_file 300\nactive_file 500\nfile_mapped 80\nslab_reclaimable 60\nshmem 7"
+    stat = (
+        "anon 100\ninactive_file 300\nactive_file 500\nfile_mapped 80\nslab_reclaimable 60\nshmem 7"
+    )
     root = in_v2(tmp_path, "/", {"memory.max": 1000, "memory.current": 990, "memory.stat": stat})
     assert readings(root)["memory.max"] == LimitReading(
         str(root / V2 / "memory.max"), 1000, used=990, reclaimable=300 + 500 - 80 + 30
@@ -283,8 +298,12 @@ def test_v1_with_swap_has_a_second_limit(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("base", ["/docker/abc", "/kubepods.slice/kubepods-pod1.slice/cri-abc.scope"])
-def test_a_container_that_is_told_its_groups_real_name_reads_the_mount(tmp_path: Path, base: str) -> None:
+@pytest.mark.parametrize(
+    "base", ["/docker/abc", "/kubepods.slice/kubepods-pod1.slice/cri-abc.scope"]
+)
+def test_a_container_that_is_told_its_groups_real_name_reads_the_mount(
+    tmp_path: Path, base: str
+) -> None:
     root = in_v1(tmp_path, base, {"memory.limit_in_bytes": GIB}, base)
     assert available(root) == {"memory.limit_in_bytes": GIB}
 
@@ -447,7 +466,9 @@ def test_v2_quotas(tmp_path: Path) -> None:
     assert quotas(root) == [CpuQuota(str(root / V2 / "a/cpu.max"), 2.5)]
 
 
-@pytest.mark.parametrize(("said", "cores"), [("0-3,8", [5]), ("7", [1]), ("", []), ("3-0", []), ("a-b", [])])
+@pytest.mark.parametrize(
+    ("said", "cores"), [("0-3,8", [5]), ("7", [1]), ("", []), ("3-0", []), ("a-b", [])]
+)
 def test_a_set_of_processors(tmp_path: Path, said: str, cores: list[int]) -> None:
     root = in_v2(tmp_path, "/a", {"a/cpuset.cpus.effective": said, "cpuset.cpus.effective": "0-63"})
     assert [quota.cores for quota in quotas(root)] == cores
@@ -480,7 +501,10 @@ subprocess.run([sys.executable, "-c", "kept = b'x' * (80 * 2**20); print('.', fl
 @contextlib.contextmanager
 def group_of_memory() -> Iterator[int]:
     with subprocess.Popen(
-        [sys.executable, "-c", LEADER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+        [sys.executable, "-c", LEADER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        process_group=0,
     ) as leader:
         assert leader.stdout
         assert leader.stdout.readline()
@@ -495,7 +519,9 @@ def test_all_processes_of_a_group_count() -> None:
         for number, resident in has.items():
             leader = psutil.Process(number)
             members = [leader, *leader.children()]
-            assert resident == pytest.approx(sum(member.memory_info().rss for member in members), rel=0.01)
+            assert resident == pytest.approx(
+                sum(member.memory_info().rss for member in members), rel=0.01
+            )
             assert resident > 120 * MIB
 
 

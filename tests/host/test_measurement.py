@@ -13,14 +13,36 @@ from tests.support.machines import file, gcc, made_up_programs, only, program, s
 from torchmill.config.model import Gpu
 from torchmill.host import native, programs
 from torchmill.host.measurement import measure_host
-from torchmill.host.programs import find_tools, is_translated, make_runner, system_version, xcode_tools
+from torchmill.host.programs import (
+    find_tools,
+    is_translated,
+    make_runner,
+    system_version,
+    xcode_tools,
+)
 
 ROOT = Path(__file__).parents[2]
 
 
 FOLDERS = (
-    *("PATH", "HOME", "LD_LIBRARY_PATH", "MODULEPATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "UV_PYTHON_INSTALL_DIR"),
-    *("CUDA_HOME", "CUDA_PATH", "NVHPC_ROOT", "CONDA_PREFIX", "MAMBA_ROOT_PREFIX", "CUDNN_ROOT", "NCCL_ROOT"),
+    *(
+        "PATH",
+        "HOME",
+        "LD_LIBRARY_PATH",
+        "MODULEPATH",
+        "XDG_CACHE_HOME",
+        "XDG_DATA_HOME",
+        "UV_PYTHON_INSTALL_DIR",
+    ),
+    *(
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "NVHPC_ROOT",
+        "CONDA_PREFIX",
+        "MAMBA_ROOT_PREFIX",
+        "CUDNN_ROOT",
+        "NCCL_ROOT",
+    ),
     *("PYENV_ROOT", "PYENV_VERSION", "RUNNER_TOOL_CACHE"),
 )
 
@@ -36,7 +58,9 @@ def test_folders_that_cannot_be_looked_into_hide_nothing_else(
     (tmp_path / "there").chmod(0) if kind == "forbidden" else None  # root looks all the same
     bad = str(tmp_path / ("x" * 300 if kind == "too long" else "there/x"))
     for name in FOLDERS:
-        monkeypatch.setenv(name, f"{bad}{os.pathsep}{os.environ['PATH']}" if name == "PATH" else bad)
+        monkeypatch.setenv(
+            name, f"{bad}{os.pathsep}{os.environ['PATH']}" if name == "PATH" else bad
+        )
     measured = measure_host(tmp_path)
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in measured.interpreters
     assert measured.tools["git"] == shutil.which("git")
@@ -66,7 +90,9 @@ def test_the_native_arch_costs_nothing_but_the_standard_library() -> None:
         "import sys; from torchmill.host import native; native.native_arch();"
         "print([name for name in ('packaging', 'psutil', 'rich') if name in sys.modules])"
     )
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert said.stdout == "[]\n"
 
 
@@ -93,8 +119,14 @@ def test_a_machine_is_measured_from_its_files_and_programs(tmp_path: Path) -> No
     program(programs, "ccache", "ccache version 4.7.5", "Features: file-storage")
     program(programs, "nvidia-smi", "NVIDIA GeForce RTX 3090, 8.6")
     script(home / ".pyenv/shims", "python3.21", "exit 127")
-    file(tmp_path / "usr/include/nccl.h", "#define NCCL_MAJOR 2\n#define NCCL_MINOR 14\n#define NCCL_PATCH 3\n")
-    file(tmp_path / "proc/driver/nvidia/version", "NVRM version: NVIDIA Kernel Module  535.104.05  Sat\n")
+    file(
+        tmp_path / "usr/include/nccl.h",
+        "#define NCCL_MAJOR 2\n#define NCCL_MINOR 14\n#define NCCL_PATCH 3\n",
+    )
+    file(
+        tmp_path / "proc/driver/nvidia/version",
+        "NVRM version: NVIDIA Kernel Module  535.104.05  Sat\n",
+    )
     file(tmp_path / "usr/lib64/libcuda.so.1").rename(tmp_path / "usr/lib64/libcuda.so.550.54.15")
     (tmp_path / "usr/lib64/libcuda.so.1").symlink_to("libcuda.so.550.54.15")
     environ = {"PATH": f"{home}/.pyenv/shims:{programs}:/usr/bin:/bin", "CUDAHOSTCXX": "g++-11"}
@@ -146,11 +178,15 @@ def test_another_machine_has_none_of_it(tmp_path: Path) -> None:
 def test_the_manager_is_asked(tmp_path: Path, manager: str, tool: str, lines: list[str]) -> None:
     program(tmp_path, tool, *lines)
     environ = only(tmp_path)
-    assert programs.installed_packages(manager, environ, make_runner(environ)) == {"git": "1:2.39.5-0"}
+    assert programs.installed_packages(manager, environ, make_runner(environ)) == {
+        "git": "1:2.39.5-0"
+    }
 
 
 def test_conda_keeps_files(tmp_path: Path) -> None:
     file(tmp_path / "conda-meta/cxx-compiler-1.7.0-h00ab1b0_0.json")
     file(tmp_path / "conda-meta/history")
     environ = only(tmp_path, CONDA_PREFIX=str(tmp_path))
-    assert programs.installed_packages("conda", environ, make_runner(environ)) == {"cxx-compiler": "1.7.0"}
+    assert programs.installed_packages("conda", environ, make_runner(environ)) == {
+        "cxx-compiler": "1.7.0"
+    }

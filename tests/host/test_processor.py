@@ -11,7 +11,12 @@ from torchmill.config.model import Compiler, Facts, Host, Options, Plan, Process
 from torchmill.core.stat_cache import StatCache
 from torchmill.host.measurement import measure_basic_host
 from torchmill.host.native import native_arch, processor_flags
-from torchmill.host.processor import processor_needs, processor_problems, resolve_processor, unknown_name_hint
+from torchmill.host.processor import (
+    processor_needs,
+    processor_problems,
+    resolve_processor,
+    unknown_name_hint,
+)
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
@@ -21,7 +26,13 @@ NATIVE = native_arch()
 KNOWN = {"x86_64": "x86-64", "aarch64": "cortex-a53"}.get(NATIVE, "")
 AVX512 = Processor("x86-64-v4", ("-march=x86-64-v4",), ("avx2", "avx512f"))
 OLD = Host(
-    "x86_64", "linux", cores=8, memory=2**35, glibc="2.36", compiler=Compiler("gcc", "12.2.0"), processor=("avx2",)
+    "x86_64",
+    "linux",
+    cores=8,
+    memory=2**35,
+    glibc="2.36",
+    compiler=Compiler("gcc", "12.2.0"),
+    processor=("avx2",),
 )
 
 
@@ -34,7 +45,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
 
 
 def planned(facts: Facts, options: Options, host: Host = OLD) -> Plan:
-    cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu", host.arch, matrix.find_release(facts, "torch", "v1.13.1"))
+    cell = cell_lookup.find_cell(
+        facts, "wheel-3.10-cpu", host.arch, matrix.find_release(facts, "torch", "v1.13.1")
+    )
     return build_plan.compute_plan(facts, cell, host, options)
 
 
@@ -44,7 +57,9 @@ def resolved_flags(facts: Facts, host: Host, name: str) -> tuple[str, ...]:
     return found.flags
 
 
-def test_a_name_that_no_compiler_knows_is_refused_with_the_nearest(shipped: Facts, host: Host) -> None:
+def test_a_name_that_no_compiler_knows_is_refused_with_the_nearest(
+    shipped: Facts, host: Host
+) -> None:
     with refused("unknown-processor") as caught:
         resolve_processor(shipped, NATIVE, host, Options(cpu=f"{KNOWN}x"))
     assert KNOWN in str(caught.value)
@@ -99,18 +114,26 @@ def test_it_is_in_the_label_and_the_flags_behind_those_of_the_facts(shipped: Fac
     assert made.wheel.startswith("torch-1.13.1+cpu.x86.64.v4-cp310")
     assert made.set["CFLAGS"] == "-march=x86-64-v4 -g"
     assert made.set["CXXFLAGS"].endswith("-march=x86-64-v4")
-    assert planned(shipped, Options(cpu="neoverse-v1", label="none")).version == "1.13.1+neoverse.v1"
+    assert (
+        planned(shipped, Options(cpu="neoverse-v1", label="none")).version == "1.13.1+neoverse.v1"
+    )
 
 
 def test_the_base_of_a_package_is_for_the_same_processor(shipped: Facts) -> None:
     options = parse_options(["--cpu=x86-64-v4"], "test")
     assert format_options(options) == ["--cpu=x86-64-v4"]
-    cell = cell_lookup.find_cell(shipped, "vision-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
-    assert build_plan.compute_plan(shipped, cell, OLD, options).torch == "torch==1.13.1+cpu.x86.64.v4"
+    cell = cell_lookup.find_cell(
+        shipped, "vision-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+    )
+    assert (
+        build_plan.compute_plan(shipped, cell, OLD, options).torch == "torch==1.13.1+cpu.x86.64.v4"
+    )
 
 
 def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> None:
-    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+    )
 
     def verdict(host: Host) -> str:
         findings = examination.examine_build(
@@ -121,7 +144,9 @@ def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> No
     assert verdict(OLD) == "failure"
     assert verdict(replace(OLD, processor=("avx2", "avx512f"))) == "ok"
     assert verdict(replace(OLD, processor=())) == "unknown"
-    assert processor_problems(AVX512.needs, OLD.processor) == ("this machine's processor has no avx512f",)
+    assert processor_problems(AVX512.needs, OLD.processor) == (
+        "this machine's processor has no avx512f",
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +164,9 @@ def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> No
 def test_a_name_is_judged_without_the_compiler_of_the_machine(
     shipped: Facts, name: str, flags: tuple[str, ...], verdict: str, said: str
 ) -> None:
-    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+    )
     machine = replace(OLD, processor=flags)
     findings = examination.examine_build(
         CheckContext(shipped, cell, machine, planned(shipped, Options(cpu=name), machine))
@@ -151,7 +178,10 @@ def test_a_name_is_judged_without_the_compiler_of_the_machine(
 
 
 def test_the_table_agrees_with_the_compiler_of_this_machine(shipped: Facts, host: Host) -> None:
-    names = {"x86_64": ("x86-64", "x86-64-v3", "knl", "znver2"), "aarch64": ("cortex-a72", "neoverse-n1")}[NATIVE]
+    names = {
+        "x86_64": ("x86-64", "x86-64-v3", "knl", "znver2"),
+        "aarch64": ("cortex-a72", "neoverse-n1"),
+    }[NATIVE]
     for name in names:
         found = resolve_processor(shipped, NATIVE, host, Options(cpu=name)).processor
         assert found is not None
@@ -167,4 +197,6 @@ def test_names_of_other_machines_are_known_too() -> None:
 
 def test_a_quote_that_is_left_open_is_told(shipped: Facts) -> None:
     with refused("invalid-command"):
-        resolve_processor(shipped, "x86_64", OLD, Options(cpu="native", settings={"CXX": 'g++ "-m64'}))
+        resolve_processor(
+            shipped, "x86_64", OLD, Options(cpu="native", settings={"CXX": 'g++ "-m64'})
+        )

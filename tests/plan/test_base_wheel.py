@@ -13,7 +13,11 @@ SERVER = Host("x86_64", "linux", 16, 2**36, glibc="2.35", complete=True)
 
 
 def question(
-    facts: Facts, named: str, host: Host, wheels: tuple[str, ...] | None = (), torch: str | None = None
+    facts: Facts,
+    named: str,
+    host: Host,
+    wheels: tuple[str, ...] | None = (),
+    torch: str | None = None,
 ) -> CheckContext:
     cell, package, tag = named.split()
     release = matrix.find_release(facts, "torch", tag)
@@ -35,15 +39,21 @@ def found(facts: Facts, named: str, host: Host, wheels: tuple[str, ...] | None =
         ("vision-3.10-cu122 torchvision v2.1.0", BOARD, "nox -s wheel-3.10-cu122"),
     ],
 )
-def test_a_torch_that_no_index_has_is_built_first_or_given(shipped: Facts, named: str, host: Host, first: str) -> None:
+def test_a_torch_that_no_index_has_is_built_first_or_given(
+    shipped: Facts, named: str, host: Host, first: str
+) -> None:
     finding = found(shipped, named, host)
     assert (finding.verdict, finding.cure) == ("warning", first)
     assert "no index with it is recorded" in finding.because
     assert "--torch WHEEL" in finding.other_cures[0]
 
 
-@pytest.mark.parametrize("variant", ["cu121", "cu124"])  # PyPI has the first, without the local version
-def test_a_wheel_that_upstreams_index_has_is_not_built_for_hours(shipped: Facts, variant: str) -> None:
+@pytest.mark.parametrize(
+    "variant", ["cu121", "cu124"]
+)  # PyPI has the first, without the local version
+def test_a_wheel_that_upstreams_index_has_is_not_built_for_hours(
+    shipped: Facts, variant: str
+) -> None:
     finding = found(shipped, f"vision-3.12-{variant} torchvision v2.4.1", SERVER)
     index = f"https://download.pytorch.org/whl/{variant}"
     assert finding.cure == f"PIP_EXTRA_INDEX_URL={index} nox -s vision-3.12-{variant}"
@@ -60,16 +70,27 @@ def test_a_wheel_that_upstreams_index_has_is_not_built_for_hours(shipped: Facts,
         ("torch-2.4.1+cu124-cp312-cp312-manylinux_2_35_aarch64.whl", "warning"),
     ],
 )
-def test_a_wheel_in_dist_is_taken_if_it_is_that_one(shipped: Facts, wheel: str, verdict: str) -> None:
-    assert found(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, (wheel,)).verdict == verdict
+def test_a_wheel_in_dist_is_taken_if_it_is_that_one(
+    shipped: Facts, wheel: str, verdict: str
+) -> None:
+    assert (
+        found(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, (wheel,)).verdict == verdict
+    )
 
 
 def test_of_another_machine_it_is_not_said_what_is_in_dist(shipped: Facts) -> None:
-    assert found(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, None).found == "not described"
+    assert (
+        found(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, None).found
+        == "not described"
+    )
 
 
 def test_what_pip_finds_on_pypi_needs_no_word(shipped: Facts) -> None:
-    assert not [*check_base_wheel(question(shipped, "vision-3.12-cu121 torchvision v2.4.1", SERVER, torch=PYPI))]
+    assert not [
+        *check_base_wheel(
+            question(shipped, "vision-3.12-cu121 torchvision v2.4.1", SERVER, torch=PYPI)
+        )
+    ]
     assert not [*check_base_wheel(question(shipped, "wheel-3.12-cu124 torch v2.4.1", SERVER))]
 
 

@@ -17,7 +17,16 @@ from tests.support.refusals import refused
 from torchmill.build.context import fill_placeholders
 from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Build, Compiler, Facts, Host, LinuxDistribution, Options, Plan, Source
+from torchmill.config.model import (
+    Build,
+    Compiler,
+    Facts,
+    Host,
+    LinuxDistribution,
+    Options,
+    Plan,
+    Source,
+)
 from torchmill.plan import build_plan, system_packages, wheel_name
 from torchmill.plan.build_plan import (
     compile_key,
@@ -31,7 +40,9 @@ GIB = 1024**3
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
 
 
-def planned(known: Facts, name: str, tag: str, host: Host = LINUX, options: Options | None = None) -> Plan:
+def planned(
+    known: Facts, name: str, tag: str, host: Host = LINUX, options: Options | None = None
+) -> Plan:
     release = matrix.find_release(known, "base", tag)
     cell = cell_lookup.find_cell(known, name, host.arch, release)
     return build_plan.compute_plan(known, cell, host, options or Options())
@@ -44,17 +55,32 @@ def test_the_official_label_and_name(known: Facts) -> None:
     assert made.set["BASE_VERSION"] == "1.0.0+cpu"
 
 
-EXTENSIONS = ("vision", "audio", "scatter", "cluster", "sparse", "flash", "conv1d", "mamba", "xformers")
+EXTENSIONS = (
+    "vision",
+    "audio",
+    "scatter",
+    "cluster",
+    "sparse",
+    "flash",
+    "conv1d",
+    "mamba",
+    "xformers",
+)
 
 
 @tiny_wheels.needs_compiler
 @pytest.mark.parametrize("session", EXTENSIONS)
-def test_an_extension_names_no_folder_in_its_messages(shipped: Facts, session: str, tmp_path: Path) -> None:
+def test_an_extension_names_no_folder_in_its_messages(
+    shipped: Facts, session: str, tmp_path: Path
+) -> None:
     """As ninja calls the compiler, by whole paths, and as ccache does, by paths from where it works."""
     name = f"{session}-3.11-{'cu126' if session in {'flash', 'conv1d', 'mamba', 'xformers'} else 'cpu'}"
     release = matrix.find_release(shipped, "torch", "v2.10.0")
     cell = cell_lookup.find_cell(shipped, name, "x86_64", release)
-    gcc, clang = (replace(LINUX, compiler=Compiler(*each)) for each in (("gcc", "12.2.0"), ("clang", "14.0.0")))
+    gcc, clang = (
+        replace(LINUX, compiler=Compiler(*each))
+        for each in (("gcc", "12.2.0"), ("clang", "14.0.0"))
+    )
     plans = [build_plan.compute_plan(shipped, cell, host, Options()) for host in (gcc, clang)]
     source, header = tmp_path / "source", tmp_path / "env/lib/torch.h"
     (flags,) = {one.set[word] for one in plans for word in ("CFLAGS", "CXXFLAGS")}
@@ -102,7 +128,9 @@ def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
         ("linux_x86_64", "linux_x86_64", False),
     ],
 )
-def test_the_platform_is_computed_or_the_one_asked_for(known: Facts, asked: str, tag: str, computed: bool) -> None:
+def test_the_platform_is_computed_or_the_one_asked_for(
+    known: Facts, asked: str, tag: str, computed: bool
+) -> None:
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(platform=asked))
     assert (made.platform_tag, made.computed) == (tag, computed)
     assert made.wheel == f"base-1.0.0+cpu-cp310-cp310-{tag}.whl"
@@ -122,7 +150,9 @@ def test_the_platform_is_computed_or_the_one_asked_for(known: Facts, asked: str,
         ("linux", Host("arm64", "macos", cores=8, memory=GIB), "platform-of-another-system"),
     ],
 )
-def test_a_platform_that_cannot_be_is_refused(known: Facts, asked: str, host: Host, code: str) -> None:
+def test_a_platform_that_cannot_be_is_refused(
+    known: Facts, asked: str, host: Host, code: str
+) -> None:
     with refused(code):
         planned(known, "wheel-3.10-cpu", "v1.0.0", host, Options(platform=asked))
 
@@ -149,14 +179,18 @@ def test_what_serves_every_python_is_the_kits(known: Facts) -> None:
     made = planned(facts, "wheel-3.10-cpu", "v2.0.0")
     assert (made.kit, made.requirements) == (("wheel",), ("numpy",)), "cmake is required by no rule"
     assert made.set["PATH"] == "${kit}/bin:${venv}/bin:${PATH}"
-    assert "--skip-dependency-check" in made.compile[0].argv, "`build` would not find it in the environment"
+    assert "--skip-dependency-check" in made.compile[0].argv, (
+        "`build` would not find it in the environment"
+    )
     without = planned(known, "wheel-3.10-cpu", "v2.0.0")
     assert without.set["PATH"] == "${venv}/bin:${PATH}"
     assert "--skip-dependency-check" not in without.compile[0].argv
 
 
 @pytest.mark.parametrize(("python", "family"), [("3.10", "wheel-cpu"), ("3.13t", "wheel-cpu")])
-def test_a_family_has_the_identifiers_words_but_the_python(known: Facts, python: str, family: str) -> None:
+def test_a_family_has_the_identifiers_words_but_the_python(
+    known: Facts, python: str, family: str
+) -> None:
     build = replace(planned(known, "wheel-3.10-cpu", "v2.0.0").build, python=python)
     assert build.family("x86_64") == family
     assert build.family("aarch64") == f"{family}-x86_64"
@@ -191,7 +225,9 @@ def test_the_user_has_the_last_word(known: Facts) -> None:
         (LINUX, Options(jobs=5), 5),
     ],
 )
-def test_jobs_are_bounded_by_cores_and_by_memory(known: Facts, host: Host, options: Options, jobs: int) -> None:
+def test_jobs_are_bounded_by_cores_and_by_memory(
+    known: Facts, host: Host, options: Options, jobs: int
+) -> None:
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", host, options)
     assert (made.jobs, made.set["MAX_JOBS"]) == (jobs, str(jobs))
 
@@ -209,14 +245,18 @@ def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> N
     lists = {}
     for variant in ("cu118", "cu121"):
         cell = cell_lookup.find_cell(shipped, f"wheel-3.10-{variant}", "x86_64", release)
-        lists[variant] = build_plan.compute_plan(shipped, cell, LINUX, Options()).set["TORCH_CUDA_ARCH_LIST"]
+        lists[variant] = build_plan.compute_plan(shipped, cell, LINUX, Options()).set[
+            "TORCH_CUDA_ARCH_LIST"
+        ]
     assert lists["cu118"] == "3.7;5.0;6.0;7.0;7.5;8.0;8.6;9.0"
     assert lists["cu121"] == "5.0;6.0;7.0;7.5;8.0;8.6;9.0", "nvcc 12 refuses 3.7"
 
 
 def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
     mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
-    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.15.0"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.15.0")
+    )
     made = build_plan.compute_plan(shipped, cell, mac, Options())
     assert made.wheel == "torch-2.15.0-cp312-cp312-macosx_14_0_arm64.whl"
     tags = set(mac_platforms((26, 1), "arm64"))
@@ -227,7 +267,9 @@ def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
     for none in ("14.5", "14", "15.0.1", ""):
         assert f"macosx_{none.replace('.', '_')}_arm64" not in tags
         with refused("invalid-platform"):
-            build_plan.compute_plan(shipped, cell, mac, Options(settings={"MACOSX_DEPLOYMENT_TARGET": none}))
+            build_plan.compute_plan(
+                shipped, cell, mac, Options(settings={"MACOSX_DEPLOYMENT_TARGET": none})
+            )
 
 
 def test_one_wheel_for_every_python_is_named_so(shipped: Facts) -> None:
@@ -259,7 +301,9 @@ def test_the_source_decides_the_way_in(known: Facts) -> None:
         "setuptools.build_meta:__legacy__": "bdist_wheel",
         "scikit_build_core.build": "--no-isolation",
     }.items():
-        made = build_plan.compute_plan(known, cell, LINUX, Options(), replace(tree, build_backend=backend))
+        made = build_plan.compute_plan(
+            known, cell, LINUX, Options(), replace(tree, build_backend=backend)
+        )
         assert word in made.compile[0].argv, backend
 
 
@@ -312,7 +356,9 @@ def test_flags_of_all_rules_are_joined_and_the_users_come_last(configs: Path) ->
 
     def flags(version: str, **user: str) -> str:
         machine = replace(LINUX, compiler=Compiler("gcc", version))
-        return planned(known, "wheel-3.10-cpu", "v1.0.0", machine, Options(settings=user)).set["CXXFLAGS"]
+        return planned(known, "wheel-3.10-cpu", "v1.0.0", machine, Options(settings=user)).set[
+            "CXXFLAGS"
+        ]
 
     assert (flags("11.4.0"), flags("12.2.0")) == ("-g", "-g -Wno-error=a")
     assert flags("14.2.0") == "-g -Wno-error=a -include cstdint"
@@ -322,7 +368,9 @@ def test_flags_of_all_rules_are_joined_and_the_users_come_last(configs: Path) ->
 
 def test_a_plan_says_why_it_adds_flags(configs: Path) -> None:
     known = ruled(configs, FLAGS)
-    new, old = (replace(LINUX, compiler=Compiler("gcc", version)) for version in ("12.2.0", "11.4.0"))
+    new, old = (
+        replace(LINUX, compiler=Compiler("gcc", version)) for version in ("12.2.0", "11.4.0")
+    )
     assert planned(known, "wheel-3.10-cpu", "v1.0.0", new).reasons == ("gcc 12 warns of more",)
     assert planned(known, "wheel-3.10-cpu", "v1.0.0", old).reasons == ()
 
@@ -358,7 +406,9 @@ KERNEL = """
 def shipped_plan(known: Facts, tag: str, gcc: str, name: str = "wheel-3.10-cpu") -> Plan:
     release = matrix.find_release(known, "torch", tag)
     machine = replace(LINUX, compiler=Compiler("gcc", gcc))
-    return build_plan.compute_plan(known, cell_lookup.find_cell(known, name, "x86_64", release), machine, Options())
+    return build_plan.compute_plan(
+        known, cell_lookup.find_cell(known, name, "x86_64", release), machine, Options()
+    )
 
 
 def complaint(folder: Path, text: str, *flags: str) -> str:
@@ -382,7 +432,9 @@ def test_headers_that_new_compilers_leave_out_are_added(shipped: Facts, tmp_path
 
 
 @needs_compiler
-def test_a_warning_stays_one_though_a_target_says_werror_later(shipped: Facts, tmp_path: Path) -> None:
+def test_a_warning_stays_one_though_a_target_says_werror_later(
+    shipped: Facts, tmp_path: Path
+) -> None:
     flags = shipped_plan(shipped, "v2.4.0", "12.2.0").set["CXXFLAGS"].split()
     refused = complaint(tmp_path, UNDEFINED, "-Wall", "-Werror")
     assert "Werror=maybe-uninitialized" in refused
@@ -420,10 +472,14 @@ class Names:
 """
 
 
-def test_peachpy_names_no_folder_and_keeps_the_order_of_constants(shipped: Facts, tmp_path: Path) -> None:
+def test_peachpy_names_no_folder_and_keeps_the_order_of_constants(
+    shipped: Facts, tmp_path: Path
+) -> None:
     (tmp_path / "third_party").mkdir()
     made = shipped_plan(shipped, "v1.13.1", "12.2.0").prepare
-    edits = [[fill_placeholders(word, {}) for word in edit.argv] for edit in made if "find" in edit.argv]
+    edits = [
+        [fill_placeholders(word, {}) for word in edit.argv] for edit in made if "find" in edit.argv
+    ]
     for edit in edits:
         subprocess.run(edit, cwd=tmp_path, check=True)  # a source without PeachPy is fine
     package = tmp_path / "third_party/python-peachpy/peachpy"
@@ -432,7 +488,9 @@ def test_peachpy_names_no_folder_and_keeps_the_order_of_constants(shipped: Facts
     (package / "name.py").write_text(CONSTANT_NAMES, encoding="utf-8")
     for edit in edits:
         subprocess.run(edit, cwd=tmp_path, check=True)
-    image, name = (runpy.run_path(str(package / file)) for file in ("formats/elf/image.py", "name.py"))
+    image, name = (
+        runpy.run_path(str(package / file)) for file in ("formats/elf/image.py", "name.py")
+    )
     symbol, names, constants = SimpleNamespace(), name["Names"](), [object() for _ in range(40)]
     image["name_source"](symbol, "/home/me/third_party/NNPACK/src/relu.py")
     for constant in constants:
@@ -459,7 +517,9 @@ def test_peachpy_names_no_folder_and_keeps_the_order_of_constants(shipped: Facts
         ("v2.9.1", "15.2.0", "wheel-3.10-cpu", None),
     ],
 )
-def test_flags_by_compiler(shipped: Facts, tag: str, gcc: str, name: str, flags: str | None) -> None:
+def test_flags_by_compiler(
+    shipped: Facts, tag: str, gcc: str, name: str, flags: str | None
+) -> None:
     assert shipped_plan(shipped, tag, gcc, name).set.get("CXXFLAGS") == flags
 
 
@@ -467,13 +527,18 @@ PYPI = Options(torch="PyPI")
 
 
 def cell(facts: Facts, identifier: str, arch: str = "x86_64") -> Cell:
-    return cell_lookup.find_cell(facts, identifier, arch, matrix.find_release(facts, "torch", "v1.13.1"))
+    return cell_lookup.find_cell(
+        facts, identifier, arch, matrix.find_release(facts, "torch", "v1.13.1")
+    )
 
 
 def test_the_wheel_on_pypi_has_no_label(shipped: Facts) -> None:
     assert build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu117"), PYPI) == "1.13.1"
     assert build_plan.base_version(shipped, cell(shipped, "vision-3.10-cpu"), PYPI) == "1.13.1"
-    assert build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu117"), Options()) == "1.13.1+cu117"
+    assert (
+        build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu117"), Options())
+        == "1.13.1+cu117"
+    )
     assert build_plan.base_version(shipped, cell(shipped, "wheel-3.10-cu117"), Options()) is None
 
 
@@ -486,13 +551,23 @@ def test_another_cuda_than_that_of_the_wheel_on_pypi_is_refused(shipped: Facts) 
 
 
 def test_of_other_machines_the_wheel_on_pypi_is_not_known(shipped: Facts) -> None:
-    assert build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu118", "aarch64"), PYPI) == "1.13.1"
+    assert (
+        build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu118", "aarch64"), PYPI)
+        == "1.13.1"
+    )
 
 
 def test_pip_gets_the_very_wheel() -> None:
-    assert build_plan.base_pip_requirement("torch", "1.13.1", PYPI) == "torch===1.13.1"  # "==" means any label, too
-    assert build_plan.base_pip_requirement("torch", "1.13.1+cu117", Options()) == "torch==1.13.1+cu117"
-    assert build_plan.base_pip_requirement("torch", "1.13.1+x", Options(torch="/a/b.whl")) == "/a/b.whl"
+    assert (
+        build_plan.base_pip_requirement("torch", "1.13.1", PYPI) == "torch===1.13.1"
+    )  # "==" means any label, too
+    assert (
+        build_plan.base_pip_requirement("torch", "1.13.1+cu117", Options()) == "torch==1.13.1+cu117"
+    )
+    assert (
+        build_plan.base_pip_requirement("torch", "1.13.1+x", Options(torch="/a/b.whl"))
+        == "/a/b.whl"
+    )
 
 
 @pytest.mark.parametrize(
@@ -549,9 +624,13 @@ def test_the_tree_follows_everything_but_the_interpreter(known: Facts, base: Pla
     assert len({first, *changed}) == 1 + len(changed)
 
 
-def test_what_is_compiled_follows_the_interpreter_and_its_requirements(known: Facts, base: Plan) -> None:
+def test_what_is_compiled_follows_the_interpreter_and_its_requirements(
+    known: Facts, base: Plan
+) -> None:
     def key(computed: Plan, tree: str = "tree", python: str = "3.10.13") -> str:
-        return compile_key(tree, environment_key(computed, {"python": python, "base": ""}), computed)
+        return compile_key(
+            tree, environment_key(computed, {"python": python, "base": ""}), computed
+        )
 
     first = key(base)
     changed = [
@@ -569,7 +648,16 @@ def test_the_tree_follows_the_bytes_of_a_patch(known: Facts, base: Plan) -> None
     patch = known.patches / "base" / "a.patch"
     patch.parent.mkdir(parents=True)
     keys = set()
-    contents = (b"one", b"two", b"one\n", b"one\r\n", b"caf\xe9", b"caf\xe8", "caf\u00e9".encode(), b"\xff\xfe\0")
+    contents = (
+        b"one",
+        b"two",
+        b"one\n",
+        b"one\r\n",
+        b"caf\xe9",
+        b"caf\xe8",
+        "caf\u00e9".encode(),
+        b"\xff\xfe\0",
+    )
     for content in contents:
         patch.write_bytes(content)
         keys.add(tree_key(tree_inputs(patched, SOURCE, known.patches, GROUND)))
@@ -577,9 +665,13 @@ def test_the_tree_follows_the_bytes_of_a_patch(known: Facts, base: Plan) -> None
 
 
 def test_what_changed_since_another_tree_is_said_without_digests(base: Plan, known: Facts) -> None:
-    before = tree_inputs(base, SOURCE, known.patches, {"compiler": "gcc 12.2.0", "C++: cc1plus": "a" * 64, "old": ""})
+    before = tree_inputs(
+        base, SOURCE, known.patches, {"compiler": "gcc 12.2.0", "C++: cc1plus": "a" * 64, "old": ""}
+    )
     switched = replace(base, set={**base.set, "USE_MPI": "1"})
-    after = tree_inputs(switched, SOURCE, known.patches, {"compiler": "gcc 13.1.0", "C++: cc1plus": "b" * 64})
+    after = tree_inputs(
+        switched, SOURCE, known.patches, {"compiler": "gcc 13.1.0", "C++: cc1plus": "b" * 64}
+    )
     assert describe_changed_inputs(before, after) == [
         "machine's C++: cc1plus",
         "machine's compiler (gcc 13.1.0, was gcc 12.2.0)",
@@ -596,9 +688,17 @@ def test_conda_is_taken_only_when_an_environment_is_active() -> None:
 
 
 def test_the_manager_of_the_distribution_goes_before_others() -> None:
-    fedora, rocky = LinuxDistribution("fedora", "42"), LinuxDistribution("nobara", "41", ("rhel", "fedora"))
-    assert system_packages.find_manager({"apt-get", "dnf"}.__contains__, fedora, conda=False) == "dnf"
-    assert system_packages.find_manager({"apt-get", "microdnf"}.__contains__, rocky, conda=False) == "microdnf"
+    fedora, rocky = (
+        LinuxDistribution("fedora", "42"),
+        LinuxDistribution("nobara", "41", ("rhel", "fedora")),
+    )
+    assert (
+        system_packages.find_manager({"apt-get", "dnf"}.__contains__, fedora, conda=False) == "dnf"
+    )
+    assert (
+        system_packages.find_manager({"apt-get", "microdnf"}.__contains__, rocky, conda=False)
+        == "microdnf"
+    )
     with refused("no-package-manager") as caught:
         system_packages.find_manager({"apt-get"}.__contains__, fedora, conda=False)
     assert "fedora 42 usually has the package manager dnf" in str(caught.value)
@@ -628,13 +728,22 @@ def test_the_source_of_debian_needs_debians_libraries(shipped: Facts) -> None:
 def test_bundled_libraries_are_needed_unless_the_systems_are_linked(shipped: Facts) -> None:
     release = matrix.find_release(shipped, "torch", "v2.6.0")
     cell = cell_lookup.find_cell(shipped, "wheel-3.13-cpu", "x86_64", release)
-    fetched = Source("torch", "2.6.0", "v2.6.0", "path", "folder", None, Path("/src"), verified=False)
-    assert "third_party/gloo" in build_plan.compute_plan(shipped, cell, HOST, Options(), fetched).folders
-    of_debian = build_plan.compute_plan(shipped, cell, HOST, Options(), replace(fetched, provider="debian"))
+    fetched = Source(
+        "torch", "2.6.0", "v2.6.0", "path", "folder", None, Path("/src"), verified=False
+    )
+    assert (
+        "third_party/gloo"
+        in build_plan.compute_plan(shipped, cell, HOST, Options(), fetched).folders
+    )
+    of_debian = build_plan.compute_plan(
+        shipped, cell, HOST, Options(), replace(fetched, provider="debian")
+    )
     assert (of_debian.folders, "torch/system-xnnpack.patch" in of_debian.patches) == ((), True)
     prepared = {one.argv[-1]: one.argv for one in of_debian.prepare}
     suites = shipped.packages["torch"].debian_fill.values()
-    assert all("third_party/pocketfft" in one for one in suites), "what is filled there, the header is copied out of"
+    assert all("third_party/pocketfft" in one for one in suites), (
+        "what is filled there, the header is copied out of"
+    )
     assert prepared["third_party/pocketfft/"][1].startswith("third_party/pocketfft/include/")
 
 
@@ -652,7 +761,10 @@ def test_a_wheel_for_the_stable_abi_serves_many_torch_and_pythons(shipped: Facts
         cell = next(one for one in cells if one.build.variant == "cu130")
         plan = build_plan.compute_plan(shipped, cell, LINUX, Options())
         assert plan.wheel.startswith("xformers-0.0.35+cu130-py39-none-")
-        assert (plan.torch, plan.torch_requirement) == (f"torch=={release.torch}+cu130", "torch>=2.10")
+        assert (plan.torch, plan.torch_requirement) == (
+            f"torch=={release.torch}+cu130",
+            "torch>=2.10",
+        )
 
 
 @pytest.mark.parametrize(
@@ -670,17 +782,23 @@ def test_2_7_clones_nccl_only_for_builds_that_use_its_own(
 ) -> None:
     release = matrix.find_release(shipped, "torch", "v2.7.1")
     found = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", release)
-    commands = [one.argv for one in build_plan.compute_plan(shipped, found, LINUX, Options()).prepare]
+    commands = [
+        one.argv for one in build_plan.compute_plan(shipped, found, LINUX, Options()).prepare
+    ]
     tools = tmp_path / "tools/build_pytorch_libs.py"
     tools.parent.mkdir()
-    tools.write_text("def build_pytorch():\n    checkout_nccl()\n    build_test = 1\n", encoding="utf-8")
+    tools.write_text(
+        "def build_pytorch():\n    checkout_nccl()\n    build_test = 1\n", encoding="utf-8"
+    )
     for argv in (one for one in commands if one[-1] == "tools/build_pytorch_libs.py"):
         subprocess.run(argv, cwd=tmp_path, check=True)
     said: list[str] = []
     names = runpy.run_path(str(tools))
     names["build_pytorch"].__globals__.update(
         checkout_nccl=lambda: said.append("cloned"),
-        check_negative_env_flag=lambda name, default="": variables.get(name, default) in {"0", "OFF"},
+        check_negative_env_flag=lambda name, default="": (
+            variables.get(name, default) in {"0", "OFF"}
+        ),
     )
     names["build_pytorch"]()
     assert bool(said) == clones
@@ -688,10 +806,14 @@ def test_2_7_clones_nccl_only_for_builds_that_use_its_own(
 
 def test_apple_silicon_runs_no_macos_before_11(shipped: Facts) -> None:
     mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
-    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.4.1"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.4.1")
+    )
     assert "macosx_10_15_arm64" not in set(mac_platforms((26, 1), "arm64"))
     with refused("invalid-platform"):
-        build_plan.compute_plan(shipped, cell, mac, Options(settings={"MACOSX_DEPLOYMENT_TARGET": "10.15"}))
+        build_plan.compute_plan(
+            shipped, cell, mac, Options(settings={"MACOSX_DEPLOYMENT_TARGET": "10.15"})
+        )
 
 
 @pytest.mark.parametrize("off", ["0", "OFF", "no", "False"])
@@ -700,9 +822,18 @@ def test_a_switch_is_off_however_that_is_spelled(shipped: Facts, off: str) -> No
     found = cell_lookup.find_cell(shipped, "wheel-3.12-cu124", "x86_64", release)
     settings = {"USE_CUDNN": off, "USE_NCCL": off, "USE_DISTRIBUTED": off}
     made = build_plan.compute_plan(shipped, found, LINUX, Options(settings=settings))
-    assert {"cuDNN", "NCCL", "torch.distributed with gloo and TensorPipe"} <= {one.what for one in made.lacks}
-    old = cell_lookup.find_cell(shipped, "wheel-3.7-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.0.1"))
-    assert build_plan.compute_plan(shipped, old, LINUX, Options(settings={"USE_MKLDNN": off})).set["NO_MKLDNN"] == "1"
+    assert {"cuDNN", "NCCL", "torch.distributed with gloo and TensorPipe"} <= {
+        one.what for one in made.lacks
+    }
+    old = cell_lookup.find_cell(
+        shipped, "wheel-3.7-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.0.1")
+    )
+    assert (
+        build_plan.compute_plan(shipped, old, LINUX, Options(settings={"USE_MKLDNN": off})).set[
+            "NO_MKLDNN"
+        ]
+        == "1"
+    )
 
 
 def test_a_release_without_what_a_rule_installs_is_a_mistake_in_the_facts(shipped: Facts) -> None:
@@ -713,9 +844,15 @@ def test_a_release_without_what_a_rule_installs_is_a_mistake_in_the_facts(shippe
         build_plan.compute_plan(known, found, LINUX, Options())
 
 
-@pytest.mark.parametrize(("name", "tag"), [("vision-3.12-cu124", "v2.5.1"), ("vision-3.12-cu126", "v2.11.0")])
-def test_the_wheel_on_pypi_for_arm_is_of_one_cuda_or_none(shipped: Facts, name: str, tag: str) -> None:
-    found = cell_lookup.find_cell(shipped, name, "aarch64", matrix.find_release(shipped, "torch", tag))
+@pytest.mark.parametrize(
+    ("name", "tag"), [("vision-3.12-cu124", "v2.5.1"), ("vision-3.12-cu126", "v2.11.0")]
+)
+def test_the_wheel_on_pypi_for_arm_is_of_one_cuda_or_none(
+    shipped: Facts, name: str, tag: str
+) -> None:
+    found = cell_lookup.find_cell(
+        shipped, name, "aarch64", matrix.find_release(shipped, "torch", tag)
+    )
     with refused("torch-cuda-mismatch"):
         build_plan.base_version(shipped, found, PYPI)
     same = cell_lookup.find_cell(

@@ -174,7 +174,11 @@ def test_the_earliest_line_wins_and_a_general_cause_only_alone() -> None:
 
 def test_on_one_line_the_earlier_entry_wins() -> None:
     line = BY_NAME["gloo"].examples[1]  # misses <cstdint>, in gloo
-    assert next(name for name in BY_NAME if name in {"gloo", "missing-cstdint"}) == told(line) == "gloo"
+    assert (
+        next(name for name in BY_NAME if name in {"gloo", "missing-cstdint"})
+        == told(line)
+        == "gloo"
+    )
     assert causes.diagnose([BY_NAME["missing-cstdint"]], [line]).match is not None
 
 
@@ -197,7 +201,10 @@ def test_an_unknown_failure_is_said_to_be_unknown() -> None:
     [
         ("a.c:1:10: fatal error: zmq.h: No such file or directory", "libzmq3-dev"),
         ("/usr/bin/ld: cannot find -lzmq", "libzmq3-dev"),
-        ("ImportError: a.so: undefined symbol: _ZN5boost6python6detail11init_moduleEv", "-lboost_python"),
+        (
+            "ImportError: a.so: undefined symbol: _ZN5boost6python6detail11init_moduleEv",
+            "-lboost_python",
+        ),
         ("CMake Error: Could NOT find ZLIB (missing: ZLIB_LIBRARY ZLIB_INCLUDE_DIR)", "zlib1g-dev"),
         ("a.cpp:3:9: error: 'frobnicate' is not a member of 'zmq'", "`zmq`"),
         ("nvcc fatal   : Unsupported gpu architecture 'compute_90a'", "CUDA 12.0 and newer"),
@@ -236,8 +243,14 @@ def test_a_pattern_that_is_no_regular_expression_is_named() -> None:
 
 def test_the_cause_at_the_end_of_a_long_log_is_found(tmp_path: Path) -> None:
     """Read a build that fails at its end behind warnings, and one of nothing but unknown errors."""
-    warned = ("[1/2] Building CXX object a.o\na.cpp:1:2: warning: unused [-Wunused]\n" + "copying a -> b\n" * 9) * 2_500
-    flood = "".join(f"a.cpp:{n}:1: error: no matching function for call to 'f{n}(int, double)'\n" for n in range(1_000))
+    warned = (
+        "[1/2] Building CXX object a.o\na.cpp:1:2: warning: unused [-Wunused]\n"
+        + "copying a -> b\n" * 9
+    ) * 2_500
+    flood = "".join(
+        f"a.cpp:{n}:1: error: no matching function for call to 'f{n}(int, double)'\n"
+        for n in range(1_000)
+    )
     for text in (warned, flood):
         log = tmp_path / "log"
         log.write_text(text + "c++: fatal error: Killed signal terminated program cc1plus\n")
@@ -248,10 +261,14 @@ def test_the_cause_at_the_end_of_a_long_log_is_found(tmp_path: Path) -> None:
 
 def test_invoke_diagnose(tmp_path: Path) -> None:
     log = tmp_path / "docker.log"
-    log.write_bytes(b"\xff\xfe" + "#9 1.5 ModuleNotFoundError: No module named 'yaml'\r\n".encode("utf-16-le"))
+    log.write_bytes(
+        b"\xff\xfe" + "#9 1.5 ModuleNotFoundError: No module named 'yaml'\r\n".encode("utf-16-le")
+    )
     done = commands.run("invoke", "diagnose", str(log), "--tag", "v1.13.1", home=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{log}:1: ModuleNotFoundError: No module named 'yaml'\n  cause: ")
+    assert done.stdout.startswith(
+        f"{log}:1: ModuleNotFoundError: No module named 'yaml'\n  cause: "
+    )
     assert "\n  fix:   " in done.stdout
 
 

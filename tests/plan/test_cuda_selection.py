@@ -21,7 +21,9 @@ from torchmill.plan.doctor.finding import CheckContext
 
 
 def cell(facts: Facts, identifier: str, tag: str = "v1.13.1") -> Cell:
-    return cell_lookup.find_cell(facts, identifier, "x86_64", matrix.find_release(facts, "torch", tag))
+    return cell_lookup.find_cell(
+        facts, identifier, "x86_64", matrix.find_release(facts, "torch", tag)
+    )
 
 
 def chosen(facts: Facts, identifier: str, asked: str | None, tag: str = "v1.13.1") -> str | None:
@@ -66,7 +68,9 @@ def test_a_release_that_does_not_build_with_it_says_so(shipped: Facts) -> None:
 
 def test_installed_ones_that_could_stand_in_are_named(shipped: Facts) -> None:
     wanted = cell(shipped, "wheel-3.10-cu117")
-    assert cuda_toolkit.usable_toolkits(shipped, wanted, ["13.0", "11.8", "11.6", "11.7"]) == ["11.8"]
+    assert cuda_toolkit.usable_toolkits(shipped, wanted, ["13.0", "11.8", "11.6", "11.7"]) == [
+        "11.8"
+    ]
     assert cuda_toolkit.usable_toolkits(shipped, wanted, []) == []
 
 
@@ -83,16 +87,22 @@ def test_a_named_folder_that_is_not_used_is_told(tmp_path: Path) -> None:
     assert told(tmp_path / "cuda") is None  # it is the same folder
     assert told(other, None) is None  # a build without CUDA
     assert cuda_toolkit.describe_passed_over({}, host, "11.8") is None
-    assert told(other) == (f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8, which it takes from {ours}")
+    assert told(other) == (
+        f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8, which it takes from {ours}"
+    )
     assert told(tmp_path) == (
         f"CUDA_HOME={tmp_path} holds no toolkit that can be used; the build needs CUDA 11.8, which it takes from {ours}"
     )
     assert told(other, "11.7") == (
         f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.7, which it finds nowhere"
     )
-    whole = replace(host, completed={"11.8": f"{tmp_path}, completed with nvidia-cufft-cu11 10.9.0.58"})
+    whole = replace(
+        host, completed={"11.8": f"{tmp_path}, completed with nvidia-cufft-cu11 10.9.0.58"}
+    )
     named = {"CUDA_HOME": str(tmp_path)}
-    assert cuda_toolkit.describe_passed_over(named, whole, "11.8") is None, "its own files are in the one that is used"
+    assert cuda_toolkit.describe_passed_over(named, whole, "11.8") is None, (
+        "its own files are in the one that is used"
+    )
 
 
 KEPT_GCC = "/cache/toolkits/gcc-11-x86_64/bin/g++-11"
@@ -106,11 +116,15 @@ def having(*versions: str, **others: Compiler) -> Host:
     """Return a machine with these gccs, of which the first is the usual one."""
     every = {f"g++-{version.partition('.')[0]}": gcc(version) for version in versions}
     usual = next(iter(every.values()), None)
-    return Host("x86_64", "linux", 4, 2**34, complete=True, compiler=usual, compilers=every | others)
+    return Host(
+        "x86_64", "linux", 4, 2**34, complete=True, compiler=usual, compilers=every | others
+    )
 
 
 def constraints(facts: Facts, identifier: str = "wheel-3.10-cu118") -> CellConstraints:
-    cell = cell_lookup.find_cell(facts, identifier, "x86_64", matrix.find_release(facts, "base", "v1.0.0"))
+    cell = cell_lookup.find_cell(
+        facts, identifier, "x86_64", matrix.find_release(facts, "base", "v1.0.0")
+    )
     return CellConstraints(facts, cell)
 
 
@@ -122,7 +136,9 @@ def test_the_usual_compiler_stays_where_nvcc_takes_it(known: Facts) -> None:
 
 
 def test_the_newest_that_nvcc_takes_compiles_everything(known: Facts) -> None:
-    compiler, variables = cuda_toolkit.choose_host_compiler(constraints(known), having("12.2.0", "9.5.0", "11.4.0"), {})
+    compiler, variables = cuda_toolkit.choose_host_compiler(
+        constraints(known), having("12.2.0", "9.5.0", "11.4.0"), {}
+    )
     assert compiler == gcc("11.4.0")
     assert variables == {"CC": "gcc-11", "CXX": "g++-11", "CUDAHOSTCXX": "g++-11"}
 
@@ -141,13 +157,15 @@ def test_the_release_has_a_say_too(known: Facts) -> None:
     rule = Rule("base.toml: rule 9", When(), "it is old", needs={"gcc": SpecifierSet("<10")})
     packages = {**known.packages, "base": replace(package, rules=(*package.rules, rule))}
     host = having("11.4.0", "9.5.0")
-    assert cuda_toolkit.choose_host_compiler(constraints(replace(known, packages=packages)), host, {})[0] == gcc(
-        "9.5.0"
-    )
+    assert cuda_toolkit.choose_host_compiler(
+        constraints(replace(known, packages=packages)), host, {}
+    )[0] == gcc("9.5.0")
 
 
 def test_nothing_is_chosen_where_nothing_fits(known: Facts) -> None:
-    assert cuda_toolkit.choose_host_compiler(constraints(known), having("13.2.0", "12.2.0"), {}) == (
+    assert cuda_toolkit.choose_host_compiler(
+        constraints(known), having("13.2.0", "12.2.0"), {}
+    ) == (
         gcc("13.2.0"),
         {},
     )
@@ -183,7 +201,9 @@ def test_a_compiler_that_the_shell_names_stays(known: Facts) -> None:
 def test_a_compiler_is_known_by_its_path_too(known: Facts) -> None:
     host = having("12.2.0", "11.4.0")
     for named in ("g++-11", "/usr/bin/g++-11"):
-        assert cuda_toolkit.choose_host_compiler(constraints(known), host, {"CXX": named})[0] == gcc("11.4.0")
+        assert cuda_toolkit.choose_host_compiler(constraints(known), host, {"CXX": named})[
+            0
+        ] == gcc("11.4.0")
 
 
 def test_a_clang_of_which_nothing_is_known_stays(known: Facts) -> None:
@@ -209,7 +229,10 @@ def source(kind: ToolkitKind, *versions: str, cuda: str = "11") -> ToolkitSource
 def ruled(known: Facts, *rules: Rule, official: Mapping[str, Cuda] = OFFICIAL) -> Facts:
     """Return facts of a package that takes libraries from the kept ones, and of who has these."""
     package = known.packages["base"]
-    taking = [Rule(name, When(cuda=SpecifierSet(">=11"), kept=(name,)), name) for name in ("cudnn", "nccl")]
+    taking = [
+        Rule(name, When(cuda=SpecifierSet(">=11"), kept=(name,)), name)
+        for name in ("cudnn", "nccl")
+    ]
     asking = Rule("magma", When(cuda=SpecifierSet(">=0"), lacking=("magma",)), "magma")
     releases = tuple(replace(one, cuda_official=official) for one in known.releases["base"])
     return replace(
@@ -234,16 +257,30 @@ def test_the_official_builds_version_is_taken(known: Facts) -> None:
 
 def test_what_no_rule_takes_from_the_kept_ones_is_not_taken(known: Facts) -> None:
     facts = ruled(known)
-    assert cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cu102"), LINUX, {}, "") == {}
-    assert cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cpu"), LINUX, {}, "") == {}
-    assert cuda_libraries.choose_libraries(CellConstraints(known, constraints(facts).cell), LINUX, {}, "") == {}
+    assert (
+        cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cu102"), LINUX, {}, "") == {}
+    )
+    assert (
+        cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cpu"), LINUX, {}, "") == {}
+    )
+    assert (
+        cuda_libraries.choose_libraries(
+            CellConstraints(known, constraints(facts).cell), LINUX, {}, ""
+        )
+        == {}
+    )
 
 
 def test_the_nearest_toolkit_of_the_same_major_version_tells_what_is_official(known: Facts) -> None:
     def official(version: str) -> tuple[str | None, ...]:
         cell = constraints(ruled(known)).cell
-        with_toolkit = CellConstraints(known, replace(cell, build=replace(cell.build, cuda=version)))
-        return tuple(cuda_libraries.official_version(with_toolkit, name) for name in ("cudnn", "nccl", "magma"))
+        with_toolkit = CellConstraints(
+            known, replace(cell, build=replace(cell.build, cuda=version))
+        )
+        return tuple(
+            cuda_libraries.official_version(with_toolkit, name)
+            for name in ("cudnn", "nccl", "magma")
+        )
 
     assert official("11.8") == ("8.5.0.96", "2.7.8", "2.6.1")  # NCCL is known of none of CUDA 11
     assert official("11.0") == ("8.5.0.96", "2.7.8", "2.6.1")  # all of CUDA 11 are newer
@@ -256,7 +293,9 @@ def test_another_of_the_same_major_version_is_taken_where_the_official_one_canno
 ) -> None:
     facts = ruled(known, official={"11.8": Cuda(cudnn="8.0.5.39")})
     assert taken(facts) == {"cudnn": "8.5.0.96"}  # the next one, of those of its major version
-    kept = replace(LINUX, kept={"cudnn-8.6.0.1-cu11": "/k", "cudnn-8.7.0.1-cu12": "/l", "gcc-11": "/g"})
+    kept = replace(
+        LINUX, kept={"cudnn-8.6.0.1-cu11": "/k", "cudnn-8.7.0.1-cu12": "/l", "gcc-11": "/g"}
+    )
     assert taken(facts, kept) == {"cudnn": "8.6.0.1"}
     official = replace(LINUX, kept={"cudnn-8.0.5.39-cu11": "/k"})
     assert taken(facts, official) == {"cudnn": "8.0.5.39"}
@@ -264,14 +303,22 @@ def test_another_of_the_same_major_version_is_taken_where_the_official_one_canno
 
 def test_it_is_the_next_one_which_still_knows_the_gpus_of_its_time(shipped: Facts) -> None:
     kepler = cell(shipped, "wheel-3.9-cu114")  # the official build has 8.3.2.44, which PyPI lacks
-    assert cuda_libraries.choose_libraries(CellConstraints(shipped, kepler), LINUX, {}, "")["cudnn"] == "8.5.0.96"
+    assert (
+        cuda_libraries.choose_libraries(CellConstraints(shipped, kepler), LINUX, {}, "")["cudnn"]
+        == "8.5.0.96"
+    )
 
 
 @pytest.mark.parametrize(
     ("tag", "identifier", "listed", "version"),
     [
         ("v2.11.0", "wheel-3.12-cu128", "8.6", "9.17.1.4"),
-        ("v2.11.0", "wheel-3.12-cu128", "6.1;8.6", "9.10.2.21"),  # 9.11 left Maxwell, Pascal and Volta
+        (
+            "v2.11.0",
+            "wheel-3.12-cu128",
+            "6.1;8.6",
+            "9.10.2.21",
+        ),  # 9.11 left Maxwell, Pascal and Volta
         ("v2.3.1", "wheel-3.11-cu118", "3.7", "8.7.0.84"),
         ("v2.6.0", "wheel-3.11-cu118", "3.7", "9.1.0.70"),  # no cuDNN 9 has code for Kepler
     ],
@@ -286,7 +333,9 @@ def test_it_is_one_with_code_for_the_gpus_that_are_asked_for(
 
 
 def test_nccl_of_another_version_is_no_reason_to_leave_torchs_own_source(known: Facts) -> None:
-    assert "nccl" not in taken(ruled(known, official={"11.8": Cuda(cudnn="8.5.0.96", nccl="2.10.3")}))
+    assert "nccl" not in taken(
+        ruled(known, official={"11.8": Cuda(cudnn="8.5.0.96", nccl="2.10.3")})
+    )
 
 
 def test_nothing_is_taken_that_nobody_has(known: Facts) -> None:
@@ -309,38 +358,64 @@ def test_a_rule_says_what_fits(known: Facts) -> None:
     assert taken(ruled(known, needs), host)["cudnn"] == "8.5.0.96"
 
 
-@pytest.mark.parametrize(("name", "value"), [("CUDNN_ROOT", "0"), ("USE_CUDNN", "0"), ("USE_STATIC_CUDNN", "1")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("CUDNN_ROOT", "0"), ("USE_CUDNN", "0"), ("USE_STATIC_CUDNN", "1")]
+)
 def test_who_speaks_of_a_library_gets_what_he_says(known: Facts, name: str, value: str) -> None:
-    assert "cudnn" not in cuda_libraries.choose_libraries(constraints(ruled(known)), LINUX, {name: value}, "")
+    assert "cudnn" not in cuda_libraries.choose_libraries(
+        constraints(ruled(known)), LINUX, {name: value}, ""
+    )
 
 
 @pytest.mark.parametrize("off", ["0", "OFF"])
 def test_who_wants_a_shared_library_gets_the_kept_one(known: Facts, off: str) -> None:
     settings = {"USE_STATIC_CUDNN": off}
-    assert "cudnn" in cuda_libraries.choose_libraries(constraints(ruled(known)), LINUX, settings, "")
+    assert "cudnn" in cuda_libraries.choose_libraries(
+        constraints(ruled(known)), LINUX, settings, ""
+    )
 
 
 def test_what_a_machine_lacks_is_known_of_a_whole_one(known: Facts) -> None:
     demands = constraints(ruled(known))
     assert cuda_libraries.lacking_libraries(demands, LINUX, {}) == {"magma"}
-    assert cuda_libraries.lacking_libraries(demands, replace(LINUX, complete=False), {}) == frozenset()
-    assert cuda_libraries.lacking_libraries(demands, replace(LINUX, libraries={"magma": "2.6.1"}), {}) == frozenset()
-    assert cuda_libraries.lacking_libraries(demands, LINUX, {"MAGMA_HOME": "/opt/magma"}) == frozenset()
+    assert (
+        cuda_libraries.lacking_libraries(demands, replace(LINUX, complete=False), {}) == frozenset()
+    )
+    assert (
+        cuda_libraries.lacking_libraries(demands, replace(LINUX, libraries={"magma": "2.6.1"}), {})
+        == frozenset()
+    )
+    assert (
+        cuda_libraries.lacking_libraries(demands, LINUX, {"MAGMA_HOME": "/opt/magma"})
+        == frozenset()
+    )
 
 
 def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(known: Facts) -> None:
-    lines = ("nvidia-cudnn-cu11==8.5.0.96", "nvidia-cublas-cu11==11.10.3.66", "nvidia-cusparselt-cu11==0.4")
+    lines = (
+        "nvidia-cudnn-cu11==8.5.0.96",
+        "nvidia-cublas-cu11==11.10.3.66",
+        "nvidia-cusparselt-cu11==0.4",
+    )
     facts = ruled(known, official={"11.8": Cuda(cudnn="8.5.0.96", requires=lines)})
-    assert cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.5.0.96"}) == lines[:2]
     assert (
-        cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.5.0.96", "cusparselt": "0.4"}) == lines
+        cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.5.0.96"})
+        == lines[:2]
+    )
+    assert (
+        cuda_libraries.required_nvidia_packages(
+            constraints(facts), {"cudnn": "8.5.0.96", "cusparselt": "0.4"}
+        )
+        == lines
     )
     assert (
         cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.9.5.29"}) == ()
     )  # it was compiled against another
     assert cuda_libraries.required_nvidia_packages(constraints(facts), {}) == ()
     nearest = ruled(known, official={"11.7": Cuda(cudnn="8.5.0.96", requires=lines)})
-    assert cuda_libraries.required_nvidia_packages(constraints(nearest), {"cudnn": "8.5.0.96"}) == ()
+    assert (
+        cuda_libraries.required_nvidia_packages(constraints(nearest), {"cudnn": "8.5.0.96"}) == ()
+    )
 
 
 def test_the_shipped_rules_take_them_for_torch_on_linux(shipped: Facts) -> None:
@@ -357,14 +432,23 @@ def test_the_shipped_rules_take_them_for_torch_on_linux(shipped: Facts) -> None:
     assert cuda_libraries.choose_libraries(CellConstraints(shipped, there), windows, {}, "") == {}
 
 
-HOST_FOR_MAGMA = Host("x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, toolkits={"11.8": "/k/11.8"})
+HOST_FOR_MAGMA = Host(
+    "x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, toolkits={"11.8": "/k/11.8"}
+)
 SEVENTY, BOTH = "magma-2.6.1-cu118-7.0", "magma-2.6.1-cu118-7.0_8.6+PTX"
 
 
 def plan_with_magma(
-    facts: Facts, kept: Sequence[str], listed: str = "7.0", *, host: Host = HOST_FOR_MAGMA, **said: str
+    facts: Facts,
+    kept: Sequence[str],
+    listed: str = "7.0",
+    *,
+    host: Host = HOST_FOR_MAGMA,
+    **said: str,
 ) -> Plan:
-    cell = cell_lookup.find_cell(facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "torch", "v2.1.0"))
+    cell = cell_lookup.find_cell(
+        facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "torch", "v2.1.0")
+    )
     there = replace(host, kept={name: f"/k/{name}" for name in kept})
     return build_plan.compute_plan(facts, cell, there, Options(arch_list=listed, settings=said))
 
@@ -381,7 +465,9 @@ def plan_with_magma(
         ("7.0", "", []),
     ],
 )
-def test_code_serves_what_it_runs_on(shipped: Facts, code: str, listed: str, missed: list[str]) -> None:
+def test_code_serves_what_it_runs_on(
+    shipped: Facts, code: str, listed: str, missed: list[str]
+) -> None:
     assert unserved_capabilities(shipped, code, listed) == missed
 
 
@@ -396,7 +482,10 @@ def test_a_kept_one_that_serves_the_list_is_taken(shipped: Facts) -> None:
     assert (made.set["USE_MAGMA"], made.set["MAGMA_HOME"]) == ("1", "${magma_home}")
     assert (made.libraries["magma"], made.kept["magma"]) == ("2.6.1", BOTH)
     assert (
-        cuda_toolkit.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))["magma_home"] == "/k/both"
+        cuda_toolkit.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))[
+            "magma_home"
+        ]
+        == "/k/both"
     )
     assert not any("torch.linalg" in reason for reason in made.reasons)
 
@@ -413,8 +502,13 @@ def test_else_it_is_switched_off_with_what_is_lost(shipped: Facts, kept: list[st
 
 def test_what_the_user_says_and_what_the_machine_has_goes_first(shipped: Facts) -> None:
     assert "magma" not in plan_with_magma(shipped, [SEVENTY], USE_MAGMA="0").libraries
-    assert plan_with_magma(shipped, [SEVENTY], MAGMA_HOME="/opt/magma").set["MAGMA_HOME"] == "/opt/magma"
-    own = plan_with_magma(shipped, [SEVENTY], host=replace(HOST_FOR_MAGMA, libraries={"magma": "2.5.4"}))
+    assert (
+        plan_with_magma(shipped, [SEVENTY], MAGMA_HOME="/opt/magma").set["MAGMA_HOME"]
+        == "/opt/magma"
+    )
+    own = plan_with_magma(
+        shipped, [SEVENTY], host=replace(HOST_FOR_MAGMA, libraries={"magma": "2.5.4"})
+    )
     assert ("magma" not in own.libraries, "USE_MAGMA" not in own.set) == (True, True)
 
 
@@ -427,7 +521,9 @@ def test_the_official_version_goes_before_newer_ones(shipped: Facts) -> None:
 
 
 def test_an_older_release_has_no_switch(shipped: Facts) -> None:
-    cell = cell_lookup.find_cell(shipped, "wheel-3.7-cu102", "x86_64", matrix.find_release(shipped, "torch", "v1.9.0"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.7-cu102", "x86_64", matrix.find_release(shipped, "torch", "v1.9.0")
+    )
     there = replace(HOST_FOR_MAGMA, kept={"magma-2.5.2-cu102-3.7_7.0": "/k/magma"})
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="7.0"))
     assert (made.set["MAGMA_HOME"], "USE_MAGMA" in made.set) == ("${magma_home}", False)
@@ -446,12 +542,16 @@ def test_an_older_release_has_no_switch(shipped: Facts) -> None:
 def test_cufile_is_switched_off_where_the_toolkit_has_none(
     shipped: Facts, libraries: dict[str, str], said: dict[str, str], switch: str | None
 ) -> None:
-    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cu128", "x86_64", matrix.find_release(shipped, "torch", "v2.9.1"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.12-cu128", "x86_64", matrix.find_release(shipped, "torch", "v2.9.1")
+    )
     there = replace(HOST_FOR_MAGMA, toolkits={"12.8": "/k/12.8"}, libraries=libraries)
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="8.0", settings=said))
     assert made.set.get("USE_CUFILE") == switch
     assert any("torch.cuda.gds" in one.cost for one in made.lacks) == (switch == "0")
-    bare = build_plan.compute_plan(shipped, cell, replace(there, toolkits={}), Options(arch_list="8.0"))
+    bare = build_plan.compute_plan(
+        shipped, cell, replace(there, toolkits={}), Options(arch_list="8.0")
+    )
     assert "USE_CUFILE" not in bare.set  # a toolkit that is brought has its own
 
 
@@ -471,7 +571,9 @@ EQUIPPED_HOST = Host(
 
 
 def plan_torch(facts: Facts, identifier: str, **options: str) -> Plan:
-    cell = cell_lookup.find_cell(facts, identifier, "x86_64", matrix.find_release(facts, "torch", "v1.13.1"))
+    cell = cell_lookup.find_cell(
+        facts, identifier, "x86_64", matrix.find_release(facts, "torch", "v1.13.1")
+    )
     return build_plan.compute_plan(facts, cell, EQUIPPED_HOST, Options(**options))  # type: ignore[arg-type]
 
 
@@ -492,15 +594,26 @@ def test_the_same_toolkit_as_the_official_builds_requires_what_they_require(ship
 
 
 def test_the_folders_are_those_of_the_toolkit_and_of_the_kept_libraries(shipped: Facts) -> None:
-    homes = cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), EQUIPPED_HOST)
+    homes = cuda_toolkit.cuda_placeholders(
+        plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), EQUIPPED_HOST
+    )
     assert homes == {"cuda_home": "/k/11.8", "cudnn_home": "/k/cudnn", "nccl_home": "/k/nccl"}
-    assert cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117"), EQUIPPED_HOST).keys() == {
+    assert cuda_toolkit.cuda_placeholders(
+        plan_torch(shipped, "wheel-3.10-cu117"), EQUIPPED_HOST
+    ).keys() == {
         "cudnn_home",
         "nccl_home",
     }
     bare = replace(EQUIPPED_HOST, toolkits={}, kept={})
-    assert cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), bare) == {}
-    assert cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cpu"), EQUIPPED_HOST) == {}
+    assert (
+        cuda_toolkit.cuda_placeholders(
+            plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), bare
+        )
+        == {}
+    )
+    assert (
+        cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cpu"), EQUIPPED_HOST) == {}
+    )
 
 
 def test_a_dependent_package_is_let_in_by_a_torch_of_another_minor_version(shipped: Facts) -> None:
@@ -513,7 +626,12 @@ def test_a_dependent_package_is_let_in_by_a_torch_of_another_minor_version(shipp
 
 
 def test_capabilities_are_judged_by_the_toolkit_that_compiles(shipped: Facts) -> None:
-    assert plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8", arch_list="8.9").set["TORCH_CUDA_ARCH_LIST"] == "8.9"
+    assert (
+        plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8", arch_list="8.9").set[
+            "TORCH_CUDA_ARCH_LIST"
+        ]
+        == "8.9"
+    )
 
 
 X86 = 'platform_system == "Linux" and platform_machine == "x86_64"'
@@ -535,22 +653,34 @@ TRITON = {  # in METADATA of PyPI's wheels for Linux x86_64
 
 
 @pytest.mark.parametrize("tag", TRITON)
-def test_wheels_with_cuda_require_the_triton_that_the_official_ones_require(shipped: Facts, tag: str) -> None:
+def test_wheels_with_cuda_require_the_triton_that_the_official_ones_require(
+    shipped: Facts, tag: str
+) -> None:
     release = matrix.find_release(shipped, "torch", tag)
     for arch in ("x86_64", "aarch64"):
         cuda = [one for one in matrix.possible_cells(shipped, release, arch) if one.build.cuda]
         for cell in cuda:
-            made = build_plan.compute_plan(shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options())
+            made = build_plan.compute_plan(
+                shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options()
+            )
             last = made.set.get("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "").rpartition("|")[2]
             expected = arch == "x86_64" or "x86_64" not in TRITON[tag]
-            assert (last.startswith("triton") and Requirement(last) == Requirement(TRITON[tag])) is expected
-    without = next(one for one in matrix.possible_cells(shipped, release, "x86_64") if not one.build.cuda)
+            assert (
+                last.startswith("triton") and Requirement(last) == Requirement(TRITON[tag])
+            ) is expected
+    without = next(
+        one for one in matrix.possible_cells(shipped, release, "x86_64") if not one.build.cuda
+    )
     made = build_plan.compute_plan(shipped, without, EQUIPPED_HOST, Options())
     assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.set
 
 
-def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missing(shipped: Facts) -> None:
-    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cu126", "x86_64", matrix.find_release(shipped, "torch", "v2.7.0"))
+def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missing(
+    shipped: Facts,
+) -> None:
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.12-cu126", "x86_64", matrix.find_release(shipped, "torch", "v2.7.0")
+    )
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options())
     assert (made.libraries["cusparselt"], made.set["USE_CUSPARSELT"]) == ("0.6.3", "1")
     (found,) = (
@@ -558,16 +688,27 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
         for one in examination.examine_build(CheckContext(shipped, cell, EQUIPPED_HOST, made))
         if one.subject == "cuSPARSELt"
     )
-    assert (found.verdict, found.cure) == ("failure", "invoke toolkit --library cusparselt-cu12=0.6.3")
-    made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options(settings={"USE_CUSPARSELT": "0"}))
+    assert (found.verdict, found.cure) == (
+        "failure",
+        "invoke toolkit --library cusparselt-cu12=0.6.3",
+    )
+    made = build_plan.compute_plan(
+        shipped, cell, EQUIPPED_HOST, Options(settings={"USE_CUSPARSELT": "0"})
+    )
     assert "cusparselt" not in made.libraries
     assert "cuSPARSELt" in {one.what for one in made.lacks}
 
 
 def test_nvshmem_of_the_official_version_is_taken(shipped: Facts) -> None:
     release = matrix.find_release(shipped, "torch", "v2.12.0")
-    for arch, cuda, required in (("x86_64", "cu126", False), ("x86_64", "cu130", True), ("aarch64", "cu130", True)):
+    for arch, cuda, required in (
+        ("x86_64", "cu126", False),
+        ("x86_64", "cu130", True),
+        ("aarch64", "cu130", True),
+    ):
         cell = cell_lookup.find_cell(shipped, f"wheel-3.12-{cuda}", arch, release)
         made = build_plan.compute_plan(shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options())
         assert (made.libraries["nvshmem"], made.set["NVSHMEM_HOME"]) == ("3.4.5", "${nvshmem_home}")
-        assert ("nvidia-nvshmem-cu13==3.4.5" in made.set["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]) is required
+        assert (
+            "nvidia-nvshmem-cu13==3.4.5" in made.set["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+        ) is required

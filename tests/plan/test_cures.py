@@ -28,7 +28,10 @@ def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
     cures = find_cures(on(shipped, "debian-12", "wheel-3.12-cu121", "v2.4.1", "--arch-list=8.6"))
     commands = [command for command in cures.commands if command.startswith("invoke toolkit")]
     assert commands[0] == "invoke toolkit --cuda 12.1"
-    assert {command.split()[3].partition("=")[0] for command in commands[1:]} >= {"cudnn-cu12", "nccl-cu12"}
+    assert {command.split()[3].partition("=")[0] for command in commands[1:]} >= {
+        "cudnn-cu12",
+        "nccl-cu12",
+    }
     assert cures.left == ()
 
 
@@ -38,7 +41,12 @@ def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
         ("sudo apt-get install --yes g++-11", ["sudo apt-get install --yes g++-11"], {}, ()),
         ("CC=gcc-11 CXX=g++-11 nox -s w", [], {"CC": "gcc-11", "CXX": "g++-11"}, ()),
         ("sudo dnf install gcc && CC=g nox -s w", ["sudo dnf install gcc"], {"CC": "g"}, ()),
-        ("invoke image --kind builder --tag v1 --build", ["invoke image --kind builder --tag v1 --build"], {}, ()),
+        (
+            "invoke image --kind builder --tag v1 --build",
+            ["invoke image --kind builder --tag v1 --build"],
+            {},
+            (),
+        ),
         ("nox -s w -- --set USE_NCCL=0", [], {}, ("--set", "USE_NCCL=0")),
         (
             "invoke toolkit --library magma-cu121 --arch-list '8.0;8.6'",
@@ -46,21 +54,35 @@ def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
             {},
             (),
         ),
-        ("CONDA_SUBDIR=osx-arm64 conda create --name n", ["CONDA_SUBDIR=osx-arm64 conda create --name n"], {}, ()),
+        (
+            "CONDA_SUBDIR=osx-arm64 conda create --name n",
+            ["CONDA_SUBDIR=osx-arm64 conda create --name n"],
+            {},
+            (),
+        ),
     ],
 )
 def test_a_failure_is_cured_by_a_command_or_by_how_the_build_starts(
     cure: str, commands: list[str], variables: Mapping[str, str], options: tuple[str, ...]
 ) -> None:
     cures = find_cures([finding(cure)])
-    assert (list(cures.commands), dict(cures.variables), cures.options) == (commands, variables, options)
+    assert (list(cures.commands), dict(cures.variables), cures.options) == (
+        commands,
+        variables,
+        options,
+    )
     assert cures.left == ()
 
 
 def test_each_option_that_cures_keeps_its_value() -> None:
     """Two findings may have one cure, and two cures one option."""
     cures = [f"nox -s w -- --set USE_{name}=0" for name in ("NCCL", "CUDNN", "NCCL")]
-    assert find_cures(map(finding, cures)).options == ("--set", "USE_NCCL=0", "--set", "USE_CUDNN=0")
+    assert find_cures(map(finding, cures)).options == (
+        "--set",
+        "USE_NCCL=0",
+        "--set",
+        "USE_CUDNN=0",
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,14 +117,22 @@ def test_a_warning_brings_something_and_changes_no_build() -> None:
 
 
 def test_commands_stand_before_sentences_and_the_first_is_the_one_that_is_run() -> None:
-    found = with_cures(finding(""), ["look for it as git", "", "uv python install 3.12", "pyenv install 3.12"])
+    found = with_cures(
+        finding(""), ["look for it as git", "", "uv python install 3.12", "pyenv install 3.12"]
+    )
     assert found.cure == "uv python install 3.12"
     assert found.other_cures == ("pyenv install 3.12", "look for it as git")
     assert list(find_cures([found]).commands) == ["uv python install 3.12"]
     assert with_cures(found, []).cure == ""
 
 
-@pytest.mark.parametrize("manager", ["apt-get", "dnf", "microdnf", "yum", "zypper", "pacman", "apk", "conda"])
+@pytest.mark.parametrize(
+    "manager", ["apt-get", "dnf", "microdnf", "yum", "zypper", "pacman", "apk", "conda"]
+)
 def test_every_package_manager_is_run(manager: str) -> None:
-    assert list(find_cures([finding(f"sudo {manager} install git")]).commands) == [f"sudo {manager} install git"]
-    assert list(find_cures([finding(f"{manager} install git")]).commands) == [f"{manager} install git"]
+    assert list(find_cures([finding(f"sudo {manager} install git")]).commands) == [
+        f"sudo {manager} install git"
+    ]
+    assert list(find_cures([finding(f"{manager} install git")]).commands) == [
+        f"{manager} install git"
+    ]

@@ -16,7 +16,9 @@ from torchmill.plan.options import parse_options
 
 TABLE = Path(__file__).parents[1] / "golden" / "cures.txt"
 RHEL = ("rhel", "centos", "fedora")
-PLACES: Mapping[str, tuple[LinuxDistribution | None, str, str | None, str]] = {  # manager, glibc, usual gcc
+PLACES: Mapping[
+    str, tuple[LinuxDistribution | None, str, str | None, str]
+] = {  # manager, glibc, usual gcc
     "Debian 11": (LinuxDistribution("debian", "11"), "apt", "2.31", "10.2.1"),
     "Debian 12": (LinuxDistribution("debian", "12"), "apt", "2.36", "12.2.0"),
     "Debian 13": (LinuxDistribution("debian", "13"), "apt", "2.41", "14.2.0"),
@@ -26,7 +28,12 @@ PLACES: Mapping[str, tuple[LinuxDistribution | None, str, str | None, str]] = { 
     "Ubuntu 22.04": (LinuxDistribution("ubuntu", "22.04", ("debian",)), "apt", "2.35", "11.4.0"),
     "Ubuntu 24.04": (LinuxDistribution("ubuntu", "24.04", ("debian",)), "apt", "2.39", "13.3.0"),
     "Ubuntu 26.04": (LinuxDistribution("ubuntu", "26.04", ("debian",)), "apt", "2.43", "15.2.0"),
-    "Mint 22": (LinuxDistribution("linuxmint", "22.1", ("ubuntu", "debian")), "apt", "2.39", "13.3.0"),
+    "Mint 22": (
+        LinuxDistribution("linuxmint", "22.1", ("ubuntu", "debian")),
+        "apt",
+        "2.39",
+        "13.3.0",
+    ),
     "Kali": (LinuxDistribution("kali", "2026.3", ("debian",)), "apt", "2.41", "15.2.0"),
     "CentOS 7": (LinuxDistribution("centos", "7", ("rhel", "fedora")), "yum", "2.17", "4.8.5"),
     "RHEL 6": (LinuxDistribution("rhel", "6.10"), "yum", "2.12", "4.4.7"),
@@ -36,9 +43,19 @@ PLACES: Mapping[str, tuple[LinuxDistribution | None, str, str | None, str]] = { 
     "UBI 9 minimal": (LinuxDistribution("rhel", "9.6", ("fedora",)), "microdnf", "2.34", "11.5.0"),
     "Fedora 37": (LinuxDistribution("fedora", "37"), "dnf", "2.36", "12.2.1"),  # not recorded
     "Fedora 42": (LinuxDistribution("fedora", "42"), "dnf", "2.41", "15.1.1"),
-    "Amazon 2": (LinuxDistribution("amzn", "2", ("centos", "rhel", "fedora")), "yum", "2.26", "7.3.1"),
+    "Amazon 2": (
+        LinuxDistribution("amzn", "2", ("centos", "rhel", "fedora")),
+        "yum",
+        "2.26",
+        "7.3.1",
+    ),
     "Amazon 2023": (LinuxDistribution("amzn", "2023", ("fedora",)), "dnf", "2.34", "11.5.0"),
-    "Leap 15.6": (LinuxDistribution("opensuse-leap", "15.6", ("suse", "opensuse")), "zypper", "2.38", "7.5.0"),
+    "Leap 15.6": (
+        LinuxDistribution("opensuse-leap", "15.6", ("suse", "opensuse")),
+        "zypper",
+        "2.38",
+        "7.5.0",
+    ),
     "Arch": (LinuxDistribution("arch"), "pacman", "2.42", "15.2.1"),
     "Alpine 3.20": (LinuxDistribution("alpine", "3.20.3"), "apk", None, "13.2.1"),
     "not described": (None, "", "2.35", "11.4.0"),
@@ -92,7 +109,9 @@ def make_host(place: str) -> Host:
 
 def lacking(host: Host, thing: str) -> tuple[Host, tuple[str, ...]]:
     """Return a host without something, and the options of a build that needs it."""
-    bare = replace(host, compiler=None, compilers={}, tools={"sudo": "/usr/bin/sudo", "git": "/usr/bin/git"})
+    bare = replace(
+        host, compiler=None, compilers={}, tools={"sudo": "/usr/bin/sudo", "git": "/usr/bin/git"}
+    )
     old, new = (replace(host, compiler=one, compilers={"g++": one}) for one in (_OLD, _NEW))
     cases: Mapping[str, tuple[Host, tuple[str, ...]]] = {
         "compiler": (bare, ()),
@@ -130,8 +149,13 @@ def ways(finding: Finding) -> Iterator[str]:
     yield from filter(None, (finding.cure, *finding.other_cures))
 
 
-def test_the_table_of_cures_is_as_it_was_read(shipped: Facts, request: pytest.FixtureRequest) -> None:
-    lines = ["What `invoke doctor --all` offers on each distribution, if nothing but this is missing.", ""]
+def test_the_table_of_cures_is_as_it_was_read(
+    shipped: Facts, request: pytest.FixtureRequest
+) -> None:
+    lines = [
+        "What `invoke doctor --all` offers on each distribution, if nothing but this is missing.",
+        "",
+    ]
     for place in PLACES:
         lines.append(place)
         for thing in MISSING:
@@ -147,7 +171,9 @@ def test_the_table_of_cures_is_as_it_was_read(shipped: Facts, request: pytest.Fi
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("root", [True, False, None])
-def test_a_command_is_one_that_the_machine_can_run(shipped: Facts, place: str, root: bool | None) -> None:
+def test_a_command_is_one_that_the_machine_can_run(
+    shipped: Facts, place: str, root: bool | None
+) -> None:
     """It is of the machine's own package manager, needs no root that nobody has, and names packages that exist."""
     distribution, manager, _, _ = PLACES[place]
     release = distributions.find_release(distribution)
@@ -185,15 +211,31 @@ def test_every_cure_that_names_deps_brings_what_is_missing(shipped: Facts) -> No
 @pytest.mark.parametrize(
     ("place", "thing", "cure"),
     [
-        ("Fedora 37", "older gcc", "fedora 37 is not known to have a gcc that fits, such as gcc 12: with conda, "),
-        ("Fedora 42", "older gcc", "fedora 42 is not known to have a gcc that fits, such as gcc 12: with conda, "),
-        ("Leap 15.6", "older gcc", "look for it as gcc12-c++ among the packages of opensuse-leap 15.6"),
+        (
+            "Fedora 37",
+            "older gcc",
+            "fedora 37 is not known to have a gcc that fits, such as gcc 12: with conda, ",
+        ),
+        (
+            "Fedora 42",
+            "older gcc",
+            "fedora 42 is not known to have a gcc that fits, such as gcc 12: with conda, ",
+        ),
+        (
+            "Leap 15.6",
+            "older gcc",
+            "look for it as gcc12-c++ among the packages of opensuse-leap 15.6",
+        ),
         ("RHEL 6", "newer gcc", "look for it as devtoolset-"),
         ("Debian 12", "clang", "sudo apt-get install --yes --no-install-recommends clang"),
         ("Rocky 9", "OpenBLAS", "sudo dnf install --assumeyes --enablerepo=crb openblas-devel"),
         ("RHEL 8", "OpenBLAS", "openblas-devel comes from CodeReady Linux Builder"),
         ("Arch", "OpenBLAS", "sudo pacman --sync --needed --noconfirm openblas"),
-        ("Ubuntu 18.04", "OpenBLAS", "sudo apt-get install --yes --no-install-recommends libopenblas-dev"),
+        (
+            "Ubuntu 18.04",
+            "OpenBLAS",
+            "sudo apt-get install --yes --no-install-recommends libopenblas-dev",
+        ),
         ("Kali", "compiler", "look for it as build-essential among the packages of kali 2026.3"),
         ("Amazon 2023", "headers", "uv python install 3.12"),
         ("Alpine 3.20", "toolkit", "build on a system with glibc"),
@@ -208,7 +250,9 @@ def test_a_container_is_offered_only_where_one_can_be_run(shipped: Facts) -> Non
     host = make_host("Fedora 42")
     without = findings_on(shipped, "Fedora 42", "older gcc")
     assert not any(way.startswith("in a container") for way in ways(without))
-    found = findings_on(shipped, "Fedora 42", "older gcc", tools={**host.tools, "podman": "/usr/bin/podman"})
+    found = findings_on(
+        shipped, "Fedora 42", "older gcc", tools={**host.tools, "podman": "/usr/bin/podman"}
+    )
     assert "in a container: `invoke build wheel-3.12-cu121-x86_64 --tag v2.4.1`" in ways(found)
     assert not find_cures([found]).commands
 
@@ -224,11 +268,18 @@ def test_a_jetson_gets_what_its_own_jetpack_has(shipped: Facts) -> None:
     place = LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")
     board = replace(make_host("Ubuntu 22.04"), arch="aarch64", distribution=place, toolkits={})
     own = {one.subject: one for one in examined(shipped, board, "wheel-3.12-cu126", "v2.6.0")}
-    assert own["CUDA toolkit"].cure == "sudo apt-get install --yes --no-install-recommends cuda-toolkit-12-6"
+    assert (
+        own["CUDA toolkit"].cure
+        == "sudo apt-get install --yes --no-install-recommends cuda-toolkit-12-6"
+    )
     other = {one.subject: one for one in examined(shipped, board, "wheel-3.12-cu124", "v2.6.0")}
-    assert other["CUDA toolkit"].cure == "build for CUDA 12.6, which is that of this board's JetPack"
+    assert (
+        other["CUDA toolkit"].cure == "build for CUDA 12.6, which is that of this board's JetPack"
+    )
     older = replace(board, distribution=replace(place, version="20.04", l4t="35.4.1"), libraries={})
-    cures = [way for one in examined(shipped, older, "wheel-3.10-cu118", "v2.1.0") for way in ways(one)]
+    cures = [
+        way for one in examined(shipped, older, "wheel-3.10-cu118", "v2.1.0") for way in ways(one)
+    ]
     assert not any("libcudnn9" in way for way in cures)
 
 
@@ -244,7 +295,10 @@ def test_every_recorded_fact_has_a_source_and_a_manager() -> None:
 
 
 def test_a_toolset_is_known_only_from_the_minor_release_that_has_it() -> None:
-    old, new = (distributions.find_release(LinuxDistribution("rocky", version)) for version in ("9.2", "9.4"))
+    old, new = (
+        distributions.find_release(LinuxDistribution("rocky", version))
+        for version in ("9.2", "9.4")
+    )
     assert old is not None
     assert new is not None
     assert (old.has_gcc(13), new.has_gcc(13), new.has_gcc(14)) == (False, True, False)
@@ -259,7 +313,9 @@ def test_a_compiler_of_an_archive_that_is_not_set_up_is_never_in_a_command(shipp
 def test_a_board_is_recorded_only_for_the_releases_that_were_read() -> None:
     def board(l4t: str) -> distributions.Board | None:
         place = LinuxDistribution("ubuntu", "18.04", ("debian",), l4t)
-        return distributions.find_board(replace(make_host("Ubuntu 18.04"), arch="aarch64", distribution=place))
+        return distributions.find_board(
+            replace(make_host("Ubuntu 18.04"), arch="aarch64", distribution=place)
+        )
 
     nano = board("32.7.1")
     assert nano is not None
@@ -273,4 +329,6 @@ def test_centos_7_calls_no_toolset_as_rhel_8_does(shipped: Facts) -> None:
     cure = findings_on(shipped, "CentOS 7", "newer gcc", manager="dnf").cure
     assert "devtoolset-1" in cure
     assert "gcc-toolset" not in cure
-    assert findings_on(shipped, "CentOS 7", "newer gcc", root=False).cure.startswith("centos 7 is not known to have")
+    assert findings_on(shipped, "CentOS 7", "newer gcc", root=False).cure.startswith(
+        "centos 7 is not known to have"
+    )

@@ -19,7 +19,9 @@ from torchmill.plan.options import parse_options
 HOSTS = Path(__file__).parents[1] / "golden" / "hosts"
 
 
-def examined(known: Facts, machine: Host, identifier: str, tag: str, *arguments: str) -> tuple[Finding, ...]:
+def examined(
+    known: Facts, machine: Host, identifier: str, tag: str, *arguments: str
+) -> tuple[Finding, ...]:
     release = matrix.find_release(known, "torch", tag)
     cell = cell_lookup.find_cell(known, identifier, machine.arch, release)
     computed = build_plan.compute_plan(known, cell, machine, parse_options(arguments, "test"))
@@ -61,7 +63,9 @@ def test_musl_is_named_with_a_way_to_glibc(shipped: Facts, name: str) -> None:
         found = of(examined(shipped, with_docker, session, "v1.13.1"), subject)
         assert found.cure == f"in a container: `invoke build {session}-x86_64 --tag v1.13.1`"
     assert of(examination.examine_machine(shipped, machine, None), "glibc").found == "musl"
-    assert "glibc" not in {one.subject for one in examination.examine_machine(shipped, debian, None)}
+    assert "glibc" not in {
+        one.subject for one in examination.examine_machine(shipped, debian, None)
+    }
 
 
 def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
@@ -80,9 +84,13 @@ def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
     assert of(findings, "CMake").found == "from PyPI, not the system's 3.25.1"
     assert of(findings, "source").cure == "invoke fetch --tag v1.13.1"
     glibc = of(findings, "glibc")
-    assert glibc.verdict == "ok", "every build on a newer system than the official one's would begin with a warning"
+    assert glibc.verdict == "ok", (
+        "every build on a newer system than the official one's would begin with a warning"
+    )
     assert "manylinux_2_36_x86_64" in glibc.because
-    assert glibc.because.endswith("as widely as the official wheel is built on a system with glibc 2.17")
+    assert glibc.because.endswith(
+        "as widely as the official wheel is built on a system with glibc 2.17"
+    )
 
 
 def test_debian_12_lacks_everything_for_cuda_117(shipped: Facts) -> None:
@@ -98,12 +106,18 @@ def test_debian_12_lacks_everything_for_cuda_117(shipped: Facts) -> None:
     assert (driver.verdict, driver.found) == ("ok", "none")
 
 
-def test_nccl_that_a_build_would_clone_is_told_before_it_fails_without_a_network(shipped: Facts) -> None:
+def test_nccl_that_a_build_would_clone_is_told_before_it_fails_without_a_network(
+    shipped: Facts,
+) -> None:
     nccl = of(on(shipped, "debian-12", "wheel-3.12-cu126", "v2.7.0"), "NCCL")
     assert (nccl.cure, nccl.because) == ("invoke toolkit --library nccl-cu12=2.26.2", "")
-    nccl = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.8.0"), "NCCL")  # as the last official build with it had
+    nccl = of(
+        on(shipped, "debian-12", "wheel-3.12-cu118", "v2.8.0"), "NCCL"
+    )  # as the last official build with it had
     assert nccl.cure == "invoke toolkit --library nccl-cu11=2.21.5"
-    nccl = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.8.0", "--set=USE_SYSTEM_NCCL=0"), "NCCL")
+    nccl = of(
+        on(shipped, "debian-12", "wheel-3.12-cu118", "v2.8.0", "--set=USE_SYSTEM_NCCL=0"), "NCCL"
+    )
     assert (nccl.verdict, nccl.cure) == ("warning", "nox -s wheel-3.12-cu118 -- --set USE_NCCL=0")
     before = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.6.0"), "NCCL")
     assert (before.verdict, before.found) == ("ok", "built with the release's own source")
@@ -121,7 +135,9 @@ def test_a_compiler_that_the_toolkit_takes_is_chosen_of_those_installed(shipped:
 
 def test_a_translated_python_is_refused_with_its_cure(shipped: Facts) -> None:
     findings = on(shipped, "apple-rosetta", "wheel-3.10-cpu", "v2.4.0")
-    assert failing(findings) == {"interpreter": "CONDA_SUBDIR=osx-arm64 conda create --name native-3.10 python=3.10"}
+    assert failing(findings) == {
+        "interpreter": "CONDA_SUBDIR=osx-arm64 conda create --name native-3.10 python=3.10"
+    }
     fine = on(shipped, "apple-rosetta", "wheel-3.11-cpu", "v2.4.0")
     assert failing(fine) == {}
     assert {of(fine, name).verdict for name in ("Xcode tools", "macOS", "C++ compiler")} == {"ok"}
@@ -131,7 +147,9 @@ def test_a_mac_that_is_too_old_cannot_install_what_it_builds(shipped: Facts) -> 
     machine = load_host(HOSTS / "apple-rosetta.toml")
     older = replace(machine, versions={"macos": "13.6"})
     findings = examined(shipped, older, "wheel-3.11-cpu", "v2.12.0")
-    assert failing(findings) == {"macOS": "nox -s wheel-3.11-cpu -- --set MACOSX_DEPLOYMENT_TARGET=13.0"}
+    assert failing(findings) == {
+        "macOS": "nox -s wheel-3.11-cpu -- --set MACOSX_DEPLOYMENT_TARGET=13.0"
+    }
     without = Host("arm64", "macos", 8, 2**34, complete=True, interpreters={"3.11": "/python"})
     assert failing(examined(shipped, without, "wheel-3.11-cpu", "v2.4.0")) == {
         "C++ compiler": "xcode-select --install",
@@ -147,7 +165,9 @@ def test_a_driver_that_is_too_old_is_no_hindrance_but_told(shipped: Facts) -> No
     assert (driver.verdict, driver.found) == ("warning", "450.51.05")
     assert driver.needed == ">=450.80.02, to run it"
     assert driver.cure == "install driver 450.80.02 or newer"
-    assert driver.other_cures == ("`nox -s wheel-3.8-cu110` runs with this driver; nobody is known to have built that",)
+    assert driver.other_cures == (
+        "`nox -s wheel-3.8-cu110` runs with this driver; nobody is known to have built that",
+    )
     assert of(findings, "GPU").verdict == "ok"
 
 
@@ -205,21 +225,35 @@ def test_what_a_description_leaves_out_is_not_known(shipped: Facts) -> None:
     assert examination.can_start(findings)
     unknown = {one.subject for one in findings if one.verdict == "unknown"}
     assert {"interpreter", "git", "cuDNN", "disk", "GPU driver", "compiler cache"} <= unknown
-    assert {of(findings, name).verdict for name in ("host compiler of nvcc", "CUDA toolkit")} == {"ok"}
+    assert {of(findings, name).verdict for name in ("host compiler of nvcc", "CUDA toolkit")} == {
+        "ok"
+    }
 
 
 def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> None:
     machine = load_host(HOSTS / "debian-12.toml")
     release = matrix.find_release(shipped, "torch", "v1.13.1")
     cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", machine.arch, release)
-    fetched = Source("torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False)
+    fetched = Source(
+        "torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False
+    )
     computed = build_plan.compute_plan(shipped, cell, machine, parse_options((), "test"), fetched)
-    wanted = {name for rule in shipped.packages["torch"].rules for name in rule.system_packages.get("apt", ())}
+    wanted = {
+        name
+        for rule in shipped.packages["torch"].rules
+        for name in rule.system_packages.get("apt", ())
+    }
     present = dict.fromkeys(wanted, "1")
     whole = replace(machine, packages=present)
-    assert failing(examination.examine_build(CheckContext(shipped, cell, whole, computed, fetched))) == {}
+    assert (
+        failing(examination.examine_build(CheckContext(shipped, cell, whole, computed, fetched)))
+        == {}
+    )
     partial = replace(machine, packages=present | {"libdnnl-dev": ""})
-    found = of(examination.examine_build(CheckContext(shipped, cell, partial, computed, fetched)), "system packages")
+    found = of(
+        examination.examine_build(CheckContext(shipped, cell, partial, computed, fetched)),
+        "system packages",
+    )
     assert (found.verdict, found.found, found.cure) == (
         "failure",
         "no libdnnl-dev",
@@ -231,25 +265,39 @@ def test_a_source_that_leaves_libraries_out_is_built_on_its_own_debian(shipped: 
     machine = load_host(HOSTS / "debian-12.toml")
     release = matrix.find_release(shipped, "torch", "v2.6.0")
     cell = cell_lookup.find_cell(shipped, "wheel-3.13-cpu", machine.arch, release)
-    fetched = Source("torch", "2.6.0", "v2.6.0", "debian", "archive", None, Path("/src"), verified=False)
+    fetched = Source(
+        "torch", "2.6.0", "v2.6.0", "debian", "archive", None, Path("/src"), verified=False
+    )
 
     def judged(codename: str | None) -> Finding:
-        host = replace(machine, versions={**machine.versions, "codename": codename} if codename else {})
+        host = replace(
+            machine, versions={**machine.versions, "codename": codename} if codename else {}
+        )
         computed = build_plan.compute_plan(shipped, cell, host, parse_options((), "test"), fetched)
-        return of(examination.examine_build(CheckContext(shipped, cell, host, computed, fetched)), "Debian")
+        return of(
+            examination.examine_build(CheckContext(shipped, cell, host, computed, fetched)),
+            "Debian",
+        )
 
-    assert [judged(one).verdict for one in (None, "trixie", "bookworm")] == ["unknown", "ok", "failure"]
+    assert [judged(one).verdict for one in (None, "trixie", "bookworm")] == [
+        "unknown",
+        "ok",
+        "failure",
+    ]
     assert judged("bookworm").cure == (
         "invoke image --kind builder --purpose debian --tag v2.6.0 --build; nox -s wheel-3.13-cpu-x86_64"
     )
     in_git = replace(fetched, provider="git")
     computed = build_plan.compute_plan(shipped, cell, machine, parse_options((), "test"), in_git)
     assert "Debian" not in {
-        one.subject for one in examination.examine_build(CheckContext(shipped, cell, machine, computed, in_git))
+        one.subject
+        for one in examination.examine_build(CheckContext(shipped, cell, machine, computed, in_git))
     }
 
 
-def test_a_switch_that_the_source_does_not_name_is_told_with_the_nearest(shipped: Facts, tmp_path: Path) -> None:
+def test_a_switch_that_the_source_does_not_name_is_told_with_the_nearest(
+    shipped: Facts, tmp_path: Path
+) -> None:
     machine = load_host(HOSTS / "debian-12.toml")
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.10-cpu", machine.arch, matrix.find_release(shipped, "torch", "v1.13.1")
@@ -258,13 +306,23 @@ def test_a_switch_that_the_source_does_not_name_is_told_with_the_nearest(shipped
 
     def told(*settings: str) -> list[str]:
         words = [word for each in settings for word in ("--set", each)]
-        computed = build_plan.compute_plan(shipped, cell, machine, parse_options(words, "test"), fetched)
-        findings = examination.examine_build(CheckContext(shipped, cell, machine, computed, fetched))
+        computed = build_plan.compute_plan(
+            shipped, cell, machine, parse_options(words, "test"), fetched
+        )
+        findings = examination.examine_build(
+            CheckContext(shipped, cell, machine, computed, fetched)
+        )
         assert examination.can_start(findings)
-        return [f"{one.verdict} {one.found}: {one.because}" for one in findings if one.subject == "switch"]
+        return [
+            f"{one.verdict} {one.found}: {one.because}"
+            for one in findings
+            if one.subject == "switch"
+        ]
 
     assert told("USE_LLVMM=/usr") == [], "a source without build files says nothing"
-    (tmp_path / "CMakeLists.txt").write_text('option(USE_LLVM "" OFF)\noption(TORCH_USE_ASAN "" OFF)\n')
+    (tmp_path / "CMakeLists.txt").write_text(
+        'option(USE_LLVM "" OFF)\noption(TORCH_USE_ASAN "" OFF)\n'
+    )
     part = tmp_path / "third_party" / "part"
     part.mkdir(parents=True)
     (part / "part.cmake").write_bytes(b"set(BUILD_PART ON) # \xff\n")
@@ -300,7 +358,8 @@ LINUX = Host("x86_64", "linux", 4, 64 * 2**30, disk=2**40, complete=True)
 
 
 @pytest.mark.parametrize(
-    ("free", "verdict"), [(None, "unknown"), (99, "failure"), (100, "warning"), (199, "warning"), (200, "ok")]
+    ("free", "verdict"),
+    [(None, "unknown"), (99, "failure"), (100, "warning"), (199, "warning"), (200, "ok")],
 )
 def test_a_disk_that_may_not_do_is_a_warning(free: int | None, verdict: str) -> None:
     assert system.disk_finding(free, CostRange(100, 200)).verdict == verdict
@@ -311,7 +370,9 @@ def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> 
     small = replace(LINUX, disk=package.disk - 1, memory=package.memory_per_job - 1)
     assert [one.verdict for one in system.package_room(small, package)] == ["failure", "warning"]
     assert [one.verdict for one in system.package_room(LINUX, package)] == ["ok", "ok"]
-    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+    cell = cell_lookup.find_cell(
+        known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
     asked = CheckContext(known, cell, small, build_plan.compute_plan(known, cell, small, Options()))
     assert [one.verdict for one in system.check_room(asked)] == ["failure", "warning"]
 
@@ -323,15 +384,23 @@ def test_limits_count_also_for_a_package_without_an_estimate(shipped: Facts) -> 
     rooms = (DiskSpace("/", 2**40, {"tree": 0}, inodes=1, source=100),)
     limited = replace(LINUX, processor_seconds=3600, rooms=rooms)
     plan = build_plan.compute_plan(shipped, cell, limited, Options(torch="PyPI"))
-    subjects = {finding.subject for finding in system.check_room(CheckContext(shipped, cell, limited, plan))}
+    subjects = {
+        finding.subject for finding in system.check_room(CheckContext(shipped, cell, limited, plan))
+    }
     assert {"processor time", "files on /"} <= subjects
-    assert "processor time" in {finding.subject for finding in examination.examine_machine(shipped, limited, None)}
+    assert "processor time" in {
+        finding.subject for finding in examination.examine_machine(shipped, limited, None)
+    }
 
 
 def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
-    cell = cell_lookup.find_cell(known, "wheel-3.11-cu118", "x86_64", matrix.find_release(known, "torch", "v2.4.0"))
+    cell = cell_lookup.find_cell(
+        known, "wheel-3.11-cu118", "x86_64", matrix.find_release(known, "torch", "v2.4.0")
+    )
     computed = build_plan.compute_plan(known, cell, host, options)
-    return {one.subject: one for one in system.check_room(CheckContext(known, cell, host, computed))}
+    return {
+        one.subject: one for one in system.check_room(CheckContext(known, cell, host, computed))
+    }
 
 
 def test_only_the_largest_compile_counts_for_memory(shipped: Facts) -> None:
@@ -348,8 +417,12 @@ def test_a_limit_on_the_time_of_each_process_is_warned_of(shipped: Facts) -> Non
 
 
 def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
-    cell = cell_lookup.find_cell(shipped, "wheel-3.11-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.4.0"))
-    expected = estimate.estimate_build(shipped, build_plan.compute_plan(shipped, cell, LINUX, Options()))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.11-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.4.0")
+    )
+    expected = estimate.estimate_build(
+        shipped, build_plan.compute_plan(shipped, cell, LINUX, Options())
+    )
     assert expected is not None
     scarce = replace(LINUX, disk=int(expected.tree.low))
     assert found(shipped, scarce, Options())["disk"].verdict == "failure"
@@ -357,7 +430,11 @@ def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
 
 
 def disks(*rooms: DiskSpace) -> list[tuple[str, str, str]]:
-    parts = {"tree": CostRange(1000, 3000), "kit": CostRange(500, 500), "environment": CostRange(100, 200)}
+    parts = {
+        "tree": CostRange(1000, 3000),
+        "kit": CostRange(500, 500),
+        "environment": CostRange(100, 200),
+    }
     found = system.disk_findings(replace(LINUX, rooms=rooms), parts)
     return [(one.subject, one.needed, one.verdict) for one in found]
 
@@ -366,9 +443,14 @@ def test_what_is_there_already_needs_no_room() -> None:
     nothing = {"tree": 0, "kit": 0, "environment": 0}
     assert disks(DiskSpace("/", 1700, nothing)) == [("disk", "1.6 KiB to 3.6 KiB", "warning")]
     assert disks(DiskSpace("/", 1500, nothing))[0][2] == "failure"
-    assert disks(DiskSpace("/", 1500, {**nothing, "tree": 2500})) == [("disk", "600 B to 1.2 KiB", "ok")]
+    assert disks(DiskSpace("/", 1500, {**nothing, "tree": 2500})) == [
+        ("disk", "600 B to 1.2 KiB", "ok")
+    ]
     # more than enough of one part makes no room for another
-    assert disks(DiskSpace("/", 500, {**nothing, "tree": 9999}))[0][1:] == ("600 B to 700 B", "failure")
+    assert disks(DiskSpace("/", 500, {**nothing, "tree": 9999}))[0][1:] == (
+        "600 B to 700 B",
+        "failure",
+    )
 
 
 def test_each_disk_has_to_do_for_its_own_parts() -> None:
@@ -385,9 +467,15 @@ def test_a_tree_needs_a_disk_whose_programs_can_be_run() -> None:
     cache = DiskSpace("/scratch", 4000, {"cache": 0}, noexec=True)
     parts = {"tree": CostRange(1, 2), "cache": CostRange(1, 2)}
     (refused,) = [
-        one for one in system.disk_findings(replace(LINUX, rooms=(tree, cache)), parts) if one.verdict != "ok"
+        one
+        for one in system.disk_findings(replace(LINUX, rooms=(tree, cache)), parts)
+        if one.verdict != "ok"
     ]
-    assert (refused.subject, refused.found, refused.verdict) == ("disk of /home", "mounted noexec", "failure")
+    assert (refused.subject, refused.found, refused.verdict) == (
+        "disk of /home",
+        "mounted noexec",
+        "failure",
+    )
     assert refused.cure == "set TORCHMILL_HOME to another disk"
 
 
@@ -396,14 +484,24 @@ def test_the_cure_says_how_much_is_lacking() -> None:
     assert lacking.cure.startswith("`invoke clean --free '2.0 GiB'` removes what builds left")
 
 
-@pytest.mark.parametrize(("inodes", "verdicts"), [(None, []), (600, []), (599, ["warning"]), (199, ["failure"])])
-def test_a_disk_may_run_out_of_inodes(shipped: Facts, inodes: int | None, verdicts: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("inodes", "verdicts"), [(None, []), (600, []), (599, ["warning"]), (199, ["failure"])]
+)
+def test_a_disk_may_run_out_of_inodes(
+    shipped: Facts, inodes: int | None, verdicts: list[str]
+) -> None:
     assert shipped.assumed is not None
     facts = replace(shipped, assumed=replace(shipped.assumed, files=CostRange(2, 6)))
     crowded = replace(LINUX, rooms=(DiskSpace("/", 2**40, {"tree": 0}, inodes, source=100),))
-    cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", matrix.find_release(facts, "torch", "v1.13.1"))
-    asked = CheckContext(facts, cell, crowded, build_plan.compute_plan(facts, cell, crowded, Options()))
-    assert [one.verdict for one in system.check_room(asked) if one.subject == "files on /"] == verdicts
+    cell = cell_lookup.find_cell(
+        facts, "wheel-3.10-cpu", "x86_64", matrix.find_release(facts, "torch", "v1.13.1")
+    )
+    asked = CheckContext(
+        facts, cell, crowded, build_plan.compute_plan(facts, cell, crowded, Options())
+    )
+    assert [
+        one.verdict for one in system.check_room(asked) if one.subject == "files on /"
+    ] == verdicts
 
 
 @pytest.mark.parametrize(

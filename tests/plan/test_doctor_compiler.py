@@ -20,11 +20,18 @@ def ruled(known: Facts, **terms: Mapping[str, SpecifierSet]) -> Facts:
     """Return the facts with one more rule."""
     package = known.packages["base"]
     rule = Rule("base.toml: rule 9", When(), "newer ones reject its templates", **terms)  # type: ignore[arg-type]
-    return replace(known, packages=dict(known.packages) | {"base": replace(package, rules=(*package.rules, rule))})
+    return replace(
+        known,
+        packages=dict(known.packages) | {"base": replace(package, rules=(*package.rules, rule))},
+    )
 
 
-def build_context(known: Facts, host: Host, identifier: str = "wheel-3.10-cpu", tag: str = "v1.0.0") -> CheckContext:
-    cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", tag))
+def build_context(
+    known: Facts, host: Host, identifier: str = "wheel-3.10-cpu", tag: str = "v1.0.0"
+) -> CheckContext:
+    cell = cell_lookup.find_cell(
+        known, identifier, "x86_64", matrix.find_release(known, "base", tag)
+    )
     return CheckContext(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
 
 
@@ -51,19 +58,29 @@ def test_outside_a_need_is_a_failure_with_the_reason(known: Facts) -> None:
 def test_outside_advice_is_a_warning(known: Facts) -> None:
     facts = ruled(known, advises={"gcc": SpecifierSet("<12")})
     finding = only(build_context(facts, having("13.2.0", "11.4.0")))
-    assert (finding.verdict, finding.cure) == ("warning", "CC=gcc-11 CXX=g++-11 nox -s wheel-3.10-cpu")
+    assert (finding.verdict, finding.cure) == (
+        "warning",
+        "CC=gcc-11 CXX=g++-11 nox -s wheel-3.10-cpu",
+    )
 
 
 def test_a_libstdcxx_beside_the_systems_is_told(known: Facts) -> None:
-    module = replace(having("11.2.0"), libraries={"libstdc++": "/apps/gcc/11.2.0/lib64/libstdc++.so.6.0.29"})
-    found = {one.subject: one.verdict for one in compiler.check_compiler(build_context(known, module))}
+    module = replace(
+        having("11.2.0"), libraries={"libstdc++": "/apps/gcc/11.2.0/lib64/libstdc++.so.6.0.29"}
+    )
+    found = {
+        one.subject: one.verdict for one in compiler.check_compiler(build_context(known, module))
+    }
     assert found == {"C++ compiler": "ok", "C++ library": "warning"}
 
 
 def test_an_untried_compiler_is_no_cure_for_another(known: Facts) -> None:
     facts = ruled(known, advises={"gcc": SpecifierSet(">=9")})
     finding = only(build_context(facts, having("8.5.0", "7.5.0")))
-    assert (finding.verdict, finding.cure) == ("warning", "install gcc 9, and name it in CC and CXX")
+    assert (finding.verdict, finding.cure) == (
+        "warning",
+        "install gcc 9, and name it in CC and CXX",
+    )
 
 
 def test_what_is_advised_is_preferred_to_what_merely_fits(known: Facts) -> None:
@@ -101,7 +118,11 @@ def test_what_is_advised_is_preferred_to_what_merely_fits(known: Facts) -> None:
                 "another; with docker or podman, `invoke build wheel-3.10-cpu-x86_64` builds in a container"
             ),
         ),
-        (None, "apt", "look for it as gcc-11 and g++-11 among the packages of apt, and name it in CC and CXX"),
+        (
+            None,
+            "apt",
+            "look for it as gcc-11 and g++-11 among the packages of apt, and name it in CC and CXX",
+        ),
         (None, None, "install gcc 11, and name it in CC and CXX"),
     ],
 )
@@ -126,7 +147,8 @@ def test_no_cure_is_promised_where_nothing_fits(known: Facts) -> None:
 def test_nvcc_is_driven_by_the_compiler_that_is_named_for_it(known: Facts) -> None:
     host = replace(having("12.2.0", "11.4.0"), cuda_compiler=Compiler("gcc", "11.4.0"))
     verdicts = {
-        one.subject: one.verdict for one in compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
+        one.subject: one.verdict
+        for one in compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
     }
     assert verdicts == {"C++ compiler": "ok", "host compiler of nvcc": "ok"}
     named = replace(host, cuda_compiler=None, tools={"c++": "g++-12"})
@@ -134,9 +156,10 @@ def test_nvcc_is_driven_by_the_compiler_that_is_named_for_it(known: Facts) -> No
     assert driven.verdict == "failure"
     assert driven.cure == "CC=gcc-11 CXX=g++-11 CUDAHOSTCXX=g++-11 nox -s wheel-3.10-cu118"
     clang = replace(host, cuda_compiler=Compiler("clang", "14.0.6"))
-    assert [one.verdict for one in compiler.check_compiler(build_context(known, clang, "wheel-3.10-cu118"))][
-        1
-    ] == "unknown"
+    assert [
+        one.verdict
+        for one in compiler.check_compiler(build_context(known, clang, "wheel-3.10-cu118"))
+    ][1] == "unknown"
 
 
 def test_a_compiler_that_the_plan_chose_is_the_one_that_is_judged(known: Facts) -> None:
@@ -144,18 +167,34 @@ def test_a_compiler_that_the_plan_chose_is_the_one_that_is_judged(known: Facts) 
     own, driven = compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
     assert (own.verdict, own.found) == ("ok", "gcc 11.4.0")
     assert (driven.verdict, driven.found, driven.needed) == ("ok", "gcc 11.4.0", "gcc >=6,<12")
-    assert driven.because == "g++-11 compiles everything, because CUDA 11.8 does not take gcc 12.2.0"
-    usual = compiler.check_compiler(build_context(known, having("11.4.0", "9.5.0"), "wheel-3.10-cu118"))
+    assert (
+        driven.because == "g++-11 compiles everything, because CUDA 11.8 does not take gcc 12.2.0"
+    )
+    usual = compiler.check_compiler(
+        build_context(known, having("11.4.0", "9.5.0"), "wheel-3.10-cu118")
+    )
     assert [one.because for one in usual] == ["", ""]
 
 
 def test_one_that_nvcc_takes_is_brought_where_there_is_none(known: Facts) -> None:
-    host = replace(having("13.2.0"), manager="apt", distribution=LinuxDistribution("ubuntu", "24.04"), glibc="2.39")
+    host = replace(
+        having("13.2.0"),
+        manager="apt",
+        distribution=LinuxDistribution("ubuntu", "24.04"),
+        glibc="2.39",
+    )
     packages = "apt-get install --yes --no-install-recommends gcc-11 g++-11 && CC=gcc-11 "
     _, driven = compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
     assert driven.cure.startswith(packages)
     source = ToolkitSource(
-        "debian", "compiler", ("gcc-11",), ("g++-11",), ("x86_64",), ("ubuntu/noble/main",), None, ""
+        "debian",
+        "compiler",
+        ("gcc-11",),
+        ("g++-11",),
+        ("x86_64",),
+        ("ubuntu/noble/main",),
+        None,
+        "",
     )
     brought = replace(known, toolkit_sources=(source,))
     _, driven = compiler.check_compiler(build_context(brought, host, "wheel-3.10-cu118"))
@@ -163,10 +202,15 @@ def test_one_that_nvcc_takes_is_brought_where_there_is_none(known: Facts) -> Non
     assert driven.other_cures[0].startswith(packages)
     without_cuda = ruled(brought, needs={"gcc": SpecifierSet("<12")})
     found = only(build_context(without_cuda, host))
-    assert (found.cure.startswith(packages), found.other_cures) == (True, ("invoke toolkit --compiler gcc-11",))
+    assert (found.cure.startswith(packages), found.other_cures) == (
+        True,
+        ("invoke toolkit --compiler gcc-11",),
+    )
     rootless = only(build_context(without_cuda, replace(host, root=False)))
     assert rootless.cure == "invoke toolkit --compiler gcc-11"
-    assert rootless.other_cures[0].startswith("ask whoever administers this machine to run `apt-get install")
+    assert rootless.other_cures[0].startswith(
+        "ask whoever administers this machine to run `apt-get install"
+    )
 
 
 def test_a_missing_compiler_is_a_failure_only_where_it_is_sure(known: Facts) -> None:
@@ -179,9 +223,16 @@ def test_a_missing_compiler_is_a_failure_only_where_it_is_sure(known: Facts) -> 
 
 def test_a_clang_is_held_against_its_own_bounds(known: Facts) -> None:
     facts = ruled(known, needs={"clang": SpecifierSet("<16"), "gcc": SpecifierSet("<5")})
-    host = replace(LINUX, compiler=Compiler("clang", "17.0.6"), compilers={"clang++-15": Compiler("clang", "15.0.7")})
+    host = replace(
+        LINUX,
+        compiler=Compiler("clang", "17.0.6"),
+        compilers={"clang++-15": Compiler("clang", "15.0.7")},
+    )
     finding = only(build_context(facts, host))
-    assert (finding.verdict, finding.cure) == ("failure", "CC=clang-15 CXX=clang++-15 nox -s wheel-3.10-cpu")
+    assert (finding.verdict, finding.cure) == (
+        "failure",
+        "CC=clang-15 CXX=clang++-15 nox -s wheel-3.10-cpu",
+    )
 
 
 def _against_nvcc(known: Facts, msvc: str, takes: SpecifierSet | None) -> Finding:

@@ -34,8 +34,12 @@ OFFICIAL = {
 }
 
 
-def findings(known: Facts, host: Host, identifier: str = "wheel-3.10-cu118", **settings: str) -> Mapping[str, Finding]:
-    cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+def findings(
+    known: Facts, host: Host, identifier: str = "wheel-3.10-cu118", **settings: str
+) -> Mapping[str, Finding]:
+    cell = cell_lookup.find_cell(
+        known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
     computed = build_plan.compute_plan(known, cell, host, Options(settings=settings))
     return {one.subject: one for one in cuda.check_cuda(CheckContext(known, cell, host, computed))}
@@ -51,13 +55,18 @@ def test_a_toolkit_that_is_missing_is_named_with_what_is_there(known: Facts) -> 
     )
     none = findings(known, replace(LINUX, toolkits={}))["CUDA toolkit"]
     assert (none.verdict, none.found) == ("failure", "none")
-    assert findings(known, replace(LINUX, toolkits={}, complete=False))["CUDA toolkit"].verdict == "unknown"
+    assert (
+        findings(known, replace(LINUX, toolkits={}, complete=False))["CUDA toolkit"].verdict
+        == "unknown"
+    )
 
 
 def test_cudnn_is_looked_for_where_the_build_looks(known: Facts) -> None:
     missing = findings(known, LINUX)["cuDNN"]
     assert missing.verdict == "failure"
-    assert missing.cure.startswith("look for it as libcudnn8-devel in NVIDIA's archive for rocky 9.4")
+    assert missing.cure.startswith(
+        "look for it as libcudnn8-devel in NVIDIA's archive for rocky 9.4"
+    )
     assert "--set USE_CUDNN=0" in missing.because
     inside = replace(LINUX, libraries={"cudnn@11.8": "8.6.0", "cudnn": "9.1.0"})
     assert findings(known, inside)["cuDNN"].found == "8.6.0"
@@ -77,9 +86,13 @@ def test_cudnn_is_looked_for_where_the_build_looks(known: Facts) -> None:
         ("conda", "v2.0.0", "cudnn=9"),
     ],
 )
-def test_cudnn_is_installed_as_the_official_build_has_it(known: Facts, manager: str, tag: str, package: str) -> None:
+def test_cudnn_is_installed_as_the_official_build_has_it(
+    known: Facts, manager: str, tag: str, package: str
+) -> None:
     variant = "cu118" if tag == "v1.0.0" else "cu124"
-    cell = cell_lookup.find_cell(known, f"wheel-3.10-{variant}", "x86_64", matrix.find_release(known, "base", tag))
+    cell = cell_lookup.find_cell(
+        known, f"wheel-3.10-{variant}", "x86_64", matrix.find_release(known, "base", tag)
+    )
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
     place = LinuxDistribution("debian", "12") if manager == "apt" else LINUX.distribution
     host = replace(LINUX, manager=manager, distribution=place)
@@ -102,7 +115,9 @@ def test_another_major_version_is_a_warning_unless_a_rule_says_more(known: Facts
     assert findings(known, host)["cuDNN"].verdict == "warning"
     package = known.packages["base"]
     rule = Rule("rule 9", When(), "it calls what 9 removed", needs={"cudnn": SpecifierSet("<9")})
-    ruled = replace(known, packages={**known.packages, "base": replace(package, rules=(*package.rules, rule))})
+    ruled = replace(
+        known, packages={**known.packages, "base": replace(package, rules=(*package.rules, rule))}
+    )
     refused = findings(ruled, host)["cuDNN"]
     assert (refused.verdict, refused.because) == ("failure", "it calls what 9 removed")
     assert refused.needed == "<9, the official build has 8.7.0.84"
@@ -111,8 +126,13 @@ def test_another_major_version_is_a_warning_unless_a_rule_says_more(known: Facts
 def test_nccl_is_the_releases_own_unless_the_plan_says_otherwise(known: Facts) -> None:
     assert findings(known, LINUX)["NCCL"].verdict == "ok"
     system = findings(known, LINUX, USE_SYSTEM_NCCL="1")["NCCL"]
-    assert (system.verdict, system.cure) == ("failure", "nox -s wheel-3.10-cu118 -- --set USE_SYSTEM_NCCL=0")
-    there = findings(known, replace(LINUX, libraries={"nccl": "2.14.3"}), USE_SYSTEM_NCCL="1")["NCCL"]
+    assert (system.verdict, system.cure) == (
+        "failure",
+        "nox -s wheel-3.10-cu118 -- --set USE_SYSTEM_NCCL=0",
+    )
+    there = findings(known, replace(LINUX, libraries={"nccl": "2.14.3"}), USE_SYSTEM_NCCL="1")[
+        "NCCL"
+    ]
     assert (there.verdict, there.found) == ("ok", "2.14.3")
     assert "NCCL" not in findings(known, LINUX, USE_NCCL="OFF")
 
@@ -124,15 +144,25 @@ def test_magma_is_missed_where_the_official_build_has_it(known: Facts) -> None:
 
 
 def test_a_dependent_package_has_no_cudnn_of_its_own(known: Facts) -> None:
-    cell = cell_lookup.find_cell(known, "vision-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+    cell = cell_lookup.find_cell(
+        known, "vision-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
     computed = build_plan.compute_plan(known, cell, LINUX, Options())
-    assert [one.subject for one in cuda.check_cuda(CheckContext(known, cell, LINUX, computed))] == ["CUDA toolkit"]
+    assert [one.subject for one in cuda.check_cuda(CheckContext(known, cell, LINUX, computed))] == [
+        "CUDA toolkit"
+    ]
 
 
 SOURCES = (
-    ToolkitSource("conda", "toolkit", ("11.8",), ("cuda-toolkit",), ("x86_64",), ("nvidia",), None, "test"),
-    ToolkitSource("pypi", "cudnn", ("8.7.0.84",), ("nvidia-cudnn-cu11",), ("x86_64",), (), "11", "test"),
-    ToolkitSource("pypi", "nccl", ("2.16.5",), ("nvidia-nccl-cu11",), ("x86_64",), (), "11", "test"),
+    ToolkitSource(
+        "conda", "toolkit", ("11.8",), ("cuda-toolkit",), ("x86_64",), ("nvidia",), None, "test"
+    ),
+    ToolkitSource(
+        "pypi", "cudnn", ("8.7.0.84",), ("nvidia-cudnn-cu11",), ("x86_64",), (), "11", "test"
+    ),
+    ToolkitSource(
+        "pypi", "nccl", ("2.16.5",), ("nvidia-nccl-cu11",), ("x86_64",), (), "11", "test"
+    ),
 )
 
 
@@ -149,7 +179,9 @@ def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: 
     facts, bare = keeping(known), replace(LINUX, toolkits={})
     toolkit = findings(facts, bare)["CUDA toolkit"]
     assert (toolkit.verdict, toolkit.cure) == ("failure", "invoke toolkit --cuda 11.8")
-    assert findings(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith("look for it as cuda-toolkit-10-2")
+    assert findings(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith(
+        "look for it as cuda-toolkit-10-2"
+    )
     cudnn = findings(facts, LINUX)["cuDNN"]
     assert (cudnn.verdict, cudnn.needed) == ("failure", "8.7.0.84")
     assert cudnn.cure == "invoke toolkit --library cudnn-cu11=8.7.0.84"
@@ -177,7 +209,9 @@ def test_a_cudnn_without_code_for_the_gpus_is_told(shipped: Facts) -> None:
     host = replace(LINUX, kept={"cudnn-9.1.0.70-cu11": "/k/cudnn"})
 
     def told(arch_list: str, **settings: str) -> list[Finding]:
-        computed = build_plan.compute_plan(shipped, cell, host, Options(arch_list=arch_list, settings=settings))
+        computed = build_plan.compute_plan(
+            shipped, cell, host, Options(arch_list=arch_list, settings=settings)
+        )
         context = CheckContext(shipped, cell, host, computed)
         return [one for one in cuda.check_cuda(context) if one.subject == "cuDNN's code"]
 
@@ -194,11 +228,17 @@ def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
     assert magma.because == "without it, parts of torch.linalg do not run on the GPU"
 
 
-def magma(shipped: Facts, kept: Mapping[str, str], listed: str, host: Host = LINUX, **settings: str) -> Finding:
+def magma(
+    shipped: Facts, kept: Mapping[str, str], listed: str, host: Host = LINUX, **settings: str
+) -> Finding:
     """Return the finding on MAGMA for torch 2.1.0 with CUDA 11.8."""
-    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0")
+    )
     there = replace(host, kept=kept)
-    computed = build_plan.compute_plan(shipped, cell, there, Options(arch_list=listed, settings=settings))
+    computed = build_plan.compute_plan(
+        shipped, cell, there, Options(arch_list=listed, settings=settings)
+    )
     findings = cuda.check_cuda(CheckContext(shipped, cell, there, computed))
     return next(one for one in findings if one.subject == "MAGMA")
 
@@ -224,8 +264,12 @@ def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Fact
 
 def torch_findings(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Finding]:
     """Return the findings of a build of torch 1.13.1."""
-    cell = cell_lookup.find_cell(shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
-    context = CheckContext(shipped, cell, LINUX, build_plan.compute_plan(shipped, cell, LINUX, options))
+    cell = cell_lookup.find_cell(
+        shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+    )
+    context = CheckContext(
+        shipped, cell, LINUX, build_plan.compute_plan(shipped, cell, LINUX, options)
+    )
     return {one.subject: one for one in cuda.check_cuda(context)}
 
 
@@ -238,12 +282,19 @@ def test_a_newer_toolkit_that_is_here_is_offered_not_taken(shipped: Facts) -> No
 
 
 def test_capabilities_that_end_with_a_later_toolkit_are_named(shipped: Facts) -> None:
-    told = torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))["compute capabilities"]
+    told = torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))[
+        "compute capabilities"
+    ]
     assert (told.verdict, told.found) == ("ok", "3.7;8.6+PTX")
     assert told.because == "CUDA 11.8 warns about 3.7, which a later toolkit drops"
     spaced = Options(settings={"TORCH_CUDA_ARCH_LIST": "3.7 8.6+PTX"})
-    assert torch_findings(shipped, "wheel-3.10-cu118", spaced)["compute capabilities"].because == told.because
-    assert "compute capabilities" not in torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
+    assert (
+        torch_findings(shipped, "wheel-3.10-cu118", spaced)["compute capabilities"].because
+        == told.because
+    )
+    assert "compute capabilities" not in torch_findings(
+        shipped, "wheel-3.10-cu118", Options(arch_list="8.6")
+    )
 
 
 def test_a_link_that_would_overflow_is_refused_with_what_helps(shipped: Facts) -> None:
@@ -254,16 +305,24 @@ def test_a_link_that_would_overflow_is_refused_with_what_helps(shipped: Facts) -
     assert "relocation truncated to fit" in told.because
     assert "BUILD_SPLIT_CUDA=ON" in told.cure
     assert "-compress-all" in told.cure
-    assert "libtorch_cuda" not in torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
+    assert "libtorch_cuda" not in torch_findings(
+        shipped, "wheel-3.10-cu118", Options(arch_list="8.6")
+    )
 
 
 HOME = "/usr/local/cuda-11.8"
-LINUX_WITH_TOOLKIT = Host("x86_64", "linux", 4, 2**34, glibc="2.34", complete=True, toolkits={"11.8": HOME})
+LINUX_WITH_TOOLKIT = Host(
+    "x86_64", "linux", 4, 2**34, glibc="2.34", complete=True, toolkits={"11.8": HOME}
+)
 CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
 CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
-CUPTI = ToolkitPart("cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), (), None, "", "the profiler sees no GPU")
+CUPTI = ToolkitPart(
+    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), (), None, "", "the profiler sees no GPU"
+)
 PARTS_SOURCES = (
-    ToolkitSource("pypi", "parts", ("11.8",), ("nvidia-cublas-cu11==11.11",), ("x86_64",), (), None, ""),
+    ToolkitSource(
+        "pypi", "parts", ("11.8",), ("nvidia-cublas-cu11==11.11",), ("x86_64",), (), None, ""
+    ),
     ToolkitSource("conda", "toolkit", ("11.8",), ("all",), ("x86_64",), ("nvidia",), None, ""),
 )
 
@@ -271,7 +330,9 @@ PARTS_SOURCES = (
 def parts_finding(known: Facts, lacking: Mapping[str, str], home: str = HOME) -> Finding | None:
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL, CUPTI), toolkit_sources=PARTS_SOURCES)
     host = replace(LINUX_WITH_TOOLKIT, lacking=lacking, toolkits={"11.8": home})
-    cell = cell_lookup.find_cell(known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+    cell = cell_lookup.find_cell(
+        known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
     computed = build_plan.compute_plan(known, cell, host, Options())
     return next(cuda.check_toolkit_parts(CheckContext(facts, cell, host, computed)), None)
 
@@ -289,7 +350,9 @@ def test_what_is_lacking_is_named_with_the_command_that_completes(known: Facts) 
 
 
 @pytest.mark.parametrize(("lacking", "home"), [("cublas, cccl", HOME), ("cublas", "/usr")])
-def test_one_that_cannot_be_completed_is_to_be_brought(lacking: str, home: str, known: Facts) -> None:
+def test_one_that_cannot_be_completed_is_to_be_brought(
+    lacking: str, home: str, known: Facts
+) -> None:
     finding = parts_finding(known, {"11.8": lacking}, home)
     assert finding is not None
     assert finding.cure == "invoke toolkit --cuda 11.8"
@@ -324,7 +387,9 @@ def test_what_a_toolkit_lacks_that_is_not_there_is_nothing(known: Facts) -> None
 def test_a_machine_is_told_what_its_toolkits_lack(known: Facts) -> None:
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL))
     host = replace(LINUX_WITH_TOOLKIT, lacking={"11.8": "cccl"})
-    (told,) = (one for one in examination.examine_machine(facts, host, None) if one.found == "no CCCL")
+    (told,) = (
+        one for one in examination.examine_machine(facts, host, None) if one.found == "no CCCL"
+    )
     assert (told.subject, told.verdict, told.cure) == (
         "CUDA 11.8",
         "warning",

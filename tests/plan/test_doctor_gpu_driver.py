@@ -29,14 +29,21 @@ V100 = Gpu("Tesla V100-SXM2-16GB", "7.0")
 def gpus(known: Facts) -> Facts:
     """Return the small facts with GPUs, and drivers for the toolkits."""
     drivers = {"10.2": "440.33", "11.8": "450.80.02", "12.4": "525.60.13"}
-    toolkits = (replace(one, driver=drivers[one.version], driver_ptx="520.61.05") for one in known.toolkits)
+    toolkits = (
+        replace(one, driver=drivers[one.version], driver_ptx="520.61.05") for one in known.toolkits
+    )
     return replace(known, capabilities=GPUS, toolkits=tuple(toolkits))
 
 
 def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[str, Finding]:
-    cell = cell_lookup.find_cell(facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "base", "v1.0.0"))
+    cell = cell_lookup.find_cell(
+        facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "base", "v1.0.0")
+    )
     computed = build_plan.compute_plan(facts, cell, host, Options(arch_list=capabilities))
-    return {one.subject: one for one in gpu_driver.check_driver(CheckContext(facts, cell, host, computed))}
+    return {
+        one.subject: one
+        for one in gpu_driver.check_driver(CheckContext(facts, cell, host, computed))
+    }
 
 
 @pytest.mark.parametrize(
@@ -49,10 +56,16 @@ def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[st
         ("7.5+PTX", "8.6", "ok"),
         ("9.0+PTX", "8.6", "warning"),
         ("7.0", "7.2", "warning"),  # a board takes no code but its own
-        ("7.0+PTX", "7.2", "warning"),  # the toolkit makes no code for it, so its libraries may have none
+        (
+            "7.0+PTX",
+            "7.2",
+            "warning",
+        ),  # the toolkit makes no code for it, so its libraries may have none
     ],
 )
-def test_code_runs_on_gpus_like_the_one_it_was_made_for(gpus: Facts, listed: str, gpu: str, verdict: str) -> None:
+def test_code_runs_on_gpus_like_the_one_it_was_made_for(
+    gpus: Facts, listed: str, gpu: str, verdict: str
+) -> None:
     host = replace(LINUX, gpus=(Gpu("some", gpu),), kernel_driver="535.104.05")
     assert found(gpus, host, listed)["GPU"].verdict == verdict
 
@@ -84,14 +97,19 @@ def test_an_old_driver_runs_what_an_older_toolkit_makes(gpus: Facts) -> None:
     finding = found(gpus, host)["GPU driver"]
     assert (finding.verdict, finding.cure) == ("warning", "nox -s wheel-3.10-cu102")
     unserved = replace(host, gpus=(A100,))
-    assert found(gpus, unserved)["GPU driver"].cure == "install driver 450.80.02 or newer", "10.2 has no code for it"
+    assert found(gpus, unserved)["GPU driver"].cure == "install driver 450.80.02 or newer", (
+        "10.2 has no code for it"
+    )
     ancient = replace(host, kernel_driver="390.46", driver="390.46")
     assert found(gpus, ancient)["GPU driver"].cure == "install driver 450.80.02 or newer"
 
 
 def test_who_cannot_install_a_driver_is_told_first_what_needs_none(gpus: Facts) -> None:
     host = replace(LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33", root=False)
-    assert found(gpus, host)["GPU driver"].cure == "ask whoever administers this machine for driver 450.80.02 or newer"
+    assert (
+        found(gpus, host)["GPU driver"].cure
+        == "ask whoever administers this machine for driver 450.80.02 or newer"
+    )
     served = found(gpus, replace(host, gpus=(V100,)))["GPU driver"]
     assert served.cure == "nox -s wheel-3.10-cu102"
     assert served.other_cures[-1].startswith("ask whoever administers this machine")
@@ -100,22 +118,32 @@ def test_who_cannot_install_a_driver_is_told_first_what_needs_none(gpus: Facts) 
 def test_windows_has_drivers_of_its_own(gpus: Facts) -> None:
     drivers = {"10.2": "441.22", "11.8": "452.39", "12.4": "528.33"}
     toolkits = tuple(replace(one, driver_windows=drivers[one.version]) for one in gpus.toolkits)
-    host = replace(LINUX, system="windows", gpus=(V100,), driver="451.22")  # on Linux new enough for 11.8
+    host = replace(
+        LINUX, system="windows", gpus=(V100,), driver="451.22"
+    )  # on Linux new enough for 11.8
     findings = found(replace(gpus, toolkits=toolkits), host, "6.0+PTX")
     assert findings["GPU driver"].cure == "nox -s wheel-3.10-cu102"
     assert findings["GPU"].verdict == "ok", "what is known of PTX is known of drivers of Linux"
 
 
 def test_forward_compatibility_is_for_data_centres(gpus: Facts) -> None:
-    host = replace(LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33", compat=("/cuda/compat",))
+    host = replace(
+        LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33", compat=("/cuda/compat",)
+    )
     centre = found(gpus, host)
     assert (centre["GPU driver"].verdict, centre["forward compatibility"].verdict) == ("ok", "ok")
     home = found(gpus, replace(host, gpus=(RTX,)))
-    assert (home["GPU driver"].verdict, home["forward compatibility"].verdict) == ("warning", "warning")
+    assert (home["GPU driver"].verdict, home["forward compatibility"].verdict) == (
+        "warning",
+        "warning",
+    )
     bench = found(gpus, replace(host, gpus=(Gpu("NVIDIA RTX 6000 Ada Generation", "8.9"),)))
     assert bench["forward compatibility"].verdict == "ok", "it is for cards of workstations, too"
     silent = found(gpus, replace(host, kernel_driver=None, driver=None))
-    assert (silent["GPU driver"].verdict, silent["GPU driver"].found) == ("unknown", "does not say its version")
+    assert (silent["GPU driver"].verdict, silent["GPU driver"].found) == (
+        "unknown",
+        "does not say its version",
+    )
     assert found(gpus, replace(host, gpus=()))["forward compatibility"].verdict == "unknown"
 
 
@@ -136,7 +164,9 @@ def test_a_machine_without_gpu_builds(gpus: Facts) -> None:
 def test_the_path_is_mended_by_the_command() -> None:
     script = f"{gpu_driver.loader_path_without('/cuda/compat')}; echo $LD_LIBRARY_PATH"
     env = {"LD_LIBRARY_PATH": "/a:/cuda/compat:/b", "PATH": "/usr/bin:/bin"}
-    said = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["sh", "-c", script], env=env, capture_output=True, text=True, check=True
+    ).stdout
     assert said == "/a:/b\n"
 
 
@@ -156,20 +186,28 @@ def test_a_machine_without_a_gpu_is_not_asked() -> None:
 
 
 def test_a_container_without_the_drivers_library_is_told_so() -> None:
-    assert "--gpus all" in (why_no_gpu(replace(LINUX, kernel_driver="535.104.05", gpus=(RTX,))) or "")
+    assert "--gpus all" in (
+        why_no_gpu(replace(LINUX, kernel_driver="535.104.05", gpus=(RTX,))) or ""
+    )
 
 
 def test_halves_of_two_versions_come_first(shipped: Facts) -> None:
     updated = replace(HOME, driver="550.54.15", compat=("/cuda/compat",))
     told = explain_no_gpu(shipped, updated, "11.8", ERROR_804)
     assert told.startswith("RuntimeError: Unexpected error")
-    assert told.endswith("library 550.54.15, kernel 535.104.05 are of two versions: restart the machine: `sudo reboot`")
+    assert told.endswith(
+        "library 550.54.15, kernel 535.104.05 are of two versions: restart the machine: `sudo reboot`"
+    )
 
 
 def test_a_driver_older_than_the_toolkit_is_told_with_what_it_must_be(shipped: Facts) -> None:
     old = replace(HOME, driver="440.33", kernel_driver="440.33")
-    told = explain_no_gpu(shipped, old, "11.8", "CUDA driver version is insufficient for CUDA runtime version")
-    assert "driver 440.33 is older than 450.80.02, the oldest that runs what CUDA 11.8 makes" in told
+    told = explain_no_gpu(
+        shipped, old, "11.8", "CUDA driver version is insufficient for CUDA runtime version"
+    )
+    assert (
+        "driver 440.33 is older than 450.80.02, the oldest that runs what CUDA 11.8 makes" in told
+    )
     with_compat = explain_no_gpu(shipped, replace(old, compat=("/cuda/compat",)), "11.8", ERROR_804)
     assert "/cuda/compat makes up for it only on data-centre GPUs" in with_compat
     centre = replace(old, gpus=(A100,), compat=("/cuda/compat",))
@@ -190,15 +228,22 @@ def test_compatibility_libraries_on_a_consumers_gpu_are_error_804(shipped: Facts
             "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
             "nvidia_uvm",
         ),
-        ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "--arch-list"),
+        (
+            "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+            "--arch-list",
+        ),
         ("RuntimeError: something never heard of", "`invoke doctor` shows"),
     ],
 )
-def test_words_are_explained_where_the_driver_looks_sound(shipped: Facts, said: str, cure: str) -> None:
+def test_words_are_explained_where_the_driver_looks_sound(
+    shipped: Facts, said: str, cure: str
+) -> None:
     assert cure in explain_no_gpu(shipped, HOME, "11.8", said)
 
 
-def test_a_board_without_a_gpu_is_told_of_its_jetpack_and_of_no_graphics_driver(shipped: Facts) -> None:
+def test_a_board_without_a_gpu_is_told_of_its_jetpack_and_of_no_graphics_driver(
+    shipped: Facts,
+) -> None:
     jetpack = LinuxDistribution("ubuntu", "20.04", (), "35.4.1")
     board = replace(LINUX, arch="aarch64", gpus=(Gpu("Orin", "8.7"),), distribution=jetpack)
     told = explain_no_gpu(shipped, board, "12.6", "no GPU")
@@ -217,10 +262,30 @@ def test_an_unknown_toolkit_is_no_reason(shipped: Facts) -> None:
 @pytest.mark.parametrize(
     ("named", "capability", "first", "cure"),
     [
-        ("wheel-3.12-cu126 v2.6.0", "12.0", "CUDA 12.8, torch 2.7.0 (cu128)", "`invoke build --gpu 12.0`"),
-        ("wheel-3.10-cu118 v2.0.1", "12.0", "CUDA 12.8, torch 2.7.0 (cu128)", "`invoke build --gpu 12.0`"),
-        ("wheel-3.8-cu102 v1.8.0", "8.6", "CUDA 11.1, torch 1.8.0 (cu111)", "nox -s wheel-3.8-cu111"),
-        ("wheel-3.10-cu117 v1.13.1", "9.0", "CUDA 11.8, torch 2.0.0 (cu118)", "`invoke build --gpu 9.0`"),
+        (
+            "wheel-3.12-cu126 v2.6.0",
+            "12.0",
+            "CUDA 12.8, torch 2.7.0 (cu128)",
+            "`invoke build --gpu 12.0`",
+        ),
+        (
+            "wheel-3.10-cu118 v2.0.1",
+            "12.0",
+            "CUDA 12.8, torch 2.7.0 (cu128)",
+            "`invoke build --gpu 12.0`",
+        ),
+        (
+            "wheel-3.8-cu102 v1.8.0",
+            "8.6",
+            "CUDA 11.1, torch 1.8.0 (cu111)",
+            "nox -s wheel-3.8-cu111",
+        ),
+        (
+            "wheel-3.10-cu117 v1.13.1",
+            "9.0",
+            "CUDA 11.8, torch 2.0.0 (cu118)",
+            "`invoke build --gpu 9.0`",
+        ),
         ("wheel-3.12-cu130 v2.10.0", "7.0", "", "nox -s wheel-3.12-cu128"),
     ],
 )
@@ -229,16 +294,20 @@ def test_what_has_code_for_a_gpu_goes_before_ptx(
 ) -> None:
     name, tag = named.split()
     host = replace(LINUX, gpus=(Gpu("some", capability),), kernel_driver="", driver="580.65.06")
-    cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag))
+    cell = cell_lookup.find_cell(
+        shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
+    )
     computed = build_plan.compute_plan(shipped, cell, host, Options())
     every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))
     (told,) = [one for one in every if one.subject == "GPU"]
     assert first in told.because
     assert told.cure.startswith(cure)
     untried = [way for way in told.other_cures if "nobody is known to have built that" in way]
-    assert [way.startswith("`nox -s wheel-3.10-cu118` makes code") for way in untried if "1.13.1" in named] == (
-        [True] if "1.13.1" in named else []
-    )
+    assert [
+        way.startswith("`nox -s wheel-3.10-cu118` makes code")
+        for way in untried
+        if "1.13.1" in named
+    ] == ([True] if "1.13.1" in named else [])
     ptx = [way for way in told.other_cures if "+PTX" in way]
     assert ptx == list(told.other_cures[-1:]) or not ptx, "the last"
     assert all("may have no code" in way for way in ptx)
@@ -247,7 +316,12 @@ def test_what_has_code_for_a_gpu_goes_before_ptx(
 @pytest.mark.parametrize(
     ("named", "capability", "listed", "advised"),
     [
-        ("wheel-3.12-cu128 v2.5.1", "12.0", "8.0;9.0", "8.0;9.0+PTX"),  # the CMake of 2.5 cannot read 12.0
+        (
+            "wheel-3.12-cu128 v2.5.1",
+            "12.0",
+            "8.0;9.0",
+            "8.0;9.0+PTX",
+        ),  # the CMake of 2.5 cannot read 12.0
         ("wheel-3.12-cu124 v2.6.0", "12.0", "9.0a", "9.0+PTX;9.0a"),  # PTX of 9.0a is for 9.0 alone
         ("wheel-3.12-cu124 v2.6.0", "12.0", "8.0;9.0a+PTX", "8.0;9.0+PTX;9.0a+PTX"),
         ("flash-3.12-cu126 v2.9.1", "7.5", "8.0", None),  # it has no kernels for it
@@ -259,12 +333,16 @@ def test_what_is_advised_for_a_gpu_is_a_list_that_can_be_built(
 ) -> None:
     name, tag = named.split()
     host = replace(LINUX, gpus=(Gpu("some", capability),), driver="580.65.06")
-    cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag))
+    cell = cell_lookup.find_cell(
+        shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
+    )
     computed = build_plan.compute_plan(shipped, cell, host, Options(arch_list=listed))
     every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))
     (told,) = [one for one in every if one.subject == "GPU"]
     ways = [way for way in (told.cure, *told.other_cures) if "--arch-list" in way]
-    assert [f"nox -s {name} -- --arch-list '{advised}'" in way for way in ways] == [True] * bool(advised)
+    assert [f"nox -s {name} -- --arch-list '{advised}'" in way for way in ways] == [True] * bool(
+        advised
+    )
     if advised:
         again = build_plan.compute_plan(shipped, cell, host, Options(arch_list=advised))
         every = gpu_driver.check_driver(CheckContext(shipped, cell, host, again))

@@ -49,16 +49,24 @@ def expected(facts: Facts, run: MeasuredRun) -> EstimateSpan:
         rest, release, link_overflow.count_code_images(run.capabilities), estimate.run_slots(run)
     )
     assert found is not None
-    span = estimate.wall_seconds(terms.serial_seconds, terms.scaling, found, estimate.run_slots(run))
+    span = estimate.wall_seconds(
+        terms.serial_seconds, terms.scaling, found, estimate.run_slots(run)
+    )
     job = terms.job_seconds if run.scope == "job" else CostRange(0, 0)
     return EstimateSpan(span.low + job.low, span.likely + job.middle, span.high + job.high)
 
 
 def test_every_run_of_torch_falls_into_the_range_that_the_others_give(shipped: Facts) -> None:
-    timed = [run for run in shipped.runs if run.package == "torch" and run.wall_seconds and run.cores]
+    timed = [
+        run for run in shipped.runs if run.package == "torch" and run.wall_seconds and run.cores
+    ]
     assert len(timed) >= 11
     spans = [(run, expected(shipped, run)) for run in timed]
-    outside = [(run.source, span) for run, span in spans if not span.low <= (run.wall_seconds or 0) <= span.high]
+    outside = [
+        (run.source, span)
+        for run, span in spans
+        if not span.low <= (run.wall_seconds or 0) <= span.high
+    ]
     assert outside == []
 
 
@@ -72,7 +80,9 @@ def test_a_run_that_does_not_say_its_cores_is_still_believable(shipped: Facts) -
     (run,) = [run for run in shipped.runs if run.wall_seconds and not run.cores]
     few, all_ = (
         estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine))
-        for machine in (Host("aarch64", "linux", cores, memory=32 * GIB, glibc="2.31") for cores in (2, 10))
+        for machine in (
+            Host("aarch64", "linux", cores, memory=32 * GIB, glibc="2.31") for cores in (2, 10)
+        )
     )
     assert all_.wall.low < (run.wall_seconds or 0) < few.wall.high
 
@@ -88,12 +98,15 @@ def test_disk_and_memory_contain_what_was_recorded(shipped: Facts) -> None:
 
 def test_more_cores_more_capabilities_and_larger_releases(shipped: Facts) -> None:
     small, large = (
-        estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine)) for machine in (SMALL, LARGE)
+        estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine))
+        for machine in (SMALL, LARGE)
     )
     assert large.wall.likely < small.wall.likely
     assert large.memory.high > small.memory.high
     one, many = (
-        estimated(shipped, planned(shipped, "wheel-3.10-cu117", "v1.13.1", LARGE, f"--arch-list={listed}"))
+        estimated(
+            shipped, planned(shipped, "wheel-3.10-cu117", "v1.13.1", LARGE, f"--arch-list={listed}")
+        )
         for listed in ("8.6", "6.0;7.0;7.5;8.0;8.6+PTX")
     )
     assert one.wall.likely < many.wall.likely
@@ -109,21 +122,35 @@ def test_flash_attention_needs_more_memory(shipped: Facts) -> None:
     assert old.compile.high < 3 * GIB < new.compile.high
 
 
-def test_the_time_on_a_small_board_is_qualified_and_what_was_never_measured_is_unknown(shipped: Facts) -> None:
+def test_the_time_on_a_small_board_is_qualified_and_what_was_never_measured_is_unknown(
+    shipped: Facts,
+) -> None:
     board = replace(SMALL, arch="aarch64")
     made = planned(shipped, "wheel-3.12-cpu", "v2.4.1", board)
-    assert "much longer on a small board such as a Raspberry Pi" in estimate.cost_rows(shipped, made)["time"]
-    assert "much longer on a small board such as a Raspberry Pi" in estimate.expected_duration(shipped, made)
+    assert (
+        "much longer on a small board such as a Raspberry Pi"
+        in estimate.cost_rows(shipped, made)["time"]
+    )
+    assert "much longer on a small board such as a Raspberry Pi" in estimate.expected_duration(
+        shipped, made
+    )
     assert "Raspberry" not in estimate.cost_rows(shipped, made, (own_run(90_000),))["time"]
-    assert "Raspberry" not in estimate.cost_rows(shipped, planned(shipped, "wheel-3.12-cpu", "v2.4.1"))["time"]
+    assert (
+        "Raspberry"
+        not in estimate.cost_rows(shipped, planned(shipped, "wheel-3.12-cpu", "v2.4.1"))["time"]
+    )
     flash = planned(shipped, "flash-3.12-cu124", "v2.11.0", LARGE)
-    before = replace(shipped, runs=tuple(run for run in shipped.runs if run.package != "flash-attn"))
+    before = replace(
+        shipped, runs=tuple(run for run in shipped.runs if run.package != "flash-attn")
+    )
     assert estimate.cost_rows(before, flash)["time"] == "unknown: nothing like it was ever measured"
 
 
 def test_the_disk_of_an_extension_is_judged_by_its_own_builds(shipped: Facts) -> None:
     flash, scatter = (
-        estimated(shipped, planned(shipped, f"{name}-3.12-cu130", "v2.11.0", LARGE, "--arch-list=9.0"))
+        estimated(
+            shipped, planned(shipped, f"{name}-3.12-cu130", "v2.11.0", LARGE, "--arch-list=9.0")
+        )
         for name in ("flash", "scatter")
     )
     assert scatter.wheel.high < 10 * 10**6 < 50 * 10**6 < flash.wheel.high
@@ -174,7 +201,9 @@ def test_dependent_packages(shipped: Facts) -> None:
     assert audio.cpu.high > vision.cpu.high
     assert shipped.assumed is not None
     cuda = estimated(shipped, planned(shipped, "audio-3.10-cu117", "v1.13.1"))
-    assert cuda.cpu.high / cuda.cpu.likely == pytest.approx(shipped.assumed.spread.other), "of others' builds, too"
+    assert cuda.cpu.high / cuda.cpu.likely == pytest.approx(shipped.assumed.spread.other), (
+        "of others' builds, too"
+    )
 
 
 def test_without_assumptions_nothing_is_estimated(shipped: Facts) -> None:
@@ -194,16 +223,22 @@ def test_one_sentence_says_how_long_it_takes(shipped: Facts) -> None:
     said = re.fullmatch(pattern, estimate.expected_duration(shipped, made))
     assert said is not None
     wall = found.wall
-    assert [*said.groups()] == [estimate.format_estimate(one) for one in (wall.likely, wall.low, wall.high)]
+    assert [*said.groups()] == [
+        estimate.format_estimate(one) for one in (wall.likely, wall.low, wall.high)
+    ]
 
 
 def test_a_further_python_takes_a_part_of_what_the_first_took(shipped: Facts) -> None:
     made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
     part = estimate.estimate_build(shipped, made, further=True)
     assert part is not None
-    assert 0.153 < part.cpu.likely / estimated(shipped, made).cpu.likely < 0.25, "as measured, here and by upstream"
+    assert 0.153 < part.cpu.likely / estimated(shipped, made).cpu.likely < 0.25, (
+        "as measured, here and by upstream"
+    )
     said = estimate.expected_duration(shipped, made, further=True)
-    assert said.startswith(f"expected to take {part.wall} in the tree of the first Python, less with what ")
+    assert said.startswith(
+        f"expected to take {part.wall} in the tree of the first Python, less with what "
+    )
 
 
 def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
@@ -216,7 +251,9 @@ def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
     data = estimate.estimate_as_data(shipped, made)
     assert data["overflow"]["level"] == "possible"
     assert data["estimate"]["wall"]["low"] < data["estimate"]["wall"]["high"]
-    assert "warning" not in estimate.estimate_as_text(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"), 24 * GIB)
+    assert "warning" not in estimate.estimate_as_text(
+        shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"), 24 * GIB
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,11 +274,15 @@ def test_a_wheel_that_some_places_do_not_take_is_told(
 def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
     page = (ROOT / "docs" / "explanation" / "estimates.md").read_text(encoding="utf-8")
     rows = []
-    for run in (one for one in shipped.runs if one.package == "torch" and one.wall_seconds and one.cores):
+    for run in (
+        one for one in shipped.runs if one.package == "torch" and one.wall_seconds and one.cores
+    ):
         span = expected(shipped, run)
         low, likely, high = (round(seconds / 60) for seconds in (span.low, span.likely, span.high))
         took, jobs = round((run.wall_seconds or 0) / 60), estimate.run_slots(run)
-        rows.append(f"| {run.release} {run.variant} | {jobs} | {took} | {likely} | {low} to {high} |")
+        rows.append(
+            f"| {run.release} {run.variant} | {jobs} | {took} | {likely} | {low} to {high} |"
+        )
     assert [row for row in rows if row not in page] == []
 
 
@@ -250,7 +291,13 @@ MANIFEST = {
     "tag": "v1.13.1",
     "version": "1.13.1+cu117",
     "switches": {"TORCH_CUDA_ARCH_LIST": "8.0;8.6", "MAX_JOBS": "4"},
-    "seconds": {"requirements": 16.2, "prepare": 1.0, "compile": 3600.0, "pack": 16.0, "verify": 11.7},
+    "seconds": {
+        "requirements": 16.2,
+        "prepare": 1.0,
+        "compile": 3600.0,
+        "pack": 16.0,
+        "verify": 11.7,
+    },
     "cpu_seconds": 13000.5,
     "peak_memory": 2164322304,
     "jobs": 4,
@@ -281,7 +328,9 @@ def test_what_cannot_be_read_is_no_run(shipped: Facts, tmp_path: Path) -> None:
     assert estimate.read_own_runs(shipped, tmp_path / "absent") == ()
 
 
-def test_what_a_container_built_elsewhere_says_nothing_of_this_one(shipped: Facts, tmp_path: Path) -> None:
+def test_what_a_container_built_elsewhere_says_nothing_of_this_one(
+    shipped: Facts, tmp_path: Path
+) -> None:
     for arch in ("x86_64", "aarch64"):
         write(tmp_path, f"torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_{arch}", json.dumps(MANIFEST))
     (run,) = estimate.read_own_runs(shipped, tmp_path)
@@ -304,7 +353,9 @@ def test_the_real_build_lies_within(shipped: Facts) -> None:
     took = {"tree": 3.1 * 2**30, "cache": 0.14 * GB}
     for part, size in took.items():
         assert made[part].low <= size <= made[part].high, part
-    installed = CostRange(*(made["kit"].low + made["environment"].low, made["kit"].high + made["environment"].high))
+    installed = CostRange(
+        *(made["kit"].low + made["environment"].low, made["kit"].high + made["environment"].high)
+    )
     assert installed.low <= 1.3 * 2**30 <= installed.high
     vision = needs(shipped, planned(shipped, "vision-3.10-cpu", "v1.13.1"))
     assert vision["environment"].low <= 0.6 * GB <= vision["environment"].high
@@ -324,13 +375,19 @@ def test_an_environment_with_a_torch_from_pypi_has_nvidias_libraries(shipped: Fa
 def test_what_this_machine_has_built_says_it_better(shipped: Facts) -> None:
     made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
     before = needs(shipped, made)
-    run = MeasuredRun("torch", "1.13.1", "", "this machine", "compile", "test", tree=3 * GB, environment=GB)
+    run = MeasuredRun(
+        "torch", "1.13.1", "", "this machine", "compile", "test", tree=3 * GB, environment=GB
+    )
     after = needs(shipped, made, run)
     assert after["tree"].low == pytest.approx(2.85 * GB)
     assert after["tree"].high == pytest.approx(3.3 * GB)
     assert after["environment"].high == pytest.approx(1.1 * GB)
     assert after["kit"] == before["kit"], "what requirements take is known"
-    for other in (replace(run, release="1.12.1"), replace(run, capabilities="8.0"), replace(run, tree=None)):
+    for other in (
+        replace(run, release="1.12.1"),
+        replace(run, capabilities="8.0"),
+        replace(run, tree=None),
+    ):
         assert needs(shipped, made, other)["tree"] == before["tree"]
 
 
@@ -340,29 +397,47 @@ def test_a_manifest_says_what_was_written(shipped: Facts, tmp_path: Path) -> Non
         '"switches": {}%s}'
     )
     (tmp_path / "old.whl.json").write_text(said % "")
-    (tmp_path / "ours.whl.json").write_text(said % ', "disk": {"tree": 70, "outputs": 20, "environment": 10}')
+    (tmp_path / "ours.whl.json").write_text(
+        said % ', "disk": {"tree": 70, "outputs": 20, "environment": 10}'
+    )
     (tmp_path / "strange.whl.json").write_text(said % ', "disk": {"tree": "much"}')
-    found = [(run.source, run.tree, run.environment) for run in estimate.read_own_runs(shipped, tmp_path)]
+    found = [
+        (run.source, run.tree, run.environment) for run in estimate.read_own_runs(shipped, tmp_path)
+    ]
     assert found == [("old.whl", None, None), ("ours.whl", 90, 10)]
 
 
 def test_a_package_without_recorded_builds_has_none(known: Facts) -> None:
-    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
-    assert estimate.storage_needs(known, build_plan.compute_plan(known, cell, SMALL, Options())) is None
+    cell = cell_lookup.find_cell(
+        known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
+    assert (
+        estimate.storage_needs(known, build_plan.compute_plan(known, cell, SMALL, Options()))
+        is None
+    )
 
 
 def test_what_pages_say_of_the_time_is_the_estimate_of_today(shipped: Facts) -> None:
-    pages = {one: (ROOT / "docs" / one).read_text("utf-8") for one in ("getting-started.md", "how-to/build.md")}
+    pages = {
+        one: (ROOT / "docs" / one).read_text("utf-8")
+        for one in ("getting-started.md", "how-to/build.md")
+    }
     two = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
     assert f"time       {estimate.cost_rows(shipped, two)['time']}\n" in pages["getting-started.md"]
     rtx3090 = load_host(ROOT / "tests" / "golden" / "hosts" / "rtx3090.toml")
     shorter = planned(shipped, "wheel-3.12-cu121", "v2.4.1", rtx3090, "--arch-list=8.6")
-    assert f"torch 2.4.1: {estimate.expected_duration(shipped, shorter)}\n" in pages["how-to/build.md"]
+    assert (
+        f"torch 2.4.1: {estimate.expected_duration(shipped, shorter)}\n" in pages["how-to/build.md"]
+    )
 
 
 def test_a_list_that_was_asked_for_is_not_advised_against(shipped: Facts) -> None:
-    host = replace(LARGE, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),), driver="535.104.05", complete=True)
-    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cu121", "x86_64", matrix.find_release(shipped, "torch", "v2.4.1"))
+    host = replace(
+        LARGE, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),), driver="535.104.05", complete=True
+    )
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.12-cu121", "x86_64", matrix.find_release(shipped, "torch", "v2.4.1")
+    )
 
     def saving(*options: str) -> list[str]:
         return estimate.saving_for_gpus(shipped, cell, host, parse_options(options, "test"))
@@ -374,9 +449,14 @@ def test_a_list_that_was_asked_for_is_not_advised_against(shipped: Facts) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "tag", "capability"), [("wheel-3.12-cu128", "v2.5.1", "12.0"), ("flash-3.12-cu126", "v2.9.1", "7.5")]
+    ("name", "tag", "capability"),
+    [("wheel-3.12-cu128", "v2.5.1", "12.0"), ("flash-3.12-cu126", "v2.9.1", "7.5")],
 )
-def test_a_list_that_the_release_refuses_is_not_advised(shipped: Facts, name: str, tag: str, capability: str) -> None:
+def test_a_list_that_the_release_refuses_is_not_advised(
+    shipped: Facts, name: str, tag: str, capability: str
+) -> None:
     host = replace(LARGE, gpus=(Gpu("some", capability),), driver="580.65.06", complete=True)
-    cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag))
+    cell = cell_lookup.find_cell(
+        shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
+    )
     assert estimate.saving_for_gpus(shipped, cell, host) == []

@@ -94,7 +94,9 @@ def test_what_others_wrote_before_a_line_goes(line: str) -> None:
     assert list(telling_lines(["x", line])) == [LogLine(1, "x"), LogLine(2, "Killed")]
 
 
-@pytest.mark.parametrize("line", ["[12/99] Building a.o", "[ 12%] Building a.o", "12:3 odd", "gcc 12.2 it is"])
+@pytest.mark.parametrize(
+    "line", ["[12/99] Building a.o", "[ 12%] Building a.o", "12:3 odd", "gcc 12.2 it is"]
+)
 def test_what_only_looks_like_a_prefix_stays(line: str) -> None:
     assert list(telling_lines([line])) == [LogLine(1, line)]
 
@@ -105,7 +107,9 @@ def test_of_progress_only_the_first_line_is_kept() -> None:
 
 
 def test_the_command_below_failed_is_left_out() -> None:
-    assert [line.number for line in telling_lines(["FAILED: a.o", "odd-tool a.c # Killed", "said"])] == [1, 3]
+    assert [
+        line.number for line in telling_lines(["FAILED: a.o", "odd-tool a.c # Killed", "said"])
+    ] == [1, 3]
 
 
 def test_a_message_of_cmake_is_one_line() -> None:
@@ -129,7 +133,8 @@ def test_a_message_of_cmake_is_one_line() -> None:
 
 
 needs_build_tools = pytest.mark.skipif(
-    not all(map(shutil.which, ("g++", "ninja", "cmake"))), reason="g++, ninja and cmake are not all installed"
+    not all(map(shutil.which, ("g++", "ninja", "cmake"))),
+    reason="g++, ninja and cmake are not all installed",
 )
 
 
@@ -140,7 +145,13 @@ def diagnose(lines: list[str]) -> BuildFailure | None:
 def run(argv: list[str], cwd: Path) -> list[str]:
     """Run what must fail; return what it says."""
     done = subprocess.run(
-        argv, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60
+        argv,
+        cwd=cwd,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=60,
     )
     assert done.returncode != 0, done.stdout
     return done.stdout.splitlines()
@@ -148,7 +159,10 @@ def run(argv: list[str], cwd: Path) -> list[str]:
 
 def ninja(tmp_path: Path, *commands: str) -> BuildFailure:
     """Let a real ninja run each command as an edge of its own; return the diagnosis."""
-    edges = [f"rule r{n}\n  command = {command}\nbuild out{n}: r{n}\n" for n, command in enumerate(commands)]
+    edges = [
+        f"rule r{n}\n  command = {command}\nbuild out{n}: r{n}\n"
+        for n, command in enumerate(commands)
+    ]
     (tmp_path / "build.ninja").write_text("".join(edges))
     said = run(["ninja", "-j1", "-k0"], tmp_path)
     assert "ninja: build stopped" in said[-1]
@@ -191,7 +205,11 @@ def ninja(tmp_path: Path, *commands: str) -> BuildFailure:
             "",
             BuildFailure("linker", "undefined reference to `g()'", "a.cpp"),
         ),
-        ("int main() {}", "-lnope", BuildFailure("linker", "cannot find -lnope: No such file or directory")),
+        (
+            "int main() {}",
+            "-lnope",
+            BuildFailure("linker", "cannot find -lnope: No such file or directory"),
+        ),
     ],
     ids=["name", "header", "template, in colour", "assembler", "symbol", "library"],
 )
@@ -250,7 +268,9 @@ def test_an_input_that_ninja_misses(tmp_path: Path) -> None:
     ids=["message", "package", "submodule"],
 )
 def test_cmake(tmp_path: Path, lists: str, message: str, line: int) -> None:
-    (tmp_path / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.10)\nproject(x NONE)\n{lists}\n")
+    (tmp_path / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.10)\nproject(x NONE)\n{lists}\n"
+    )
     failure = diagnose(run(["cmake", "-S", ".", "-B", "build"], tmp_path))
     assert failure is not None
     assert (failure.kind, failure.file, failure.line) == ("cmake", "CMakeLists.txt", line)
@@ -259,7 +279,9 @@ def test_cmake(tmp_path: Path, lists: str, message: str, line: int) -> None:
 
 def test_python_reports_the_exception_behind_the_wrapper(tmp_path: Path) -> None:
     (tmp_path / "inner.py").write_text("raise ValueError('no wheel for you')\n")
-    (tmp_path / "outer.py").write_text("import subprocess, sys\nsubprocess.check_call([sys.executable, 'inner.py'])\n")
+    (tmp_path / "outer.py").write_text(
+        "import subprocess, sys\nsubprocess.check_call([sys.executable, 'inner.py'])\n"
+    )
     assert diagnose(run([sys.executable, "outer.py"], tmp_path)) == BuildFailure(
         "python", "ValueError: no wheel for you", str(tmp_path / "inner.py"), 1
     )
@@ -275,7 +297,9 @@ def test_python_reports_a_program_that_failed_silently(tmp_path: Path) -> None:
 def test_python_that_does_not_parse(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def f(:\n")
     failure = diagnose(run([sys.executable, "a.py"], tmp_path))
-    assert failure == BuildFailure("python", "SyntaxError: invalid syntax", str(tmp_path / "a.py"), 1)
+    assert failure == BuildFailure(
+        "python", "SyntaxError: invalid syntax", str(tmp_path / "a.py"), 1
+    )
 
 
 @needs_build_tools
@@ -359,7 +383,9 @@ def test_words_of_the_source_are_not_taken_for_a_cause() -> None:
               |   ^~~~~
         a.cpp:8:1: error: expected ';'
         """
-    assert diagnose(dedent(log).splitlines()) == BuildFailure("compiler", "expected ';'", "a.cpp", 8)
+    assert diagnose(dedent(log).splitlines()) == BuildFailure(
+        "compiler", "expected ';'", "a.cpp", 8
+    )
 
 
 @pytest.mark.parametrize(
@@ -392,7 +418,9 @@ def test_a_log_of_any_size_takes_little_memory(tmp_path: Path) -> None:
     assert run[-1].text == "/last.cpp:9: error: the last"
 
 
-def test_a_pipe_into_which_nobody_writes_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_into_which_nobody_writes_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "0.5")
     os.mkfifo(tmp_path / "log")
     with refused("silent"):
@@ -403,10 +431,17 @@ def test_of_a_very_long_line_its_beginning_and_end_are_read(tmp_path: Path) -> N
     log = tmp_path / "a.log"
     log.write_text(f"begin{'x' * 3_000_000}end\nnext\n")
     first, second = read_log(str(log))
-    assert (first[:6], first.rstrip()[-4:], len(first) < 5000, second) == ("beginx", "xend", True, "next\n")
+    assert (first[:6], first.rstrip()[-4:], len(first) < 5000, second) == (
+        "beginx",
+        "xend",
+        True,
+        "next\n",
+    )
 
 
-def test_the_middle_of_a_very_long_log_is_skipped_and_lines_keep_their_numbers(tmp_path: Path) -> None:
+def test_the_middle_of_a_very_long_log_is_skipped_and_lines_keep_their_numbers(
+    tmp_path: Path,
+) -> None:
     log = tmp_path / "a.log"
     with log.open("w") as file:
         file.writelines(f"[{number}/900000] Building a{number}.o\n" for number in range(1, 900_001))

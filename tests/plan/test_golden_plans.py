@@ -26,7 +26,9 @@ LINKED = (  # dynamically, and to the system's NCCL
     "--set=NCCL_LIB_DIR=/usr/lib/x86_64-linux-gnu",
     "--set=NCCL_ROOT_DIR=/usr",
 )
-WITHOUT = tuple(f"--set=USE_{name}=0" for name in ("FBGEMM", "MIOPEN", "MKLDNN", "NNPACK", "QNNPACK"))
+WITHOUT = tuple(
+    f"--set=USE_{name}=0" for name in ("FBGEMM", "MIOPEN", "MKLDNN", "NNPACK", "QNNPACK")
+)
 
 RECIPES = {
     "r1-aarch64-cpu": ("wheel-3.10-cpu", "v1.13.1", "m1-container", ("--label=git",)),
@@ -55,7 +57,9 @@ def made(known: Facts, name: str) -> tuple[Plan, Host]:
     described = load_host(GOLDEN / "hosts" / f"{machine}.toml")
     release = matrix.find_release(known, "torch", tag)
     cell = cell_lookup.find_cell(known, identifier, described.arch, release)
-    return build_plan.compute_plan(known, cell, described, parse_options(arguments, "test")), described
+    return build_plan.compute_plan(
+        known, cell, described, parse_options(arguments, "test")
+    ), described
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -96,8 +100,13 @@ def test_r3_makes_the_conda_package_of_the_recipe(shipped: Facts) -> None:
     computed, host = made(shipped, "r3-cu110")
     product, cell = product_cell(shipped, "conda-3.8-cu110", host.arch, computed.release)
     file = planned_package(shipped, cell, computed, used_cudnn(computed, host))
-    assert (product, file) == ("conda", "conda/linux-64/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda")
-    without = build_plan.compute_plan(shipped, cell, host, parse_options(["--set=USE_CUDNN=0"], "test"))
+    assert (product, file) == (
+        "conda",
+        "conda/linux-64/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda",
+    )
+    without = build_plan.compute_plan(
+        shipped, cell, host, parse_options(["--set=USE_CUDNN=0"], "test")
+    )
     assert used_cudnn(without, host) is None
 
 
@@ -105,7 +114,11 @@ def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
     found = environment(shipped, "r4-cu90")
     asked = ["NO_TEST", "NO_FBGEMM", "NO_MIOPEN", "NO_MKLDNN", "NO_NNPACK", "NO_QNNPACK"]
     assert {name: found.get(name) for name in asked} == dict.fromkeys(asked, "1")
-    assert (found["USE_NCCL"], found["USE_SYSTEM_NCCL"], found["NCCL_ROOT_DIR"]) == ("1", "1", "/usr")
+    assert (found["USE_NCCL"], found["USE_SYSTEM_NCCL"], found["NCCL_ROOT_DIR"]) == (
+        "1",
+        "1",
+        "/usr",
+    )
     assert (found["USE_STATIC_CUDNN"], found["USE_STATIC_NCCL"]) == ("0", "0")
     assert made(shipped, "r4-cu90")[0].wheel == "torch-1.1.0-cp35-cp35m-manylinux_2_23_x86_64.whl"
     assert made(shipped, "r4-cu90-vision")[0].wheel.startswith("torchvision-0.3.0-cp35-cp35m-")
@@ -115,7 +128,10 @@ def test_r5_builds_on_apple_silicon_without_a_label(shipped: Facts) -> None:
     computed, host = made(shipped, "r5-macos")
     assert computed.wheel == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"
     _, cell = product_cell(shipped, "conda-3.8-cpu", host.arch, computed.release)
-    assert planned_package(shipped, cell, computed, None) == "conda/osx-arm64/pytorch-1.8.0-py3.8_cpu_0.conda"
+    assert (
+        planned_package(shipped, cell, computed, None)
+        == "conda/osx-arm64/pytorch-1.8.0-py3.8_cpu_0.conda"
+    )
 
 
 TABLES = (
@@ -136,7 +152,9 @@ MACHINES = ("x86_64", "aarch64", "arm64")
 
 
 @pytest.mark.parametrize("version", TABLES)
-def test_the_table_of_a_release(version: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
+def test_the_table_of_a_release(
+    version: str, shipped: Facts, request: pytest.FixtureRequest
+) -> None:
     text = "\n".join(table(shipped, matrix.find_release(shipped, "torch", version)))
     file = GOLDEN / "tables" / f"{version}.txt"
     if request.config.getoption("--update-golden"):

@@ -10,7 +10,13 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("cores", "memory", "asked", "count", "reason"),
     [
-        (2, 24 * GIB, None, 2, "because of the cores (24.0 GiB of memory at 2.0 GiB a job would carry 12)"),
+        (
+            2,
+            24 * GIB,
+            None,
+            2,
+            "because of the cores (24.0 GiB of memory at 2.0 GiB a job would carry 12)",
+        ),
         (
             64,
             24 * GIB,
@@ -21,11 +27,19 @@ GIB = 2**30
         (12, 24 * GIB, None, 12, "because of the cores"),
         (4, GIB, None, 1, "the least possible"),
         (4, 24 * GIB, 3, 3, "3 as asked"),
-        (4, 4 * GIB, 8, 8, "8 as asked, more than the 2 that 4.0 GiB of memory at 2.0 GiB a job carries"),
+        (
+            4,
+            4 * GIB,
+            8,
+            8,
+            "8 as asked, more than the 2 that 4.0 GiB of memory at 2.0 GiB a job carries",
+        ),
         (4, 24 * GIB, 0, 1, "1 as asked"),
     ],
 )
-def test_what_binds_is_named(cores: int, memory: int, asked: int | None, count: int, reason: str) -> None:
+def test_what_binds_is_named(
+    cores: int, memory: int, asked: int | None, count: int, reason: str
+) -> None:
     decided = count_jobs(cores, memory, 2 * GIB, asked)
     assert decided.count == count
     assert reason in decided.reason

@@ -21,7 +21,9 @@ BOARD = replace(HOST, arch="aarch64", gpus=(Gpu("NVIDIA Jetson AGX Orin Develope
 
 
 def with_gpus(*names: str, driver: str | None = "580.65.06", host: Host = HOST) -> Host:
-    return replace(host, gpus=tuple(Gpu(name) for name in names), kernel_driver=driver, driver=driver)
+    return replace(
+        host, gpus=tuple(Gpu(name) for name in names), kernel_driver=driver, driver=driver
+    )
 
 
 def question(facts: Facts, named: str, host: Host, **options: Any) -> CheckContext:
@@ -43,13 +45,62 @@ def of(judgements: Sequence[Judgement], subject: str) -> Judgement:
 @pytest.mark.parametrize(
     ("named", "gpus", "driver", "subject", "severity", "said"),
     [
-        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 5090"], "580.65.06", "GPU", "would not run here", "nor can"),
-        ("wheel-3.12-cu121 v2.4.1", ["Tesla K80"], "470.57.02", "GPU", "would not run here", "nor can CUDA 12.1"),
-        ("wheel-3.12-cu121 v2.4.1", ["Tesla K80"], "470.57.02", "GPU driver", "would not run here", "cu118"),
-        ("wheel-3.12-cu130 v2.10.0", ["Tesla V100-SXM2-16GB"], "580.65.06", "GPU", "would not run here", "nor can"),
-        ("wheel-3.12-cu130 v2.10.0", ["Tesla T4"], "550.54.15", "GPU driver", "would not run here", "until the driver"),
-        ("wheel-3.12-cu113 v2.4.1", ["Tesla T4"], "580.65.06", "tried", "warning", "nobody is known to have built"),
-        ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], "580.65.06", "GPU code", "note", "--arch-list official"),
+        (
+            "wheel-3.12-cu124 v2.4.1",
+            ["NVIDIA GeForce RTX 5090"],
+            "580.65.06",
+            "GPU",
+            "would not run here",
+            "nor can",
+        ),
+        (
+            "wheel-3.12-cu121 v2.4.1",
+            ["Tesla K80"],
+            "470.57.02",
+            "GPU",
+            "would not run here",
+            "nor can CUDA 12.1",
+        ),
+        (
+            "wheel-3.12-cu121 v2.4.1",
+            ["Tesla K80"],
+            "470.57.02",
+            "GPU driver",
+            "would not run here",
+            "cu118",
+        ),
+        (
+            "wheel-3.12-cu130 v2.10.0",
+            ["Tesla V100-SXM2-16GB"],
+            "580.65.06",
+            "GPU",
+            "would not run here",
+            "nor can",
+        ),
+        (
+            "wheel-3.12-cu130 v2.10.0",
+            ["Tesla T4"],
+            "550.54.15",
+            "GPU driver",
+            "would not run here",
+            "until the driver",
+        ),
+        (
+            "wheel-3.12-cu113 v2.4.1",
+            ["Tesla T4"],
+            "580.65.06",
+            "tried",
+            "warning",
+            "nobody is known to have built",
+        ),
+        (
+            "wheel-3.12-cu124 v2.4.1",
+            ["Tesla T4"],
+            "580.65.06",
+            "GPU code",
+            "note",
+            "--arch-list official",
+        ),
         # one of two GPUs is served
         (
             "wheel-3.12-cu124 v2.4.1",
@@ -85,20 +136,39 @@ def other_cells(context: CheckContext) -> list[str]:
     """Return the cells with another toolkit that are offered as cures of a context."""
     findings = [*check_trial(context), *check_result(context)]
     ways = " ".join(way for finding in findings for way in (finding.cure, *finding.other_cures))
-    return [name for name in re.findall(r"nox -s (wheel-[\w.-]+)", ways) if name != context.plan.identifier]
+    return [
+        name
+        for name in re.findall(r"nox -s (wheel-[\w.-]+)", ways)
+        if name != context.plan.identifier
+    ]
 
 
 @pytest.mark.parametrize(
     ("named", "gpus", "driver", "offered"),
     [
-        ("wheel-3.12-cu126 v2.15.0", ["Tesla V100-SXM2-16GB"], "570.133.20", set()),  # those tried have no code for it
+        (
+            "wheel-3.12-cu126 v2.15.0",
+            ["Tesla V100-SXM2-16GB"],
+            "570.133.20",
+            set(),
+        ),  # those tried have no code for it
         ("wheel-3.12-cu130 v2.15.0", ["Tesla V100-SXM2-16GB"], "570.133.20", {"wheel-3.12-cu129"}),
         ("wheel-3.12-cu130 v2.15.0", ["Tesla V100-SXM2-16GB"], "580.65.06", {"wheel-3.12-cu129"}),
-        ("wheel-3.12-cu125 v2.4.1", ["Tesla T4"], "470.57.02", {"wheel-3.12-cu118"}),  # not 12.4: its driver is newer
+        (
+            "wheel-3.12-cu125 v2.4.1",
+            ["Tesla T4"],
+            "470.57.02",
+            {"wheel-3.12-cu118"},
+        ),  # not 12.4: its driver is newer
         ("wheel-3.12-cu122 v2.4.1", ["Tesla K80"], "470.57.02", {"wheel-3.12-cu118"}),
         ("wheel-3.8-cu112 v1.8.0", ["NVIDIA RTX A6000"], "460.32.03", {"wheel-3.8-cu111"}),
         ("wheel-3.8-cu101 v1.8.0", ["NVIDIA GeForce GTX 1080"], "460.32.03", {"wheel-3.8-cu102"}),
-        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 3090", "Tesla K80"], "470.57.02", {"wheel-3.12-cu118"}),
+        (
+            "wheel-3.12-cu124 v2.4.1",
+            ["NVIDIA GeForce RTX 3090", "Tesla K80"],
+            "470.57.02",
+            {"wheel-3.12-cu118"},
+        ),
     ],
 )
 def test_another_toolkit_is_offered_only_if_what_it_makes_runs_here(
@@ -113,7 +183,11 @@ def test_another_toolkit_is_offered_only_if_what_it_makes_runs_here(
 @pytest.mark.parametrize(
     ("named", "gpus", "said"),
     [
-        ("wheel-3.8-cu112 v1.8.0", ["NVIDIA RTX A6000"], "pytorch.org/get-started/previous-versions"),
+        (
+            "wheel-3.8-cu112 v1.8.0",
+            ["NVIDIA RTX A6000"],
+            "pytorch.org/get-started/previous-versions",
+        ),
         ("wheel-3.12-cu123 v2.4.1", ["NVIDIA GeForce RTX 3090"], "pip install torch==2.4.1"),
         ("wheel-3.12-cu126 v2.15.0", ["Tesla V100-SXM2-16GB"], ""),
     ],
@@ -127,7 +201,9 @@ def test_the_official_wheel_of_the_build_that_is_offered_is_named(
 
 
 def test_without_a_tried_toolkit_that_serves_the_machine_that_is_told(shipped: Facts) -> None:
-    warning = of(judged(shipped, "wheel-3.12-cu126 v2.15.0", with_gpus("Tesla V100-SXM2-16GB")), "tried")
+    warning = of(
+        judged(shipped, "wheel-3.12-cu126 v2.15.0", with_gpus("Tesla V100-SXM2-16GB")), "tried"
+    )
     assert "no toolkit with which it was built serves this machine" in warning.text
 
 
@@ -147,7 +223,9 @@ def test_who_cannot_install_a_driver_is_told_first_what_its_driver_runs(shipped:
     text = of(judged(shipped, "wheel-3.9-cu117 v1.13.1", host), "GPU driver").text
     assert f"install {newer}" in text
     assert untried not in text
-    text = of(judged(shipped, "wheel-3.9-cu117 v1.13.1", replace(host, root=False)), "GPU driver").text
+    text = of(
+        judged(shipped, "wheel-3.9-cu117 v1.13.1", replace(host, root=False)), "GPU driver"
+    ).text
     assert untried in text
 
 
@@ -171,9 +249,15 @@ def test_a_longer_list_than_these_gpus_need_says_what_it_costs(shipped: Facts) -
     assert " instead of " in note.text
 
 
-@pytest.mark.parametrize(("listed", "severity"), [(None, "note"), ("8.6;9.0", "would not run here")])
+@pytest.mark.parametrize(
+    ("listed", "severity"), [(None, "note"), ("8.6;9.0", "would not run here")]
+)
 def test_the_code_of_a_board_is_required(shipped: Facts, listed: str | None, severity: str) -> None:
-    host = replace(BOARD, kernel_driver="540.4.0", distribution=LinuxDistribution("ubuntu", "22.04", (), "36.4.3"))
+    host = replace(
+        BOARD,
+        kernel_driver="540.4.0",
+        distribution=LinuxDistribution("ubuntu", "22.04", (), "36.4.3"),
+    )
     judgements = judged(shipped, "wheel-3.10-cu126 v2.6.0", host, arch_list=listed)
     found = of(judgements, "GPU code" if listed is None else "GPU")
     assert (found.severity, "8.7" in found.text, "required" in found.text) == (severity, True, True)
@@ -195,9 +279,17 @@ def test_the_code_of_a_board_is_required(shipped: Facts, listed: str | None, sev
 def test_the_driver_of_a_board_is_asked_for_the_toolkit(
     shipped: Facts, l4t: str, named: str, compat: tuple[str, ...], fits: bool
 ) -> None:
-    names = {"32": "NVIDIA Jetson Xavier NX Developer Kit", "38": "NVIDIA Jetson AGX Thor Developer Kit"}
+    names = {
+        "32": "NVIDIA Jetson Xavier NX Developer Kit",
+        "38": "NVIDIA Jetson AGX Thor Developer Kit",
+    }
     name = names.get(l4t[:2], "NVIDIA Jetson AGX Orin Developer Kit")
-    host = replace(BOARD, gpus=(Gpu(name),), compat=compat, distribution=LinuxDistribution("ubuntu", "20.04", (), l4t))
+    host = replace(
+        BOARD,
+        gpus=(Gpu(name),),
+        compat=compat,
+        distribution=LinuxDistribution("ubuntu", "20.04", (), l4t),
+    )
     host = replace(host, kernel_driver={"36": "540.4.0", "38": "580.00"}.get(l4t[:2]))
     assert runs_here(judged(shipped, named, host)) is fits
 
@@ -220,7 +312,9 @@ def test_ptx_is_no_contradiction_to_what_is_said_of_a_board(
     chosen = release if package == "torch" else matrix.paired_release(shipped, package, release)
     host = replace(BOARD, gpus=(Gpu("a board", capability),))
     built = cell_lookup.find_cell(shipped, cell, "aarch64", chosen)
-    context = CheckContext(shipped, built, host, build_plan.compute_plan(shipped, built, host, Options()))
+    context = CheckContext(
+        shipped, built, host, build_plan.compute_plan(shipped, built, host, Options())
+    )
     (found,) = [one for one in check_result(context) if one.subject == "GPU"]
     ways = " ".join((found.cure, *found.other_cures))
     assert re.findall(r"--arch-list '([^']*)'", ways) == ([advised] if advised else [])
@@ -246,8 +340,14 @@ def test_the_number_of_a_thors_driver_is_not_held_against_graphics_cards(
         kernel_driver="580.00",
         distribution=LinuxDistribution("ubuntu", "24.04", (), l4t),
     )
-    found = next(one for one in check_result(question(shipped, named, host)) if one.subject == "GPU driver")
-    assert (found.verdict, said in found.because, found.found) == (verdict, True, "ubuntu 24.04 (JetPack 7)")
+    found = next(
+        one for one in check_result(question(shipped, named, host)) if one.subject == "GPU driver"
+    )
+    assert (found.verdict, said in found.because, found.found) == (
+        verdict,
+        True,
+        "ubuntu 24.04 (JetPack 7)",
+    )
 
 
 def test_a_board_is_offered_a_toolkit_that_its_driver_runs(shipped: Facts) -> None:
@@ -263,12 +363,27 @@ def test_a_board_is_offered_a_toolkit_that_its_driver_runs(shipped: Facts) -> No
     [
         ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 3090"], {}, "8.6"),
         ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 3090", "Tesla T4"], {}, "7.5;8.6"),
-        ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 5090", "Tesla T4"], {}, "7.5"),  # the other cannot be served
+        (
+            "wheel-3.12-cu124 v2.4.1",
+            ["NVIDIA GeForce RTX 5090", "Tesla T4"],
+            {},
+            "7.5",
+        ),  # the other cannot be served
         ("wheel-3.12-cu124 v2.4.1", ["NVIDIA GeForce RTX 5090"], {}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
         ("wheel-3.12-cu124 v2.4.1", ["an unknown GPU"], {}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
-        ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], {"arch_list": "official"}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
+        (
+            "wheel-3.12-cu124 v2.4.1",
+            ["Tesla T4"],
+            {"arch_list": "official"},
+            "5.0;6.0;7.0;7.5;8.0;8.6;9.0",
+        ),
         ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], {"arch_list": "8.0"}, "8.0"),
-        ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], {"settings": {"TORCH_CUDA_ARCH_LIST": "9.0"}}, "9.0"),
+        (
+            "wheel-3.12-cu124 v2.4.1",
+            ["Tesla T4"],
+            {"settings": {"TORCH_CUDA_ARCH_LIST": "9.0"}},
+            "9.0",
+        ),
         ("wheel-3.12-cu124 v2.4.1", ["Tesla T4"], {"shard": "1/4"}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
         ("wheel-3.12-cu124 v2.4.1", [], {}, "5.0;6.0;7.0;7.5;8.0;8.6;9.0"),
         ("wheel-3.12-cpu v2.4.1", ["Tesla T4"], {}, ""),
@@ -291,14 +406,18 @@ def test_an_official_wheel_is_named_where_the_list_is_the_machines(shipped: Fact
     host = with_gpus("NVIDIA GeForce RTX 3090")
     for options in ({}, {"arch_list": "official"}):
         assert question(shipped, "wheel-3.12-cu124 v2.4.1", host, **options).plan.published
-    assert question(shipped, "wheel-3.12-cu124 v2.4.1", host, arch_list="8.0").plan.published is None
+    assert (
+        question(shipped, "wheel-3.12-cu124 v2.4.1", host, arch_list="8.0").plan.published is None
+    )
 
 
 def test_the_doctor_says_the_same(shipped: Facts) -> None:
     context = question(shipped, "wheel-3.12-cu113 v2.4.1", with_gpus("NVIDIA GeForce RTX 5090"))
     findings = examination.examine_build(context)
     for one in judge(context):
-        assert any(finding.subject == one.subject and finding.because in one.text for finding in findings), one
+        assert any(
+            finding.subject == one.subject and finding.because in one.text for finding in findings
+        ), one
 
 
 def test_what_was_built_here_is_tried(shipped: Facts) -> None:
@@ -306,14 +425,18 @@ def test_what_was_built_here_is_tried(shipped: Facts) -> None:
     context = question(shipped, "wheel-3.12-cu113 v2.4.1", host)
     run = replace(shipped.runs[0], package="torch", release="2.4.1", variant="cu113", arch="x86_64")
     built = replace(context, host=replace(host, runs=(run,)))
-    assert {one.subject for one in judge(context)} - {one.subject for one in judge(built)} == {"tried"}
+    assert {one.subject for one in judge(context)} - {one.subject for one in judge(built)} == {
+        "tried"
+    }
 
 
 def test_gpus_that_cudnn_has_no_code_for_are_named(shipped: Facts) -> None:
     host = replace(HOST, libraries={"cudnn": "9.1.0"})
     some = of(judged(shipped, "wheel-3.11-cu118 v2.8.0", host, arch_list="3.7;7.0"), "cuDNN's code")
     assert (some.severity, "3.7" in some.text) == ("warning", True)
-    without = judged(shipped, "wheel-3.11-cu118 v2.8.0", host, arch_list="3.7;7.0", settings={"USE_CUDNN": "0"})
+    without = judged(
+        shipped, "wheel-3.11-cu118 v2.8.0", host, arch_list="3.7;7.0", settings={"USE_CUDNN": "0"}
+    )
     assert "cuDNN's code" not in {one.subject for one in without}
 
 

@@ -8,7 +8,14 @@ import pytest
 
 from torchmill.config.model import Facts
 from torchmill.plan.first_error import LOG_WORDS
-from torchmill.plan.line_patterns import LONGEST_TEXT, LinePattern, PatternIndex, cut_text, literals_of, may_match
+from torchmill.plan.line_patterns import (
+    LONGEST_TEXT,
+    LinePattern,
+    PatternIndex,
+    cut_text,
+    literals_of,
+    may_match,
+)
 
 MOST_GROWTH = 40  # of the time for four times the characters: 16 is quadratic, 64 cubic
 LEAST_SECONDS = 0.05  # of processor time: of less nothing is said
@@ -17,7 +24,10 @@ STARTS = ("compiler", "linker", "driver", "cmake", "other", "harmless", "prefixe
 
 def pieces_of(source: str) -> Iterator[str]:
     """Yield texts that a pattern's own words make, each to be repeated: with them hostile lines are made."""
-    words = [re.sub(r"\\([^\w])", r"\1", word) for word in re.findall(r"(?:[\w .:/'\"-]|\\[^\w])+", source)]
+    words = [
+        re.sub(r"\\([^\w])", r"\1", word)
+        for word in re.findall(r"(?:[\w .:/'\"-]|\\[^\w])+", source)
+    ]
     words = [word for word in words if word.strip()]
     yield from (".so", "1:", "a ", "'a")
     yield from sorted(words, key=len)[-3:]
@@ -41,7 +51,9 @@ def seconds_of(pattern: "re.Pattern[str] | LinePattern", source: str, length: in
     return time.process_time() - began
 
 
-def test_no_pattern_of_the_catalogue_is_worse_than_cubic_before_it_is_bounded(shipped: Facts) -> None:
+def test_no_pattern_of_the_catalogue_is_worse_than_cubic_before_it_is_bounded(
+    shipped: Facts,
+) -> None:
     patterns = [(cause.name, pattern) for cause in shipped.causes for pattern in cause.patterns]
     assert not [(name, one) for name, one in patterns if max(LinePattern(one).degrees()) > 3]
 

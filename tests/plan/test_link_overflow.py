@@ -67,11 +67,15 @@ def test_no_official_wheel_is_likely_to_overflow(shipped: Facts) -> None:
 def test_known_reports(shipped: Facts) -> None:
     def level(report: dict[str, Any]) -> str:
         variables = {**report.get("variables", {}), "TORCH_CUDA_ARCH_LIST": report["capabilities"]}
-        risk = link_overflow.predict_overflow(shipped, release(shipped, report["release"]), report["cuda"], variables)
+        risk = link_overflow.predict_overflow(
+            shipped, release(shipped, report["release"]), report["cuda"], variables
+        )
         assert risk is not None
         return risk.level
 
-    reports = tomllib.loads(Path(__file__).with_name("link_reports.toml").read_text("utf-8"))["report"]
+    reports = tomllib.loads(Path(__file__).with_name("link_reports.toml").read_text("utf-8"))[
+        "report"
+    ]
     assert {level(one) for one in reports if one["overflowed"]} <= {"possible", "likely"}
     assert {level(one) for one in reports if not one["overflowed"]} <= {"none", "possible"}
     assert {one["overflowed"] for one in reports} == {True, False}
@@ -158,7 +162,9 @@ def test_the_shorter_list_keeps_what_the_gpus_of_the_machine_run(shipped: Facts)
 
     def proposed(*names: str) -> list[str]:
         gpus = [gpu for name in names if (gpu := shipped.capability(name))]
-        risk = link_overflow.predict_overflow(shipped, release(shipped, "1.8.0"), "11.1", variables, gpus)
+        risk = link_overflow.predict_overflow(
+            shipped, release(shipped, "1.8.0"), "11.1", variables, gpus
+        )
         assert risk is not None
         texts = [text for text in risk.cures if text.startswith("a shorter list")]
         return [entry for text in texts for entry in text.rpartition("=")[2].strip("'").split(";")]
@@ -175,7 +181,9 @@ def test_split_libraries_are_judged_each(shipped: Facts) -> None:
     one = release(shipped, "1.8.0")
     variables = {"TORCH_CUDA_ARCH_LIST": "5.0;7.0;7.5;8.0;8.6", **COMPRESSED, **STATIC}
     whole = link_overflow.predict_overflow(shipped, one, "11.1", variables)
-    split = link_overflow.predict_overflow(shipped, one, "11.1", {**variables, "BUILD_SPLIT_CUDA": "ON"})
+    split = link_overflow.predict_overflow(
+        shipped, one, "11.1", {**variables, "BUILD_SPLIT_CUDA": "ON"}
+    )
     assert whole is not None
     assert split is not None
     assert split.expected.high < whole.expected.high
@@ -186,7 +194,9 @@ def test_nothing_is_said_without_a_list_or_without_facts(shipped: Facts) -> None
     one = release(shipped, "1.13.1")
     assert link_overflow.predict_overflow(shipped, one, "11.7", {}) is None
     listed = {"TORCH_CUDA_ARCH_LIST": "8.6"}
-    assert link_overflow.predict_overflow(replace(shipped, linking=None), one, "11.7", listed) is None
+    assert (
+        link_overflow.predict_overflow(replace(shipped, linking=None), one, "11.7", listed) is None
+    )
 
 
 @pytest.mark.skipif(

@@ -8,18 +8,55 @@ import pytest
 
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Build, Compiler, Facts, Host, OfficialPart, Options, Plan, Source, When
+from torchmill.config.model import (
+    Build,
+    Compiler,
+    Facts,
+    Host,
+    OfficialPart,
+    Options,
+    Plan,
+    Source,
+    When,
+)
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 
-BARE_HOST = Host("x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, compiler=Compiler("gcc", "12.2.0"))
+BARE_HOST = Host(
+    "x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, compiler=Compiler("gcc", "12.2.0")
+)
 GOLDEN = Path(__file__).parent.parent / "golden" / "official.txt"
 CELLS = {
     "x86_64": (
-        *("1.1.0 cpu", "1.4.0 cpu", "1.8.1 cpu", "1.10.2 cpu", "1.13.1 cpu", "2.0.1 cpu", "2.3.1 cpu", "2.6.0 cpu"),
-        *("2.9.1 cpu", "2.15.0 cpu", "1.1.0 9.0", "1.5.1 10.2", "1.8.1 11.1", "1.12.1 11.6", "1.13.1 11.7"),
-        *("2.0.1 11.8", "2.2.2 12.1", "2.4.1 11.8", "2.5.1 12.4", "2.6.0 12.6", "2.7.1 12.8", "2.8.0 12.9"),
+        *(
+            "1.1.0 cpu",
+            "1.4.0 cpu",
+            "1.8.1 cpu",
+            "1.10.2 cpu",
+            "1.13.1 cpu",
+            "2.0.1 cpu",
+            "2.3.1 cpu",
+            "2.6.0 cpu",
+        ),
+        *(
+            "2.9.1 cpu",
+            "2.15.0 cpu",
+            "1.1.0 9.0",
+            "1.5.1 10.2",
+            "1.8.1 11.1",
+            "1.12.1 11.6",
+            "1.13.1 11.7",
+        ),
+        *(
+            "2.0.1 11.8",
+            "2.2.2 12.1",
+            "2.4.1 11.8",
+            "2.5.1 12.4",
+            "2.6.0 12.6",
+            "2.7.1 12.8",
+            "2.8.0 12.9",
+        ),
         *("2.10.0 13.0", "2.12.0 12.6", "2.15.0 13.2"),
     ),
     "aarch64": (
@@ -47,7 +84,11 @@ def plans(known: Facts) -> Iterator[tuple[str, Cell, Plan]]:
     for arch, names in CELLS.items():
         for named in names:
             cell = official_cell(known, arch, named)
-            yield f"{arch} {named}", cell, build_plan.compute_plan(known, cell, unknown_host(known, arch), Options())
+            yield (
+                f"{arch} {named}",
+                cell,
+                build_plan.compute_plan(known, cell, unknown_host(known, arch), Options()),
+            )
 
 
 def parts_of(known: Facts, cell: Cell, provider: str = "git") -> list[OfficialPart]:
@@ -63,7 +104,9 @@ def unexplained(known: Facts) -> Iterator[str]:
         yield from (f"{name}: {one.what}" for one in plan.lacks if not (one.cost and one.cure))
         yield from (f"{name}: {one.what}" for one in plan.differs if not one.cost)
         yield from (
-            f"{name}: {one.what}" for one in missed if one.what not in {it.name for it in parts_of(known, cell)}
+            f"{name}: {one.what}"
+            for one in missed
+            if one.what not in {it.name for it in parts_of(known, cell)}
         )
 
 
@@ -74,7 +117,10 @@ def compared(known: Facts) -> Iterator[str]:
         names = sorted({part.name for part in parts_of(known, cell)})
         has = [one for one in names if one not in lacks | differs]
         yield name
-        yield from (f"  {label:8} {'; '.join(sorted(those))}" for label, those in (("has", has), ("lacks", lacks)))
+        yield from (
+            f"  {label:8} {'; '.join(sorted(those))}"
+            for label, those in (("has", has), ("lacks", lacks))
+        )
         yield f"  {'differs':8} {'; '.join(sorted(differs))}"
 
 
@@ -83,7 +129,9 @@ def test_no_plan_has_an_unexplained_difference(shipped: Facts) -> None:
     assert list(unexplained(shipped)) == []
 
 
-def test_plans_of_all_eras_have_what_they_had(shipped: Facts, request: pytest.FixtureRequest) -> None:
+def test_plans_of_all_eras_have_what_they_had(
+    shipped: Facts, request: pytest.FixtureRequest
+) -> None:
     text = "".join(f"{line.rstrip()}\n" for line in compared(shipped))
     if request.config.getoption("--update-golden"):
         GOLDEN.write_text(text, encoding="utf-8")
@@ -99,10 +147,18 @@ def without(known: Facts, variables: Iterable[str]) -> Facts:
 
 def test_a_part_that_a_plan_drops_is_said_to_be_lacking(shipped: Facts) -> None:
     cell = official_cell(shipped, "x86_64", "2.10.0 13.0")
-    poorer = without(shipped, ["BUILD_BUNDLE_PTXAS", "TORCH_NVCC_FLAGS", "USE_CUSPARSELT", "NVSHMEM_HOME"])
+    poorer = without(
+        shipped, ["BUILD_BUNDLE_PTXAS", "TORCH_NVCC_FLAGS", "USE_CUSPARSELT", "NVSHMEM_HOME"]
+    )
     made = build_plan.compute_plan(poorer, cell, unknown_host(shipped, "x86_64"), Options())
     assert {one.what for one in made.lacks} >= {
-        *("ptxas in the wheel", "triton, required by the wheel", "compressed device code", "cuSPARSELt", "NVSHMEM"),
+        *(
+            "ptxas in the wheel",
+            "triton, required by the wheel",
+            "compressed device code",
+            "cuSPARSELt",
+            "NVSHMEM",
+        ),
         "device code compressed for size",
     }
     assert [*compared(poorer)] != [*compared(shipped)]
@@ -110,7 +166,10 @@ def test_a_part_that_a_plan_drops_is_said_to_be_lacking(shipped: Facts) -> None:
 
 @pytest.mark.parametrize("pattern", [("USE_NEW=1",), ("new==*",)])
 def test_a_part_that_no_plan_has_does_not_pass(shipped: Facts, pattern: tuple[str, ...]) -> None:
-    grown = replace(shipped, official=(*shipped.official, OfficialPart("something new", When(), "a test", pattern)))
+    grown = replace(
+        shipped,
+        official=(*shipped.official, OfficialPart("something new", When(), "a test", pattern)),
+    )
     found = list(unexplained(grown))
     assert len(found) == sum(map(len, CELLS.values()))
     assert all(one.endswith(": something new") for one in found)
@@ -118,27 +177,42 @@ def test_a_part_that_no_plan_has_does_not_pass(shipped: Facts, pattern: tuple[st
 
 def test_every_line_has_a_source_a_cost_or_a_reason_and_a_cell(shipped: Facts) -> None:
     cases = [
-        matrix.make_case(shipped, Build("torch", "wheel", release.pythons[-1], "", arch, cuda), release, provider)
+        matrix.make_case(
+            shipped, Build("torch", "wheel", release.pythons[-1], "", arch, cuda), release, provider
+        )
         for release in shipped.releases["torch"]
         for arch in release.arches
         for cuda in (None, *release.cuda_official)
         for provider in ("git", "debian")
     ]
-    cases = [replace(one, build=replace(one.build, variant="cuda" if one.build.cuda else "cpu")) for one in cases]
+    cases = [
+        replace(one, build=replace(one.build, variant="cuda" if one.build.cuda else "cpu"))
+        for one in cases
+    ]
     for part in shipped.official:
         assert part.source, part.name
         assert bool(part.cost) != bool(part.explained), part.name
         assert bool(part.cost) == bool(part.brings), part.name
-        assert any(matrix.rule_matches(part.when, case) for case in cases), f"{part.name}: no cell has it"
+        assert any(matrix.rule_matches(part.when, case) for case in cases), (
+            f"{part.name}: no cell has it"
+        )
 
 
 @pytest.mark.parametrize(
     ("cell", "settings", "expected"),
     [
-        (("aarch64", "wheel-3.11-cpu", "v2.4.0"), {}, ["oneDNN with Arm's Compute Library", "the old C++ ABI"]),
+        (
+            ("aarch64", "wheel-3.11-cpu", "v2.4.0"),
+            {},
+            ["oneDNN with Arm's Compute Library", "the old C++ ABI"],
+        ),
         (("aarch64", "wheel-3.11-cpu", "v2.6.0"), {"USE_MKLDNN_ACL": "1"}, []),
         (("aarch64", "wheel-3.12-cu130", "v2.11.0"), {"BLAS": "NVPL", "USE_MKLDNN_ACL": "1"}, []),
-        (("x86_64", "wheel-3.11-cu121", "v2.4.0"), {}, ["the old C++ ABI", "TLS for gloo", "MAGMA", "cuSPARSELt"]),
+        (
+            ("x86_64", "wheel-3.11-cu121", "v2.4.0"),
+            {},
+            ["the old C++ ABI", "TLS for gloo", "MAGMA", "cuSPARSELt"],
+        ),
         (("x86_64", "wheel-3.12-cu126", "v2.12.0"), {"USE_NVSHMEM": "0"}, ["MAGMA", "NVSHMEM"]),
         (
             ("x86_64", "wheel-3.10-cpu", "v1.13.1"),
@@ -152,7 +226,9 @@ def test_a_plan_and_the_doctor_say_what_the_official_wheel_has_beyond_it(
     shipped: Facts, cell: tuple[str, str, str], settings: dict[str, str], expected: list[str]
 ) -> None:
     arch, identifier, tag = cell
-    named = cell_lookup.find_cell(shipped, identifier, arch, matrix.find_release(shipped, "torch", tag))
+    named = cell_lookup.find_cell(
+        shipped, identifier, arch, matrix.find_release(shipped, "torch", tag)
+    )
     host = replace(BARE_HOST, arch=arch)
     made = build_plan.compute_plan(shipped, named, host, Options(settings=settings))
     assert [one.what for one in made.lacks] == expected
@@ -163,8 +239,12 @@ def test_a_plan_and_the_doctor_say_what_the_official_wheel_has_beyond_it(
 
 def test_debians_source_lacks_what_debian_leaves_out(shipped: Facts) -> None:
     cell = official_cell(shipped, "x86_64", "1.13.1 cpu")
-    source = Source("torch", "1.13.1", "v1.13.1", "debian", "a mirror", None, Path("tree"), verified=False)
-    made = build_plan.compute_plan(shipped, cell, unknown_host(shipped, "x86_64"), Options(), source)
+    source = Source(
+        "torch", "1.13.1", "v1.13.1", "debian", "a mirror", None, Path("tree"), verified=False
+    )
+    made = build_plan.compute_plan(
+        shipped, cell, unknown_host(shipped, "x86_64"), Options(), source
+    )
     lacks = ["FBGEMM", "ITT", "NNPACK and QNNPACK", "LLVM 9", "kineto", "TLS for gloo"]
     assert [one.what for one in made.lacks] == lacks
     assert "the old C++ ABI" in {one.what for one in made.differs}

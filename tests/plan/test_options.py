@@ -138,7 +138,9 @@ def test_patches_are_files_or_folders_of_them_in_order(tmp_path: Path) -> None:
 
 
 def test_options_of_a_task_are_those_that_were_given() -> None:
-    given = options_of_task("plan", {"set_": ["USE_X=0"], "arch_list": "8.6", "jobs": "3", "memory": None})
+    given = options_of_task(
+        "plan", {"set_": ["USE_X=0"], "arch_list": "8.6", "jobs": "3", "memory": None}
+    )
     assert given == Options(settings={"USE_X": "0"}, arch_list="8.6", jobs=3)
 
 
@@ -167,7 +169,10 @@ EVERY = Options(
 
 def test_words_that_say_options_are_read_as_the_same() -> None:
     for one in fields(Options):
-        if one.name in {"processor", "patches"}:  # follows from `cpu`, once the compiler was asked; is of files
+        if one.name in {
+            "processor",
+            "patches",
+        }:  # follows from `cpu`, once the compiler was asked; is of files
             continue
         assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
     assert parse_options(format_options(EVERY), "test") == EVERY
@@ -178,17 +183,41 @@ CELLS = {
     "rtx3090": ("wheel-3.12-cpu", "wheel-3.12-cu121", "vision-3.12-cpu", "vision-3.12-cu121"),
     "macbook": ("wheel-3.12-cpu", "vision-3.12-cpu"),
 }
-SOME = {"label": "git", "set_": "USE_X=1", "arch_list": "8.6", "jobs": "3", "memory": "3 GiB", "torch": "PyPI"}
-SOME |= {"toolkit": "12.4", "cpu": "native", "plat": "linux", "patch": "README.md"}  # a value of each option
+SOME = {
+    "label": "git",
+    "set_": "USE_X=1",
+    "arch_list": "8.6",
+    "jobs": "3",
+    "memory": "3 GiB",
+    "torch": "PyPI",
+}
+SOME |= {
+    "toolkit": "12.4",
+    "cpu": "native",
+    "plat": "linux",
+    "patch": "README.md",
+}  # a value of each option
 OF_THE_RUN = {"shard", "parts", "until"}  # which a plan does not tell
-IDLE = {"--torch": "torch-for-itself", "--toolkit": "toolkit-without-cuda", "--arch-list": "arch-list-without-cuda"}
-IDLE |= {"--cpu": "processor-not-told", "--plat": "platform-of-another-system", "--label": "unknown-commit"}
+IDLE = {
+    "--torch": "torch-for-itself",
+    "--toolkit": "toolkit-without-cuda",
+    "--arch-list": "arch-list-without-cuda",
+}
+IDLE |= {
+    "--cpu": "processor-not-told",
+    "--plat": "platform-of-another-system",
+    "--label": "unknown-commit",
+}
 
 
 def planned(facts: Facts, host: str, cell: str, *words: str) -> Plan:
     machine = load_host(ROOT / f"tests/golden/hosts/{host}.toml")
-    found = cell_lookup.find_cell(facts, cell, machine.arch, matrix.find_release(facts, "torch", "v2.4.1"))
-    return replace(compute_plan(facts, found, machine, parse_options(words, "test")), published=None)
+    found = cell_lookup.find_cell(
+        facts, cell, machine.arch, matrix.find_release(facts, "torch", "v2.4.1")
+    )
+    return replace(
+        compute_plan(facts, found, machine, parse_options(words, "test")), published=None
+    )
 
 
 def outcome(facts: Facts, *words: str) -> Plan | str:
@@ -199,14 +228,20 @@ def outcome(facts: Facts, *words: str) -> Plan | str:
         return error.code
 
 
-@pytest.mark.parametrize(("host", "cell"), [(host, cell) for host, cells in CELLS.items() for cell in cells])
-def test_each_option_changes_what_a_session_does_or_is_refused(shipped: Facts, host: str, cell: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "cell"), [(host, cell) for host, cells in CELLS.items() for cell in cells]
+)
+def test_each_option_changes_what_a_session_does_or_is_refused(
+    shipped: Facts, host: str, cell: str
+) -> None:
     assert SOME.keys() | OF_THE_RUN == HELP.keys()
     usual = planned(shipped, host, cell)
     for name, value in SOME.items():
         flag = f"--{name.strip('_').replace('_', '-')}"
         made = outcome(shipped, host, cell, f"{flag}={value}")
-        assert made == IDLE.get(flag) if isinstance(made, str) else made != usual, f"{flag} does nothing"
+        assert made == IDLE.get(flag) if isinstance(made, str) else made != usual, (
+            f"{flag} does nothing"
+        )
 
 
 @pytest.mark.parametrize(
@@ -299,7 +334,9 @@ def test_an_environment_for_another_python_or_without_torch_or_with_two_is_refus
         ("2.5.0", "cuda = '12.1'", "torch-of-another-release"),
     ],
 )
-def test_an_installed_torch_tells_its_cuda(shipped: Facts, version: str, said: str, made: str, tmp_path: Path) -> None:
+def test_an_installed_torch_tells_its_cuda(
+    shipped: Facts, version: str, said: str, made: str, tmp_path: Path
+) -> None:
     installed(tmp_path, version, "cp312-cp312")
     (tmp_path / "torch/version.py").write_text(f"__version__ = 'x'\n{said}\n")
     found = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path}")

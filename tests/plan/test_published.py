@@ -8,19 +8,45 @@ import pytest
 
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.arch_list import official_arch_list
-from torchmill.config.model import Capability, Facts, Gpu, Host, Options, PublishedWheel, Release, Source
+from torchmill.config.model import (
+    Capability,
+    Facts,
+    Gpu,
+    Host,
+    Options,
+    PublishedWheel,
+    Release,
+    Source,
+)
 from torchmill.plan import build_plan, published, wheel_fit
 from torchmill.plan.published import with_gpus
 
 PROCESSORS = {  # in the words of /proc/cpuinfo
     "x86_64": ("sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "bmi1", "bmi2", "avx512f"),
     "aarch64": (
-        *("asimd", "aes", "pmull", "crc32", "atomics", "fphp", "asimdhp", "asimdrdm", "lrcpc", "asimddp", "sve"),
+        *(
+            "asimd",
+            "aes",
+            "pmull",
+            "crc32",
+            "atomics",
+            "fphp",
+            "asimdhp",
+            "asimdrdm",
+            "lrcpc",
+            "asimddp",
+            "sve",
+        ),
     ),
 }
 CORTEX_A72 = ("fp", "asimd", "evtstrm", "crc32", "cpuid")  # of a Raspberry Pi 4
 HOST = Host("x86_64", "linux", 16, 64 * 2**30, glibc="2.36", processor=PROCESSORS["x86_64"])
-K80, GTX960, RTX3090, H100 = Gpu("Tesla K80", "3.7"), Gpu("GTX 960", "5.2"), Gpu("RTX 3090", "8.6"), Gpu("H100", "9.0")
+K80, GTX960, RTX3090, H100 = (
+    Gpu("Tesla K80", "3.7"),
+    Gpu("GTX 960", "5.2"),
+    Gpu("RTX 3090", "8.6"),
+    Gpu("H100", "9.0"),
+)
 
 
 # CUDA's rules of compatibility, stated once more: the suite's own are in config/arch_list.py.
@@ -35,7 +61,9 @@ def runs(entry: str, gpu: Capability, chips: set[str]) -> str | None:
     """Say by what an entry of a list runs on a GPU: binaries within a major number and upwards, PTX upwards."""
     written = entry.removesuffix("+PTX")
     code, card = number(written), number(gpu.name)
-    if code == card or (code[0] == card[0] and code[1] < card[1] and not {written, gpu.name} & chips):
+    if code == card or (
+        code[0] == card[0] and code[1] < card[1] and not {written, gpu.name} & chips
+    ):
         return f"code for {written}"
     return f"PTX of {written}" if entry != written and code <= card else None
 
@@ -45,7 +73,10 @@ def recorded(facts: Facts, arch: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for release in facts.releases["torch"]:
         for cuda, said in release.cuda_official.items():
-            read = [one.own for one in wheel_fit.find_readings(facts, "torch", release.version, arch, cuda)]
+            read = [
+                one.own
+                for one in wheel_fit.find_readings(facts, "torch", release.version, arch, cuda)
+            ]
             for listed in read or [said.capabilities.get(arch, "")]:
                 found.setdefault(release.version, []).extend(filter(None, listed.split(";")))
     return found
@@ -90,7 +121,11 @@ def test_every_gpu_runs_exactly_what_cuda_lets_it_run(shipped: Facts, arch: str)
 def test_known_gpus_are_served_from_one_release_to_another(
     shipped: Facts, gpu: str, arch: str, served: tuple[str, str], way: str
 ) -> None:
-    found = [release for release, by in published.official_ways(shipped, of(shipped, gpu), arch).items() if by == way]
+    found = [
+        release
+        for release, by in published.official_ways(shipped, of(shipped, gpu), arch).items()
+        if by == way
+    ]
     assert (found[0], found[-1]) == served
 
 
@@ -108,7 +143,9 @@ def test_boards_run_nothing_that_was_made_for_cards(shipped: Facts) -> None:
 def test_what_is_not_recorded_is_not_guessed(shipped: Facts) -> None:
     kepler, newest = of(shipped, "3.7"), of(shipped, "12.1")
     assert published.official_ways(shipped, kepler, "x86_64")["2.7.1"] == published.UNRECORDED
-    assert published.UNRECORDED not in published.official_ways(shipped, newest, "x86_64").values(), "11.8 makes none"
+    assert (
+        published.UNRECORDED not in published.official_ways(shipped, newest, "x86_64").values()
+    ), "11.8 makes none"
 
 
 def test_the_newest_wheel_is_the_newest_that_was_read_and_fits(shipped: Facts) -> None:
@@ -119,7 +156,8 @@ def test_the_newest_wheel_is_the_newest_that_was_read_and_fits(shipped: Facts) -
         able = [
             one.release
             for one in shipped.wheel_code
-            if (one.package, one.arch) == ("torch", arch) and not wheel_fit.code_gap(shipped, one, gpu)
+            if (one.package, one.arch) == ("torch", arch)
+            and not wheel_fit.code_gap(shipped, one, gpu)
         ]
         there = [release.version for release in releases if release.version in able]
         wheel = published.newest_published(shipped, releases, where)
@@ -128,17 +166,23 @@ def test_the_newest_wheel_is_the_newest_that_was_read_and_fits(shipped: Facts) -
 
 
 def test_several_gpus_need_one_wheel_that_serves_them_all(shipped: Facts) -> None:
-    wheel = published.newest_published(shipped, shipped.releases["torch"], with_gpus(HOST, ["3.7", "5.2"]))
+    wheel = published.newest_published(
+        shipped, shipped.releases["torch"], with_gpus(HOST, ["3.7", "5.2"])
+    )
     assert wheel is not None
     assert wheel.version == "2.0.1"
-    board_and_card = with_gpus(replace(HOST, arch="aarch64", processor=PROCESSORS["aarch64"]), ["8.6", "8.7"])
+    board_and_card = with_gpus(
+        replace(HOST, arch="aarch64", processor=PROCESSORS["aarch64"]), ["8.6", "8.7"]
+    )
     assert published.newest_published(shipped, shipped.releases["torch"], board_and_card) is None
 
 
 # When one would do as well
 
 
-def wheel_for(facts: Facts, name: str, tag: str, host: Host = HOST, **asked: Any) -> PublishedWheel | None:
+def wheel_for(
+    facts: Facts, name: str, tag: str, host: Host = HOST, **asked: Any
+) -> PublishedWheel | None:
     cell = cell_lookup.find_cell(facts, name, host.arch, matrix.find_release(facts, "torch", tag))
     return build_plan.compute_plan(facts, cell, host, Options(**asked)).published
 
@@ -152,19 +196,55 @@ ARM = Host("aarch64", "linux", 8, 2**34, glibc="2.36", processor=PROCESSORS["aar
     ("name", "tag", "host", "command", "fit"),
     [
         ("wheel-3.12-cu121", "v2.4.1", HOST, "pip install torch==2.4.1", "fits"),
-        ("wheel-3.12-cu118", "v2.4.1", HOST, f"pip install torch==2.4.1+cu118 {INDEX}/cu118", "cannot tell"),
+        (
+            "wheel-3.12-cu118",
+            "v2.4.1",
+            HOST,
+            f"pip install torch==2.4.1+cu118 {INDEX}/cu118",
+            "cannot tell",
+        ),
         ("wheel-3.12-cu122", "v2.4.1", HOST, "pip install torch==2.4.1", "fits"),
-        ("wheel-3.12-cpu", "v2.4.1", HOST, f"pip install torch==2.4.1+cpu {INDEX}/cpu", "cannot tell"),
+        (
+            "wheel-3.12-cpu",
+            "v2.4.1",
+            HOST,
+            f"pip install torch==2.4.1+cpu {INDEX}/cpu",
+            "cannot tell",
+        ),
         ("wheel-3.9-cu102", "v1.8.1", HOST, "pip install torch==1.8.1", "fits"),
         ("vision-3.12-cu121", "v2.4.1", HOST, "pip install torchvision==0.19.1", "fits"),
-        ("vision-3.12-cu118", "v2.4.1", HOST, f"pip install torchvision==0.19.1+cu118 {INDEX}/cu118", "cannot tell"),
+        (
+            "vision-3.12-cu118",
+            "v2.4.1",
+            HOST,
+            f"pip install torchvision==0.19.1+cu118 {INDEX}/cu118",
+            "cannot tell",
+        ),
         ("wheel-3.10-cpu", "v2.4.1", MAC, "pip install torch==2.4.1", "fits"),
         ("wheel-3.10-cpu", "v2.4.1", ARM, "pip install torch==2.4.1", "fits"),
         ("wheel-3.12-cu130", "v2.11.0", ARM, "pip install torch==2.11.0", "fits"),
-        ("wheel-3.12-cu126", "v2.11.0", ARM, f"pip install torch==2.11.0+cu126 {INDEX}/cu126", "cannot tell"),
+        (
+            "wheel-3.12-cu126",
+            "v2.11.0",
+            ARM,
+            f"pip install torch==2.11.0+cu126 {INDEX}/cu126",
+            "cannot tell",
+        ),
         ("wheel-3.15-cpu", "v2.14.1", HOST, None, None),  # upstream made no wheel for it
-        ("wheel-3.10-cpu", "v1.13.1", ARM, None, None),  # its METADATA requires what only x86_64 has
-        ("wheel-3.8-cu110", "v1.8.1", HOST, None, None),  # 11.1 needs a newer driver, 10.2 is of another major version
+        (
+            "wheel-3.10-cpu",
+            "v1.13.1",
+            ARM,
+            None,
+            None,
+        ),  # its METADATA requires what only x86_64 has
+        (
+            "wheel-3.8-cu110",
+            "v1.8.1",
+            HOST,
+            None,
+            None,
+        ),  # 11.1 needs a newer driver, 10.2 is of another major version
         ("scatter-3.12-cpu", "v2.4.1", HOST, None, None),
     ],
 )
@@ -179,14 +259,39 @@ def test_a_published_wheel_is_named_where_there_is_one(  # noqa: PLR0917
     ("changes", "version", "fit", "why"),
     [
         ({"gpus": (RTX3090,), "driver": "535.104.05"}, "2.4.1", "fits", ""),
-        ({"gpus": (RTX3090,), "driver": "440.33"}, "2.4.1", "does not fit", "needs driver 525.60.13"),
-        ({"gpus": (K80, GTX960), "driver": "535.104.05"}, "2.4.1+cu118", "cannot tell", "script says 3.7;5.0"),
-        ({"gpus": (Gpu("RTX 5090", "12.0"),), "driver": "575.57"}, "2.4.1", "does not fit", "no code for 12.0"),
-        ({"gpus": (Gpu("a board that nobody knows"),)}, "2.4.1", "cannot tell", "capability of a board that nobody"),
+        (
+            {"gpus": (RTX3090,), "driver": "440.33"},
+            "2.4.1",
+            "does not fit",
+            "needs driver 525.60.13",
+        ),
+        (
+            {"gpus": (K80, GTX960), "driver": "535.104.05"},
+            "2.4.1+cu118",
+            "cannot tell",
+            "script says 3.7;5.0",
+        ),
+        (
+            {"gpus": (Gpu("RTX 5090", "12.0"),), "driver": "575.57"},
+            "2.4.1",
+            "does not fit",
+            "no code for 12.0",
+        ),
+        (
+            {"gpus": (Gpu("a board that nobody knows"),)},
+            "2.4.1",
+            "cannot tell",
+            "capability of a board that nobody",
+        ),
         ({"glibc": "2.12"}, "2.4.1", "does not fit", "needs glibc 2.17, and this machine has 2.12"),
         ({"processor": ()}, "2.4.1", "cannot tell", "avx2, bmi1, bmi2; this one is not described"),
         ({"processor": ("sse2",)}, "2.4.1", "cannot tell", "this one lacks some of these"),
-        ({"glibc": None, "complete": True}, "2.4.1", "does not fit", "C libraries other than glibc"),
+        (
+            {"glibc": None, "complete": True},
+            "2.4.1",
+            "does not fit",
+            "C libraries other than glibc",
+        ),
     ],
 )
 def test_what_is_known_of_the_machine_counts(
@@ -201,9 +306,16 @@ def test_what_is_known_of_the_machine_counts(
 
 @pytest.mark.parametrize(
     "asked",
-    [{"settings": {"CFLAGS": "-O3"}}, {"arch_list": "8.6"}, {"toolkit": "12.4"}, {"platform": "linux"}],
+    [
+        {"settings": {"CFLAGS": "-O3"}},
+        {"arch_list": "8.6"},
+        {"toolkit": "12.4"},
+        {"platform": "linux"},
+    ],
 )
-def test_options_that_make_another_wheel_leave_it_out(shipped: Facts, asked: dict[str, Any]) -> None:
+def test_options_that_make_another_wheel_leave_it_out(
+    shipped: Facts, asked: dict[str, Any]
+) -> None:
     assert wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1", **asked) is None
     usual: list[dict[str, Any]] = [{"label": "git", "jobs": 2, "memory": 2**33, "guard": False}]
     for how in (*usual, {"shard": "1/2", "parts": "/p", "until": 9.0}):
@@ -211,9 +323,13 @@ def test_options_that_make_another_wheel_leave_it_out(shipped: Facts, asked: dic
 
 
 @pytest.mark.parametrize(("provider", "there"), [("git", True), ("path", False)])
-def test_a_source_of_the_users_makes_another_wheel(shipped: Facts, provider: str, there: bool, tmp_path: Path) -> None:
+def test_a_source_of_the_users_makes_another_wheel(
+    shipped: Facts, provider: str, there: bool, tmp_path: Path
+) -> None:
     source = Source("torch", "2.4.1", "v2.4.1", provider, "there", None, tmp_path, verified=False)
-    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", matrix.find_release(shipped, "torch", "v2.4.1"))
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.12-cpu", "x86_64", matrix.find_release(shipped, "torch", "v2.4.1")
+    )
     assert bool(build_plan.compute_plan(shipped, cell, HOST, Options(), source).published) == there
 
 
@@ -229,7 +345,9 @@ def test_a_sentence_says_what_is_to_be_known_beside_the_command(shipped: Facts) 
     unread = str(wheel_for(shipped, "wheel-3.12-cu118", "v2.4.1"))
     assert "cannot tell whether it fits: its device code was not read (it is not on PyPI)" in unread
     assert "upstream's build script says 3.7;5.0;6.0;7.0;7.5" in unread
-    assert str(wheel_for(shipped, "vision-3.12-cpu", "v2.4.1")).endswith("; it goes with the official torch")
+    assert str(wheel_for(shipped, "vision-3.12-cpu", "v2.4.1")).endswith(
+        "; it goes with the official torch"
+    )
 
 
 # Instances of "it would do" that were not so
@@ -253,20 +371,30 @@ def test_what_a_toolkit_cannot_make_is_in_no_wheel_whether_read_or_not(shipped: 
     assert (fit, why) == ("does not fit", "CUDA 13.0 makes no code that runs on 7.0")
     modern = wheel_for(shipped, "wheel-3.12-cu130", "v2.15.0", replace(HOST, gpus=(H100,)))
     assert modern is not None
-    assert modern.command == "pip install torch==2.15.0", "of CUDA 13.2, read, and with no newer driver"
+    assert modern.command == "pip install torch==2.15.0", (
+        "of CUDA 13.2, read, and with no newer driver"
+    )
 
 
 def test_ptx_of_torchs_own_kernels_alone_is_not_enough(shipped: Facts) -> None:
     fit, why = judged(shipped, "wheel-3.7-cu101", "v1.3.1", HOST, RTX3090)
     assert fit == "does not fit"
-    assert why.startswith("it may run, but not all of its libraries have code for 8.6: its own kernels have PTX")
+    assert why.startswith(
+        "it may run, but not all of its libraries have code for 8.6: its own kernels have PTX"
+    )
     assert "652 of 1162 fatbins of libtorch.so have none" in why
 
 
 def test_code_of_libraries_counts(shipped: Facts) -> None:
-    told = str(wheel_for(shipped, "wheel-3.12-cu130", "v2.14.1", replace(HOST, gpus=(Gpu("Tesla T4", "7.5"),))))
+    told = str(
+        wheel_for(
+            shipped, "wheel-3.12-cu130", "v2.14.1", replace(HOST, gpus=(Gpu("Tesla T4", "7.5"),))
+        )
+    )
     assert "2.14.1 does not fit: it may run" in told
-    assert "65 of 65 fatbins of libtorch_cuda_linalg.so have none" in told  # MAGMA was compiled for 8.0 and newer
+    assert (
+        "65 of 65 fatbins of libtorch_cuda_linalg.so have none" in told
+    )  # MAGMA was compiled for 8.0 and newer
     assert judged(shipped, "wheel-3.12-cu130", "v2.14.1", HOST, RTX3090)[0] == "fits"
 
 
@@ -298,9 +426,24 @@ def test_the_aarch64_wheels_of_pypi_have_cuda_from_2_11_on(shipped: Facts) -> No
 @pytest.mark.parametrize(
     ("name", "tag", "gpu", "said"),
     [
-        ("wheel-3.12-cu128", "v2.10.0", Gpu("Tesla P100", "6.0"), "2.10.0 does not fit: it has no code for 6.0"),
-        ("wheel-3.11-cu128", "v2.8.0", Gpu("GTX 1060", "6.1"), "2.8.0 does not fit: it has no code for 6.1"),
-        ("wheel-3.12-cu128", "v2.11.0", Gpu("Tesla V100", "7.0"), "upstream's build script says 5.0;6.0;7.0"),
+        (
+            "wheel-3.12-cu128",
+            "v2.10.0",
+            Gpu("Tesla P100", "6.0"),
+            "2.10.0 does not fit: it has no code for 6.0",
+        ),
+        (
+            "wheel-3.11-cu128",
+            "v2.8.0",
+            Gpu("GTX 1060", "6.1"),
+            "2.8.0 does not fit: it has no code for 6.1",
+        ),
+        (
+            "wheel-3.12-cu128",
+            "v2.11.0",
+            Gpu("Tesla V100", "7.0"),
+            "upstream's build script says 5.0;6.0;7.0",
+        ),
     ],
 )
 def test_a_wheel_of_another_toolkit_is_named_if_upstream_says_that_it_has_code(
@@ -312,7 +455,9 @@ def test_a_wheel_of_another_toolkit_is_named_if_upstream_says_that_it_has_code(
     assert (wheel.version, wheel.verdict.fit) == (f"{tag[1:]}+cu126", "cannot tell")
     assert said in str(wheel)
     old = wheel_for(shipped, name, tag, replace(host, driver="470.57.02"))
-    assert old is None or old.verdict.fit == "does not fit", "its driver does not run that one, either"
+    assert old is None or old.verdict.fit == "does not fit", (
+        "its driver does not run that one, either"
+    )
 
 
 # Only a reading makes a wheel fit
@@ -352,7 +497,9 @@ def test_no_fact_without_a_reading_makes_a_wheel_do(shipped: Facts) -> None:
 def test_a_wheel_whose_libraries_were_not_read_cannot_be_told(shipped: Facts) -> None:
     host = replace(HOST, gpus=(RTX3090,))
     assert judged(shipped, "wheel-3.12-cu130", "v2.14.1", host, RTX3090)[0] == "fits"
-    fit, why = judged(replace(shipped, package_code=()), "wheel-3.12-cu130", "v2.14.1", host, RTX3090)
+    fit, why = judged(
+        replace(shipped, package_code=()), "wheel-3.12-cu130", "v2.14.1", host, RTX3090
+    )
     assert fit == "cannot tell"
     assert "the code of nvidia-" in why
 
@@ -387,7 +534,11 @@ def test_a_misfit_of_a_feature_is_a_remark(shipped: Facts) -> None:
 
 
 def test_an_extension_fits_only_if_its_torch_does(shipped: Facts) -> None:
-    told = str(wheel_for(shipped, "vision-3.12-cu130", "v2.14.1", replace(HOST, gpus=(Gpu("Tesla T4", "7.5"),))))
+    told = str(
+        wheel_for(
+            shipped, "vision-3.12-cu130", "v2.14.1", replace(HOST, gpus=(Gpu("Tesla T4", "7.5"),))
+        )
+    )
     assert "does not fit: it goes with the official torch 2.14.1" in told
 
 
@@ -399,13 +550,19 @@ def test_an_extension_fits_only_if_its_torch_does(shipped: Facts) -> None:
             "v2.14.1",
             "upstream made wheels for Python 3.10, 3.11, 3.12, 3.13, 3.14, 3.14t on x86_64 only",
         ),
-        ("wheel-3.8-cu110", "v1.8.1", "upstream made wheels with CUDA 10.1, 10.2, 11.1 only: this one has to be built"),
+        (
+            "wheel-3.8-cu110",
+            "v1.8.1",
+            "upstream made wheels with CUDA 10.1, 10.2, 11.1 only: this one has to be built",
+        ),
         ("conv1d-3.12-cu118", "v2.6.0", "where to get upstream's wheel is not recorded"),
         ("wheel-3.9-cpu", "v1.8.1", "where to get upstream's wheel is not recorded"),
     ],
 )
 def test_why_there_is_none_is_told(shipped: Facts, name: str, tag: str, told: str) -> None:
-    cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag))
+    cell = cell_lookup.find_cell(
+        shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
+    )
     assert published.find_published(shipped, cell, HOST, official_arch_list(shipped, cell)) is None
     assert published.why_unpublished(shipped, cell).startswith(told)
 

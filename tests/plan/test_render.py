@@ -24,7 +24,9 @@ def written(known: Facts, settings: dict[str, str], patches: dict[str, str] | No
 
 def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
-    data = json.loads(json.dumps(render.plan_as_data(build_plan.compute_plan(known, cell, LINUX, Options()))))
+    data = json.loads(
+        json.dumps(render.plan_as_data(build_plan.compute_plan(known, cell, LINUX, Options())))
+    )
     assert list(data) == [
         "identifier",
         "package",
@@ -77,9 +79,14 @@ def test_the_toolkit_and_the_libraries_are_told_with_their_places(shipped: Facts
 def test_the_script_looks_for_them_where_they_are_unless_it_is_told(shipped: Facts) -> None:
     machine = replace(LINUX, toolkits={"11.8": "/k/11.8"}, kept=KEPT)
     text = render.plan_as_script(with_cuda(shipped, machine), shipped, machine)
-    homes = [line for line in text.splitlines() if line.startswith(("export cuda_", "export cudnn_"))]
+    homes = [
+        line for line in text.splitlines() if line.startswith(("export cuda_", "export cudnn_"))
+    ]
     shown = 'printf "%s,%s" "$cuda_home" "$cudnn_home"'
-    for environment, expected in (({}, "/k/11.8,/k/cudnn 8"), ({"cuda_home": "/mine"}, "/mine,/k/cudnn 8")):
+    for environment, expected in (
+        ({}, "/k/11.8,/k/cudnn 8"),
+        ({"cuda_home": "/mine"}, "/mine,/k/cudnn 8"),
+    ):
         done = subprocess.run(
             ["/bin/bash", "-c", "\n".join([*homes, shown])],
             env=environment,
@@ -99,7 +106,15 @@ def test_the_script_is_bash(known: Facts, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"a\n+b\n", b"", b"no newline at the end", b"caf\xe9\n", b"a\r\n", b"a\0\n", b"a\nEND_OF_PATCH\ntouch evil\n"],
+    [
+        b"a\n+b\n",
+        b"",
+        b"no newline at the end",
+        b"caf\xe9\n",
+        b"a\r\n",
+        b"a\0\n",
+        b"a\nEND_OF_PATCH\ntouch evil\n",
+    ],
 )
 def test_a_patch_is_in_the_script_to_the_byte(known: Facts, tmp_path: Path, content: bytes) -> None:
     patch = tmp_path / "fix $(touch evil).patch"
@@ -116,9 +131,20 @@ def test_a_patch_is_in_the_script_to_the_byte(known: Facts, tmp_path: Path, cont
 
 @pytest.mark.parametrize(
     "value",
-    ["-O2 -g", "$ORIGIN/lib", "$(touch evil)", "`touch evil`", 'say "hi"', "back\\slash", "${HOME}", "$$"],
+    [
+        "-O2 -g",
+        "$ORIGIN/lib",
+        "$(touch evil)",
+        "`touch evil`",
+        'say "hi"',
+        "back\\slash",
+        "${HOME}",
+        "$$",
+    ],
 )
-def test_what_the_user_sets_arrives_as_it_was_said(known: Facts, tmp_path: Path, value: str) -> None:
+def test_what_the_user_sets_arrives_as_it_was_said(
+    known: Facts, tmp_path: Path, value: str
+) -> None:
     lines = written(known, {"FLAGS": value}).splitlines()
     export = next(line for line in lines if line.startswith("export FLAGS="))
     done = subprocess.run(
@@ -133,18 +159,26 @@ def test_what_the_user_sets_arrives_as_it_was_said(known: Facts, tmp_path: Path,
 
 
 @pytest.mark.parametrize(("system", "admits"), [("linux", True), ("windows", False)])
-def test_the_text_says_what_decides_how_many_compilers_run(known: Facts, system: str, admits: bool) -> None:
+def test_the_text_says_what_decides_how_many_compilers_run(
+    known: Facts, system: str, admits: bool
+) -> None:
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
     host = replace(LINUX, system=system)
-    second = render.plan_as_text(build_plan.compute_plan(known, cell, LINUX, Options(jobs=3)), host).splitlines()[1]
+    second = render.plan_as_text(
+        build_plan.compute_plan(known, cell, LINUX, Options(jobs=3)), host
+    ).splitlines()[1]
     assert "3 compilers at a time" in second
     assert ("when there is memory for it" in second) is admits
 
 
-def test_the_script_of_an_archive_checks_it_and_stamps_the_wheel(configs: Path, tmp_path: Path) -> None:
+def test_the_script_of_an_archive_checks_it_and_stamps_the_wheel(
+    configs: Path, tmp_path: Path
+) -> None:
     known = declared(configs, ONE.replace('"abc"', f'"{"e" * 64}"'))
     cell = cell_lookup.find_cell(known, "scatter-3.10-cu124", "x86_64", known.releases["base"][1])
-    text = render.plan_as_script(build_plan.compute_plan(known, cell, LINUX, Options()), known, LINUX)
+    text = render.plan_as_script(
+        build_plan.compute_plan(known, cell, LINUX, Options()), known, LINUX
+    )
     assert "git clone" not in text
     assert '--no-binary :all: \\\n      --dest "$work/archive" tiny-scatter==1.10\n' in text
     assert f"want={'e' * 64}\n" in text

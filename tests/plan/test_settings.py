@@ -31,7 +31,9 @@ def examined(facts: Facts, host: Host, **chosen: str) -> list[Finding]:
     ("name", "value"),
     [("USE_ROCM", "1"), ("USE_ROCM", "on"), ("PYTORCH_ROCM_ARCH", "gfx1100"), ("USE_XPU", "1")],
 )
-def test_a_setting_for_another_makers_gpus_is_refused_with_a_way_out(shipped: Facts, name: str, value: str) -> None:
+def test_a_setting_for_another_makers_gpus_is_refused_with_a_way_out(
+    shipped: Facts, name: str, value: str
+) -> None:
     with refused("setting-of-another-device") as caught:
         planned(shipped, **{name: value})
     assert "https://" in str(caught.value)
@@ -58,17 +60,22 @@ def test_flags_for_one_processor_are_given_by_cpu(shipped: Facts, name: str, val
 
 
 @pytest.mark.parametrize(
-    "value", ["-O3 -mtune=native", "-g", "-fno-omit-frame-pointer", "-Wno-error=march", "-mcmodel=large"]
+    "value",
+    ["-O3 -mtune=native", "-g", "-fno-omit-frame-pointer", "-Wno-error=march", "-mcmodel=large"],
 )
 def test_other_flags_are_taken(shipped: Facts, value: str) -> None:
     assert value in planned(shipped, CXXFLAGS=value).set["CXXFLAGS"]
 
 
-def test_a_heavier_build_is_named_so_and_its_estimate_says_what_it_leaves_out(shipped: Facts) -> None:
+def test_a_heavier_build_is_named_so_and_its_estimate_says_what_it_leaves_out(
+    shipped: Facts,
+) -> None:
     plan = planned(shipped, DEBUG="1", BUILD_TEST="ON")
     assert plan.version == "1.13.1+cpu.debug"
     assert plan.wheel.startswith("torch-1.13.1+cpu.debug-cp310-")
-    assert "and more with BUILD_TEST, DEBUG, which nobody measured" in estimate.expected_duration(shipped, plan)
+    assert "and more with BUILD_TEST, DEBUG, which nobody measured" in estimate.expected_duration(
+        shipped, plan
+    )
     (finding,) = examined(shipped, HOST, DEBUG="1", BUILD_TEST="ON")
     assert (finding.subject, finding.verdict) == ("settings", "warning")
     assert examined(shipped, HOST, DEBUG="0", USE_MKLDNN="0") == []

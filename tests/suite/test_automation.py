@@ -27,7 +27,9 @@ from torchmill.plan.doctor.finding import find_cures
 
 ROOT = Path(__file__).parents[2]
 OWN = sorted((ROOT / ".github" / "workflows").iterdir())
-TEMPLATE = ROOT / "tools" / "installed" / "github" / "dot-github" / "workflows" / "wheels.yml"  # of `torchmill init`
+TEMPLATE = (
+    ROOT / "tools" / "installed" / "github" / "dot-github" / "workflows" / "wheels.yml"
+)  # of `torchmill init`
 WORKFLOWS = [*OWN, TEMPLATE]
 ACTION = ROOT / "action.yml"
 
@@ -43,7 +45,9 @@ NEWER = (
         'but got "number"'
     ),
 )
-UNREACHABLE = re.compile(r"E(NOTFOUND|CONN\w+|TIMEDOUT|AI_AGAIN|(NET|HOST)UNREACH|5\d\d)|ERR_SOCKET_TIMEOUT")
+UNREACHABLE = re.compile(
+    r"E(NOTFOUND|CONN\w+|TIMEDOUT|AI_AGAIN|(NET|HOST)UNREACH|5\d\d)|ERR_SOCKET_TIMEOUT"
+)
 # A linter for each file, told the file's name alone: in one that has read several files under long
 # paths, the package's WebAssembly ends with "unreachable", depending on where the checkout lies.
 LINT = """
@@ -98,10 +102,14 @@ def scripts() -> Iterator[tuple[str, str]]:
 def as_workflow(action: Path, folder: Path) -> Path:
     """Write a workflow with the inputs and steps of an action, of which actionlint itself reads nothing."""
     said = parsed(action)
-    inputs = {name: {"type": "string", "default": one["default"]} for name, one in said["inputs"].items()}
+    inputs = {
+        name: {"type": "string", "default": one["default"]} for name, one in said["inputs"].items()
+    }
     job = {"runs-on": "ubuntu-latest", "steps": said["runs"]["steps"]}
     written = folder / action.name
-    written.write_text(yaml.safe_dump({"on": {"workflow_call": {"inputs": inputs}}, "jobs": {"action": job}}))
+    written.write_text(
+        yaml.safe_dump({"on": {"workflow_call": {"inputs": inputs}}, "jobs": {"action": job}})
+    )
     return written
 
 
@@ -146,7 +154,9 @@ def zizmor(*paths: Path) -> subprocess.CompletedProcess[str]:
     """Run zizmor, without network, on a `.github` folder or an action."""
     program = str(Path(sysconfig.get_path("scripts")) / "zizmor")
     options = ("--offline", "--no-progress", "--color=never", "--strict-collection", "--pedantic")
-    return subprocess.run([program, *options, *map(str, paths)], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [program, *options, *map(str, paths)], capture_output=True, text=True, check=False
+    )
 
 
 def test_actionlint_finds_nothing(lint: Lint, tmp_path: Path) -> None:
@@ -158,9 +168,13 @@ def test_actionlint_finds_what_is_wrong(lint: Lint, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yml"
     bad.write_text(UNSAFE)
     action = tmp_path / "action.yml"
-    action.write_text(ACTION.read_text("utf-8").replace("steps.names.outputs.kin", "step.names.outputs.kin"))
+    action.write_text(
+        ACTION.read_text("utf-8").replace("steps.names.outputs.kin", "step.names.outputs.kin")
+    )
     (tmp_path / "read").mkdir()
-    messages = " ".join(finding["message"] for finding in lint(bad, as_workflow(action, tmp_path / "read")))
+    messages = " ".join(
+        finding["message"] for finding in lint(bad, as_workflow(action, tmp_path / "read"))
+    )
     assert "nobody" in messages
     assert "untrusted" in messages
     assert 'undefined variable "step"' in messages
@@ -184,7 +198,11 @@ def test_zizmor_finds_what_is_unsafe(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
 def test_actions_are_pinned_to_a_commit_and_say_its_version(path: Path) -> None:
     ours = ("uses: ./", "uses: OWNER/torchmill/")
-    uses = [line for line in path.read_text("utf-8").splitlines() if "uses:" in line and not any(map(line.count, ours))]
+    uses = [
+        line
+        for line in path.read_text("utf-8").splitlines()
+        if "uses:" in line and not any(map(line.count, ours))
+    ]
     pinned = re.compile(r"\s*(- )?uses: [\w-]+(/[\w.-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
     assert [line for line in uses if not pinned.fullmatch(line)] == []
 
@@ -197,7 +215,9 @@ def test_one_action_has_one_commit() -> None:
 
 def test_every_job_has_a_time_limit() -> None:
     # a job that calls a workflow cannot have one: the called jobs do
-    assert [name for name, job in jobs() if "uses" not in job and "timeout-minutes" not in job] == []
+    assert [
+        name for name, job in jobs() if "uses" not in job and "timeout-minutes" not in job
+    ] == []
 
 
 def test_no_workflow_has_permissions_of_its_own() -> None:
@@ -225,7 +245,9 @@ def test_shell_texts_take_values_from_the_environment_only() -> None:
 
 def test_shell_texts_are_shell() -> None:
     for name, text in [*scripts(), (".ci/run", (ROOT / ".ci" / "run").read_text("utf-8"))]:
-        result = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            ["bash", "-n"], input=text, capture_output=True, text=True, check=False
+        )
         assert result.returncode == 0, f"{name}: {result.stderr}"
 
 
@@ -241,11 +263,15 @@ def entry(session: str, python: str, *tags: str) -> dict[str, Any]:
     }
 
 
-def cells(sessions: list[dict[str, Any]], *, pythons: str = "", variants: str = "") -> list[dict[str, str]]:
+def cells(
+    sessions: list[dict[str, Any]], *, pythons: str = "", variants: str = ""
+) -> list[dict[str, str]]:
     """Return the matrix that the workflow makes of listed sessions."""
     program = (ROOT / ".github" / "cells.jq").read_text("utf-8")
     found: list[dict[str, str]] = (
-        jq.compile(program, args={"pythons": pythons, "variants": variants}).input_value(sessions).first()
+        jq.compile(program, args={"pythons": pythons, "variants": variants})
+        .input_value(sessions)
+        .first()
     )
     return found
 
@@ -276,13 +302,18 @@ def test_a_cell_has_the_sessions_of_all_packages_in_order() -> None:
     ],
     ids=["no filter", "a Python", "a prefix is no Python", "words in any order", "nothing left"],
 )
-def test_filters_name_whole_pythons_and_variants(pythons: str, variants: str, expected: list[str]) -> None:
+def test_filters_name_whole_pythons_and_variants(
+    pythons: str, variants: str, expected: list[str]
+) -> None:
     found = cells(SESSIONS, pythons=pythons, variants=variants)
     assert [f"{cell['python']} {cell['variant']}" for cell in found] == expected
 
 
 def test_what_nobody_has_built_is_built_only_if_it_is_named() -> None:
-    some = [*SESSIONS, entry("wheel-3.10-cu118", "3.10", "wheel", "torch", "cu118", "v1.13.1", "untried")]
+    some = [
+        *SESSIONS,
+        entry("wheel-3.10-cu118", "3.10", "wheel", "torch", "cu118", "v1.13.1", "untried"),
+    ]
     assert cells(some) == cells(SESSIONS)
     assert [one["variant"] for one in cells(some, variants="cu118")] == ["cu118"]
 
@@ -295,7 +326,9 @@ def test_a_python_that_nobody_brings_to_a_runner_is_left_out_unless_it_is_named(
 
 
 def test_the_summary_tells_how_long_each_stage_took() -> None:
-    (text,) = [text for name, text in scripts() if "GITHUB_STEP_SUMMARY" in text and "seconds" in text]
+    (text,) = [
+        text for name, text in scripts() if "GITHUB_STEP_SUMMARY" in text and "seconds" in text
+    ]
     program = text.partition("jq -r '")[2].partition("'")[0]
     said = jq.compile(program).input_value({"seconds": {"compile": 61.4, "pack": 2.6}}).first()
     assert said == "compile 61 s, pack 3 s"
@@ -306,7 +339,13 @@ def test_problems_of_compilers_and_of_sessions_are_matched() -> None:
     gcc, own = (re.compile(one["pattern"][0]["regexp"]) for one in matchers)
     found = gcc.match("/w/aten/src/A.cpp:12:34: error: 'x' was not declared in this scope")
     assert found
-    assert found.groups() == ("/w/aten/src/A.cpp", "12", "34", "error", "'x' was not declared in this scope")
+    assert found.groups() == (
+        "/w/aten/src/A.cpp",
+        "12",
+        "34",
+        "error",
+        "'x' was not declared in this scope",
+    )
     assert gcc.match("lib.h:1: warning: old")
     assert not gcc.match("nox > error: no")
     assert own.match("error: v9 is no release")[1] == "v9 is no release"  # type: ignore[index]
@@ -315,13 +354,21 @@ def test_problems_of_compilers_and_of_sessions_are_matched() -> None:
 
 def stages(found: list[dict[str, str]], shards: str) -> dict[str, Any]:
     """Return what the workflow makes of a matrix for its jobs."""
-    program = jq.compile((ROOT / ".github" / "stages.jq").read_text("utf-8"), args={"shards": shards})
-    return {name: json.loads(value) for name, _, value in (line.partition("=") for line in program.input_value(found))}
+    program = jq.compile(
+        (ROOT / ".github" / "stages.jq").read_text("utf-8"), args={"shards": shards}
+    )
+    return {
+        name: json.loads(value)
+        for name, _, value in (line.partition("=") for line in program.input_value(found))
+    }
 
 
 def test_of_each_variant_one_python_is_built_before_the_rest() -> None:
     found = stages(cells(SESSIONS), "1")
-    named = {name: [f"{cell['python']} {cell['variant']}" for cell in found[name]] for name in ("first", "rest")}
+    named = {
+        name: [f"{cell['python']} {cell['variant']}" for cell in found[name]]
+        for name in ("first", "rest")
+    }
     assert named == {"first": ["3.10 cpu", "3.10 cu117"], "rest": ["3.13t cpu"]}
     assert stages([], "1") == {"first": [], "rest": [], "shares": [1]}
 
@@ -341,7 +388,12 @@ def test_what_is_no_number_of_shares_is_refused(shards: str) -> None:
 def test_a_call_gives_what_the_called_workflow_takes(path: Path) -> None:
     for job in parsed(path)["jobs"].values():
         if "uses" in job:
-            called = read(ROOT / ".github" / "workflows" / job["uses"].partition("/workflows/")[2].partition("@")[0])
+            called = read(
+                ROOT
+                / ".github"
+                / "workflows"
+                / job["uses"].partition("/workflows/")[2].partition("@")[0]
+            )
             inputs = (called["on"]["workflow_call"] or {}).get("inputs", {})
             needed = {name for name, one in inputs.items() if one.get("required") == "true"}
             assert needed <= job.get("with", {}).keys() <= inputs.keys()
@@ -353,7 +405,9 @@ def test_a_step_of_the_action_has_what_actions_may_have() -> None:
     assert [one for one in steps if one.keys() - may or ("run" in one) != ("shell" in one)] == []
 
 
-def test_what_a_session_with_cuda_lacks_is_brought_before_it_is_built(tmp_path: Path, shipped: Facts) -> None:
+def test_what_a_session_with_cuda_lacks_is_brought_before_it_is_built(
+    tmp_path: Path, shipped: Facts
+) -> None:
     """By the action's own shell, with a stand-in for what it calls; the README names the workflow that begins it."""
     said = tmp_path / "said"
     for name in ("torchmill", "sudo"):
@@ -374,10 +428,18 @@ def test_what_a_session_with_cuda_lacks_is_brought_before_it_is_built(tmp_path: 
     for step in read(ACTION)["runs"]["steps"]:
         if step.get("name") in {"Bring what is missing", "Build"}:
             assert step["if"] == "inputs.sessions"
-            subprocess.run(["bash", "-e", "-c", step["run"]], env=env, check=True, capture_output=True)
-    told = [line for line in said.read_text(encoding="utf-8").splitlines() if line.startswith("torchmill")]
+            subprocess.run(
+                ["bash", "-e", "-c", step["run"]], env=env, check=True, capture_output=True
+            )
+    told = [
+        line
+        for line in said.read_text(encoding="utf-8").splitlines()
+        if line.startswith("torchmill")
+    ]
     sessions = env["SESSIONS"].split()
-    assert told[:2] == [f"torchmill doctor {one} --tag v2.4.1 --arch-list official --fix --yes" for one in sessions]
+    assert told[:2] == [
+        f"torchmill doctor {one} --tag v2.4.1 --arch-list official --fix --yes" for one in sessions
+    ]
     assert told[2] == f"torchmill nox -s {' '.join(sessions)} -- --until 5h --arch-list official"
 
     bare = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
@@ -394,22 +456,43 @@ def test_the_suite_is_that_of_the_workflow_wherever_that_is_called_from() -> Non
     for name, job in jobs():
         steps = job.get("steps", [])
         if any(one.get("uses") == "./.suite" for one in steps):
-            (at,) = [one["with"] for one in steps if "checkout" in one.get("uses", "") and "path" in one["with"]]
+            (at,) = [
+                one["with"]
+                for one in steps
+                if "checkout" in one.get("uses", "") and "path" in one["with"]
+            ]
             found[name] = at
     assert found.pop("wheels.yml: publish").keys() == {"path", "persist-credentials"}
     assert len(found) == 3
-    assert [name for name, at in found.items() if at != {**ours, "path": ".suite", "persist-credentials": False}] == []
+    assert [
+        name
+        for name, at in found.items()
+        if at != {**ours, "path": ".suite", "persist-credentials": False}
+    ] == []
 
 
 def test_more_cells_than_a_matrix_holds_are_refused() -> None:
-    many = [entry(f"wheel-3.10-v{number}", "3.10", "wheel", "torch", f"v{number}") for number in range(257)]
+    many = [
+        entry(f"wheel-3.10-v{number}", "3.10", "wheel", "torch", f"v{number}")
+        for number in range(257)
+    ]
     assert len(cells(many[:256])) == 256
     with pytest.raises(ValueError, match="257 cells match and GitHub runs at most 256"):
         cells(many)
 
 
 def test_the_listed_sessions_of_a_release_become_cells() -> None:
-    argv = [sys.executable, "-m", "nox", "--list", "--json", "--no-dependencies", "-t", "wheel", "vision"]
+    argv = [
+        sys.executable,
+        "-m",
+        "nox",
+        "--list",
+        "--json",
+        "--no-dependencies",
+        "-t",
+        "wheel",
+        "vision",
+    ]
     env = os.environ | {"TORCHMILL_TAG": "v1.13.1"}
     result = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -421,13 +504,20 @@ def test_the_listed_sessions_of_a_release_become_cells() -> None:
 def test_an_artifact_may_be_uploaded_once_more_by_a_later_attempt() -> None:
     """GitHub keeps those of an earlier attempt, and refuses a second one of a name."""
     found = [*jobs(), (ACTION.name, parsed(ACTION)["runs"])]
-    steps = [step for _, one in found for step in one.get("steps", ()) if "/upload-artifact@" in step.get("uses", "")]
+    steps = [
+        step
+        for _, one in found
+        for step in one.get("steps", ())
+        if "/upload-artifact@" in step.get("uses", "")
+    ]
     assert [step["with"]["name"] for step in steps if not step["with"].get("overwrite")] == []
 
 
 @pytest.mark.parametrize("cache", ["gha", "gha#read-only", "s3://b", "https://c", "redis://c", ""])
 @pytest.mark.parametrize(("shard", "there"), [("", False), ("1/3", False), ("", True)])
-def test_caches_of_sccache_know_no_parts(cache: str, shard: str, there: bool, tmp_path: Path) -> None:
+def test_caches_of_sccache_know_no_parts(
+    cache: str, shard: str, there: bool, tmp_path: Path
+) -> None:
     """But shares have nothing else to hand on what they compile, and the job that joins them takes it."""
     (step,) = (one for one in parsed(ACTION)["runs"]["steps"] if one.get("id") == "build")
     torchmill = tmp_path / "torchmill"
@@ -435,16 +525,39 @@ def test_caches_of_sccache_know_no_parts(cache: str, shard: str, there: bool, tm
     torchmill.chmod(0o755)
     if there:
         (tmp_path / "parts").mkdir()
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path), "UNTIL": "5h", "RELAY": "false"}
-    env |= {"SESSIONS": "wheel-3.12-cpu", "SHARD": shard, "TORCHMILL_CACHE": cache, "GITHUB_OUTPUT": "/dev/null"}
+    env = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path),
+        "UNTIL": "5h",
+        "RELAY": "false",
+    }
+    env |= {
+        "SESSIONS": "wheel-3.12-cpu",
+        "SHARD": shard,
+        "TORCHMILL_CACHE": cache,
+        "GITHUB_OUTPUT": "/dev/null",
+    }
     done = subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", step["run"]], env=env, capture_output=True, text=True, check=True
+        ["bash", "-eo", "pipefail", "-c", step["run"]],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ("--parts" in done.stdout) == (cache in {"redis://c", ""} or bool(shard) or there)
 
 
 def test_a_cache_that_is_typed_in_goes_before_the_secret() -> None:
-    (step,) = (one for one in parsed(ROOT / ".github/workflows/build-job.yml")["jobs"]["build"]["steps"] if "id" in one)
+    (step,) = (
+        one
+        for one in parsed(ROOT / ".github/workflows/build-job.yml")["jobs"]["build"]["steps"]
+        if "id" in one
+    )
     said = step["with"]["cache"]
-    assert filled(said, {"inputs": {"cache": "gha"}, "secrets": {"cache": "redis://u:p@c"}}) == "gha"
-    assert filled(said, {"inputs": {"cache": ""}, "secrets": {"cache": "redis://u:p@c"}}) == "redis://u:p@c"
+    assert (
+        filled(said, {"inputs": {"cache": "gha"}, "secrets": {"cache": "redis://u:p@c"}}) == "gha"
+    )
+    assert (
+        filled(said, {"inputs": {"cache": ""}, "secrets": {"cache": "redis://u:p@c"}})
+        == "redis://u:p@c"
+    )

@@ -31,7 +31,9 @@ def compare(first: Path, second: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
-def wheel(path: Path, files: dict[str, bytes], day: tuple[int, int, int, int, int, int] = DAY) -> Path:
+def wheel(
+    path: Path, files: dict[str, bytes], day: tuple[int, int, int, int, int, int] = DAY
+) -> Path:
     with zipfile.ZipFile(path, "w") as opened:
         for name, content in files.items():
             opened.writestr(zipfile.ZipInfo(name, day), content)
@@ -40,8 +42,18 @@ def wheel(path: Path, files: dict[str, bytes], day: tuple[int, int, int, int, in
 
 def test_wheels_are_compared_file_by_file(tmp_path: Path) -> None:
     elf = Path(sys.executable).resolve().read_bytes()
-    files = {"a/version.py": b"x = 1\ny = 2\n", "a/data": b"\xff\x00\x01", "a/old.py": b"", "a/bin": elf}
-    other = {"a/version.py": b"x = 1\ny = 3\n", "a/data": b"\xff\x00\x02", "a/new.py": b"", "a/bin": b""}
+    files = {
+        "a/version.py": b"x = 1\ny = 2\n",
+        "a/data": b"\xff\x00\x01",
+        "a/old.py": b"",
+        "a/bin": elf,
+    }
+    other = {
+        "a/version.py": b"x = 1\ny = 3\n",
+        "a/data": b"\xff\x00\x02",
+        "a/new.py": b"",
+        "a/bin": b"",
+    }
     first = wheel(tmp_path / "1.whl", files)
     done = compare(first, wheel(tmp_path / "2.whl", other))
     assert done.stdout.splitlines() == [
@@ -72,7 +84,10 @@ def test_sections_of_programs_that_differ_are_named(tmp_path: Path) -> None:
         source = tmp_path / f"{number}.c"
         source.write_text(f"const int answer = {number};", encoding="ascii")
         subprocess.run(["cc", "-c", source, "-o", source.with_suffix(".o")], check=True)
-    packed = [wheel(tmp_path / f"{number}.whl", {"a.so": (tmp_path / f"{number}.o").read_bytes()}) for number in (1, 2)]
+    packed = [
+        wheel(tmp_path / f"{number}.whl", {"a.so": (tmp_path / f"{number}.o").read_bytes()})
+        for number in (1, 2)
+    ]
     said = compare(*packed).stdout
     assert said.startswith("a.so: sections ")
     assert ".rodata" in said
@@ -99,7 +114,12 @@ def test_a_build_is_held_against_what_another_made(tmp_path: Path) -> None:
     (source / "old.py").write_bytes(b"old")
     (build / "a.o").write_bytes(b"object")
     (build / "CMakeFiles" / "trial.o").write_bytes(b"of CMake")
-    files = {"a/old.py": b"old", "a/new.py": b"new", "torch/include/x.h": b"x", "torch/include/y.h": b"y"}
+    files = {
+        "a/old.py": b"old",
+        "a/new.py": b"new",
+        "torch/include/x.h": b"x",
+        "torch/include/y.h": b"y",
+    }
     made = wheel(tmp_path / "1.whl", files)
     script = BENCHMARKS / "recorded_build.py"
     argv: list[str | Path] = [sys.executable, script, "--source", source, "--build", build]

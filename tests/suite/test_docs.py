@@ -44,7 +44,9 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_pages_are_short() -> None:
-    lengths = {str(page.relative_to(ROOT)): len(page.read_text("utf-8").splitlines()) for page in pages()}
+    lengths = {
+        str(page.relative_to(ROOT)): len(page.read_text("utf-8").splitlines()) for page in pages()
+    }
     assert {page: length for page, length in lengths.items() if length > PAGE_LINES} == {}
 
 
@@ -60,9 +62,16 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 def test_pages_named_in_code_and_facts_exist() -> None:
     folders = ("torchmill", "tools", "build_configs", "benchmarks", "sample", ".github")
     files = [
-        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".toml", ".yml"}
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".toml", ".yml"}
     ]
-    named = {page for path in files for page in re.findall(r"\bdocs/[\w/.-]+\.md", path.read_text("utf-8"))}
+    named = {
+        page
+        for path in files
+        for page in re.findall(r"\bdocs/[\w/.-]+\.md", path.read_text("utf-8"))
+    }
     assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
 
 
@@ -82,7 +91,9 @@ def test_pages_name_tasks_and_options_that_exist() -> None:
                 arguments = tasks.make_task(task, [task]).get_arguments()
                 options[task] = {name.replace("_", "-") for one in arguments for name in one.names}
             wrong += [f"{page.name}: invoke {task}"] if task not in options else []
-            wrong += [f"{page.name}: invoke {task} --{name}" for name in named - options.get(task, named)]
+            wrong += [
+                f"{page.name}: invoke {task} --{name}" for name in named - options.get(task, named)
+            ]
     assert wrong == []
 
 
@@ -94,7 +105,11 @@ def told_codes() -> dict[str, set[int]]:
         for line in page.read_text("utf-8").splitlines():
             if line.startswith("## "):
                 spans = re.findall(r"(\d+)(?: to (\d+))?", line.partition(":")[0])
-                exits = {number for first, last in spans for number in range(int(first), int(last or first) + 1)}
+                exits = {
+                    number
+                    for first, last in spans
+                    for number in range(int(first), int(last or first) + 1)
+                }
             elif row := re.match(r"\| (`.*?) \|", line):
                 own = {int(number) for number in re.findall(r"exit code (\d+)", line)}
                 for code in re.findall(r"`([^`]+)`", row[1]):
@@ -112,15 +127,24 @@ def test_every_error_code_is_in_the_reference_with_its_exit_code_and_no_other() 
         ROOT / "tasks.py",
     ]
     texts = [file.read_text("utf-8") for file in files]
-    calls = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    calls = [
+        node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)
+    ]
     raised = [
-        (str(keyword.value.value), exits.get(call.func.id) if isinstance(call.func, ast.Name) else None)
+        (
+            str(keyword.value.value),
+            exits.get(call.func.id) if isinstance(call.func, ast.Name) else None,
+        )
         for call in calls
         for keyword in call.keywords
         if keyword.arg == "code" and isinstance(keyword.value, ast.Constant)
     ]
     assert len(raised) > 200
-    wrong = {code: number for code, number in raised if code not in told or (number and number not in told[code])}
+    wrong = {
+        code: number
+        for code, number in raised
+        if code not in told or (number and number not in told[code])
+    }
     assert wrong == {}
     unused = {code for code in told if not any(f'"{code}"' in text for text in texts)}
     assert unused == {"invalid-OPTION"}

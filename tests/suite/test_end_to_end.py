@@ -26,12 +26,20 @@ from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES, document_path
 
 pytestmark = pytest.mark.slow
 
-INSTALLED = [one for one in interpreters.installed_interpreters() if one in {f"3.{minor}" for minor in range(8, 14)}]
-PYTHONS = list(dict.fromkeys((INSTALLED[0], INSTALLED[-1])))  # each takes half a minute; THIS has all the rest
+INSTALLED = [
+    one
+    for one in interpreters.installed_interpreters()
+    if one in {f"3.{minor}" for minor in range(8, 14)}
+]
+PYTHONS = list(
+    dict.fromkeys((INSTALLED[0], INSTALLED[-1]))
+)  # each takes half a minute; THIS has all the rest
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path, cache: Path) -> Sample:
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path, cache: Path
+) -> Sample:
     return fetched(tmp_path_factory.mktemp("sample"), upstream, envs, cache)
 
 
@@ -62,15 +70,22 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
         assert isinstance(checks, dict)
         assert all(check["ok"] for check in checks.values())
         assert len(checks) >= 3
-        assert examine_wheel(shared.home / "dist" / name).problems == (), "its statement and its SBOM fit it"
-        assert all(document_path(shared.home / "dist" / name, suffix).is_file() for suffix in DOCUMENT_SUFFIXES)
+        assert examine_wheel(shared.home / "dist" / name).problems == (), (
+            "its statement and its SBOM fit it"
+        )
+        assert all(
+            document_path(shared.home / "dist" / name, suffix).is_file()
+            for suffix in DOCUMENT_SUFFIXES
+        )
     bits = "third_party/tinymath/third_party/tinybits"
     with zipfile.ZipFile(shared.home / "dist" / base) as archive:
         info = "tinytorch-1.0.0+cpu.dist-info"
         said = json.loads(archive.read(f"{info}/{sbom.INNER_PATH}"))
         (part,) = (one for one in said["components"] if one["name"] == bits)
         assert part["licenses"] == [{"license": {"id": "ISC"}}]
-        text = next(one["value"] for one in part["properties"] if one["name"] == sbom.LICENCE_PROPERTY)
+        text = next(
+            one["value"] for one in part["properties"] if one["name"] == sbom.LICENCE_PROPERTY
+        )
         assert b"The authors of tinybits" in archive.read(f"{info}/{text}")
         assert f"{info}/{sbom.INNER_PATH},sha256=" in archive.read(f"{info}/RECORD").decode()
     assert shared.manifest(base)["patches"] == ["tinytorch/limits-header.patch"]
@@ -82,8 +97,12 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
 
 
 def test_every_field_of_a_manifest_is_in_the_reference(shared: Sample) -> None:
-    told = set(re.findall(r"`(\w+)`", (ROOT / "docs/reference/manifest.md").read_text(encoding="utf-8")))
-    assert [field for name in shared.wheels() for field in shared.manifest(name) if field not in told] == []
+    told = set(
+        re.findall(r"`(\w+)`", (ROOT / "docs/reference/manifest.md").read_text(encoding="utf-8"))
+    )
+    assert [
+        field for name in shared.wheels() for field in shared.manifest(name) if field not in told
+    ] == []
 
 
 def test_what_depends_on_no_python_is_compiled_once(shared: Sample) -> None:
@@ -91,7 +110,9 @@ def test_what_depends_on_no_python_is_compiled_once(shared: Sample) -> None:
     libraries, edges = set(), []
     for name in wheels:
         with zipfile.ZipFile(shared.home / "dist" / name) as wheel:
-            libraries |= {wheel.read(one) for one in wheel.namelist() if one.endswith("/libtiny.so")}
+            libraries |= {
+                wheel.read(one) for one in wheel.namelist() if one.endswith("/libtiny.so")
+            }
         edges.append(shared.manifest(name)["edges"])
     assert len(libraries) == 1
     first, *others = sorted(edges, reverse=True)
@@ -101,7 +122,9 @@ def test_what_depends_on_no_python_is_compiled_once(shared: Sample) -> None:
 
 def test_what_the_demo_runs_ends_with_commands_that_go_on(shared: Sample, tmp_path: Path) -> None:
     env = shared.env | {"NOX_ENVDIR": str(shared.envs)}
-    done = run("invoke", "build", f"vision-{THIS}-cpu", "--tag=v1.0.0", "--yes", home=shared.home, env=env)
+    done = run(
+        "invoke", "build", f"vision-{THIS}-cpu", "--tag=v1.0.0", "--yes", home=shared.home, env=env
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     said = dict(line.split(":", 1) for line in done.stdout.splitlines()[-3:])
     assert list(said) == ["install", "picture", "projects"]
@@ -117,7 +140,9 @@ def test_what_the_demo_runs_ends_with_commands_that_go_on(shared: Sample, tmp_pa
 
 def test_a_wheel_that_is_packed_again_has_the_same_bytes(shared: Sample) -> None:
     (name,) = (
-        one for one in shared.wheels() if one.startswith(f"tinytorch-1.0.0+cpu-cp{PYTHONS[-1].replace('.', '')}-")
+        one
+        for one in shared.wheels()
+        if one.startswith(f"tinytorch-1.0.0+cpu-cp{PYTHONS[-1].replace('.', '')}-")
     )
     before = shared.manifest(name)
     for file in (shared.home / "dist").glob(f"{name}*"):
@@ -139,7 +164,11 @@ def test_a_release_with_a_pep_517_back_end(sample: Sample, upstream: Path) -> No
     assert done.returncode == 0, done.stderr
     built = sample.nox("-s", f"vision-{THIS}-cpu")
     assert built.returncode == 0, built.stdout + built.stderr
-    names = [name for name in sample.wheels() if name.startswith(("tinytorch-1.1.0+cpu-", "tinyvision-0.2.0+cpu-"))]
+    names = [
+        name
+        for name in sample.wheels()
+        if name.startswith(("tinytorch-1.1.0+cpu-", "tinyvision-0.2.0+cpu-"))
+    ]
     assert len(names) == 2
     requirements = sample.manifest(names[0])["requirements"]
     assert isinstance(requirements, list)
@@ -162,7 +191,9 @@ def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -
     assert isinstance(switches, dict)
     assert switches["USE_TINY_FAST"] == "0"
     kits = sorted(sample.home.glob(".torchmill/trees/v1.0.0/*/kit"))
-    assert [(kit / "bin" / "cmake").is_file() for kit in kits] == [True, True], "also where nox is to install nothing"
+    assert [(kit / "bin" / "cmake").is_file() for kit in kits] == [True, True], (
+        "also where nox is to install nothing"
+    )
     assert sample.nox("-s", session).returncode == 0
     assert sample.manifest(dependent)["key"] != before
 
@@ -187,11 +218,15 @@ def test_a_missing_compiler_is_told_before_anything_is_copied(sample: Sample) ->
     done = sample.nox("-s", f"wheel-{THIS}-cpu")
     assert done.returncode == 1
     assert "C++ compiler: none, needed a C++ compiler" in done.stdout + done.stderr
-    assert "set CC and CXX to it; correct them if they name none): " in done.stdout + done.stderr, "a cure follows"
+    assert "set CC and CXX to it; correct them if they name none): " in done.stdout + done.stderr, (
+        "a cure follows"
+    )
     assert not (sample.home / ".torchmill" / "trees").exists()
 
 
-def test_without_an_index_the_command_that_fills_a_folder_is_told(sample: Sample, tmp_path: Path) -> None:
+def test_without_an_index_the_command_that_fills_a_folder_is_told(
+    sample: Sample, tmp_path: Path
+) -> None:
     sample.envs = tmp_path  # in which nothing is installed yet
     sample.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
     done = sample.nox("-s", f"wheel-{THIS}-cpu")
@@ -240,7 +275,9 @@ def test_a_patch_of_the_users_own(sample: Sample, tmp_path: Path) -> None:
     session = f"wheel-{THIS}-cpu"
     file = next(sample.home.glob(".torchmill/sources/tinytorch/*/tree/tinytorch/__init__.py"))
     before = file.read_text().splitlines(keepends=True)
-    lines = difflib.unified_diff(before, [*before, "LUCKY = 7\n"], "a/tinytorch/__init__.py", "b/tinytorch/__init__.py")
+    lines = difflib.unified_diff(
+        before, [*before, "LUCKY = 7\n"], "a/tinytorch/__init__.py", "b/tinytorch/__init__.py"
+    )
     patch = tmp_path / "mine" / "lucky.patch"
     patch.parent.mkdir()
     patch.write_text("".join(lines))
@@ -258,7 +295,9 @@ def test_a_patch_of_the_users_own(sample: Sample, tmp_path: Path) -> None:
     assert all(digest in document_path(wheel, suffix).read_text() for suffix in DOCUMENT_SUFFIXES)
     assert "is up to date" in sample.nox(*words).stderr
     moved = patch.rename(tmp_path / patch.name)
-    assert "is up to date" in sample.nox("-s", session, "--", f"--patch={moved}").stderr, "wherever the same patch lies"
+    assert "is up to date" in sample.nox("-s", session, "--", f"--patch={moved}").stderr, (
+        "wherever the same patch lies"
+    )
     assert sample.nox("-s", session).returncode == 0
     with zipfile.ZipFile(wheel) as archive:
         assert "LUCKY" not in archive.read("tinytorch/__init__.py").decode()
@@ -307,8 +346,12 @@ def compiling(sample: Sample, running: subprocess.Popen[str], session: str) -> N
     pytest.fail(f"it never compiled: {running.stdout.read() if running.stdout else ''}")
 
 
-def test_two_sessions_on_one_cell_then_ctrl_c_then_resume(tmp_path: Path, upstream: Path, envs: Path) -> None:
-    sample = fetched(tmp_path, upstream, envs)  # with a cache of its own: there must be something to stop
+def test_two_sessions_on_one_cell_then_ctrl_c_then_resume(
+    tmp_path: Path, upstream: Path, envs: Path
+) -> None:
+    sample = fetched(
+        tmp_path, upstream, envs
+    )  # with a cache of its own: there must be something to stop
     session = f"wheel-{THIS}-cpu"
     running = sample.start("-s", session, "--", "--jobs", "1")
     compiling(sample, running, session)
@@ -338,7 +381,9 @@ def contents(archive: zipfile.ZipFile) -> list[str]:
 
 
 @pytest.mark.long
-def test_the_shell_script_builds_the_same_wheel(shared: Sample, upstream: Path, tmp_path: Path) -> None:
+def test_the_shell_script_builds_the_same_wheel(
+    shared: Sample, upstream: Path, tmp_path: Path
+) -> None:
     """With nothing of the suite on its way: bash, git, a compiler and pip."""
     session = f"wheel-{THIS}-cpu"
     assert shared.nox("-s", session).returncode == 0
@@ -356,13 +401,17 @@ def test_the_shell_script_builds_the_same_wheel(shared: Sample, upstream: Path, 
         "GIT_CONFIG_VALUE_1": "always",
         "USE_TINY_FAST": "0",  # the script must not let it in
     }
-    done = subprocess.run(["bash", str(file)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", str(file)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (made,) = (tmp_path / "work" / "dist").glob("*.whl")
     ours = shared.home / "dist" / made.name
     assert ours.is_file(), f"{made.name} is not among {shared.wheels()}"
     with zipfile.ZipFile(made) as theirs, zipfile.ZipFile(ours) as own:
-        added = [name for name in contents(own) if "/sboms/" in name or "/licenses/bundled/" in name]
+        added = [
+            name for name in contents(own) if "/sboms/" in name or "/licenses/bundled/" in name
+        ]
         assert added, "which the script leaves out"
         assert contents(theirs) == [name for name in contents(own) if name not in added]
         version = "tinytorch/version.py"
@@ -428,22 +477,33 @@ def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_pa
     one.write_text(BESIDE.format(expected="7.0"))
     content = source_archive(tmp_path)
     index = Index()
-    index.add("tiny_scatter-0.3.tar.gz", content, hashes={"sha256": hashlib.sha256(content).hexdigest()})
+    index.add(
+        "tiny_scatter-0.3.tar.gz", content, hashes={"sha256": hashlib.sha256(content).hexdigest()}
+    )
     with serving(index):
         env = {**shared.env, "PIP_INDEX_URL": index.url}
         done = run("invoke", "fetch", "--package", "tiny-scatter", home=shared.home, env=env)
     assert done.returncode == 0, done.stderr
     session = f"scatter-{THIS}-cpu"
     failed = shared.nox("-s", session)
-    assert "'assert scale(3.0, 2) == 7.0' of its facts: AssertionError" in failed.stdout + failed.stderr
+    assert (
+        "'assert scale(3.0, 2) == 7.0' of its facts: AssertionError"
+        in failed.stdout + failed.stderr
+    )
     one.write_text(BESIDE.format(expected="6.0"))
     done = shared.nox("-s", session)
     assert done.returncode == 0, done.stdout + done.stderr
-    (name,) = [wheel for wheel in shared.wheels() if wheel.startswith("tiny_scatter-0.3+cpu.tinytorch1.0.0-")]
+    (name,) = [
+        wheel
+        for wheel in shared.wheels()
+        if wheel.startswith("tiny_scatter-0.3+cpu.tinytorch1.0.0-")
+    ]
     assert set(shared.manifest(name)["checks"]) == {"import", "version", "base", "smoke"}
     with zipfile.ZipFile(shared.home / "dist" / name) as archive:
         metadata = archive.read("tiny_scatter-0.3+cpu.tinytorch1.0.0.dist-info/METADATA").decode()
-    assert [line for line in metadata.splitlines() if line.startswith(("Version", "Requires-Dist"))] == [
+    assert [
+        line for line in metadata.splitlines() if line.startswith(("Version", "Requires-Dist"))
+    ] == [
         "Version: 0.3+cpu.tinytorch1.0.0",
         "Requires-Dist: tinytorch==1.0.0+cpu",
     ]
@@ -455,9 +515,13 @@ def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_pa
     for built in ("compiled", "up to date"):
         done = shared.nox("-s", session, "--", f"--torch={theirs}")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert (built == "up to date") == ("up to date" in done.stdout + done.stderr), done.stdout + done.stderr
+        assert (built == "up to date") == ("up to date" in done.stdout + done.stderr), (
+            done.stdout + done.stderr
+        )
     assert shared.manifest(name)["torch"] == "tinytorch==1.0.0+cpu"
-    script = run("invoke", "plan", session, f"--torch={theirs}", "--sh", home=shared.home, env=shared.env)
+    script = run(
+        "invoke", "plan", session, f"--torch={theirs}", "--sh", home=shared.home, env=shared.env
+    )
     assert script.returncode == 0, script.stderr
     (tmp_path / "build.sh").write_text(script.stdout)
     env = environment(tmp_path) | {
@@ -465,7 +529,9 @@ def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_pa
         "WORK": str(tmp_path / "work"),
     }
     env["SOURCE"] = str(next((shared.home / ".torchmill/sources/tiny-scatter").glob("*/tree")))
-    made = subprocess.run(["bash", str(tmp_path / "build.sh")], env=env, capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        ["bash", str(tmp_path / "build.sh")], env=env, capture_output=True, text=True, check=False
+    )
     assert made.returncode == 0, made.stdout + made.stderr
     (repaired,) = (tmp_path / "work/dist").glob("*.whl")
     assert repaired.name == name, "with the same tag"

@@ -17,7 +17,9 @@ def survived(tally: Tally, at_least: int) -> None:
 
 
 @pytest.mark.parametrize("kind", archives.KINDS)
-def test_damaged_archives_are_refused_or_harmless(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_archives_are_refused_or_harmless(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archives, "KINDS", (kind,))
     (tally,) = archives.attack_archives(150, SEED)
     survived(tally, 200)
@@ -43,7 +45,9 @@ def test_a_file_that_is_gone_or_spoiled_is_made_again_by_the_same_command() -> N
 @pytest.mark.long
 def test_a_disk_that_is_too_small_is_called_that_and_loses_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        tried = subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=False, capture_output=True)
+        tried = subprocess.run(
+            ["mount", "-t", "tmpfs", "none", folder], check=False, capture_output=True
+        )
         if tried.returncode:
             pytest.skip("only who may mount can make a small disk")
         subprocess.run(["umount", folder], check=True)

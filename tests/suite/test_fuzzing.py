@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(derandomize=True, max_examples=8, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    derandomize=True,
+    max_examples=8,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_no_content_makes_a_traceback(name: str, data: st.DataObject) -> None:
     content = READERS[name][1]()
@@ -16,7 +22,11 @@ def test_no_content_makes_a_traceback(name: str, data: st.DataObject) -> None:
         place = data.draw(st.integers(0, len(content)))
         gone = data.draw(st.integers(0, 40))
         piece = data.draw(
-            st.one_of(st.sampled_from(PIECES), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
+            st.one_of(
+                st.sampled_from(PIECES),
+                st.binary(max_size=20),
+                st.text(max_size=20).map(str.encode),
+            )
         )
         content = content[:place] + piece + content[place + gone :]
     assert outcome_of(name, content) in {RIGHT, REFUSED}

@@ -18,7 +18,10 @@ def github(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path)
     for program in ("jq", "shasum", "bash"):
         if shutil.which(program) is None:
             pytest.skip(f"the steps of hosted runners need {program}, which is not installed")
-    settings = {f"url.{upstream.as_uri()}/.insteadOf": "https://github.com/", "protocol.file.allow": "always"}
+    settings = {
+        f"url.{upstream.as_uri()}/.insteadOf": "https://github.com/",
+        "protocol.file.allow": "always",
+    }
     env = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (key, value) in enumerate(settings.items()):
         env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -33,13 +36,19 @@ def github(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path)
 
 
 @pytest.mark.long
-def test_shares_of_which_one_dies_and_a_job_whose_time_is_up_end_with_the_wheels(github: HostedRunner) -> None:
+def test_shares_of_which_one_dies_and_a_job_whose_time_is_up_end_with_the_wheels(
+    github: HostedRunner,
+) -> None:
     meetings: dict[str, Any] = {"first/share/build 2/3": None, "first/build/build": {"until": "1s"}}
     github.meet = lambda name: meetings.get(name, {})
-    ran = github.run_workflow("build.yml", tag="v1.0.0", packages="wheel vision", pythons=THIS, shards=3)
+    ran = github.run_workflow(
+        "build.yml", tag="v1.0.0", packages="wheel vision", pythons=THIS, shards=3
+    )
     assert (ran.result, ran.outputs) == ("success", {"any": "true"}), github.log
     shares = [f"first/share/build {number}/3" for number in (1, 2, 3)]
-    assert github.machines == ["list", *shares, "first/build/build", "first/relay/build"], github.log
+    assert github.machines == ["list", *shares, "first/build/build", "first/relay/build"], (
+        github.log
+    )
     parts = {f"parts-{CELL}-1", f"parts-{CELL}-3"}
     assert github.artifacts.keys() - {f"parts-{CELL}-wheels"} == {*parts, f"wheels-{CELL}"}
     assert "share 1/3 is made" in github.log
@@ -80,12 +89,18 @@ def test_where_no_job_goes_on_a_build_whose_time_is_up_has_failed(github: Hosted
     ],
 )
 def test_the_stand_in_reads_expressions_as_github_does(text: str, expected: object) -> None:
-    needs = {"build": {"result": "success", "outputs": {"more": "true"}}, "share": {"result": "skipped"}}
+    needs = {
+        "build": {"result": "success", "outputs": {"more": "true"}},
+        "share": {"result": "skipped"},
+    }
     values = {"inputs": {"shard": "", "sessions": "wheel-3.10-cpu", "relays": 2}, "needs": needs}
     assert evaluate(text, values) == expected
     assert filled(f"${{{{ {text} }}}}", values) == expected
 
 
 def test_the_stand_in_runs_nothing_after_a_failure_but_what_asks_for_it() -> None:
-    found = [holds(text, {}, failed=True) for text in ("", "'a'", "always()", "${{ !cancelled() }}", "failure()")]
+    found = [
+        holds(text, {}, failed=True)
+        for text in ("", "'a'", "always()", "${{ !cancelled() }}", "failure()")
+    ]
     assert found == [False, False, True, True, True]

@@ -43,7 +43,11 @@ FORMS = [
     for cloned in (True, False)
     if not (cloned and name in ONLY_ARCHIVES)
 ]
-GRAVE = ("old-facts-link", "trees-link", "modules")  # which the default run tries through the command
+GRAVE = (
+    "old-facts-link",
+    "trees-link",
+    "modules",
+)  # which the default run tries through the command
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +75,9 @@ def changes(victim: Victim, before: dict[str, tuple[object, ...]]) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "cloned"), FORMS)
-def test_state_and_links_of_a_repository_are_refused(name: str, cloned: bool, victim: Victim) -> None:
+def test_state_and_links_of_a_repository_are_refused(
+    name: str, cloned: bool, victim: Victim
+) -> None:
     hostile.build_repository(name, victim, cloned=cloned)
     before = hostile.snapshot(victim.home)
     refusal = ""
@@ -90,7 +96,9 @@ def test_state_and_links_of_a_repository_are_refused(name: str, cloned: bool, vi
 
 
 @pytest.mark.parametrize("name", GRAVE)
-def test_the_command_leaves_the_home_of_its_user_alone(name: str, victim: Victim, site: Path) -> None:
+def test_the_command_leaves_the_home_of_its_user_alone(
+    name: str, victim: Victim, site: Path
+) -> None:
     hostile.build_repository(name, victim, cloned=True)
     before = hostile.snapshot(victim.home)
     for words in (READING[0], WRITING[1]):
@@ -102,7 +110,9 @@ def test_the_command_leaves_the_home_of_its_user_alone(name: str, victim: Victim
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "cloned"), FORMS)
-def test_no_command_runs_follows_or_deletes(name: str, cloned: bool, victim: Victim, site: Path) -> None:
+def test_no_command_runs_follows_or_deletes(
+    name: str, cloned: bool, victim: Victim, site: Path
+) -> None:
     hostile.build_repository(name, victim, cloned=cloned)
     before = hostile.snapshot(victim.home)
     for words in (*READING, *WRITING):
@@ -120,15 +130,27 @@ def deleted_by(name: str, words: tuple[str, ...], *, cloned: bool) -> list[str]:
     asked = WRITING.index(words) >= 1 if words in WRITING else False
     if not asked or cloned or name not in {"wheels", "dist-wheel-link"}:
         return []
-    return [f"repo/dist/{hostile.WHEEL}", f"repo/dist/{hostile.WHEEL}.json"] if name == "wheels" else []
+    return (
+        [f"repo/dist/{hostile.WHEEL}", f"repo/dist/{hostile.WHEEL}.json"]
+        if name == "wheels"
+        else []
+    )
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in (*REFUSED, *HARMLESS) if name not in ONLY_ARCHIVES])
-def test_a_home_that_the_user_names_follows_no_tracked_link(name: str, victim: Victim, site: Path) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name in (*REFUSED, *HARMLESS) if name not in ONLY_ARCHIVES]
+)
+def test_a_home_that_the_user_names_follows_no_tracked_link(
+    name: str, victim: Victim, site: Path
+) -> None:
     hostile.build_repository(name, victim, cloned=True)
     before = hostile.snapshot(victim.home)
-    for words in (READING[0], READING[4], *WRITING[:-1]):  # `init` writes to the folder that it is called in
+    for words in (
+        READING[0],
+        READING[4],
+        *WRITING[:-1],
+    ):  # `init` writes to the folder that it is called in
         done = run_torchmill(site, victim.home, victim.home, *words, named=victim.repo)
         assert "Traceback" not in done.stderr, (words, done.stderr)
         assert changes(victim, before) == [], words
@@ -208,7 +230,9 @@ def test_what_a_pull_adds_to_marked_state_is_refused(clone: Victim) -> None:
 
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])
-def test_each_format_of_an_index_is_read_in_worktrees_and_subfolders(version: str, victim: Victim) -> None:
+def test_each_format_of_an_index_is_read_in_worktrees_and_subfolders(
+    version: str, victim: Victim
+) -> None:
     hostile.build_repository("trees-link", victim, cloned=True)
     tree = victim.home / "tree"
     git(victim.repo, "worktree", "add", "--quiet", str(tree), "-b", f"v{version}")
@@ -229,10 +253,16 @@ def test_links_are_foreign_if_the_index_of_git_cannot_be_read(clone: Victim) -> 
 
 @pytest.mark.slow
 def test_a_fresh_clone_has_state_only_from_those_who_write_it(clone: Victim, site: Path) -> None:
-    for words in (("status",), ("image", "--kind=builder", "--tag=v2.4.1", "--python=3.12"), ("status",)):
+    for words in (
+        ("status",),
+        ("image", "--kind=builder", "--tag=v2.4.1", "--python=3.12"),
+        ("status",),
+    ):
         done = run_torchmill(site, clone.home, clone.repo, *words)
         assert done.returncode == 0, done.stderr
-        assert (clone.repo / ".torchmill").exists() == (clone.repo / ".torchmill" / homes.MARK).exists()
+        assert (clone.repo / ".torchmill").exists() == (
+            clone.repo / ".torchmill" / homes.MARK
+        ).exists()
     assert (clone.repo / ".torchmill" / homes.MARK).is_file()
     moved = clone.repo.rename(clone.home / "moved")
     refused = run_torchmill(site, clone.home, moved, "status")
@@ -242,7 +272,9 @@ def test_a_fresh_clone_has_state_only_from_those_who_write_it(clone: Victim, sit
 
 
 @pytest.mark.slow
-def test_facts_of_a_checkout_are_read_where_nothing_can_be_written(victim: Victim, site: Path) -> None:
+def test_facts_of_a_checkout_are_read_where_nothing_can_be_written(
+    victim: Victim, site: Path
+) -> None:
     shipped = Path(__file__).parents[2] / "build_configs" / "gpus.toml"
     hostile.write(victim.repo / "build_configs" / "gpus.toml", shipped.read_text("utf-8"))
     hostile.write(victim.home.with_name("cache"), "a file where the cache should be\n")

@@ -38,7 +38,16 @@ def programs(delivered: Path) -> Path:
     site = place / "lib" / f"python{PYTHON}" / "site-packages"
     (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     (wheel,) = delivered.glob("*.whl")
-    argv = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--no-deps", str(wheel)]
+    argv = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(place / "bin" / "python"),
+        "install",
+        "--no-deps",
+        str(wheel),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (delivered / "on_path").mkdir()
@@ -46,7 +55,9 @@ def programs(delivered: Path) -> Path:
     return place / "bin"
 
 
-def run(programs: Path, home: Path, *words: str, user: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    programs: Path, home: Path, *words: str, user: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder as somebody would who has no checkout; the user's cache is in `user`, or in `home`.
 
     PATH has no more than a link to `torchmill`, as `uv tool install` and pipx make it.
@@ -56,7 +67,11 @@ def run(programs: Path, home: Path, *words: str, user: Path | None = None) -> su
     env |= {"PATH": f"{on_path(programs)}{os.pathsep}{env['PATH']}", "PWD": str(home)}
     program, *rest = words
     installed = program == "torchmill"
-    argv = [str(on_path(programs) / program), *rest] if installed else [str(programs / "python"), "-m", program, *rest]
+    argv = (
+        [str(on_path(programs) / program), *rest]
+        if installed
+        else [str(programs / "python"), "-m", program, *rest]
+    )
     return subprocess.run(argv, cwd=home, env=env, capture_output=True, text=True, check=False)
 
 
@@ -78,23 +93,33 @@ def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> Non
     )
     assert {f"torchmill_suite/{name}" for name in inside} <= names
     assert not [name for name in names if "__pycache__" in name]
-    assert all(f"Requires-Dist: {name}" in metadata for name in ("nox", "invoke", "psutil", "gitpython"))
+    assert all(
+        f"Requires-Dist: {name}" in metadata for name in ("nox", "invoke", "psutil", "gitpython")
+    )
     with tarfile.open(sdist) as archive:
         assert "torchmill-0.1.0/tests/conftest.py" in archive.getnames()
 
 
-def test_the_installed_command_names_itself_in_all_that_it_says(programs: Path, tmp_path: Path) -> None:
+def test_the_installed_command_names_itself_in_all_that_it_says(
+    programs: Path, tmp_path: Path
+) -> None:
     for words in ([], ["--help"], ["--list"], ["help"]):
         listed = run(programs, tmp_path, "torchmill", *words)
         assert (listed.returncode, listed.stderr) == (0, "")
-        assert [line[:-1] for line in listed.stdout.splitlines() if line.endswith(":")][: len(STAGES)] == [*STAGES]
+        assert [line[:-1] for line in listed.stdout.splitlines() if line.endswith(":")][
+            : len(STAGES)
+        ] == [*STAGES]
         assert "  torchmill nox -s demo\n" in listed.stdout
     assert [*tmp_path.iterdir()] == [], "to list tasks nothing is needed of a folder"
     begun = run(programs, tmp_path, "torchmill", "init", "--github")
     assert "\nnext: torchmill build --tag v2.4.1 --python 3.12\n" in begun.stdout
     (tmp_path / "build.log").write_text("error: the flux capacitor is not charged\nFAILED: a.o\n")
     unknown = run(programs, tmp_path, "torchmill", "diagnose", "build.log").stdout
-    assert [page for page in re.findall(r"\S+/diagnose-a-failed-build\.md", unknown) if Path(page).is_file()], unknown
+    assert [
+        page
+        for page in re.findall(r"\S+/diagnose-a-failed-build\.md", unknown)
+        if Path(page).is_file()
+    ], unknown
     spoken = [
         listed,
         run(programs, tmp_path, "torchmill", "build", "--help"),
@@ -109,18 +134,42 @@ def test_the_installed_command_names_itself_in_all_that_it_says(programs: Path, 
     for done in spoken:
         said = done.stdout + done.stderr
         assert "torchmill " in said, done.args
-        assert re.findall(r"(?:invoke (?:fetch|build|status|deps|--list)|(?<!torchmill )nox -[sl]).*", said) == []
+        assert (
+            re.findall(
+                r"(?:invoke (?:fetch|build|status|deps|--list)|(?<!torchmill )nox -[sl]).*", said
+            )
+            == []
+        )
 
 
 @pytest.mark.long
-def test_tasks_and_sessions_work_for_the_folder_they_are_called_in(programs: Path, tmp_path: Path) -> None:
+def test_tasks_and_sessions_work_for_the_folder_they_are_called_in(
+    programs: Path, tmp_path: Path
+) -> None:
     listed = run(programs, tmp_path, "torchmill")
-    assert {line.split()[0] for line in listed.stdout.splitlines() if line[:2] == "  " and line.split()} >= TASKS
-    planned = run(programs, tmp_path, "torchmill", "build", "--dry-run", "--tag=v2.4.1", "--python=3.12", "--cuda=cpu")
-    assert (planned.returncode, "torchmill fetch --tag v2.4.1" in planned.stdout) == (0, True), planned.stderr
-    refused = run(programs, tmp_path, "torchmill", "build", "--yes", "--tag=v2.4.1", "--mirror=file:///absent")
+    assert {
+        line.split()[0] for line in listed.stdout.splitlines() if line[:2] == "  " and line.split()
+    } >= TASKS
+    planned = run(
+        programs,
+        tmp_path,
+        "torchmill",
+        "build",
+        "--dry-run",
+        "--tag=v2.4.1",
+        "--python=3.12",
+        "--cuda=cpu",
+    )
+    assert (planned.returncode, "torchmill fetch --tag v2.4.1" in planned.stdout) == (0, True), (
+        planned.stderr
+    )
+    refused = run(
+        programs, tmp_path, "torchmill", "build", "--yes", "--tag=v2.4.1", "--mirror=file:///absent"
+    )
     assert refused.returncode != 0
-    assert "$ torchmill fetch --tag v2.4.1 --mirror=file:///absent" in refused.stdout, "steps find the suite"
+    assert "$ torchmill fetch --tag v2.4.1 --mirror=file:///absent" in refused.stdout, (
+        "steps find the suite"
+    )
     assert "there is no" not in refused.stderr
     sessions = run(programs, tmp_path, "torchmill", "nox", "-l")
     assert "- wheel-3.12-cpu " in sessions.stdout
@@ -135,21 +184,33 @@ def test_the_demo_runs_from_an_installed_suite(programs: Path, tmp_path: Path) -
     (advice,) = re.findall(r"projects: (torchmill snippet .*)", done.stdout)
     env = {"PATH": f"{on_path(programs)}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
     argv = ["sh", "-c", f"{variables}; {advice}"]
-    snippet = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert (snippet.returncode, "tinytorch==1.0.0+cpu" in snippet.stdout) == (0, True), snippet.stderr
+    snippet = subprocess.run(
+        argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert (snippet.returncode, "tinytorch==1.0.0+cpu" in snippet.stdout) == (0, True), (
+        snippet.stderr
+    )
     home = tmp_path / ".torchmill" / "demo" / "home"
     assert len([*home.glob("dist/*.whl")]) == 2
     indexed = run(programs, home, "torchmill", "index", user=tmp_path)
-    assert (indexed.returncode, (home / "index" / "tinytorch" / "index.html").is_file()) == (0, True), indexed.stderr
+    assert (indexed.returncode, (home / "index" / "tinytorch" / "index.html").is_file()) == (
+        0,
+        True,
+    ), indexed.stderr
 
 
 @pytest.mark.long
-def test_a_project_begins_with_one_command_and_keeps_its_own_facts(programs: Path, tmp_path: Path) -> None:
+def test_a_project_begins_with_one_command_and_keeps_its_own_facts(
+    programs: Path, tmp_path: Path
+) -> None:
     begun = run(programs, tmp_path, "torchmill", "init", "--github")
     assert begun.returncode == 0, begun.stderr
     assert (tmp_path / ".github" / "workflows" / "wheels.yml").is_file()
     (tmp_path / "requirements.txt").write_text("torchmill==0.1.0\n")
-    assert "requirements.txt: is there, and stays" in run(programs, tmp_path, "torchmill", "init").stdout
+    assert (
+        "requirements.txt: is there, and stays"
+        in run(programs, tmp_path, "torchmill", "init").stdout
+    )
     assert (tmp_path / "requirements.txt").read_text() == "torchmill==0.1.0\n"
     mistaken = run(programs, tmp_path, "torchmill", "init", "--gitlab")
     assert (mistaken.returncode, "--gitlab" in mistaken.stderr) == (2, True)
@@ -159,23 +220,35 @@ def test_a_project_begins_with_one_command_and_keeps_its_own_facts(programs: Pat
     shipped = ROOT / "build_configs" / "packages"
     own = tmp_path / "build_configs" / "packages" / "torch-scatter.toml"
     own.parent.mkdir(exist_ok=True)
-    own.write_text((shipped / own.name).read_text().replace('session = "scatter"', 'session = "mine"'))
+    own.write_text(
+        (shipped / own.name).read_text().replace('session = "scatter"', 'session = "mine"')
+    )
     assert run(programs, tmp_path, "invoke", "explain", "mine-3.10-cpu").returncode in {0, 3}
     assert run(programs, tmp_path, "invoke", "explain", "scatter-3.10-cpu").returncode == 4
     own.write_text("nonsense = 1\n")
     broken = run(programs, tmp_path, "invoke", "plan", "wheel-3.12-cpu")
     assert (broken.returncode, own.name in broken.stderr) == (2, True), broken.stderr
     own.unlink()
-    assert run(programs, tmp_path, "invoke", "plan", "wheel-3.12-cpu", "--tag=v2.4.1").returncode == 0
+    assert (
+        run(programs, tmp_path, "invoke", "plan", "wheel-3.12-cpu", "--tag=v2.4.1").returncode == 0
+    )
 
 
-@pytest.mark.parametrize(("words", "taken"), [(["init"], "build_configs"), (["status"], ".torchmill")])
-def test_a_file_in_the_place_of_a_folder_is_one_message(words: list[str], taken: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "taken"), [(["init"], "build_configs"), (["status"], ".torchmill")]
+)
+def test_a_file_in_the_place_of_a_folder_is_one_message(
+    words: list[str], taken: str, tmp_path: Path
+) -> None:
     if taken == ".torchmill":
         (tmp_path / "build_configs").mkdir()
         (tmp_path / "build_configs" / "own.toml").write_text("a = 1\n")
     (tmp_path / taken).touch()
-    env = {name: value for name, value in environment(tmp_path).items() if not name.startswith("TORCHMILL_")}
+    env = {
+        name: value
+        for name, value in environment(tmp_path).items()
+        if not name.startswith("TORCHMILL_")
+    }
     argv = [sys.executable, "-m", "tools.installed", *words]
     env |= {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)

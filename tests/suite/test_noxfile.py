@@ -16,7 +16,9 @@ from torchmill.host.native import native_arch
 
 
 def listed(home: Path, tag: str | None, *more: str) -> list[dict[str, object]]:
-    done = run("nox", "--list", "--json", *more, home=home, env={"TORCHMILL_TAG": tag} if tag else None)
+    done = run(
+        "nox", "--list", "--json", *more, home=home, env={"TORCHMILL_TAG": tag} if tag else None
+    )
     assert done.returncode == 0, done.stderr
     entries = json.loads(done.stdout)
     assert isinstance(entries, list)
@@ -33,7 +35,10 @@ def test_a_selected_release_lists_exactly_its_cells(tmp_path: Path, shipped: Fac
     assert wheel["python"] == "3.10"
     cell = ["wheel", "torch", "cpu", "v1.13.1"]
     assert wheel["tags"] in [[*cell, standing] for standing in ("official", "tried", "untried")]
-    assert entries["vision-3.10-cpu"]["description"] in {"torchvision 0.14.1", "torchvision 0.14.1, untried"}
+    assert entries["vision-3.10-cpu"]["description"] in {
+        "torchvision 0.14.1",
+        "torchvision 0.14.1, untried",
+    }
     if native == "x86_64":
         assert entries["wheel-3.10-cu118"]["description"] == "torch 1.13.1, untried"
         assert entries["wheel-3.10-cu117"]["description"] == "torch 1.13.1"
@@ -50,7 +55,11 @@ def test_plain_nox_says_what_to_do(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "selected: v1.13.1" in done.stdout
     assert "nox -s wheel-" in done.stdout
-    chosen = [line.split()[1] for line in run("nox", "-l", home=tmp_path).stdout.splitlines() if line[:2] == "* "]
+    chosen = [
+        line.split()[1]
+        for line in run("nox", "-l", home=tmp_path).stdout.splitlines()
+        if line[:2] == "* "
+    ]
     assert chosen == ["help"]
 
 
@@ -77,7 +86,10 @@ def test_without_a_release_the_newest_is_listed_and_all_are_run(tmp_path: Path) 
     selected = run("nox", "-l", home=tmp_path, env={"TORCHMILL_TAG": "v1.13.1"}).stdout
     assert ("- vision-3.10-cpu " in selected, "audio-3.10-cpu" in selected) == (True, False)
     refused = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path)
-    assert "is not fetched" in refused.stdout + refused.stderr or "no usable CPython" in refused.stdout + refused.stderr
+    assert (
+        "is not fetched" in refused.stdout + refused.stderr
+        or "no usable CPython" in refused.stdout + refused.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,8 +105,14 @@ def test_without_a_release_the_newest_is_listed_and_all_are_run(tmp_path: Path) 
         ("wheel-3.10-mps", "on a Mac, cpu includes MPS"),
     ],
 )
-def test_a_name_that_is_no_session_is_answered_with_the_nearest(name: str, near: str, tmp_path: Path) -> None:
-    for words, env in ((("-s", name), {}), ((f"--session={name}",), {}), ((), {"NOXSESSION": name})):
+def test_a_name_that_is_no_session_is_answered_with_the_nearest(
+    name: str, near: str, tmp_path: Path
+) -> None:
+    for words, env in (
+        (("-s", name), {}),
+        ((f"--session={name}",), {}),
+        ((), {"NOXSESSION": name}),
+    ):
         done = run("nox", "--envdir", str(tmp_path / "envs"), *words, home=tmp_path, env=env)
         assert done.returncode == 1
         assert near in done.stderr
@@ -108,7 +126,15 @@ def test_no_environment_is_made_for_what_is_not_fetched(tmp_path: Path) -> None:
         ({}, "no release is selected, and torch v"),
         ({"TORCHMILL_TAG": "v2.6.0"}, "torch v2.6.0 is not"),
     ):
-        done = run("nox", "--envdir", str(tmp_path / "envs"), "-s", f"wheel-{this}-cpu", home=tmp_path, env=env)
+        done = run(
+            "nox",
+            "--envdir",
+            str(tmp_path / "envs"),
+            "-s",
+            f"wheel-{this}-cpu",
+            home=tmp_path,
+            env=env,
+        )
         assert done.returncode == 1
         assert said in done.stderr
         assert "run `invoke fetch --tag v" in done.stderr
@@ -137,23 +163,35 @@ def test_a_folder_of_environments_that_cannot_be_made_is_no_traceback(tmp_path: 
         "except noxfile.CommandFailed as error:\n"  # which Nox shows as a failed session
         "    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code, place], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, place], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith(f"{tmp_path}/file/envs")
     assert "Not a directory: " in done.stdout
     assert "`export NOX_ENVDIR=FOLDER`" in done.stdout
 
 
 def test_an_old_python_is_told(tmp_path: Path) -> None:
-    old = [one for one in interpreters.installed_interpreters() if matrix.python_key(one) < matrix.python_key("3.11")]
+    old = [
+        one
+        for one in interpreters.installed_interpreters()
+        if matrix.python_key(one) < matrix.python_key("3.11")
+    ]
     if not old:
         pytest.skip("no older Python is installed")
     for file in ("noxfile.py", "tasks.py"):
         python = interpreters.resolve_interpreter(old[-1])
         done = subprocess.run(
-            [str(python), str(ROOT / file)], cwd=tmp_path, capture_output=True, text=True, check=False
+            [str(python), str(ROOT / file)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 1
-        assert done.stderr.startswith(f"error: torchmill needs Python 3.11 or newer to run, and this is {old[-1]}")
+        assert done.stderr.startswith(
+            f"error: torchmill needs Python 3.11 or newer to run, and this is {old[-1]}"
+        )
 
 
 def test_a_build_without_an_environment_of_its_own_is_refused(tmp_path: Path) -> None:
@@ -220,9 +258,20 @@ def test_a_mistake_in_the_facts_is_one_message(tmp_path: Path) -> None:
 def test_a_build_of_what_was_not_fetched_says_how_to_fetch_it(tmp_path: Path) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     env = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_TAG": "v1.0.0"}
-    done = run("nox", "-s", f"vision-{version}-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
+    done = run(
+        "nox",
+        "-s",
+        f"vision-{version}-cpu",
+        "--envdir",
+        str(tmp_path / "envs"),
+        home=tmp_path,
+        env=env,
+    )
     assert done.returncode == 1
-    assert "tinyvision v0.1.0 is not fetched: run `invoke fetch --tag v1.0.0 --package tinyvision`" in done.stderr
+    assert (
+        "tinyvision v0.1.0 is not fetched: run `invoke fetch --tag v1.0.0 --package tinyvision`"
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -230,7 +279,9 @@ def test_an_unknown_session_is_an_error(tmp_path: Path) -> None:
     done = run("nox", "-s", "wheel-3.10-cu999", home=tmp_path)
     assert done.returncode != 0
     assert "wheel-3.10-cu999" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] in ([], ["cache"]), "parsed facts, and nothing else"
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["cache"]), (
+        "parsed facts, and nothing else"
+    )
 
 
 def test_a_missing_interpreter_is_told_with_its_cure(tmp_path: Path) -> None:
@@ -241,7 +292,9 @@ def test_a_missing_interpreter_is_told_with_its_cure(tmp_path: Path) -> None:
         "PYENV_ROOT": str(tmp_path),
         "PATH": "/usr/bin:/bin",
     }
-    done = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
+    done = run(
+        "nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env
+    )
     assert done.returncode == 1
     assert "uv python install 3.8" in done.stderr
     assert "Traceback" not in done.stderr
@@ -259,7 +312,9 @@ def test_a_broken_shim_is_named(tmp_path: Path) -> None:
         "PYENV_ROOT": str(tmp_path),
         "PATH": f"{shims}:/usr/bin:/bin",
     }
-    done = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
+    done = run(
+        "nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env
+    )
     assert done.returncode == 1
     assert str(shim) in done.stderr
     assert "127" in done.stderr
@@ -275,13 +330,17 @@ def test_what_libraries_log_is_not_shown(tmp_path: Path) -> None:
         "logging.getLogger('urllib3').warning('a warning'); noxfile.logger.info('of nox')"
     )
     env = environment(tmp_path)
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
     assert "SECRET" not in done.stderr
     assert "nox > of nox" in done.stderr
     assert "a warning" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("--tags=vision",), ("-s", "vision-3.12-cpu"), ("--session=vision-3.12-cpu",)])
+@pytest.mark.parametrize(
+    "words", [("--tags=vision",), ("-s", "vision-3.12-cpu"), ("--session=vision-3.12-cpu",)]
+)
 def test_a_list_has_what_it_is_asked_for(words: tuple[str, ...], tmp_path: Path) -> None:
     listed = run("nox", "-l", *words, home=tmp_path)
     assert (listed.returncode, "* vision-3.12-cpu " in listed.stdout) == (0, True), listed.stderr

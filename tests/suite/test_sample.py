@@ -52,7 +52,10 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(origin: Path) -> dict[str, str]:
     """Return an environment whose git finds github.com in `origin`, and that switches nothing."""
-    settings = {f"url.{origin.as_uri()}/.insteadOf": "https://github.com/", "protocol.file.allow": "always"}
+    settings = {
+        f"url.{origin.as_uri()}/.insteadOf": "https://github.com/",
+        "protocol.file.allow": "always",
+    }
     unwanted = ("USE_", "BUILD_", "CMAKE_", "PYTORCH_", "MAX_JOBS", "GIT_")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     variables["GIT_CONFIG_COUNT"] = str(len(settings))
@@ -74,7 +77,9 @@ def test_creates_the_same_commits_every_time(origin: Path, tmp_path: Path) -> No
     assert first == references(tmp_path) == references(origin)
 
 
-def test_the_users_git_settings_change_no_commit(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_git_settings_change_no_commit(
+    origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / ".gitconfig").write_text("[core]\n\tautocrlf = true\n[init]\n\tdefaultBranch = trunk\n")
@@ -87,7 +92,9 @@ def test_the_users_git_settings_change_no_commit(origin: Path, tmp_path: Path, m
 
 
 @pytest.mark.parametrize(("package", "version", "commit"), RELEASES)
-def test_recorded_commits_are_the_created_ones(origin: Path, package: str, version: str, commit: str) -> None:
+def test_recorded_commits_are_the_created_ones(
+    origin: Path, package: str, version: str, commit: str
+) -> None:
     assert upstream.commit_of(origin, package, f"v{version}") == commit
 
 
@@ -105,7 +112,9 @@ def test_has_both_kinds_of_tag(origin: Path, tag: str, kind: str) -> None:
     assert run("git", "cat-file", "-t", tag, cwd=repository).strip() == kind
 
 
-def test_recursive_clone_brings_the_nested_submodule(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_recursive_clone_brings_the_nested_submodule(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     old = clone("tinytorch", "v1.0.0", tmp_path / "old", environment, "--recursive")
     new = clone("tinytorch", "v1.1.0", tmp_path / "new", environment, "--recursive")
     header = Path("third_party/tinymath/third_party/tinybits/include/tinybits/power_of_two.h")
@@ -130,7 +139,9 @@ def test_refuses_to_build_without_submodules(
     assert "git submodule update --init --recursive" in words
 
 
-def test_setup_py_of_the_newer_release_names_the_way_to_build(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_setup_py_of_the_newer_release_names_the_way_to_build(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     tree = clone("tinytorch", "v1.1.0", tmp_path / "tree", environment)
     words = refused(sys.executable, "setup.py", "bdist_wheel", cwd=tree, env=environment)
     assert "scikit-build-core" in words
@@ -176,13 +187,17 @@ def wheel_of(tree: Path, python: Path, environment: Mapping[str, str], **variabl
 @pytest.mark.long
 def test_builds_by_hand(tmp_path: Path, environment: dict[str, str], python: Path) -> None:
     vision = clone("tinyvision", "v0.1.0", tmp_path / "vision", environment)
-    assert "built against an installed tinytorch" in refused(python, "setup.py", "bdist_wheel", cwd=vision)
+    assert "built against an installed tinytorch" in refused(
+        python, "setup.py", "bdist_wheel", cwd=vision
+    )
 
     torch = clone("tinytorch", "v1.0.0", tmp_path / "torch", environment, "--recursive")
     run("git", "apply", PATCH, cwd=torch)
     version = {"PYTORCH_BUILD_VERSION": "1.0.0+cpu", "PYTORCH_BUILD_NUMBER": "1", "MAX_JOBS": "2"}
     wheel = wheel_of(torch, python, environment, **version, USE_TINY_FAST="0")
-    assert wheel.name.startswith(f"tinytorch-1.0.0+cpu-cp{sys.version_info[0]}{sys.version_info[1]}-")
+    assert wheel.name.startswith(
+        f"tinytorch-1.0.0+cpu-cp{sys.version_info[0]}{sys.version_info[1]}-"
+    )
     run(torch / "build" / "tiny_test", cwd=tmp_path)
     wheel_of(vision, python, environment, BUILD_VERSION="0.1.0+cpu", PYTORCH_VERSION="1.0.0+cpu")
 
@@ -203,7 +218,9 @@ def test_builds_by_hand(tmp_path: Path, environment: dict[str, str], python: Pat
     ]
 
     # The trap: where build/ survives, switches that changed are ignored.
-    again = wheel_of(torch, python, environment, **version | {"PYTORCH_BUILD_NUMBER": "2"}, USE_TINY_FAST="1")
+    again = wheel_of(
+        torch, python, environment, **version | {"PYTORCH_BUILD_NUMBER": "2"}, USE_TINY_FAST="1"
+    )
     assert again.name.startswith("tinytorch-1.0.0+cpu.post2-")
     switch = "import tinytorch; print(tinytorch.config()['USE_TINY_FAST'])"
     assert run(python, "-c", switch, cwd=tmp_path).strip() == "False"

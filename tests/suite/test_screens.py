@@ -65,7 +65,9 @@ def shown(words: list[str], columns: int, home: Path, **variables: str) -> pyte.
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(ROOT)
-        env = {name: value for name, value in environment(home).items() if name != "NO_COLOR"} | variables
+        env = {
+            name: value for name, value in environment(home).items() if name != "NO_COLOR"
+        } | variables
         argv = [sys.executable, "-m", *words]
         os.execve(sys.executable, argv, {**env, "TERM": "xterm", "COLUMNS": str(columns)})  # noqa: S606 - our own
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
@@ -86,16 +88,29 @@ def shown(words: list[str], columns: int, home: Path, **variables: str) -> pyte.
 
 @pytest.mark.parametrize(
     ("name", "columns"),
-    [(name, columns) for name in COMMANDS for columns in (80, 120) if columns == 80 or name not in NARROW],
+    [
+        (name, columns)
+        for name in COMMANDS
+        for columns in (80, 120)
+        if columns == 80 or name not in NARROW
+    ],
 )
 def test_screens_are_as_they_were(
     name: str, columns: int, home: Path, cache: str, request: pytest.FixtureRequest
 ) -> None:
     if name == "toolkit" and native_arch() != "x86_64":
         pytest.skip("providers have something else for other machines")
-    screen = shown(COMMANDS[name], columns, home, XDG_CACHE_HOME=cache, **(SAMPLE if name == "nox-list" else {}))
+    screen = shown(
+        COMMANDS[name],
+        columns,
+        home,
+        XDG_CACHE_HOME=cache,
+        **(SAMPLE if name == "nox-list" else {}),
+    )
     text = "\n".join(line.rstrip() for line in screen.display).rstrip() + "\n"
-    text = text.replace(str(home), f"{home.parent}/torchmill-12345678").replace(str(ROOT), "/torchmill")
+    text = text.replace(str(home), f"{home.parent}/torchmill-12345678").replace(
+        str(ROOT), "/torchmill"
+    )
     if name == "toolkit":  # what is installed here stands above what can be had
         text = text[text.index("available ") :]
     file = GOLDEN / f"{name}-{columns}.txt"

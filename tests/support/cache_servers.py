@@ -47,7 +47,10 @@ def redis(*options: str) -> Iterator[str]:
     program, environ = found("redis-server")
     port = free_port()
     argv = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", *options]
-    with tempfile.TemporaryDirectory() as folder, _running("redis-server", argv, environ, Path(folder), port):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _running("redis-server", argv, environ, Path(folder), port),
+    ):
         yield f"127.0.0.1:{port}"
 
 
@@ -72,7 +75,9 @@ def apache() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _running(name: str, argv: list[str], environ: Mapping[str, str], folder: Path, port: int) -> Iterator[None]:
+def _running(
+    name: str, argv: list[str], environ: Mapping[str, str], folder: Path, port: int
+) -> Iterator[None]:
     with (folder / "said").open("wb") as said:
         server = subprocess.Popen(argv, cwd=folder, env=environ, stdout=said, stderr=said)
     try:
@@ -85,7 +90,10 @@ def _running(name: str, argv: list[str], environ: Mapping[str, str], folder: Pat
 
 
 def _answers(name: str, port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as connection:
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", port), 5) as connection,
+    ):
         connection.sendall(ANSWER[name])
         return bool(connection.recv(1))
     return False
@@ -128,9 +136,13 @@ def _unpacked(name: str) -> Path:
 def _unpack(packages: tuple[str, ...], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
         names = [*packages, *_libraries(packages)]
-        done = subprocess.run(["apt-get", "download", *names], cwd=fresh, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["apt-get", "download", *names], cwd=fresh, capture_output=True, text=True, check=False
+        )
         if done.returncode:
-            pytest.skip(f"{folder.name} is not installed, and apt-get does not get it: {done.stderr.strip()}")
+            pytest.skip(
+                f"{folder.name} is not installed, and apt-get does not get it: {done.stderr.strip()}"
+            )
         for package in Path(fresh).glob("*.deb"):
             subprocess.run(["dpkg-deb", "-x", package, f"{fresh}/root"], check=True)
         root = Path(fresh) / "root"

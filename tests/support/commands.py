@@ -6,10 +6,15 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-InvokeHere = Callable[[str], tuple[int, str, str]]  # what the fixture `invoke` gives: exit code, output, errors
+InvokeHere = Callable[
+    [str], tuple[int, str, str]
+]  # what the fixture `invoke` gives: exit code, output, errors
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = {"TORCHMILL_INVOKE": "invoke", "TORCHMILL_NOX": "nox"}  # what messages name, wherever the tests run
+PROGRAMS = {
+    "TORCHMILL_INVOKE": "invoke",
+    "TORCHMILL_NOX": "nox",
+}  # what messages name, wherever the tests run
 OURS = ("TORCHMILL_", "NOX_", "INVOKE_")
 
 
@@ -31,4 +36,6 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run `nox` or `invoke` of this environment in the root of the project, to its end."""
     command = [sys.executable, "-m", tool, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment(home, env), capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(home, env), capture_output=True, text=True, check=False
+    )

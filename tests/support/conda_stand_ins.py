@@ -57,22 +57,30 @@ def python(channel: Path, subdir: str, scratch: Path, interpreter: Path | None =
     short = said.rpartition(".")[0]
     (scratch / "bin").mkdir(parents=True)
     (scratch / "lib" / f"python{short}" / "site-packages").mkdir(parents=True)
-    (scratch / "lib" / f"python{short}" / "site-packages" / "README").write_text("nothing is installed yet\n")
+    (scratch / "lib" / f"python{short}" / "site-packages" / "README").write_text(
+        "nothing is installed yet\n"
+    )
     for name in ("python", f"python{short}"):
         (scratch / "bin" / name).symlink_to(there)
     (scratch / "pyvenv.cfg").write_text(f"home = {there.parent}\nversion = {said}\n")
     return package(channel, subdir, "python", said, scratch, build="0_cpython")
 
 
-def of_wheel(channel: Path, subdir: str, scratch: Path, requirement: str, *, name: str, python: str = VERSION) -> Path:
+def of_wheel(
+    channel: Path, subdir: str, scratch: Path, requirement: str, *, name: str, python: str = VERSION
+) -> Path:
     """Write a package that holds what pip installs for a requirement, and nothing that it depends on."""
     site = scratch / "lib" / f"python{python}" / "site-packages"
     words = ["install", "--quiet", "--no-deps", "--only-binary=:all:", "--target", str(site)]
-    subprocess.run([sys.executable, "-m", "pip", *words, "--python-version", python, requirement], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", *words, "--python-version", python, requirement], check=True
+    )
     info = next(site.glob("*.dist-info")).name.removesuffix(".dist-info")
     major, minor = python.split(".")
     depends = [f"python >={python},<{major}.{int(minor) + 1}.0a0"]
-    return package(channel, subdir, name, info.partition("-")[2], scratch, build="py_0", depends=depends)
+    return package(
+        channel, subdir, name, info.partition("-")[2], scratch, build="py_0", depends=depends
+    )
 
 
 def index(channel: Path) -> None:
@@ -90,7 +98,9 @@ def install(
     return records
 
 
-def solve(channels: Iterable[Path], subdir: str, cache: Path, *specs: str) -> list[rattler.RepoDataRecord]:
+def solve(
+    channels: Iterable[Path], subdir: str, cache: Path, *specs: str
+) -> list[rattler.RepoDataRecord]:
     """Return the packages that go together, those of the machine itself left out."""
     work = rattler.solve(
         [rattler.Channel(channel.resolve().as_uri()) for channel in channels],
@@ -106,7 +116,11 @@ def run(prefix: Path, code: str) -> str:
     """Run a line of Python by the interpreter of a prefix, without what this process would put into it."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        [prefix / "bin" / "python", "-c", code], capture_output=True, text=True, env=environ, check=False
+        [prefix / "bin" / "python", "-c", code],
+        capture_output=True,
+        text=True,
+        env=environ,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

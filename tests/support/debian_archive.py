@@ -32,7 +32,9 @@ class DebianArchive:
         (etc / "sources.list").write_text(line)
         return etc
 
-    def add(self, name: str, version: str, files: Mapping[str, str], source: str = "", depends: str = "") -> Path:
+    def add(
+        self, name: str, version: str, files: Mapping[str, str], source: str = "", depends: str = ""
+    ) -> Path:
         """Add a package; a file "-> TARGET" is a link, one that begins with "#!" a program."""
         tree = self.folder / "trees" / name
         fields = {

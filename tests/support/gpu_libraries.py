@@ -13,14 +13,22 @@ const char *name(int number) { return names[number]; }
 """
 
 
-def shared(path: Path, fatbins: Sequence[bytes], *options: str, section: str = ".nv_fatbin") -> Path:
+def shared(
+    path: Path, fatbins: Sequence[bytes], *options: str, section: str = ".nv_fatbin"
+) -> Path:
     """Compile a library with fatbins in a section, each with a wrapper."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f'.section {section},"a"', ".balign 8"]
     for number, content in enumerate(fatbins):
         (path.parent / f"{number}.fatbin").write_bytes(content)
         lines.append(f'fatbin{number}: .incbin "{path.parent}/{number}.fatbin"')
-    lines += ['.section .nvFatBinSegment,"aw"', ".balign 8", ".globl wrappers", ".hidden wrappers", "wrappers:"]
+    lines += [
+        '.section .nvFatBinSegment,"aw"',
+        ".balign 8",
+        ".globl wrappers",
+        ".hidden wrappers",
+        "wrappers:",
+    ]
     lines += [f".long 0x466243b1, 1\n.quad fatbin{number}, 0" for number in range(len(fatbins))]
     lines.append('.section .note.GNU-stack,"",@progbits')
     (path.parent / "fatbins.s").write_text("\n".join(lines) + "\n")

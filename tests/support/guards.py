@@ -17,7 +17,13 @@ from typing import Self
 import psutil
 
 from torchmill.toolchain.guard.server import READY, GuardCommand
-from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun, parse_record
+from torchmill.toolchain.guard.timeline import (
+    Record,
+    TimelineEvent,
+    TimelineMoment,
+    UnitRun,
+    parse_record,
+)
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
@@ -69,7 +75,10 @@ class Guard:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with contextlib.suppress(OSError):
             self.say("end")
@@ -97,7 +106,9 @@ class Guard:
 
     def events(self, kind: str) -> list[TimelineEvent]:
         """Return the events of a kind."""
-        return [one for one in list(self.records) if isinstance(one, TimelineEvent) and one.kind == kind]
+        return [
+            one for one in list(self.records) if isinstance(one, TimelineEvent) and one.kind == kind
+        ]
 
     def runs(self) -> list[str]:
         """Return how each run ended."""
@@ -105,7 +116,9 @@ class Guard:
 
     def waiting(self) -> int:
         """Return how many units waited when it looked last."""
-        return next((one.waiting for one in reversed(self.records) if isinstance(one, TimelineMoment)), 0)
+        return next(
+            (one.waiting for one in reversed(self.records) if isinstance(one, TimelineMoment)), 0
+        )
 
     def _listen(self) -> None:
         assert self.process.stdout
@@ -155,7 +168,9 @@ class Gate:
 
     def start(self, *argv: str) -> None:
         """Start a program as its compiler, in a group of its own."""
-        self.compiler = subprocess.Popen(argv, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.compiler = subprocess.Popen(
+            argv, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.socket.sendall(b"pid %d\n" % self.compiler.pid)
 
     def end(self, code: int = 0, peak: int = 0, *, killed: bool = False) -> None:

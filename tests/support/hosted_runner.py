@@ -23,7 +23,9 @@ import yaml
 from tests.support.commands import OURS, ROOT
 
 _EXPRESSION = re.compile(r"\$\{\{((?:(?!\}\}).)*)\}\}")
-_TOKEN = re.compile(r"\s*('(?:[^']|'')*'|[A-Za-z_][\w-]*(?:\.(?:[\w-]+|\*))*\(?|\d+|&&|\|\||[!=]=|[<>!(),])")
+_TOKEN = re.compile(
+    r"\s*('(?:[^']|'')*'|[A-Za-z_][\w-]*(?:\.(?:[\w-]+|\*))*\(?|\d+|&&|\|\||[!=]=|[<>!(),])"
+)
 _WORDS = {"&&": " and ", "||": " or ", "!": " not ", "true": "True", "false": "False"}
 _STATUS = re.compile(r"\b(always|failure|success|cancelled)\(")
 Values = dict[str, Any]
@@ -108,27 +110,40 @@ class HostedRunner:
     artifacts: dict[str, Path] = field(default_factory=dict)
     summary: str = ""
     log: str = ""
-    machines: list[str] = field(default_factory=list)  # the jobs that ran, in order: "first/share/build 1/3"
-    programs: list[str] = field(default_factory=list)  # the folders that the first machine's installation is in
+    machines: list[str] = field(
+        default_factory=list
+    )  # the jobs that ran, in order: "first/share/build 1/3"
+    programs: list[str] = field(
+        default_factory=list
+    )  # the folders that the first machine's installation is in
 
     def run_workflow(self, name: str, caller: str = "", **given: Any) -> Ran:
         """Run a workflow of this repository as one that calls it; return its result and outputs."""
         said = read(ROOT / ".github" / "workflows" / name)
         declared = said["on"]["workflow_call"] or {}
-        inputs = {key: _typed(one, given.get(key)) for key, one in declared.get("inputs", {}).items()}
+        inputs = {
+            key: _typed(one, given.get(key)) for key, one in declared.get("inputs", {}).items()
+        }
         assert not given.keys() - inputs.keys()
         values: Values = {"inputs": inputs, "needs": {}}
         jobs: dict[str, Ran] = {}
         for job, what in said["jobs"].items():
             needs = what.get("needs", [])
-            values["needs"] = {one: vars(jobs[one]) for one in ([needs] if isinstance(needs, str) else needs)}
+            values["needs"] = {
+                one: vars(jobs[one]) for one in ([needs] if isinstance(needs, str) else needs)
+            }
             failed = any(one["result"] != "success" for one in values["needs"].values())
             jobs[job] = Ran("skipped")
             if holds(what.get("if", ""), values, failed=failed):
                 jobs[job] = self._run_matrix(f"{caller}{job}", what, values)
         values["jobs"] = {job: vars(ran) for job, ran in jobs.items()}
-        outputs = {key: filled(one["value"], values) for key, one in declared.get("outputs", {}).items()}
-        return Ran("failure" if any(one.result == "failure" for one in jobs.values()) else "success", outputs)
+        outputs = {
+            key: filled(one["value"], values) for key, one in declared.get("outputs", {}).items()
+        }
+        return Ran(
+            "failure" if any(one.result == "failure" for one in jobs.values()) else "success",
+            outputs,
+        )
 
     def _run_matrix(self, name: str, job: Values, values: Values) -> Ran:
         found = list(_matrix(job, values))
@@ -139,9 +154,13 @@ class HostedRunner:
                 given = {key: filled(text, own) for key, text in job["with"].items()}
                 all_ran.append(self.run_workflow(Path(job["uses"]).name, f"{name}/", **given))
             else:
-                all_ran.append(self._run_job(f"{name} {values['inputs'].get('shard', '')}".strip(), job, own))
+                all_ran.append(
+                    self._run_job(f"{name} {values['inputs'].get('shard', '')}".strip(), job, own)
+                )
         outputs = {key: text for ran in all_ran for key, text in ran.outputs.items() if text}
-        return Ran("failure" if any(one.result == "failure" for one in all_ran) else "success", outputs)
+        return Ran(
+            "failure" if any(one.result == "failure" for one in all_ran) else "success", outputs
+        )
 
     def _run_job(self, name: str, job: Values, values: Values) -> Ran:
         changed = self.meet(name)
@@ -151,7 +170,10 @@ class HostedRunner:
         if changed is None or machine.failed:
             forgiven = filled(job.get("continue-on-error", "false"), values) is True
             return Ran("success" if forgiven else "failure")
-        outputs = {key: filled(text, {**values, "steps": told}) for key, text in job.get("outputs", {}).items()}
+        outputs = {
+            key: filled(text, {**values, "steps": told})
+            for key, text in job.get("outputs", {}).items()
+        }
         return Ran("success", outputs)
 
 
@@ -179,7 +201,10 @@ class Machine:
     def __init__(self, github: HostedRunner, folder: Path, changed: Values) -> None:
         self.changed = changed
         self.github, self.workspace, self.temp = github, folder / "work", folder / "temp"
-        self.failed, self.path = False, [*github.programs, str(self._stand_ins(folder / "stand-ins"))]
+        self.failed, self.path = (
+            False,
+            [*github.programs, str(self._stand_ins(folder / "stand-ins"))],
+        )
         for one in (self.workspace, self.temp):
             one.mkdir(parents=True)
 
@@ -194,8 +219,18 @@ class Machine:
     def run_steps(self, steps: list[Values], values: Values) -> Values:
         """Run the steps of a job or of an action; return what is told of them, by their ids."""
         told: Values = {}
-        runner = {"temp": str(self.temp), "os": "Linux", "arch": "X64", "environment": "self-hosted"}
-        values = {**values, "runner": runner, "github": {"run_id": 7, "run_attempt": 1}, "steps": told}
+        runner = {
+            "temp": str(self.temp),
+            "os": "Linux",
+            "arch": "X64",
+            "environment": "self-hosted",
+        }
+        values = {
+            **values,
+            "runner": runner,
+            "github": {"run_id": 7, "run_attempt": 1},
+            "steps": told,
+        }
         values["job"] = {"workflow_repository": "owner/torchmill", "workflow_sha": "0" * 40}
         for step in steps:
             installed = self.github.programs and "GITHUB_PATH" in step.get("run", "")
@@ -204,7 +239,9 @@ class Machine:
             if "run" in step:
                 code, outputs = self._run_shell(step, values)
             else:
-                given = {key: as_text(filled(text, values)) for key, text in step.get("with", {}).items()}
+                given = {
+                    key: as_text(filled(text, values)) for key, text in step.get("with", {}).items()
+                }
                 code, outputs = self._play(step["uses"], given, values)
             told[step.get("id", "")] = {"outputs": outputs}
             if code:
@@ -219,7 +256,11 @@ class Machine:
         for name in ("GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY"):
             files[name] = self.temp / name.lower()
             files[name].write_text("")
-        env = {name: value for name, value in os.environ.items() if not name.startswith((*OURS, "CCACHE"))}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith((*OURS, "CCACHE"))
+        }
         env |= {
             **self.github.env, **{name: str(path) for name, path in files.items()},
             "GITHUB_ACTION_PATH": str(ROOT), "RUNNER_TEMP": str(self.temp), "RUNNER_OS": "Linux", "RUNNER_ARCH": "X64",
@@ -228,7 +269,9 @@ class Machine:
         }  # fmt: skip
         env |= {name: as_text(filled(text, values)) for name, text in step.get("env", {}).items()}
         argv = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
-        done = subprocess.run(argv, cwd=self.workspace, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            argv, cwd=self.workspace, env=env, capture_output=True, text=True, check=False
+        )
         self.github.log += f"\n##[{step.get('name', step['run'])}]\n{done.stdout}{done.stderr}"
         self.github.summary += files["GITHUB_STEP_SUMMARY"].read_text("utf-8")
         self.github.programs += files["GITHUB_PATH"].read_text("utf-8").splitlines()
@@ -246,7 +289,10 @@ class Machine:
             assert not given
             inputs |= self.changed
             steps = self.run_steps(action["runs"]["steps"], {**values, "inputs": inputs})
-            told = {key: filled(one["value"], {"steps": steps}) for key, one in action["outputs"].items()}
+            told = {
+                key: filled(one["value"], {"steps": steps})
+                for key, one in action["outputs"].items()
+            }
             return int(self.failed), told
         if name == "actions/checkout" and given.get("path"):
             assert given["ref"] == "0" * 40

@@ -15,7 +15,17 @@ Builder = Callable[[Path, "Victim"], None]
 TREE = "v1.13.1/wheel-3.10-cpu"  # of a release and a cell that the shipped facts have
 WHEEL = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
 CANARY = "from pathlib import Path\nPath({!r}).write_text('a repository ran code')\n"
-MODULES = ("json", "pip", "nox", "invoke", "filelock", "torchmill", "tomllib", "usercustomize", "sitecustomize")
+MODULES = (
+    "json",
+    "pip",
+    "nox",
+    "invoke",
+    "filelock",
+    "torchmill",
+    "tomllib",
+    "usercustomize",
+    "sitecustomize",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +177,17 @@ def git_file(repo: Path, victim: Victim) -> None:
 
 def scripts_on_path(repo: Path, victim: Victim) -> None:
     """Bring programs with the names of those that torchmill asks."""
-    for name in ("git", "nvidia-smi", "cmake", "cc", "ninja", "ccache", "docker", "uv", "python3.12"):
+    for name in (
+        "git",
+        "nvidia-smi",
+        "cmake",
+        "cc",
+        "ninja",
+        "ccache",
+        "docker",
+        "uv",
+        "python3.12",
+    ):
         write(repo / name, f"#!/bin/sh\ntouch {victim.canary}\n")
         (repo / name).chmod(0o755)
 
@@ -194,10 +214,24 @@ def climbing_tag(repo: Path, _: Victim) -> None:
     """Bring a package whose tags would be paths out of the state folder."""
     shipped = Path(__file__).parents[2] / "build_configs" / "packages" / "torch.toml"
     text = shipped.read_text("utf-8")
-    write(repo / "build_configs" / "packages" / "torch.toml", f'tag = "../../../../loot/v{{version}}"\n{text}')
+    write(
+        repo / "build_configs" / "packages" / "torch.toml",
+        f'tag = "../../../../loot/v{{version}}"\n{text}',
+    )
 
 
-STATE_LINKS = ("trees", "sources", "logs", "cluster", "bisect", "demo", "images", "environments", "conda", "aarch64")
+STATE_LINKS = (
+    "trees",
+    "sources",
+    "logs",
+    "cluster",
+    "bisect",
+    "demo",
+    "images",
+    "environments",
+    "conda",
+    "aarch64",
+)
 REFUSED: Mapping[str, Builder] = {
     "state-link": link_to(".torchmill", "loot"),
     "state-link-up": link_to(".torchmill", "."),
@@ -272,7 +306,11 @@ def build_repository(name: str, victim: Victim, *, cloned: bool) -> None:
         shutil.rmtree(origin, ignore_errors=True)
         victim.repo.rename(origin)
         author = ("-c", "user.name=A", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
-        for words in (("init", "--quiet"), ("add", "--force", "--all"), ("commit", "--quiet", "--message=x")):
+        for words in (
+            ("init", "--quiet"),
+            ("add", "--force", "--all"),
+            ("commit", "--quiet", "--message=x"),
+        ):
             subprocess.run(["git", *author, "-C", str(origin), *words], check=True)
         subprocess.run(["git", "clone", "--quiet", str(origin), str(victim.repo)], check=True)
 
@@ -288,6 +326,10 @@ def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
             if stat.S_ISLNK(status.st_mode):
                 content = str(path.readlink())
             elif stat.S_ISREG(status.st_mode):
-                content = hashlib.sha256(path.read_bytes()).hexdigest() if status.st_size < 1 << 24 else status.st_size
+                content = (
+                    hashlib.sha256(path.read_bytes()).hexdigest()
+                    if status.st_size < 1 << 24
+                    else status.st_size
+                )
             found[str(path.relative_to(folder))] = (status.st_mode, content)
     return found

@@ -26,7 +26,9 @@ def wheel(package: str, version: str, **said: Any) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"{package}/__init__.py", "")
-        archive.writestr(f"{package}-{version}.dist-info/METADATA", "\n".join(metadata) + "\n\nText\n")
+        archive.writestr(
+            f"{package}-{version}.dist-info/METADATA", "\n".join(metadata) + "\n\nText\n"
+        )
         if "version_py" in said:
             archive.writestr(f"{package}/version.py", said["version_py"])
         for name, size in said.get("libraries", {}).items():
@@ -110,7 +112,9 @@ class _Handler(BaseHTTPRequestHandler):
         send_answer(self, status, content, headers)
 
 
-def send_answer(handler: BaseHTTPRequestHandler, status: int, content: bytes, headers: Mapping[str, str]) -> None:
+def send_answer(
+    handler: BaseHTTPRequestHandler, status: int, content: bytes, headers: Mapping[str, str]
+) -> None:
     """Answer a request with these headers, and the content's length."""
     handler.send_response(status)
     for name, value in headers.items():

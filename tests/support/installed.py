@@ -24,7 +24,9 @@ def install_suite(site: Path) -> Path:
             shutil.copyfile(ROOT / name, site / place)
     info = site / "torchmill-0.1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torchmill\nVersion: 0.1.0\n", encoding="utf-8")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: torchmill\nVersion: 0.1.0\n", encoding="utf-8"
+    )
     return site
 
 

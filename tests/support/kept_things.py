@@ -109,7 +109,9 @@ def present(home: Path) -> set[str]:
 def held(lock: Path) -> Iterator[subprocess.Popen[str]]:
     """Let another process hold a lock."""
     command = [sys.executable, "-c", HOLD, str(lock)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process

@@ -8,7 +8,9 @@ NO_LIMIT_V1 = 9223372036854771712
 
 V1 = "sys/fs/cgroup/memory"
 V2 = "sys/fs/cgroup"
-V1_MOUNT = "35 31 0:32 {base} /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"
+V1_MOUNT = (
+    "35 31 0:32 {base} /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"
+)
 V1_CPU_MOUNT = "36 31 0:33 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
 V2_MOUNT = "31 23 0:28 {base} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 OTHER_MOUNT = "23 1 8:1 / / rw - ext4 /dev/sda1 rw\n"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-made_up_programs = pytest.mark.skipif(sys.platform == "win32", reason="made-up programs are shell scripts")
+made_up_programs = pytest.mark.skipif(
+    sys.platform == "win32", reason="made-up programs are shell scripts"
+)
 
 
 def program(folder: Path, name: str, *said: str) -> Path:

@@ -61,7 +61,11 @@ class Home:
         """Return how every file of the index looks, and what is in it."""
         files = [path for path in self.out.rglob("*") if path.is_file()]
         return {
-            str(path.relative_to(self.out)): (path.stat().st_mtime_ns, path.stat().st_ino, path.read_bytes())
+            str(path.relative_to(self.out)): (
+                path.stat().st_mtime_ns,
+                path.stat().st_ino,
+                path.read_bytes(),
+            )
             for path in files
         }
 
@@ -84,7 +88,9 @@ def install(client: str, into: Path, arguments: Sequence[str]) -> str:
     """Install with a real client that no configuration of this machine reaches; return what it said."""
     command = PIP if client == "pip" else (UV, "--no-config", "--no-cache", "pip")
     extra = ("--target", str(into), *(("--python", sys.executable) if client == "uv" else ()))
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    env = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))
+    }
     done = subprocess.run(
         [*command, "install", *extra, *arguments],
         env=env | {"PIP_CONFIG_FILE": os.devnull},

@@ -22,7 +22,9 @@ def static(path: Path, *objects: Sequence[bytes]) -> Path:
     """Write a static library; each object holds a fatbin of some pieces."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = [
-        library(path.parent / f"an_object_with_a_long_name_{number}.o", {".nv_fatbin": fatbin(*pieces)})
+        library(
+            path.parent / f"an_object_with_a_long_name_{number}.o", {".nv_fatbin": fatbin(*pieces)}
+        )
         for number, pieces in enumerate(objects)
     ]
     subprocess.run(["ar", "rcS", path, *made], check=True)

@@ -9,7 +9,12 @@ from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ProviderPackage, ToolkitKind, ToolkitSource
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit.provision import ProvisionContext
-from torchmill.fetch.toolkit.request import AskProvider, ProviderOffer, ProviderRefusal, ToolkitRequest
+from torchmill.fetch.toolkit.request import (
+    AskProvider,
+    ProviderOffer,
+    ProviderRefusal,
+    ToolkitRequest,
+)
 from torchmill.fetch.toolkit.store import downloads_folder
 from torchmill.host.programs import make_runner
 
@@ -24,11 +29,15 @@ def toolkit(folder: Path, version: str = "11.8") -> None:
         (folder / name).touch()
 
 
-def source(provider: str, kind: ToolkitKind = "toolkit", *versions: str, cuda: str | None = None) -> ToolkitSource:
+def source(
+    provider: str, kind: ToolkitKind = "toolkit", *versions: str, cuda: str | None = None
+) -> ToolkitSource:
     return ToolkitSource(provider, kind, versions, ("all",), (ARCH,), (), cuda, "test")
 
 
-def wanted(version: str = "11.8", kind: ToolkitKind = "toolkit", major: str | None = None) -> ToolkitRequest:
+def wanted(
+    version: str = "11.8", kind: ToolkitKind = "toolkit", major: str | None = None
+) -> ToolkitRequest:
     return ToolkitRequest(kind, version, major, ARCH)
 
 
@@ -67,4 +76,6 @@ class MadeUp:
 
 def shop(cache: Path, sources: Sequence[ToolkitSource], *providers: MadeUp) -> ProvisionContext:
     known: dict[str, AskProvider] = {one.name: one.offer for one in providers}
-    return ProvisionContext(known, sources, cache, make_runner({"PATH": "/usr/bin:/bin"}), SilentProgress())
+    return ProvisionContext(
+        known, sources, cache, make_runner({"PATH": "/usr/bin:/bin"}), SilentProgress()
+    )

@@ -67,7 +67,9 @@ class Site:
         remembered = self.tree.build / "CMakeCache.txt"
         if remembered.exists():
             return
-        inside = os.path.relpath(self.tree.env, self.tree.build)  # relative, as with a base_dir of ccache
+        inside = os.path.relpath(
+            self.tree.env, self.tree.build
+        )  # relative, as with a base_dir of ccache
         package = python.package.relative_to(python.venv)
         flags = f"-isystem {python.headers} -isystem {inside}/{package}"
         names = [f"{name}.o" for name in SOURCES]
@@ -82,7 +84,9 @@ class Site:
 
     def compile(self, *targets: str) -> set[str]:
         """Return what ninja made."""
-        done = subprocess.run(["ninja", *targets], cwd=self.tree.build, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["ninja", *targets], cwd=self.tree.build, capture_output=True, text=True, check=True
+        )
         return set(re.findall(r"^\[\d+/\d+\] (\S+)$", done.stdout, re.MULTILINE))
 
     def built(self, python: Python) -> set[str]:

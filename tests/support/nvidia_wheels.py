@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from tests.support.index_server import Index
 
 
-def wheel(folder: str, files: Mapping[str, str], requires: tuple[str, ...] = (), name: str = "x-1") -> bytes:
+def wheel(
+    folder: str, files: Mapping[str, str], requires: tuple[str, ...] = (), name: str = "x-1"
+) -> bytes:
     """Return a wheel with files below a folder, those in bin executable, as NVIDIA makes them."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:

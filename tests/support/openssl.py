@@ -15,7 +15,9 @@ OPTIONS = {
 
 
 def openssl(*arguments: object, given: bytes = b"") -> bytes:
-    return subprocess.run(["openssl", *map(str, arguments)], input=given, capture_output=True, check=True).stdout
+    return subprocess.run(
+        ["openssl", *map(str, arguments)], input=given, capture_output=True, check=True
+    ).stdout
 
 
 def make_key(folder: Path, name: str, kind: str = "ed25519", *, passphrase: str = "") -> Path:
@@ -24,7 +26,16 @@ def make_key(folder: Path, name: str, kind: str = "ed25519", *, passphrase: str 
     openssl("genpkey", *OPTIONS[kind], "-out", private)
     openssl("pkey", "-in", private, "-pubout", "-out", public_of(private))
     if passphrase:
-        openssl("pkcs8", "-topk8", "-in", private, "-out", folder / "tmp", "-passout", f"pass:{passphrase}")
+        openssl(
+            "pkcs8",
+            "-topk8",
+            "-in",
+            private,
+            "-out",
+            folder / "tmp",
+            "-passout",
+            f"pass:{passphrase}",
+        )
         (folder / "tmp").replace(private)
     return private
 

@@ -17,7 +17,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
-ISSUER_OID = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.1")  # github.com/sigstore/fulcio/blob/main/docs/oid-info.md
+ISSUER_OID = x509.ObjectIdentifier(
+    "1.3.6.1.4.1.57264.1.1"
+)  # github.com/sigstore/fulcio/blob/main/docs/oid-info.md
 TIME = datetime(2026, 11, 1, tzinfo=UTC)
 TYPE = "application/vnd.in-toto+json"
 
@@ -64,7 +66,11 @@ class OwnSigstore:
         valid = {"start": "2026-10-01T00:00:00Z"}
 
         def log(key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
-            public = {"rawBytes": text(spki(key)), "keyDetails": "PKIX_ECDSA_P256_SHA_256", "validFor": valid}
+            public = {
+                "rawBytes": text(spki(key)),
+                "keyDetails": "PKIX_ECDSA_P256_SHA_256",
+                "validFor": valid,
+            }
             return {
                 "baseUrl": "https://own.example",
                 "hashAlgorithm": "SHA2_256",
@@ -78,13 +84,20 @@ class OwnSigstore:
             "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
             "tlogs": [log(self.rekor)],
             "certificateAuthorities": [
-                {"subject": subject, "uri": "https://own.example", "certChain": chain, "validFor": valid}
+                {
+                    "subject": subject,
+                    "uri": "https://own.example",
+                    "certChain": chain,
+                    "validFor": valid,
+                }
             ],
             "ctlogs": [log(self.ct)],
             "timestampAuthorities": [],
         }
 
-    def _certify(self, key: ec.EllipticCurvePrivateKey, identity: str, issuer: str) -> x509.Certificate:
+    def _certify(
+        self, key: ec.EllipticCurvePrivateKey, identity: str, issuer: str
+    ) -> x509.Certificate:
         """Return a certificate of ten minutes with the promise of the log of certificates in it."""
         ca = self.authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         builder = (
@@ -94,22 +107,41 @@ class OwnSigstore:
             .not_valid_before(TIME)
             .not_valid_after(TIME + timedelta(minutes=10))
             .add_extension(x509.KeyUsage(**self.usage | {"digital_signature": True}), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca), critical=False)
-            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)]), critical=True)
+            .add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca), critical=False
+            )
+            .add_extension(
+                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)]),
+                critical=True,
+            )
             .add_extension(x509.UnrecognizedExtension(ISSUER_OID, issuer.encode()), critical=False)
         )
         tbs = builder.sign(self.ca, SHA256()).tbs_certificate_bytes
         when = int(TIME.timestamp() * 1000)
         entry = key_id(self.ca) + len(tbs).to_bytes(3, "big") + tbs
-        signature = sign(self.ct, struct.pack("!BBQH", 0, 0, when, 1) + entry + struct.pack("!H", 0))
-        sct = struct.pack("!B32sQHBBH", 0, key_id(self.ct), when, 0, 4, 3, len(signature)) + signature
+        signature = sign(
+            self.ct, struct.pack("!BBQH", 0, 0, when, 1) + entry + struct.pack("!H", 0)
+        )
+        sct = (
+            struct.pack("!B32sQHBBH", 0, key_id(self.ct), when, 0, 4, 3, len(signature)) + signature
+        )
         listed = struct.pack("!HH", len(sct) + 2, len(sct)) + sct
-        octets = b"\x04" + (bytes([len(listed)]) if len(listed) < 128 else bytes([0x81, len(listed)])) + listed
+        octets = (
+            b"\x04"
+            + (bytes([len(listed)]) if len(listed) < 128 else bytes([0x81, len(listed)]))
+            + listed
+        )
         oid = ExtensionOID.PRECERT_SIGNED_CERTIFICATE_TIMESTAMPS
-        return builder.add_extension(x509.UnrecognizedExtension(oid, octets), critical=False).sign(self.ca, SHA256())
+        return builder.add_extension(x509.UnrecognizedExtension(oid, octets), critical=False).sign(
+            self.ca, SHA256()
+        )
 
-    def bundle(self, payload: bytes, identity: str, issuer: str, *, kind: str = TYPE, late: int = 60) -> dict[str, Any]:
+    def bundle(
+        self, payload: bytes, identity: str, issuer: str, *, kind: str = TYPE, late: int = 60
+    ) -> dict[str, Any]:
         """Return what an identity signed, `late` seconds after it got its certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._certify(key, identity, issuer)
@@ -120,8 +152,15 @@ class OwnSigstore:
         body = json.dumps({"apiVersion": "0.0.1", "kind": "dsse", "spec": spec}).encode()
         leaf, when = hashlib.sha256(b"\0" + body).digest(), int(TIME.timestamp()) + late
         note = f"own - 1\n1\n{text(leaf)}\n"
-        checkpoint = f"{note}\n— own {text(key_id(self.rekor)[:4] + sign(self.rekor, note.encode()))}\n"
-        promised = {"body": text(body), "integratedTime": when, "logID": key_id(self.rekor).hex(), "logIndex": 0}
+        checkpoint = (
+            f"{note}\n— own {text(key_id(self.rekor)[:4] + sign(self.rekor, note.encode()))}\n"
+        )
+        promised = {
+            "body": text(body),
+            "integratedTime": when,
+            "logID": key_id(self.rekor).hex(),
+            "logIndex": 0,
+        }
         promise = sign(self.rekor, json.dumps(promised, separators=(",", ":")).encode())
         proof = {"logIndex": "0", "rootHash": text(leaf), "treeSize": "1", "hashes": []}
         entry = {
@@ -139,5 +178,9 @@ class OwnSigstore:
                 "certificate": {"rawBytes": text(certificate.public_bytes(Encoding.DER))},
                 "tlogEntries": [entry],
             },
-            "dsseEnvelope": {"payload": text(payload), "payloadType": kind, "signatures": [{"sig": text(sig)}]},
+            "dsseEnvelope": {
+                "payload": text(payload),
+                "payloadType": kind,
+                "signatures": [{"sig": text(sig)}],
+            },
         }

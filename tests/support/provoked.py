@@ -64,7 +64,9 @@ CASES = [
             "for _ in range(2):\n    open('x', 'ab', 0).write(bytes(1 << 20))\n"
         },
     ),
-    Case("open-files", "ulimit -n 8; {python} -c 'x = [open(\"/dev/null\") for _ in range(9)]'", {}),
+    Case(
+        "open-files", "ulimit -n 8; {python} -c 'x = [open(\"/dev/null\") for _ in range(9)]'", {}
+    ),
     # the source and the network
     Case(
         "submodule-missing",
@@ -79,7 +81,12 @@ CASES = [
         {},
         "git",
     ),
-    Case("dubious-ownership", "git init -q . && GIT_TEST_ASSUME_DIFFERENT_OWNER=1 git status", {}, "git"),
+    Case(
+        "dubious-ownership",
+        "git init -q . && GIT_TEST_ASSUME_DIFFERENT_OWNER=1 git status",
+        {},
+        "git",
+    ),
     Case("network", "git clone -q http://127.0.0.1:1/x.git", {}, "git"),
     _cmake(
         "configure-download",
@@ -111,7 +118,9 @@ CASES = [
     Case(
         "clock-skew",
         "touch -t 209901010000 in; ninja",
-        {"build.ninja": "rule again\n  command = true\n  generator = 1\nbuild build.ninja: again in\n"},
+        {
+            "build.ninja": "rule again\n  command = true\n  generator = 1\nbuild build.ninja: again in\n"
+        },
         "ninja",
     ),
     Case("command-too-long", "/bin/true $(seq 1 500000)", {}, "seq"),
@@ -123,7 +132,10 @@ CASES = [
     _import("pkg-resources", "pkg_resources"),
     _import("torch-not-seen", "torch"),
     _cpp("python-name-of-another-release", "int n = PyUnicode_AS_UNICODE(0);\n"),
-    _cpp("numpy-name-of-another-release", "struct PyArray_Descr {};\nint f(PyArray_Descr *d) { return d->elsize; }\n"),
+    _cpp(
+        "numpy-name-of-another-release",
+        "struct PyArray_Descr {};\nint f(PyArray_Descr *d) { return d->elsize; }\n",
+    ),
     # C++ and the libraries in third_party/
     _cpp("missing-cstdint", "#include <cstddef>\nuint32_t f();\n"),
     _cpp("missing-include", "#include <cstddef>\nint m = std::numeric_limits<int>::max();\n"),
@@ -164,7 +176,12 @@ CASES = [
     _ld("blas", "openblas"),
     _ld("numa", "numa"),
     _ld("library-missing", "nope"),
-    Case("magma", "gcc a.c", {"a.c": "int magma_init(void);\nint main(void) { return magma_init(); }\n"}, "gcc"),
+    Case(
+        "magma",
+        "gcc a.c",
+        {"a.c": "int magma_init(void);\nint main(void) { return magma_init(); }\n"},
+        "gcc",
+    ),
     Case(
         "c++-abi",
         "g++ -shared -fPIC a.cpp -o a.so && {python} -c 'import ctypes; ctypes.CDLL(\"./a.so\", 2)'",
@@ -187,7 +204,12 @@ CASES = [
     _header("cudnn", "cudnn.h"),
     _header("cuda-header-missing", "cuda_runtime.h"),
     # what was built, and what says little
-    Case("illegal-instruction", "gcc a.c && ./a.out", {"a.c": "int main(void) { __builtin_trap(); }\n"}, "gcc"),
+    Case(
+        "illegal-instruction",
+        "gcc a.c && ./a.out",
+        {"a.c": "int main(void) { __builtin_trap(); }\n"},
+        "gcc",
+    ),
     Case("interrupted", "{python} -c 'import os; os.kill(os.getpid(), 2)'", {}),
     Case("locale", '{python} -c \'open("a", encoding="ascii").read()\'', {"a": "ü"}),
     Case("permission", "./x", {"x": "#!/bin/sh\n"}),

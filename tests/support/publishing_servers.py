@@ -42,7 +42,9 @@ def pypiserver(packages: Path, **options: Any) -> Iterator[str]:
     packages.mkdir(exist_ok=True)
     logging.getLogger("pypiserver").setLevel(logging.CRITICAL)
     said = {"authenticate": ["update"], **options}
-    app = server.app(roots=[packages], auther=lambda user, word: (user, word) == (USER, PASSWORD), **said)
+    app = server.app(
+        roots=[packages], auther=lambda user, word: (user, word) == (USER, PASSWORD), **said
+    )
     with make_server("127.0.0.1", 0, app, _Threads, _Quiet) as made, _running(made):
         yield f"http://127.0.0.1:{made.server_port}"
 
@@ -56,8 +58,16 @@ def s3(bucket: str) -> Iterator[dict[str, str]]:
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
-    environ = {**keys, "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_CONFIG_FILE": "/nonexistent"}
+    keys = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    environ = {
+        **keys,
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_CONFIG_FILE": "/nonexistent",
+    }
     try:
         yield environ | {"BUCKET": bucket}
     finally:
@@ -80,12 +90,21 @@ class GitHub:
     def release(self, tag: str, *, draft: bool = False, body: str = "") -> dict[str, Any]:
         """Make a release."""
         number = len(self.releases) + 1
-        made = {"id": number, "tag_name": tag, "name": tag, "body": body, "draft": draft, "assets": []}
+        made = {
+            "id": number,
+            "tag_name": tag,
+            "name": tag,
+            "body": body,
+            "draft": draft,
+            "assets": [],
+        }
         made["upload_url"] = f"{self.url}/uploads/{number}/assets{{?name,label}}"
         self.releases.append(made)
         return made
 
-    def add(self, release: dict[str, Any], name: str, content: bytes, state: str = "uploaded") -> dict[str, Any]:
+    def add(
+        self, release: dict[str, Any], name: str, content: bytes, state: str = "uploaded"
+    ) -> dict[str, Any]:
         """Add a file to a release."""
         number = len(self.contents) + 1
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}" if self.tells_digests else None
@@ -128,8 +147,14 @@ class _Api(BaseHTTPRequestHandler):
         said = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if match := re.fullmatch(r"/download/([^/]+)/([^/]+)", parts.path):  # needs no token
             release = next(one for one in self.hub.releases if one["tag_name"] == match[1])
-            asset = next((one for one in release["assets"] if one["name"] == unquote(match[2])), None)
-            return self._answer(200, self.hub.contents[asset["id"]]) if asset else self._answer(404, {})
+            asset = next(
+                (one for one in release["assets"] if one["name"] == unquote(match[2])), None
+            )
+            return (
+                self._answer(200, self.hub.contents[asset["id"]])
+                if asset
+                else self._answer(404, {})
+            )
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._answer(401, {"message": "Bad credentials"})
         top = f"/repos/{self.hub.repository}/releases"
@@ -142,8 +167,14 @@ class _Api(BaseHTTPRequestHandler):
     def _released(self, verb: str, path: str, said: dict[str, str]) -> None:
         releases = self.hub.releases
         if match := re.fullmatch(r"/tags/([^/]+)", path):  # never a draft
-            found = [one for one in releases if one["tag_name"] == unquote(match[1]) and not one["draft"]]
-            return self._answer(200, found[0]) if found else self._answer(404, {"message": "Not Found"})
+            found = [
+                one for one in releases if one["tag_name"] == unquote(match[1]) and not one["draft"]
+            ]
+            return (
+                self._answer(200, found[0])
+                if found
+                else self._answer(404, {"message": "Not Found"})
+            )
         if match := re.fullmatch(r"/(\d+)/assets", path):
             return self._pages(releases[int(match[1]) - 1]["assets"], said)
         if match := re.fullmatch(r"/assets/(\d+)", path):
@@ -169,7 +200,9 @@ class _Api(BaseHTTPRequestHandler):
         release = self.hub.releases[number - 1]
         if any(one["name"] == name for one in release["assets"]):
             self._body()
-            return self._answer(422, {"message": "Validation Failed", "errors": [{"code": "already_exists"}]})
+            return self._answer(
+                422, {"message": "Validation Failed", "errors": [{"code": "already_exists"}]}
+            )
         if self.hub.breaks is not None:  # what came is left as an asset that says so
             self.hub.add(release, name, self.rfile.read(self.hub.breaks), "starter")
             self.hub.breaks = None
@@ -188,7 +221,9 @@ class _Api(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers["Content-Length"]))
 
     def _answer(self, status: int, said: Any, headers: dict[str, str] | None = None) -> None:
-        content = said if isinstance(said, bytes) else b"" if said is None else json.dumps(said).encode()
+        content = (
+            said if isinstance(said, bytes) else b"" if said is None else json.dumps(said).encode()
+        )
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -239,10 +274,16 @@ def conda_services() -> Iterator[tuple[str, list[bytes]]]:
 
         def _answer(self) -> None:
             body, said, place = self._body(), {}, urlsplit(self.path).path
-            given = (self.headers.get("Authorization") or self.headers.get("X-API-Key") or "").split()[-1:]
+            given = (
+                self.headers.get("Authorization") or self.headers.get("X-API-Key") or ""
+            ).split()[-1:]
             code = 200 if place == "/stored" or given == [TOKEN] else 401
             if place.startswith("/stage/"):  # of anaconda.org, which has files put elsewhere
-                said = {"post_url": f"http://{self.headers['Host']}/stored", "form_data": {}, "dist_id": "1"}
+                said = {
+                    "post_url": f"http://{self.headers['Host']}/stored",
+                    "form_data": {},
+                    "dist_id": "1",
+                }
             elif code == 200 and self.command == "GET":
                 code = 404  # it knows no such package yet
             if code == 200 and (place == "/stored" or "/upload/" in place):

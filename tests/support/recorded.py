@@ -64,4 +64,6 @@ def write(path: Path, records: Iterable[Record]) -> Path:
 
 def recording(folder: Path, records: Iterable[Record] | None = None) -> Recording:
     """Return records read back from a timeline."""
-    return read_timeline(write(folder / "wheel-3.10-cpu.timeline.jsonl", small() if records is None else records))
+    return read_timeline(
+        write(folder / "wheel-3.10-cpu.timeline.jsonl", small() if records is None else records)
+    )

@@ -83,7 +83,9 @@ class Sample:
 
 
 @contextmanager
-def in_this_process(sample: Sample, session: str, env: Mapping[str, str]) -> Iterator[Callable[..., BuildContext]]:
+def in_this_process(
+    sample: Sample, session: str, env: Mapping[str, str]
+) -> Iterator[Callable[..., BuildContext]]:
     """Let this process have a user's variables; yield what returns the context of a session, as the session does."""
     variables = environment(sample.home, {**sample.env, **env})
     with pytest.MonkeyPatch.context() as patch:

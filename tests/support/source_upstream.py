@@ -12,7 +12,14 @@ from torchmill.config.model import Package, Release
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import SourceRequest
 
-IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always")
+IDENTITY = (
+    "-c",
+    "user.name=t",
+    "-c",
+    "user.email=t@example.org",
+    "-c",
+    "protocol.file.allow=always",
+)
 BRANCH = "main"
 
 
@@ -48,7 +55,13 @@ class Forge:
         """Return where a repository is."""
         return self.folder / f"{name}.git"
 
-    def commit(self, name: str, files: Mapping[str, str], links: tuple[Link, ...] = (), tag: str | None = None) -> str:
+    def commit(
+        self,
+        name: str,
+        files: Mapping[str, str],
+        links: tuple[Link, ...] = (),
+        tag: str | None = None,
+    ) -> str:
         """Add a commit that holds exactly these files and submodules, and return its id."""
         bare, work = self.bare(name), self.folder / "work" / name
         if not bare.exists():
@@ -63,7 +76,14 @@ class Forge:
             (work / path).write_text(text, encoding="utf-8")
         git(work, *there, "add", "--", *contents)
         for link in links:
-            git(work, *there, "update-index", "--add", "--cacheinfo", f"160000,{link.commit},{link.path}")
+            git(
+                work,
+                *there,
+                "update-index",
+                "--add",
+                "--cacheinfo",
+                f"160000,{link.commit},{link.path}",
+            )
         git(work, *there, "commit", "-q", "--allow-empty", "-m", f"{name} {tag or ''}")
         if tag:
             git(bare, "tag", "-a", "-f", "-m", tag, tag)
@@ -73,7 +93,8 @@ class Forge:
 def modules(links: tuple[Link, ...]) -> str:
     """Return a .gitmodules file."""
     return "".join(
-        f'[submodule "{link.name or link.path}"]\n\tpath = {link.path}\n\turl = {link.url}\n' for link in links
+        f'[submodule "{link.name or link.path}"]\n\tpath = {link.path}\n\turl = {link.url}\n'
+        for link in links
     )
 
 
@@ -92,7 +113,11 @@ def make_forge(folder: Path, base: str) -> Forge:
         Link("third_party/middle", forge.url("libs/middle"), middle, "the middle"),
         Link("third_party/near", "../near.git", near),
     )
-    files = {"setup.py": "version = 1\n", ".gitignore": "*.pyc\n", "big.txt": "same in both\n" * 1000}
+    files = {
+        "setup.py": "version = 1\n",
+        ".gitignore": "*.pyc\n",
+        "big.txt": "same in both\n" * 1000,
+    }
     forge.commits["v1"] = forge.commit("pytorch/torch", files, links, "v1")
     nested = (Link("deps/deep", forge.url("libs/deep"), deep),)
     moved = forge.commit("elsewhere/middle", {"middle.h": "2\n"}, nested)
@@ -101,7 +126,9 @@ def make_forge(folder: Path, base: str) -> Forge:
         Link("third_party/fresh", forge.url("libs/fresh"), fresh),
         Link("third_party/middle", forge.url("elsewhere/middle"), moved, "the middle"),
     )
-    forge.commits["v2"] = forge.commit("pytorch/torch", files | {"setup.py": "version = 2\n"}, links, "v2")
+    forge.commits["v2"] = forge.commit(
+        "pytorch/torch", files | {"setup.py": "version = 2\n"}, links, "v2"
+    )
     for name in (
         "libs/deep",
         "libs/middle",

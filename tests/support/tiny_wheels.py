@@ -77,7 +77,9 @@ VISION_INIT = """
 class Raw:
     """Two wheels as a build leaves them, and where the libraries lie that they need."""
 
-    outside: Path  # libouter.so.2, which needs libinner.so.1; liblens.so.1; a stand-in for libpython
+    outside: (
+        Path  # libouter.so.2, which needs libinner.so.1; liblens.so.1; a stand-in for libpython
+    )
     torch: Path
     vision: Path
 
@@ -92,11 +94,27 @@ def build(folder: Path) -> Raw:
     script.write_text("OUTER_1 { global: outer_add; local: *; };")
     shared(INNER, outside / "libinner.so.1")
     # versioned symbols name the library they come from: that name has to change with DT_NEEDED
-    shared(OUTER, outside / "libouter.so.2", outside / "libinner.so.1", f"-Wl,--version-script={script}")
+    shared(
+        OUTER,
+        outside / "libouter.so.2",
+        outside / "libinner.so.1",
+        f"-Wl,--version-script={script}",
+    )
     shared(LENS, outside / "liblens.so.1")
     shared("", outside / LIBPYTHON)
-    shared(TINY, own / "libtiny.so", outside / "libouter.so.2", f"-Wl,-rpath,{outside}:/nowhere/build/lib")
-    extension(trees / "torch" / "tinytorch", "add", "tiny_add(a, b)", own / "libtiny.so", outside / LIBPYTHON)
+    shared(
+        TINY,
+        own / "libtiny.so",
+        outside / "libouter.so.2",
+        f"-Wl,-rpath,{outside}:/nowhere/build/lib",
+    )
+    extension(
+        trees / "torch" / "tinytorch",
+        "add",
+        "tiny_add(a, b)",
+        own / "libtiny.so",
+        outside / LIBPYTHON,
+    )
     extension(
         trees / "vision" / "tinyvision",
         "scale",
@@ -150,8 +168,12 @@ def raw_wheel(tree: Path, name: str, version: str, folder: Path, *requires: str)
     info.mkdir()
     tag = f"{PYTHON}-{ABI}-linux_{ARCH}"
     needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
-    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: false\nTag: {tag}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+    )
+    (info / "WHEEL").write_text(
+        f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    )
     (info / "RECORD").write_text("")
     path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
@@ -161,7 +183,12 @@ def raw_wheel(tree: Path, name: str, version: str, folder: Path, *requires: str)
 
 
 def finish(
-    raw: Path, dist: Path, staging: Path, *, folders: tuple[Path, ...] = (), under: Path | None = None
+    raw: Path,
+    dist: Path,
+    staging: Path,
+    *,
+    folders: tuple[Path, ...] = (),
+    under: Path | None = None,
 ) -> tuple[Path, RepairResult]:
     """Take a raw wheel through every step of packing, as the pipeline does."""
     staged = stage_wheel(raw, staging, {"tinytorch/version.py"})
@@ -191,13 +218,27 @@ def rewrite(source: Path, destination: Path, change: Callable[[str, bytes], byte
     return destination
 
 
-def plan(name: str, version: str, switches: Mapping[str, str] | None = None, torch: str | None = None) -> Plan:
+def plan(
+    name: str, version: str, switches: Mapping[str, str] | None = None, torch: str | None = None
+) -> Plan:
     """Return a plan that the tiny wheels fulfil."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Plan(
         build=Build(name, "wheel", python, "cpu", ARCH),
         identifier=f"wheel-{python}-cpu",
-        release=Release(name, version.partition("+")[0], "v1", COMMIT, (python,), (ARCH,), None, {}, None, None, ""),
+        release=Release(
+            name,
+            version.partition("+")[0],
+            "v1",
+            COMMIT,
+            (python,),
+            (ARCH,),
+            None,
+            {},
+            None,
+            None,
+            "",
+        ),
         commit=COMMIT,
         source=SourceName(COMMIT, f"git{COMMIT[:7]}", COMMIT, f"commit {COMMIT[:8]}"),
         version=version,

@@ -62,8 +62,14 @@ def manifest(wheel: Path, release: str = "v1.13.1") -> dict[str, Any]:
         "repository": "https://github.com/pytorch/pytorch.git",
         "static": [{"source": "/opt/mkl/lib/libmkl_core.a", "sha256": "dd" * 32}],
         "licences": {
-            "submodule:third_party/fmt": {"licence": "MIT", "files": ["licenses/bundled/third_party/fmt/LICENSE"]},
-            f"bundled library:{BUNDLED}": {"licence": "", "files": ["licenses/bundled/libgomp1/copyright"]},
+            "submodule:third_party/fmt": {
+                "licence": "MIT",
+                "files": ["licenses/bundled/third_party/fmt/LICENSE"],
+            },
+            f"bundled library:{BUNDLED}": {
+                "licence": "",
+                "files": ["licenses/bundled/libgomp1/copyright"],
+            },
         },
         "stages": {"compile": {"parts": {"patch torch/gcc-12.patch": PATCH}}},
     }
@@ -78,10 +84,19 @@ def built(
     release: str = "v1.13.1",
 ) -> Path:
     """Leave a wheel with a bundled library, and its documents."""
-    requires = ["typing-extensions", "numpy<2 ; python_version < '3.12'", "opt-einsum>=3.3 ; extra == 'opt'"]
+    requires = [
+        "typing-extensions",
+        "numpy<2 ; python_version < '3.12'",
+        "opt-einsum>=3.3 ; extra == 'opt'",
+    ]
     described = manifest(folder / f"{name}-{version}-{tag}.whl", release)
     wheel = paper_wheels.made(
-        folder, name, version, tag, requires=requires, change=lambda members: _complete(members, described)
+        folder,
+        name,
+        version,
+        tag,
+        requires=requires,
+        change=lambda members: _complete(members, described),
     )
     write(wheel, manifest(wheel, release))
     return wheel
@@ -108,6 +123,8 @@ def add(members: Members, name: str, content: bytes) -> None:
     """Add a member, or change one, with its line in RECORD."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
     record = next(name for name in members if name.endswith("/RECORD"))
-    others = [line for line in members[record].decode().splitlines() if not line.startswith(f"{name},")]
+    others = [
+        line for line in members[record].decode().splitlines() if not line.startswith(f"{name},")
+    ]
     members[record] = "\n".join([f"{name},sha256={digest},{len(content)}", *others, ""]).encode()
     members[name] = content

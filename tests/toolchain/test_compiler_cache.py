@@ -27,7 +27,11 @@ FEATURES = "file-storage http-storage redis+unix-storage redis-storage"
 
 CLEAN = {"PATH": os.environ["PATH"], "CCACHE_CONFIGPATH": "/dev/null"}
 
-MAPS = ("-ffile-prefix-map={source}=.", "-ffile-prefix-map=..=.", "-ffile-prefix-map={source}/build/=")
+MAPS = (
+    "-ffile-prefix-map={source}=.",
+    "-ffile-prefix-map=..=.",
+    "-ffile-prefix-map={source}/build/=",
+)
 
 
 def script(file: Path, *lines: str) -> str:
@@ -40,12 +44,17 @@ def script(file: Path, *lines: str) -> str:
 def imagined(folder: Path, *tools: str, features: str = FEATURES) -> Host:
     """Return a host whose tools do nothing but say their versions."""
     said = {"ccache": f"ccache version 4.7.5\\nFeatures: {features}", "sccache": "sccache 0.16.0"}
-    return replace(BARE, tools={tool: script(folder / "bin" / tool, f"printf '{said[tool]}\\n'") for tool in tools})
+    return replace(
+        BARE,
+        tools={tool: script(folder / "bin" / tool, f"printf '{said[tool]}\\n'") for tool in tools},
+    )
 
 
 def site(folder: Path, host: Host, noted: list[str], **environ: str) -> CacheSite:
     log, digest = folder / "logs/it.ccache", StatCache(folder / "recall.json").digest
-    return CacheSite(host, folder, folder / "kept", log, CLEAN | environ, noted.append, digest, lambda: None)
+    return CacheSite(
+        host, folder, folder / "kept", log, CLEAN | environ, noted.append, digest, lambda: None
+    )
 
 
 def chosen(folder: Path, host: Host, **environ: str) -> tuple[str, str, str]:
@@ -62,7 +71,9 @@ def test_ccache_goes_before_sccache(tmp_path: Path) -> None:
 
 
 def test_no_cache_at_all_is_a_choice(tmp_path: Path) -> None:
-    found = compiler_cache.set_up_cache(site(tmp_path, imagined(tmp_path, "ccache"), [], TORCHMILL_CACHE="none"))
+    found = compiler_cache.set_up_cache(
+        site(tmp_path, imagined(tmp_path, "ccache"), [], TORCHMILL_CACHE="none")
+    )
     assert found == CompilerCache(variables={"CCACHE_DISABLE": "1"})
 
 
@@ -75,7 +86,11 @@ def test_a_shared_cache_is_used_by_the_tool_that_supports_it(tmp_path: Path) -> 
         "s3://bucket/x",
         "ccache 4.7.5 does not support s3://bucket/x: using sccache instead",
     )
-    assert chosen(tmp_path, alone, TORCHMILL_CACHE="s3://bucket/x") == ("sccache", "s3://bucket/x", "")
+    assert chosen(tmp_path, alone, TORCHMILL_CACHE="s3://bucket/x") == (
+        "sccache",
+        "s3://bucket/x",
+        "",
+    )
     assert chosen(tmp_path, alone, TORCHMILL_CACHE=folder) == (
         "sccache",
         "",
@@ -90,11 +105,17 @@ def test_a_storage_that_this_ccache_lacks_is_left_to_sccache_or_not_used(tmp_pat
         address = f"redis://127.0.0.1:{listener.getsockname()[1]}"
         tool, shared, noted = chosen(tmp_path, few, TORCHMILL_CACHE=address)
     assert (tool, shared) == ("ccache", "")
-    assert noted.endswith(f"ccache 4.7.5 does not support {address}: building without the shared cache")
+    assert noted.endswith(
+        f"ccache 4.7.5 does not support {address}: building without the shared cache"
+    )
 
 
-@pytest.mark.parametrize("setting", ["redis://127.0.0.1:{port}", "http://127.0.0.1:{port}/x", "file:///no/such"])
-def test_a_build_goes_on_without_a_shared_cache_that_does_not_answer(tmp_path: Path, setting: str) -> None:
+@pytest.mark.parametrize(
+    "setting", ["redis://127.0.0.1:{port}", "http://127.0.0.1:{port}/x", "file:///no/such"]
+)
+def test_a_build_goes_on_without_a_shared_cache_that_does_not_answer(
+    tmp_path: Path, setting: str
+) -> None:
     setting = setting.format(port=cache_servers.free_port())
     tool, shared, noted = chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE=setting)
     assert (tool, shared) == ("ccache", "")
@@ -109,7 +130,9 @@ def test_an_invalid_setting_of_a_shared_cache_is_refused(tmp_path: Path) -> None
 
 def test_ccache_gets_the_folder_of_all_trees(tmp_path: Path) -> None:
     host = imagined(tmp_path, "ccache")
-    compilers = Path(compiler_cache.set_up_cache(site(tmp_path, host, [])).variables["CCACHE_EXTRAFILES"])
+    compilers = Path(
+        compiler_cache.set_up_cache(site(tmp_path, host, [])).variables["CCACHE_EXTRAFILES"]
+    )
     said = compilers.read_bytes()
     compilers.write_bytes(b"\xff")  # what is spoiled is written anew
     found = dict(compiler_cache.set_up_cache(site(tmp_path, host, [])).variables)
@@ -138,10 +161,14 @@ def test_ccache_gets_the_folder_of_all_trees(tmp_path: Path) -> None:
         ("4.13", "9.0", False),  # CMake asks it apart what it read, which ccache does not hear
     ],
 )
-def test_nvcc_goes_through_ccache_versions_that_use_its_dependencies(version: str, cuda: str, cached: bool) -> None:
+def test_nvcc_goes_through_ccache_versions_that_use_its_dependencies(
+    version: str, cuda: str, cached: bool
+) -> None:
     program = compiler_cache.CcacheProgram("/ccache", version, frozenset())
     variables = compiler_cache.nvcc_variables(program, cuda)
-    assert variables == ({"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"} if cached else {})
+    assert variables == (
+        {"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"} if cached else {}
+    )
 
 
 def test_nvcc_is_cached_in_builds_with_cuda(tmp_path: Path) -> None:
@@ -153,7 +180,8 @@ def test_nvcc_is_cached_in_builds_with_cuda(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "variable"), [("4.6.3", "CCACHE_SECONDARY_STORAGE"), ("4.7.5", "CCACHE_REMOTE_STORAGE")]
+    ("version", "variable"),
+    [("4.6.3", "CCACHE_SECONDARY_STORAGE"), ("4.7.5", "CCACHE_REMOTE_STORAGE")],
 )
 def test_each_ccache_gets_its_own_variable_for_a_shared_cache(version: str, variable: str) -> None:
     program = compiler_cache.CcacheProgram("/ccache", version, frozenset())
@@ -184,10 +212,17 @@ def test_parts_may_lie_in_any_folder_and_get_what_the_local_cache_has(tmp_path: 
 
 @pytest.mark.parametrize(
     ("said", "version"),
-    [("ccache version 4.7.5\nFeatures: x\n", "4.7.5"), ("ccache version 4.12\n", "4.12"), ("ccache?", None)],
+    [
+        ("ccache version 4.7.5\nFeatures: x\n", "4.7.5"),
+        ("ccache version 4.12\n", "4.12"),
+        ("ccache?", None),
+    ],
 )
 def test_the_version_is_read(tmp_path: Path, said: str, version: str | None) -> None:
-    assert compiler_cache.probe_ccache(script(tmp_path / "ccache", f"printf '{said}'")).version == version
+    assert (
+        compiler_cache.probe_ccache(script(tmp_path / "ccache", f"printf '{said}'")).version
+        == version
+    )
 
 
 def test_a_cache_folder_that_cannot_be_written_is_noted(tmp_path: Path) -> None:
@@ -210,16 +245,23 @@ def test_hits_are_counted_and_reported(tmp_path: Path) -> None:
     ]
     log += ["# c.cpp", "preprocessed_cache_hit", "remote_storage_hit"]
     found = CacheHits(
-        "ccache 4.7.5", *compiler_cache.count_ccache_hits(f"{line}\n" for line in log), shared="redis://c"
+        "ccache 4.7.5",
+        *compiler_cache.count_ccache_hits(f"{line}\n" for line in log),
+        shared="redis://c",
     )
     said = "ccache 4.7.5: 2 of 3 hits (67%), 1 of them in redis://c; redis://c failed once"
     assert str(found) == said
     timeline = tmp_path / "v1-wheel.timeline.jsonl"
     compiler_cache.record_hits(found, timeline, 1.0)
     assert not timeline.exists()  # that build had no guard
-    timeline.write_text('{"record":"moment","at":2.0,"used":1,"allowed":2,"running":1,"waiting":0,"paused":0}\n')
+    timeline.write_text(
+        '{"record":"moment","at":2.0,"used":1,"allowed":2,"running":1,"waiting":0,"paused":0}\n'
+    )
     compiler_cache.record_hits(found, timeline, 1.0)
-    assert f"  cache: {said}" in recording.summarize_recording(recording.read_timeline(timeline)).splitlines()
+    assert (
+        f"  cache: {said}"
+        in recording.summarize_recording(recording.read_timeline(timeline)).splitlines()
+    )
 
 
 @pytest.fixture
@@ -243,19 +285,25 @@ def checkout(folder: Path) -> Path:
     return source
 
 
-def compile_in(source: Path, variables: Mapping[str, str], *launcher: str, compiler: str = "g++") -> bytes:
+def compile_in(
+    source: Path, variables: Mapping[str, str], *launcher: str, compiler: str = "g++"
+) -> bytes:
     """Compile as a build does: in its build folder, by absolute paths, with debug information."""
     maps = [one.format(source=source) for one in MAPS]
     argv = [*launcher, compiler, "-g", *maps, f"-I{source}/include", "-o", "a.o", "-c"]
     environ = CLEAN | dict(variables)
-    subprocess.run([*argv, f"{source}/build/a.AVX2.cpp"], cwd=source / "build", env=environ, check=True)
+    subprocess.run(
+        [*argv, f"{source}/build/a.AVX2.cpp"], cwd=source / "build", env=environ, check=True
+    )
     return (source / "build/a.o").read_bytes()
 
 
 def set_up(folder: Path, host: Host, kept: Path, **environ: str) -> CompilerCache:
     """Set up the cache of one more build."""
     noted: list[str] = []
-    found = compiler_cache.set_up_cache(replace(site(folder, host, noted, **environ), cache_folder=kept))
+    found = compiler_cache.set_up_cache(
+        replace(site(folder, host, noted, **environ), cache_folder=kept)
+    )
     assert noted == []
     return found
 
@@ -269,7 +317,9 @@ def build(folder: Path, host: Host, kept: Path, **environ: str) -> tuple[bytes, 
     return made, said
 
 
-def test_another_checkout_hits_and_nothing_of_its_place_is_in_the_object(real: Host, tmp_path: Path) -> None:
+def test_another_checkout_hits_and_nothing_of_its_place_is_in_the_object(
+    real: Host, tmp_path: Path
+) -> None:
     kept = tmp_path / "kept"
     plain = compile_in(checkout(tmp_path / "plain"), {})
     first, missed = build(tmp_path / "one", real, kept, LC_ALL="C")
@@ -309,7 +359,9 @@ def test_another_compiler_of_the_same_path_hits_nothing(real: Host, tmp_path: Pa
 
 def entries(folder: Path) -> list[Path]:
     return [
-        file for file in folder.rglob("*") if file.is_file() and file.stat().st_size > 100 and file.name[-1] in "RM"
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and file.stat().st_size > 100 and file.name[-1] in "RM"
     ]
 
 
@@ -344,10 +396,16 @@ def test_a_cache_on_a_full_disk_costs_hits_and_no_build(real: Host, tmp_path: Pa
         f"{found.program} g++ -c {source}/a.cpp -I{source}/include -o {source}/a.o"
     )
     space = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
-    if subprocess.run([*space, "mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True).returncode:
+    if subprocess.run(
+        [*space, "mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True
+    ).returncode:
         pytest.skip("no file system can be mounted here")
     done = subprocess.run(
-        [*space, "sh", "-c", command], env=CLEAN | variables, capture_output=True, text=True, check=False
+        [*space, "sh", "-c", command],
+        env=CLEAN | variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert (source / "a.o").stat().st_size > 0
@@ -366,7 +424,9 @@ def test_machines_share_a_cache_over_redis(real: Host, tmp_path: Path) -> None:
         first, second, third = in_common(tmp_path, real, f"redis://:s3cret@{address}/3")
         assert (first.hits, first.misses, first.remote) == (0, 1, 0)
         assert second == third == CacheHits(second.tool, 1, 0, 1, 0, f"redis://{address}/3")
-        found = set_up(tmp_path / "four", real, tmp_path / "kept", TORCHMILL_CACHE=f"redis://s3cret@{address}")
+        found = set_up(
+            tmp_path / "four", real, tmp_path / "kept", TORCHMILL_CACHE=f"redis://s3cret@{address}"
+        )
     # the server is gone now
     made = compile_in(checkout(tmp_path / "four"), found.variables, real.tools["ccache"])
     said = compiler_cache.read_cache_hits(found, found.variables)
@@ -375,7 +435,9 @@ def test_machines_share_a_cache_over_redis(real: Host, tmp_path: Path) -> None:
     assert (said.misses, said.failures > 0) == (1, True)
 
 
-def test_machines_share_a_cache_over_http_and_may_be_kept_from_writing(real: Host, tmp_path: Path) -> None:
+def test_machines_share_a_cache_over_http_and_may_be_kept_from_writing(
+    real: Host, tmp_path: Path
+) -> None:
     with cache_servers.apache() as address:
         url = f"http://{address}"
         read = in_common(tmp_path / "readers", real, f"{url}#read-only")
@@ -503,7 +565,10 @@ def test_the_cache_of_github_needs_a_workflow() -> None:
 
 @pytest.mark.parametrize("host", ["cache..example", "x" * 70])
 def test_an_invalid_host_name_is_unreachable(host: str) -> None:
-    assert remote_cache.why_unreachable(known(f"redis://{host}"), {}) == f"{host} is not a valid host name"
+    assert (
+        remote_cache.why_unreachable(known(f"redis://{host}"), {})
+        == f"{host} is not a valid host name"
+    )
 
 
 def test_a_cache_behind_a_proxy_is_not_probed_directly() -> None:
@@ -532,7 +597,9 @@ def test_the_identity_of_a_real_compiler_includes_cc1plus() -> None:
     gxx = shutil.which("g++")
     if gxx is None:
         pytest.skip("there is no g++")
-    said = subprocess.run([gxx, "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [gxx, "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True
+    )
     assert Path(said.stdout.strip()).resolve() in programs._programs_behind(gxx)
 
 
@@ -555,7 +622,9 @@ def test_the_identity_of_other_programs_is_their_content(tmp_path: Path) -> None
     assert identity(os.fspath(tmp_path / "gone")) not in {"", before}
 
 
-def test_the_identity_of_clang_includes_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identity_of_clang_includes_its_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its program is small; what compiles is in libraries."""
     library = tmp_path / "libclang-cpp.so.14"
     script(
@@ -571,13 +640,20 @@ def test_the_identity_of_clang_includes_its_libraries(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/x", "https://cache.invalid/x#read-only"])
-def test_parts_are_kept_where_a_shared_cache_would_need_sccache(tmp_path: Path, address: str) -> None:
+def test_parts_are_kept_where_a_shared_cache_would_need_sccache(
+    tmp_path: Path, address: str
+) -> None:
     """Those that sccache would fill are nowhere: a share would be compiled for nobody."""
     noted: list[str] = []
-    environ = {"TORCHMILL_CACHE": address, "http_proxy": "http://proxy.invalid"}  # with a proxy, nobody asks the server
+    environ = {
+        "TORCHMILL_CACHE": address,
+        "http_proxy": "http://proxy.invalid",
+    }  # with a proxy, nobody asks the server
     there = site(tmp_path, imagined(tmp_path, "ccache", "sccache"), noted, **environ)
     parts = tmp_path / "parts"
-    cache = compiler_cache.set_up_cache(replace(there, parts=(RemoteCache("file", path=str(parts)),)))
+    cache = compiler_cache.set_up_cache(
+        replace(there, parts=(RemoteCache("file", path=str(parts)),))
+    )
     assert (cache.tool, cache.shared) == ("ccache", None)
     assert any(str(parts) in value for value in cache.variables.values())
     assert "without the shared cache" in noted[0]

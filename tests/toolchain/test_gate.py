@@ -25,7 +25,9 @@ CC = shutil.which("cc") or "gcc"
 @pytest.fixture(scope="session")
 def through(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gates")
-    return compiler_gate.place_gate(compiler_gate.gate_program(folder / "cache", [CC]), folder / "tree/gate")
+    return compiler_gate.place_gate(
+        compiler_gate.gate_program(folder / "cache", [CC]), folder / "tree/gate"
+    )
 
 
 @pytest.fixture
@@ -65,7 +67,9 @@ def test_a_gate_that_cannot_run_where_it_is_placed_is_refused(tmp_path: Path) ->
         compiler_gate.place_gate(tmp_path / "made", tmp_path / "gate")
 
 
-def test_a_compiler_runs_when_the_guard_admits_it(through: Path, meeting: Meeting, tmp_path: Path) -> None:
+def test_a_compiler_runs_when_the_guard_admits_it(
+    through: Path, meeting: Meeting, tmp_path: Path
+) -> None:
     script = f"touch {tmp_path}/ran; echo out; echo err >&2; exit 3"
     process = meeting.start(through, *shell(script), cwd=tmp_path)
     heard = meeting.met()
@@ -91,7 +95,9 @@ def test_megabytes_on_both_outputs_pass_unchanged(through: Path, meeting: Meetin
     assert result(process) == (0, text, text)
 
 
-def test_a_real_compiler_gets_its_response_file(through: Path, meeting: Meeting, tmp_path: Path) -> None:
+def test_a_real_compiler_gets_its_response_file(
+    through: Path, meeting: Meeting, tmp_path: Path
+) -> None:
     (tmp_path / "a.c").write_text("int answer(void) { return ANSWER; }\n")
     (tmp_path / "words").write_text("-DANSWER=42 -c a.c\n")
     process = meeting.start(through, CC, "@words", "-o", "a.o", cwd=tmp_path)
@@ -135,7 +141,9 @@ def test_an_end_by_a_signal_has_the_exit_code_of_a_shell(through: Path, meeting:
         "--help=target", "-### a.c", "--dryrun a.cu",
     ],
 )  # fmt: skip
-def test_commands_that_compile_nothing_do_not_wait(through: Path, tmp_path: Path, words: str) -> None:
+def test_commands_that_compile_nothing_do_not_wait(
+    through: Path, tmp_path: Path, words: str
+) -> None:
     there = Meeting(tmp_path, slots=1)
     taken = locked(tmp_path / "1")
     compiler = speaking(tmp_path)
@@ -165,8 +173,12 @@ def speaking(folder: Path) -> Path:
     return compiler
 
 
-@pytest.mark.parametrize("words", ["-c a.c", "a.o -o a", "-fsyntax-only a.c", "-Xlinker -M a.o", "@words", "-S a.c"])
-def test_compiles_and_links_ask(through: Path, meeting: Meeting, tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize(
+    "words", ["-c a.c", "a.o -o a", "-fsyntax-only a.c", "-Xlinker -M a.o", "@words", "-S a.c"]
+)
+def test_compiles_and_links_ask(
+    through: Path, meeting: Meeting, tmp_path: Path, words: str
+) -> None:
     process = meeting.start(through, speaking(tmp_path), *words.split())
     heard = meeting.met()
     heard.asked()
@@ -175,10 +187,14 @@ def test_compiles_and_links_ask(through: Path, meeting: Meeting, tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["", "gone"])
-def test_without_a_guards_folder_the_command_just_runs(through: Path, tmp_path: Path, name: str) -> None:
+def test_without_a_guards_folder_the_command_just_runs(
+    through: Path, tmp_path: Path, name: str
+) -> None:
     folder = str(tmp_path / name) if name else ""
     env = environment() | {"TORCHMILL_GATE": folder}
-    done = subprocess.run([through, *shell("echo $PPID; exit 4")], env=env, capture_output=True, check=False)
+    done = subprocess.run(
+        [through, *shell("echo $PPID; exit 4")], env=env, capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout) == (4, b"%d\n" % os.getpid())  # it became the compiler
 
 
@@ -210,7 +226,9 @@ def test_hundreds_at_once(through: Path, meeting: Meeting) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="the kernel is not Linux")
 def test_the_kernel_kills_a_compiler_before_the_gate(through: Path, meeting: Meeting) -> None:
-    process = meeting.start(through, *shell("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"))
+    process = meeting.start(
+        through, *shell("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj")
+    )
     heard = meeting.met()
     heard.asked()
     heard.say("go")
@@ -227,7 +245,9 @@ def again(tmp_path: Path, first: str) -> str:
 
 
 @pytest.mark.parametrize("first", ["sleep 60", "trap '' TERM; while :; do sleep 0.1; done"])
-def test_a_compiler_that_the_guard_ends_asks_again(through: Path, meeting: Meeting, tmp_path: Path, first: str) -> None:
+def test_a_compiler_that_the_guard_ends_asks_again(
+    through: Path, meeting: Meeting, tmp_path: Path, first: str
+) -> None:
     process = meeting.start(through, *shell(again(tmp_path, first)))
     heard = meeting.met()
     question = heard.asked()
@@ -257,7 +277,8 @@ def living(group: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "last", ["kill -9 $$", "echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1"]
+    "last",
+    ["kill -9 $$", "echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1"],
 )
 def test_a_compiler_that_the_kernel_killed_runs_again_if_the_guard_asks(
     through: Path, meeting: Meeting, tmp_path: Path, last: str
@@ -297,7 +318,9 @@ def test_a_warning_about_memory_is_no_sign_of_a_kill(through: Path, meeting: Mee
     assert result(process)[0] == 0
 
 
-@pytest.mark.parametrize("quoted", ["Cannot allocate memory", "std::bad_alloc", "CUDA out of memory"])
+@pytest.mark.parametrize(
+    "quoted", ["Cannot allocate memory", "std::bad_alloc", "CUDA out of memory"]
+)
 def test_a_source_that_mentions_memory_is_no_sign_of_a_kill(
     through: Path, meeting: Meeting, tmp_path: Path, quoted: str
 ) -> None:
@@ -325,7 +348,9 @@ def test_a_source_that_mentions_memory_is_no_sign_of_a_kill(
         "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
     ],
 )
-def test_messages_about_missing_memory_are_recognized(through: Path, meeting: Meeting, said: str) -> None:
+def test_messages_about_missing_memory_are_recognized(
+    through: Path, meeting: Meeting, said: str
+) -> None:
     process = meeting.start(through, *shell(f"echo {shlex.quote(said)} >&2; exit 1"))
     heard = meeting.met()
     heard.asked()
@@ -360,7 +385,9 @@ def test_a_compiler_that_the_guard_ended_is_no_failure_whatever_its_code(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_one_that_waits(through: Path, meeting: Meeting, number: signal.Signals) -> None:
+def test_a_signal_ends_one_that_waits(
+    through: Path, meeting: Meeting, number: signal.Signals
+) -> None:
     process = meeting.start(through, *shell("exit 0"))
     meeting.met().asked()
     process.send_signal(number)
@@ -415,7 +442,9 @@ def test_the_gate_does_not_outlive_its_parent(through: Path, meeting: Meeting, r
     ninja.communicate()
 
 
-def test_no_compiler_stays_paused_when_gate_and_guard_are_killed(through: Path, tmp_path: Path) -> None:
+def test_no_compiler_stays_paused_when_gate_and_guard_are_killed(
+    through: Path, tmp_path: Path
+) -> None:
     with Meeting(tmp_path / "folder") as there:
         process = there.start(through, *shell(f"touch {tmp_path}/runs; sleep 60 & wait"))
         heard = there.met()
@@ -425,7 +454,11 @@ def test_no_compiler_stays_paused_when_gate_and_guard_are_killed(through: Path, 
         until((tmp_path / "runs").exists)
         os.killpg(group, signal.SIGSTOP)
         # every one of them: the kernel wakes an orphaned group only where it sees somebody stopped
-        until(lambda: {psutil.Process(one).status() for one in living(group)} == {psutil.STATUS_STOPPED})
+        until(
+            lambda: (
+                {psutil.Process(one).status() for one in living(group)} == {psutil.STATUS_STOPPED}
+            )
+        )
         process.kill()
     until(lambda: not living(group))
     process.communicate()
@@ -466,20 +499,28 @@ def test_a_file_system_without_locks_does_not_block(through: Path, tmp_path: Pat
     assert result(process) == (0, b"ran\n", b"")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it takes a library that is laid over the system's")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="it takes a library that is laid over the system's"
+)
 def test_without_locks_nothing_waits(through: Path, tmp_path: Path) -> None:
     source, library = tmp_path / "without.c", tmp_path / "without.so"
-    source.write_text("#include <errno.h>\nint flock(int a, int b) { errno = ENOLCK; return -1; }\n")
+    source.write_text(
+        "#include <errno.h>\nint flock(int a, int b) { errno = ENOLCK; return -1; }\n"
+    )
     subprocess.run([CC, "-shared", "-fPIC", "-o", library, source], check=True)
     there = Meeting(tmp_path / "folder", slots=1)
     process = there.start(through, *shell("echo ran"), env={"LD_PRELOAD": str(library)})
     assert result(process) == (0, b"ran\n", b"")
 
 
-def test_a_paused_compiler_goes_on_with_a_slot_when_the_guard_dies(through: Path, tmp_path: Path) -> None:
+def test_a_paused_compiler_goes_on_with_a_slot_when_the_guard_dies(
+    through: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "folder"
     with Meeting(folder, slots=1) as there:
-        process = there.start(through, *shell(f"until test -e {tmp_path}/end; do sleep 0.05; done; exit 5"))
+        process = there.start(
+            through, *shell(f"until test -e {tmp_path}/end; do sleep 0.05; done; exit 5")
+        )
         heard = there.met()
         heard.asked()
         heard.say("go")
@@ -499,12 +540,16 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-def test_without_a_guard_a_killed_compiler_runs_once_more_alone(through: Path, tmp_path: Path) -> None:
+def test_without_a_guard_a_killed_compiler_runs_once_more_alone(
+    through: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "folder"
     there = Meeting(folder, slots=3)
     other = locked(folder / "3")
     script = f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; kill -9 $$; }}; touch {tmp_path}/twice; "
-    process = there.start(through, *shell(script + f"until test -e {tmp_path}/end; do sleep 0.05; done"))
+    process = there.start(
+        through, *shell(script + f"until test -e {tmp_path}/end; do sleep 0.05; done")
+    )
     until(lambda: is_locked(folder / "2"))  # it holds what it can get, and waits for the third
     assert not (tmp_path / "twice").exists()
     os.close(other)
@@ -515,7 +560,9 @@ def test_without_a_guard_a_killed_compiler_runs_once_more_alone(through: Path, t
 
 
 @pytest.mark.parametrize("slots", [0, 1, 2])
-def test_without_a_guard_a_second_kill_is_a_failure(through: Path, tmp_path: Path, slots: int) -> None:
+def test_without_a_guard_a_second_kill_is_a_failure(
+    through: Path, tmp_path: Path, slots: int
+) -> None:
     there = Meeting(tmp_path / "folder", slots)
     process = there.start(through, *shell(f"echo run >> {tmp_path}/runs; kill -9 $$"))
     assert result(process)[0] == 137

@@ -49,7 +49,10 @@ def test_it_is_compiled_once(tmp_path: Path) -> None:
     assert first
     assert compiler_gate.gate_program(tmp_path / "cache", [str(counting)]) == first
     assert (tmp_path / "runs").read_text() == "run\n"
-    assert compiler_gate.gate_program(tmp_path / "cache", [str(counting), "-g"]) not in {None, first}
+    assert compiler_gate.gate_program(tmp_path / "cache", [str(counting), "-g"]) not in {
+        None,
+        first,
+    }
     assert [path.name for path in first.parent.iterdir() if "." in path.name] == []
 
 
@@ -68,7 +71,9 @@ def test_a_compiler_that_makes_nothing_makes_no_gate(tmp_path: Path, words: list
 
 
 def test_a_compiler_elsewhere_makes_no_gate(tmp_path: Path) -> None:
-    cross = compiler(tmp_path / "cross", 'while test "$1" != -o; do shift; done; echo ARM > "$2"; chmod +x "$2"')
+    cross = compiler(
+        tmp_path / "cross", 'while test "$1" != -o; do shift; done; echo ARM > "$2"; chmod +x "$2"'
+    )
     assert compiler_gate.gate_program(tmp_path / "cache", [str(cross)]) is None
     assert list((tmp_path / "cache/gates").iterdir()) == []
 
@@ -134,14 +139,18 @@ def test_behind_ccache_it_gets_what_missed() -> None:
         "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
     }
     nvcc = {"CMAKE_CUDA_COMPILER_LAUNCHER": "/tree/gate"}  # an old ccache does not take it
-    assert compiler_gate.gate_hooks(GATE, caching) == LINKERS | nvcc | {"CCACHE_PREFIX": "/tree/gate"}
+    assert compiler_gate.gate_hooks(GATE, caching) == LINKERS | nvcc | {
+        "CCACHE_PREFIX": "/tree/gate"
+    }
     new = caching | {"CMAKE_CUDA_COMPILER_LAUNCHER": "ccache"}
     assert compiler_gate.gate_hooks(GATE, new) == LINKERS | {"CCACHE_PREFIX": "/tree/gate"}
 
 
 def test_in_a_path_with_blanks_it_stands_before_ccache() -> None:
     there = Path("/my tree/gate")
-    named = compiler_gate.gate_hooks(there, {"CCACHE_DIR": "/kept", "CMAKE_C_COMPILER_LAUNCHER": "ccache"})
+    named = compiler_gate.gate_hooks(
+        there, {"CCACHE_DIR": "/kept", "CMAKE_C_COMPILER_LAUNCHER": "ccache"}
+    )
     assert "CCACHE_PREFIX" not in named
     assert named["CMAKE_C_COMPILER_LAUNCHER"] == "/my tree/gate;ccache"
     assert named["CMAKE_CXX_COMPILER_LAUNCHER"] == "/my tree/gate"
@@ -158,14 +167,25 @@ def test_sccache_keeps_its_launchers() -> None:
 def test_stand_ins_go_through_the_gate_to_the_first_on_path(compiled: Path, tmp_path: Path) -> None:
     there = compiler_gate.place_gate(compiled, tmp_path / "tree/gate")
     conda = "x86_64-conda-linux-gnu-c++"
-    for name in ("cc", "g++-12", "x86_64-linux-gnu-gcc", conda, "gcc-ar", "ccache", "clang-format", "g++.txt"):
+    for name in (
+        "cc",
+        "g++-12",
+        "x86_64-linux-gnu-gcc",
+        conda,
+        "gcc-ar",
+        "ccache",
+        "clang-format",
+        "g++.txt",
+    ):
         compiler(tmp_path / "first" / name, f'echo first {name} "$@"')
     compiler(tmp_path / "second/cc", "echo second")
     compiler(tmp_path / "second/clang++", 'echo second clang++ "$@"')
     (tmp_path / "second/gcc").write_text("not executable")
     (tmp_path / "caches").mkdir()
     (tmp_path / "caches/g++").symlink_to(tmp_path / "first/ccache")
-    path = f"{tmp_path}/gone:{tmp_path}/caches:{tmp_path}/first:{tmp_path}/second:{os.environ['PATH']}"
+    path = (
+        f"{tmp_path}/gone:{tmp_path}/caches:{tmp_path}/first:{tmp_path}/second:{os.environ['PATH']}"
+    )
     changed = compiler_gate.make_stand_ins(tmp_path / "tree/bin", there, None, {"PATH": path})
     assert changed == {"PATH": f"{tmp_path}/tree/bin:{path}"}
     made = {file.name for file in (tmp_path / "tree/bin").iterdir()}
@@ -189,7 +209,9 @@ def test_stand_ins_are_made_anew(compiled: Path, tmp_path: Path) -> None:
     assert {file.name for file in folder.iterdir()} == {"gcc-11", "gcc-12"}
     old.unlink()
     assert compiler_gate.make_stand_ins(folder, compiled, None, environ) == first
-    assert compiler_gate.make_stand_ins(folder, compiled, None, first)["PATH"].count(str(folder)) == 2
+    assert (
+        compiler_gate.make_stand_ins(folder, compiled, None, first)["PATH"].count(str(folder)) == 2
+    )
     assert {file.name for file in folder.iterdir()} == {"gcc-12"}
     assert str(tmp_path / "path/gcc-12") in (folder / "gcc-12").read_text()
 
@@ -201,7 +223,9 @@ def test_compilers_are_found_by_their_whole_path_alone(compiled: Path, tmp_path:
     assert changed["CC"] == str(tmp_path / "tree/bin/CC/clang")
 
 
-def test_compilers_by_their_whole_path_get_stand_ins_of_their_own(compiled: Path, tmp_path: Path) -> None:
+def test_compilers_by_their_whole_path_get_stand_ins_of_their_own(
+    compiled: Path, tmp_path: Path
+) -> None:
     mine = compiler(tmp_path / "opt/clang", "echo mine")
     compiler(tmp_path / "path/clang", "echo theirs")
     environ = {"PATH": str(tmp_path / "path"), "CC": str(mine), "CXX": "clang++ -m64"}
@@ -223,7 +247,10 @@ def test_one_by_its_whole_path_keeps_its_flags(compiled: Path, tmp_path: Path) -
 
 def test_nvcc_gets_one_that_is_not_on_path(compiled: Path, tmp_path: Path) -> None:
     real = compiler(tmp_path / "cuda/bin/nvcc", "echo")
-    for environ in ({"CUDA_HOME": str(tmp_path / "cuda")}, {"CUDACXX": str(real), "CUDA_HOME": "/gone"}):
+    for environ in (
+        {"CUDA_HOME": str(tmp_path / "cuda")},
+        {"CUDACXX": str(real), "CUDA_HOME": "/gone"},
+    ):
         named = compiler_gate.make_nvcc_stand_in(tmp_path / "bin", compiled, None, environ)
         assert set(named) == {"PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"}
         there = Path(named["PYTORCH_NVCC"])
@@ -244,7 +271,9 @@ def test_nvcc_without_dependency_flags_is_not_cached(compiled: Path, tmp_path: P
 
     def run(*words: str) -> str:
         command = [named["PYTORCH_NVCC"], *words]
-        return subprocess.run(command, env=environment(), capture_output=True, check=True, text=True).stdout.strip()
+        return subprocess.run(
+            command, env=environment(), capture_output=True, check=True, text=True
+        ).stdout.strip()
 
     for asks in ("-MD", "--generate-dependencies-with-compile"):
         assert run("-c", "a b.cu", asks) == f"cached 1 -c a b.cu {asks}"
@@ -260,7 +289,9 @@ def test_the_toolkit_around_the_stand_in_is_the_real_one(compiled: Path, tmp_pat
     environ, folder = {"CUDA_HOME": str(home)}, tmp_path / "tree/bin"
     there = folder / "cuda"
     (there / "bin").mkdir(parents=True)
-    (there / "include").symlink_to(tmp_path)  # of another toolkit, with which the tree was built before
+    (there / "include").symlink_to(
+        tmp_path
+    )  # of another toolkit, with which the tree was built before
     (there / "bin/gone").symlink_to(tmp_path / "gone")
     for _ in range(2):
         compiler_gate.make_nvcc_stand_in(folder, compiled, None, environ)
@@ -277,7 +308,9 @@ def test_a_path_with_blanks_is_quoted(tmp_path: Path) -> None:
     compiler(tmp_path / "my path/cc", 'echo ran "$@"')
     path = f"{tmp_path}/my path:{os.environ['PATH']}"
     changed = compiler_gate.make_stand_ins(tmp_path / "my tree/bin", there, None, {"PATH": path})
-    done = subprocess.run(["cc", "a"], env={**environment(), **changed}, capture_output=True, check=True, text=True)
+    done = subprocess.run(
+        ["cc", "a"], env={**environment(), **changed}, capture_output=True, check=True, text=True
+    )
     assert done.stdout == "ran a\n"
 
 
@@ -286,24 +319,34 @@ def has_worked(leader: psutil.Process) -> bool:
     return sum(sum(one.cpu_times()[:2]) for one in (leader, *leader.children())) > 0.1
 
 
-def test_a_compile_that_was_ended_and_rerun_makes_the_right_object(compiled: Path, tmp_path: Path) -> None:
-    functions = "".join(f"int f{n}(int x) {{ return x > {n} ? f{n - 1}(x * {n}) : x; }}\n" for n in range(1, 800))
+def test_a_compile_that_was_ended_and_rerun_makes_the_right_object(
+    compiled: Path, tmp_path: Path
+) -> None:
+    functions = "".join(
+        f"int f{n}(int x) {{ return x > {n} ? f{n - 1}(x * {n}) : x; }}\n" for n in range(1, 800)
+    )
     (tmp_path / "a.c").write_text(f"int f0(int x) {{ return x; }}\n{functions}")
     words = (CC, "-O2", "-c", "a.c", "-o")
     subprocess.run([*words, "right.o"], cwd=tmp_path, check=True)
     with Meeting(tmp_path / "folder") as meeting:
-        process = meeting.start(compiled, *words, "a.o", cwd=tmp_path, env={"TMPDIR": str(tmp_path / "folder")})
+        process = meeting.start(
+            compiled, *words, "a.o", cwd=tmp_path, env={"TMPDIR": str(tmp_path / "folder")}
+        )
         heard = meeting.met()
         heard.asked()
         for _ in range(2):
             heard.say("go")
             until(partial(has_worked, psutil.Process(heard.group())), "compiling")
-            heard.say("again")  # not sooner: gcc forgets a file that it is just making when the signal comes
+            heard.say(
+                "again"
+            )  # not sooner: gcc forgets a file that it is just making when the signal comes
             heard.asked()
         heard.say("go")
         assert result(process) == (0, b"", b"")
     assert (tmp_path / "a.o").read_bytes() == (tmp_path / "right.o").read_bytes()
-    assert [path.name for path in meeting.folder.iterdir()] == ["s"]  # temporary files went with their runs
+    assert [path.name for path in meeting.folder.iterdir()] == [
+        "s"
+    ]  # temporary files went with their runs
 
 
 # With a real ccache.
@@ -323,7 +366,9 @@ class Cached:
 
     def variables(self) -> dict[str, str]:
         """Return what the hooks add, and what makes ccache ours."""
-        return self.caching | {"CCACHE_PREFIX": compiler_gate.gate_hooks(self.gate, self.caching)["CCACHE_PREFIX"]}
+        return self.caching | {
+            "CCACHE_PREFIX": compiler_gate.gate_hooks(self.gate, self.caching)["CCACHE_PREFIX"]
+        }
 
     def direct(self, variables: dict[str, str]) -> bytes:
         """Compile with slots, none of which is free: it ends only where it comes to no gate."""
@@ -365,7 +410,9 @@ def test_the_gate_changes_no_key(compiled: Path, tmp_path: Path) -> None:
 def test_stand_ins_cache_compiles_and_gate_links(compiled: Path, tmp_path: Path) -> None:
     cached = Cached(tmp_path, compiled)
     variables = cached.variables()
-    changed = compiler_gate.make_stand_ins(tmp_path / "tree/bin", cached.gate, cached.ccache, os.environ)
+    changed = compiler_gate.make_stand_ins(
+        tmp_path / "tree/bin", cached.gate, cached.ccache, os.environ
+    )
     (tmp_path / "main.c").write_text("int a(void); int main(void) { return a(); }\n")
     with Meeting(tmp_path / "folder") as meeting:
         for words in (["-c", "a.c"], ["-c", "main.c"], ["a.o", "main.o", "-o", "main"]):

@@ -110,7 +110,10 @@ def test_a_unit_is_admitted_recorded_and_learned(tmp_path: Path) -> None:
                 gate.end(0, 300 * MIB)
                 until(guard.runs)
         assert guard.process.returncode == 0
-        written = [parse_record(line) for line in (tmp_path / "timeline.jsonl").read_text("utf-8").splitlines()]
+        written = [
+            parse_record(line)
+            for line in (tmp_path / "timeline.jsonl").read_text("utf-8").splitlines()
+        ]
         assert [one for one in guard.records if isinstance(one, UnitRun)] == [
             one for one in written if isinstance(one, UnitRun)
         ]
@@ -218,7 +221,9 @@ def test_a_unit_that_the_kernel_kills_runs_again_alone_and_fails_at_last(guard: 
             assert victim.hear() == "done"
     until(lambda: guard.events("gave up"))
     assert len(guard.events("kill")) == 3
-    assert guard.events("too large")[0].text.startswith(f"needed more than {format_bytes(700 * MIB)}, ")
+    assert guard.events("too large")[0].text.startswith(
+        f"needed more than {format_bytes(700 * MIB)}, "
+    )
 
 
 def test_units_larger_than_the_limit_run_one_by_one_and_are_named(tmp_path: Path) -> None:
@@ -261,7 +266,9 @@ def test_real_compilers_come_through_the_real_gate(guard: Guard, tmp_path: Path)
     (tmp_path / "victim").write_text(VICTIM)
     (tmp_path / "victim").chmod(0o755)
     good = [("cc", "-O2", "-c", f"{number}.c", "-o", f"{number}.o") for number in range(6)]
-    *results, bad, victim = real_gates(tmp_path, guard.folder, *good, ("cc", "-c", "bad.c"), ("./victim", "-c", "v.c"))
+    *results, bad, victim = real_gates(
+        tmp_path, guard.folder, *good, ("cc", "-c", "bad.c"), ("./victim", "-c", "v.c")
+    )
     assert results == [(0, "")] * 6
     assert bad[0] == 1
     assert "nothing" in bad[1]
@@ -269,7 +276,11 @@ def test_real_compilers_come_through_the_real_gate(guard: Guard, tmp_path: Path)
     until(lambda: len(guard.runs()) == 9)
     assert sorted(guard.runs()) == [*["done"] * 7, "failed", "killed"]
     assert [len(guard.events(kind)) for kind in ("kill", "alone", "gave up")] == [1, 1, 0]
-    assert all(one.peak > MIB for one in guard.records if isinstance(one, UnitRun) and one.outcome == "done")
+    assert all(
+        one.peak > MIB
+        for one in guard.records
+        if isinstance(one, UnitRun) and one.outcome == "done"
+    )
 
 
 NONSENSE = (
@@ -350,7 +361,9 @@ def test_nothing_is_left_of_a_build_whose_nox_was_killed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_sigterm_to_every_process_of_a_job_leaves_the_guard_running(guard: Guard, number: signal.Signals) -> None:
+def test_sigterm_to_every_process_of_a_job_leaves_the_guard_running(
+    guard: Guard, number: signal.Signals
+) -> None:
     guard.process.send_signal(number)
     gate = guard.gate()
     with closing(gate):

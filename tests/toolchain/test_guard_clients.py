@@ -58,7 +58,10 @@ def test_messages_may_arrive_byte_by_byte(pair: tuple[socket.socket, GateClient]
     for byte in ASK + b"end 0 1 0\n":
         gate.sendall(bytes([byte]))
         found += heard(client)
-    assert found == [StartRequest("/src", ("cc", "-c", "a b.cpp", "")), UnitEnded(0, 1, killed=False)]
+    assert found == [
+        StartRequest("/src", ("cc", "-c", "a b.cpp", "")),
+        UnitEnded(0, 1, killed=False),
+    ]
 
 
 def test_a_command_may_be_large_and_no_text(pair: tuple[socket.socket, GateClient]) -> None:
@@ -96,7 +99,9 @@ def test_a_command_may_be_large_and_no_text(pair: tuple[socket.socket, GateClien
         b"z" * 500,
     ],
 )
-def test_an_invalid_message_ends_the_connection(pair: tuple[socket.socket, GateClient], said: bytes) -> None:
+def test_an_invalid_message_ends_the_connection(
+    pair: tuple[socket.socket, GateClient], said: bytes
+) -> None:
     gate, client = pair
     gate.sendall(b"pid 99\n" + said)
     assert heard(client) == [UnitStarted(99), GateGone()]
@@ -112,9 +117,13 @@ def test_words_are_sent_to_the_gate(pair: tuple[socket.socket, GateClient]) -> N
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have one number")
-def test_a_process_of_another_namespace_is_not_the_gates(pair: tuple[socket.socket, GateClient]) -> None:
+def test_a_process_of_another_namespace_is_not_the_gates(
+    pair: tuple[socket.socket, GateClient],
+) -> None:
     _, client = pair  # this process is its gate
-    with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout
         grandchild = int(child.stdout.readline())
         assert client.has_started(child.pid)

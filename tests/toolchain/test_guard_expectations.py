@@ -39,7 +39,9 @@ def described(source: str, family: str = "c++", weight: float = 1.0) -> UnitDesc
 def test_the_history_of_a_unit_comes_first(history: NeedHistory) -> None:
     one = described("torch/csrc/jit/python/init.cpp")
     history.learn(one.key, MeasuredNeed(7 * MIB, 3.0, 0.2))
-    assert UnitExpectations(history, KNOWN).expect(one) == Unit(one.key, 7 * MIB, 3.0, 1.0, measured=True, half=0.2)
+    assert UnitExpectations(history, KNOWN).expect(one) == Unit(
+        one.key, 7 * MIB, 3.0, 1.0, measured=True, half=0.2
+    )
 
 
 def test_the_first_pattern_that_a_path_ends_like_counts(history: NeedHistory) -> None:
@@ -65,7 +67,9 @@ def test_units_of_the_same_folder_count_before_the_family(history: NeedHistory) 
         expectations.learn(described(f"far/away/{number}.cpp"), (100 + number) * MIB, 4.0)
     for number in range(RELATIVES, 8):
         expectations.learn(described(f"far/away/{number}.cpp"), (100 + number) * MIB, 4.0)
-    assert expectations.expect(described("far/x.cpp")).peak == 106 * MIB, "three of four needed no more"
+    assert expectations.expect(described("far/x.cpp")).peak == 106 * MIB, (
+        "three of four needed no more"
+    )
     for number in range(NEIGHBOURS):
         expectations.learn(described(f"near/{number}.cpp"), 900 * MIB, 20.0)
     near = expectations.expect(described("near/x.cpp"))
@@ -138,7 +142,9 @@ def test_a_peak_is_forgotten_slowly_and_a_larger_one_counts_at_once(tmp_path: Pa
     history.learn("a", MeasuredNeed(2000, 2.0, 0.2))
     assert history.find("a") == MeasuredNeed(2000, 3.0, 0.2)
     history.learn("a", MeasuredNeed(2000, 3.0))
-    assert history.find("a") == MeasuredNeed(2000, 3.0, 0.2), "a run whose growth nobody saw says nothing of it"
+    assert history.find("a") == MeasuredNeed(2000, 3.0, 0.2), (
+        "a run whose growth nobody saw says nothing of it"
+    )
 
 
 def test_two_builds_keep_what_each_learned(tmp_path: Path) -> None:
@@ -147,7 +153,10 @@ def test_two_builds_keep_what_each_learned(tmp_path: Path) -> None:
     one.learn("a", MeasuredNeed(1, 1.0))
     other.learn("b", MeasuredNeed(2, 2.0))
     assert (one.save(), other.save()) == (None, None)
-    assert [NeedHistory(file).find(key) for key in "ab"] == [MeasuredNeed(1, 1.0), MeasuredNeed(2, 2.0)]
+    assert [NeedHistory(file).find(key) for key in "ab"] == [
+        MeasuredNeed(1, 1.0),
+        MeasuredNeed(2, 2.0),
+    ]
 
 
 def test_a_file_that_is_no_database_is_replaced(tmp_path: Path) -> None:
@@ -171,7 +180,9 @@ def test_a_database_with_another_schema_is_replaced(tmp_path: Path) -> None:
     assert NeedHistory(file).find("a") == MeasuredNeed(1, 1.0)
 
 
-def test_a_history_that_cannot_be_written_gives_the_reason_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_written_gives_the_reason_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
     place = tmp_path / "cache"
     place.write_text("a file where a folder is needed")
     history = NeedHistory(place / "units.sqlite")

@@ -42,7 +42,9 @@ def pool(tmp_path: Path) -> Iterator[TokenPool]:
 def client(folder: Path, wants: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Yield a process that holds tokens, and how many."""
     argv = [sys.executable, "-c", CLIENT, str(folder / "jobs"), str(wants)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
 
@@ -60,14 +62,18 @@ def lying(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("offers", [(3,), (3, 1), (0,), (2, 5, 0, 4), (1, 1, 1)])
-def test_what_is_offered_last_lies_in_the_fifo(pool: TokenPool, tmp_path: Path, offers: tuple[int, ...]) -> None:
+def test_what_is_offered_last_lies_in_the_fifo(
+    pool: TokenPool, tmp_path: Path, offers: tuple[int, ...]
+) -> None:
     for free in offers:
         pool.offer(free)
     assert lying(tmp_path) == offers[-1]
     assert pool.held == 0
 
 
-def test_what_clients_took_is_held_until_they_bring_it_back(pool: TokenPool, tmp_path: Path) -> None:
+def test_what_clients_took_is_held_until_they_bring_it_back(
+    pool: TokenPool, tmp_path: Path
+) -> None:
     pool.offer(3)
     with client(tmp_path, 2) as (_, got):
         assert (got, pool.held, lying(tmp_path)) == (2, 2, 1)
@@ -100,7 +106,9 @@ def test_tokens_of_a_killed_client_are_made_again(pool: TokenPool, tmp_path: Pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who has a fifo open")
-def test_offering_finds_lost_tokens_by_itself(pool: TokenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offering_finds_lost_tokens_by_itself(
+    pool: TokenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jobserver, "LOST_AFTER_SECONDS", 0.0)
     pool.offer(1)
     with client(tmp_path, 1) as (process, _):
@@ -166,7 +174,9 @@ def test_units_behind_tokens_are_admitted_all_the_same(tmp_path: Path) -> None:
         until(lambda: lying(tmp_path) == 2)
         with client(tmp_path, 2) as (_, got):
             assert got == 2
-            gates = [guard.gate(name) for name in ("a.c", "b.c")]  # make's: it holds a token for each
+            gates = [
+                guard.gate(name) for name in ("a.c", "b.c")
+            ]  # make's: it holds a token for each
             assert [gate.hear() for gate in gates] == ["go", "go"]
             for gate in gates:
                 gate.close()
@@ -206,7 +216,9 @@ def test_no_client_takes_a_path_with_a_blank() -> None:
         (None, True),  # no make: others may use it
     ],
 )
-def test_flags_are_given_where_make_understands_them(tmp_path: Path, script: str | None, given: bool) -> None:
+def test_flags_are_given_where_make_understands_them(
+    tmp_path: Path, script: str | None, given: bool
+) -> None:
     if script is not None:
         (tmp_path / "make").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         (tmp_path / "make").chmod(0o755)
@@ -223,11 +235,15 @@ def test_the_make_of_this_machine_lives_with_our_flags(pool: TokenPool, tmp_path
     (tmp_path / "Makefile").write_text("all:\n\t@echo made\n", encoding="utf-8")
     environ = {"PATH": os.environ["PATH"]}
     environ |= jobserver.jobserver_environment(tmp_path / "jobs", environ)
-    said = subprocess.run([make], cwd=tmp_path, env=environ, check=True, capture_output=True, text=True)
+    said = subprocess.run(
+        [make], cwd=tmp_path, env=environ, check=True, capture_output=True, text=True
+    )
     assert (said.stdout, said.stderr) == ("made\n", "")
 
 
-def test_a_real_ninja_runs_one_job_more_than_there_are_tokens(pool: TokenPool, tmp_path: Path) -> None:
+def test_a_real_ninja_runs_one_job_more_than_there_are_tokens(
+    pool: TokenPool, tmp_path: Path
+) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ninja = shutil.which("ninja", path=path)
     if ninja is None or tuple(_version(ninja)) < (1, 13):
@@ -239,7 +255,9 @@ def test_a_real_ninja_runs_one_job_more_than_there_are_tokens(pool: TokenPool, t
     (tmp_path / "build.ninja").write_text(f"rule job\n  command = {job}\n{edges}", encoding="utf-8")
     environ = {"PATH": os.environ["PATH"], "MAKEFLAGS": f"--jobserver-auth=fifo:{tmp_path}/jobs"}
     pool.offer(2)
-    subprocess.run([ninja, "-C", str(tmp_path)], env=environ, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        [ninja, "-C", str(tmp_path)], env=environ, check=True, capture_output=True, timeout=60
+    )
     running, most = 0, 0
     for line in (tmp_path / "log").read_text().split():
         running += 1 if line == "+" else -1

@@ -29,11 +29,15 @@ from torchmill.toolchain.guard.policy import (
 GIB = 1024 * MIB
 
 
-def unit(peak: int = 500 * MIB, seconds: float = 10.0, weight: float = 1.0, half: float = 0.3) -> Unit:
+def unit(
+    peak: int = 500 * MIB, seconds: float = 10.0, weight: float = 1.0, half: float = 0.3
+) -> Unit:
     return Unit("unit", peak, seconds, weight, measured=True, half=half)
 
 
-def ticket(number: int, *, one: Unit | None = None, since: float = 0.0, used: int = 0) -> UnitTicket:
+def ticket(
+    number: int, *, one: Unit | None = None, since: float = 0.0, used: int = 0
+) -> UnitTicket:
     return UnitTicket(number, one or unit(), since, used=used)
 
 
@@ -52,7 +56,9 @@ def drawn(seed: int) -> PolicyInput:
         )
         used = source.choice((0, what.peak // 3, what.peak, 2 * what.peak))
         since = 1000 - source.choice((0.0, 1.0, 50.0, 1000.0))
-        return UnitTicket(number, what, since, used=used, paused=1000.0 if source.random() < 0.3 else None)
+        return UnitTicket(
+            number, what, since, used=used, paused=1000.0 if source.random() < 0.3 else None
+        )
 
     running = tuple(one(number) for number in range(source.choice((0, 0, 1, 2, 5, 20))))
     if running and source.random() < 0.1:
@@ -126,8 +132,13 @@ def test_admitted_units_fit_even_if_all_peak_at_once(block: int) -> None:
     """Where no end is known: units that were never measured."""
     for seed in range(block * 150, block * 150 + 150):
         view = drawn(seed)
-        guessed = tuple(replace(one, unit=replace(one.unit, measured=False)) for one in (*view.running, *view.waiting))
-        view = replace(view, running=guessed[: len(view.running)], waiting=guessed[len(view.running) :])
+        guessed = tuple(
+            replace(one, unit=replace(one.unit, measured=False))
+            for one in (*view.running, *view.waiting)
+        )
+        view = replace(
+            view, running=guessed[: len(view.running)], waiting=guessed[len(view.running) :]
+        )
         admitted = {one.number for one in decide(view) if isinstance(one, Admit)}
         peaks = sum(one.growth for one in view.running)
         peaks += sum(one.unit.need for one in view.waiting if one.number in admitted)
@@ -193,26 +204,34 @@ def test_what_has_waited_too_long_comes_before_what_is_greater() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "now"), [(False, 1.0), (True, WAIT_LIMIT_SECONDS + 1), (False, WAIT_LIMIT_SECONDS + 1)]
+    ("measured", "now"),
+    [(False, 1.0), (True, WAIT_LIMIT_SECONDS + 1), (False, WAIT_LIMIT_SECONDS + 1)],
 )
 def test_no_unit_passes_that_would_delay_the_one_that_waits(measured: bool, now: float) -> None:
     """Where ends are guesses, or it has waited too long."""
 
-    def one(number: int, peak: int, seconds: float, since: float = 0.0, used: int = 0) -> UnitTicket:
+    def one(
+        number: int, peak: int, seconds: float, since: float = 0.0, used: int = 0
+    ) -> UnitTicket:
         what = replace(unit(peak, seconds, half=0.01), measured=measured)
         return ticket(number, one=what, since=since, used=used)
 
     large, running = one(1, int(2.7 * GIB), 90.0), (one(3, GIB, 20.0, now - 1, GIB),)
     quick, slow, tiny = one(2, 500 * MIB, 10.0), one(2, 500 * MIB, 30.0), one(2, 50 * MIB, 30.0)
     view = PolicyInput(now, 2 * GIB, 3 * GIB, 8.0, (), running)
-    assert decide(replace(view, waiting=(large, quick))) == (Admit(2),), "it ends before there is room"
+    assert decide(replace(view, waiting=(large, quick))) == (Admit(2),), (
+        "it ends before there is room"
+    )
     assert decide(replace(view, waiting=(large, slow))) == ()
     assert decide(replace(view, waiting=(large, tiny))) == (Admit(2),), "it fits beside it"
     assert decide(replace(view, waiting=(slow,))) == (Admit(2),)
 
 
 def test_where_ends_are_known_no_room_lies_idle() -> None:
-    large, slow = ticket(1, one=unit(int(2.7 * GIB), 90.0, half=0.01)), ticket(2, one=unit(seconds=30.0))
+    large, slow = (
+        ticket(1, one=unit(int(2.7 * GIB), 90.0, half=0.01)),
+        ticket(2, one=unit(seconds=30.0)),
+    )
     running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
     assert decide(PolicyInput(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)) == (Admit(2),)
 
@@ -222,7 +241,9 @@ def test_no_room_is_kept_for_what_never_fits() -> None:
     running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
     view = PolicyInput(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)
     assert decide(view) == (Admit(2),)
-    assert decide(replace(view, now=WAIT_LIMIT_SECONDS + 1)) == (), "but then all must end before it is tried alone"
+    assert decide(replace(view, now=WAIT_LIMIT_SECONDS + 1)) == (), (
+        "but then all must end before it is tried alone"
+    )
 
 
 def test_peaks_that_do_not_meet_are_not_added_up() -> None:
@@ -263,7 +284,9 @@ def test_what_ends_before_the_oldest_wants_its_memory_is_not_paused_for_it() -> 
     paused = replace(view, running=(oldest, rests, replace(small, paused=100.0)))
     assert decide(paused) == (Resume(3),)
     later = replace(small, unit=unit(600 * MIB, 600.0))
-    assert decide(replace(view, running=(oldest, rests, later))) == (Pause(3),), "it would be there by then"
+    assert decide(replace(view, running=(oldest, rests, later))) == (Pause(3),), (
+        "it would be there by then"
+    )
 
 
 @pytest.mark.parametrize("block", range(8))
@@ -308,9 +331,15 @@ def test_only_the_time_between_pauses_counts() -> None:
 
 
 def test_the_oldest_goes_on_first() -> None:
-    running = tuple(replace(ticket(number, since=number, used=300 * MIB), paused=9.0) for number in range(3))
+    running = tuple(
+        replace(ticket(number, since=number, used=300 * MIB), paused=9.0) for number in range(3)
+    )
     assert decide(PolicyInput(9.0, 150 * MIB, 1050 * MIB, 8.0, (), running)) == (Resume(0),)
-    assert decide(PolicyInput(9.0, 4 * GIB, 5 * GIB, 8.0, (), running)) == (Resume(0), Resume(1), Resume(2))
+    assert decide(PolicyInput(9.0, 4 * GIB, 5 * GIB, 8.0, (), running)) == (
+        Resume(0),
+        Resume(1),
+        Resume(2),
+    )
 
 
 def test_memory_that_falls_fast_is_looked_at_soon() -> None:
@@ -343,7 +372,9 @@ def test_peaks_are_added_up_where_no_end_is_known() -> None:
 
 def test_what_ends_gives_back_all() -> None:
     future = MemoryForecast(100, [forecast(2.0, 50, 40, 1.0)])
-    assert future.fits(forecast(10.0, 0, 150, 8.0)), "at 2 s it has taken 37; then it has the 50 as well"
+    assert future.fits(forecast(10.0, 0, 150, 8.0)), (
+        "at 2 s it has taken 37; then it has the 50 as well"
+    )
     assert not future.fits(forecast(10.0, 0, 151, 8.0))
     assert not future.fits(forecast(10.0, 0, 150, 3.0)), "too steep: 100 at 2 s"
     assert not future.fits(forecast(1.0, 0, 61, 0.5)), "it ends before the other does"
@@ -387,7 +418,9 @@ def test_levels_are_those_of_all_at_each_end() -> None:
 def test_room_is_kept_from_when_enough_has_ended() -> None:
     running = [forecast(FOREVER, 30, 10, 1.0, guess=4.0), forecast(2.0, 20, 10, 1.0)]
     future = MemoryForecast(40, running)
-    assert future.reserve(21) == RoomReservation(2.0, 29), "20 are free, and 30 more when the second has ended"
+    assert future.reserve(21) == RoomReservation(2.0, 29), (
+        "20 are free, and 30 more when the second has ended"
+    )
     assert future.reserve(50) == RoomReservation(2.0, 0)
     assert future.reserve(51) == RoomReservation(4.0, 39)
     assert future.reserve(91) is None, "more than there is when nothing runs"

@@ -47,7 +47,11 @@ class Build:
         self.history = NeedHistory(folder / "units.sqlite")
         pool = TokenPool(folder)
         self.admission = UnitScheduler(
-            UnitExpectations(self.history, ()), pool, ("/src",), lambda: self.now, self.records.append
+            UnitExpectations(self.history, ()),
+            pool,
+            ("/src",),
+            lambda: self.now,
+            self.records.append,
         )
         self.sockets: dict[int, socket.socket] = {}
         self.clients: list[GateClient] = []
@@ -65,7 +69,9 @@ class Build:
         return client
 
     def ask(self, client: GateClient, room: RoomReading = PLENTY) -> None:
-        assert self.admission.handle_message(client, StartRequest("/src", ("cc", "-c", f"{client.number}.c")))
+        assert self.admission.handle_message(
+            client, StartRequest("/src", ("cc", "-c", f"{client.number}.c"))
+        )
         self.admission.apply_policy(room)
 
     def run(self, client: GateClient, *argv: str, **env: str) -> subprocess.Popen[bytes]:
@@ -175,7 +181,9 @@ def test_after_a_failure_nothing_starts_until_the_last_gate_has_left(build: Buil
     assert build.heard(build.come(5)) == "stop", "one still runs, and its processor is free"
     for client in (running, build.clients[-1]):
         assert not build.admission.handle_message(client, GateGone())
-    assert build.heard(build.come(6)) == "go", "this is another run, as of a setup.py that tries again without CUDA"
+    assert build.heard(build.come(6)) == "go", (
+        "this is another run, as of a setup.py that tries again without CUDA"
+    )
 
 
 def test_a_refusal_while_nothing_is_built_refuses_nothing(build: Build) -> None:
@@ -218,7 +226,9 @@ def test_a_process_that_is_not_the_gates_is_left_alone(build: Build) -> None:
     script = "setsid sleep 60 & echo $!; wait $!; echo $?"
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as other:
         assert other.stdout
-        stranger = int(other.stdout.readline())  # its number is what a gate in another namespace says
+        stranger = int(
+            other.stdout.readline()
+        )  # its number is what a gate in another namespace says
         until(lambda: os.getpgid(stranger) == stranger)
         assert build.admission.handle_message(young, UnitStarted(stranger))
         build.admission.apply_policy(NOTHING)
@@ -316,7 +326,9 @@ def test_memory_is_rarely_measured_without_units(build: Build) -> None:
     assert not build.admission.handle_message(old, GateGone())
 
 
-def test_there_is_time_for_other_things_while_compilers_run_and_memory_is_far_from_short(build: Build) -> None:
+def test_there_is_time_for_other_things_while_compilers_run_and_memory_is_far_from_short(
+    build: Build,
+) -> None:
     two(build)
     build.admission.apply_policy(PLENTY)
     assert build.admission.calm
@@ -384,7 +396,10 @@ def test_the_tighter_of_machine_and_user_counts() -> None:
 
 
 def test_the_probe_passes_on_what_the_units_use() -> None:
-    assert MemoryProbe(lambda used: 5 * GIB - used, None, lambda: 1).read(0.0, 0.0, 2 * GIB).headroom == 3 * GIB
+    assert (
+        MemoryProbe(lambda used: 5 * GIB - used, None, lambda: 1).read(0.0, 0.0, 2 * GIB).headroom
+        == 3 * GIB
+    )
 
 
 def test_the_pace_is_that_of_the_last_two_looks() -> None:

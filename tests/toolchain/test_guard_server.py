@@ -56,7 +56,9 @@ def test_a_command_survives_its_json() -> None:
     assert parse_command(line) == ORDERS
 
 
-@pytest.mark.parametrize("line", ["", "nonsense", "[]", "7", "{}", '{"known":[]}', '{"known":[{"x":1}],"roots":[]}'])
+@pytest.mark.parametrize(
+    "line", ["", "nonsense", "[]", "7", "{}", '{"known":[]}', '{"known":[{"x":1}],"roots":[]}']
+)
 def test_a_line_that_is_no_command_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"no command for the guard: |Expecting value"):
         parse_command(line)
@@ -225,7 +227,9 @@ def test_anything_else_is_no_record(line: str | bytes) -> None:
         parse_record(line)
 
 
-def lines(pen: TimelineWriter, out: io.StringIO, looks: list[TimelineMoment]) -> list[TimelineMoment]:
+def lines(
+    pen: TimelineWriter, out: io.StringIO, looks: list[TimelineMoment]
+) -> list[TimelineMoment]:
     for one in looks:
         pen.write(one)
     pen.finish()
@@ -245,7 +249,9 @@ def test_of_many_looks_a_second_four_are_written_the_tightest() -> None:
 def test_six_hours_stay_small() -> None:
     out = io.StringIO()
     peak = 12345 * 5
-    looks = [moment(number / 5, used=3.9 if number == peak else 1.25) for number in range(6 * 3600 * 5)]
+    looks = [
+        moment(number / 5, used=3.9 if number == peak else 1.25) for number in range(6 * 3600 * 5)
+    ]
     written = lines(TimelineWriter(out.write, MOMENT_SHARE), out, looks)
     assert len(written) < 9700
     assert len(out.getvalue()) < 1_300_000
@@ -283,14 +289,19 @@ def test_an_account_adds_up() -> None:
 def test_a_run_between_two_measurements_counts() -> None:
     account = BuildAccount()
     account.add(replace(ran("a.cpp", 1.5, 1.7), peak=GIB))
-    assert account.summary() == "the guard scheduled 1 compile or link, at most 1.0 GiB of memory at a time"
+    assert (
+        account.summary()
+        == "the guard scheduled 1 compile or link, at most 1.0 GiB of memory at a time"
+    )
 
 
 def test_a_run_lasts_from_its_beginning_to_its_end() -> None:
     assert ran("a.cpp", 1.5, 4.0).seconds == 2.5
 
 
-def test_the_history_is_saved_now_and_then_while_compilers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_is_saved_now_and_then_while_compilers_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "SAVE_INTERVAL_SECONDS", 0.0)
     reading, writing = os.pipe()
     expectations = UnitExpectations(NeedHistory(tmp_path / "units.sqlite"), ())

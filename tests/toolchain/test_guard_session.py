@@ -29,7 +29,9 @@ def site(tmp_path: Path) -> GuardSite:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "f.cpp").write_text(SOURCE)
-    return GuardSite(tree, tmp_path / "cache", tmp_path / "build.timeline.jsonl", ["c++"], 2, roots=(str(tree),))
+    return GuardSite(
+        tree, tmp_path / "cache", tmp_path / "build.timeline.jsonl", ["c++"], 2, roots=(str(tree),)
+    )
 
 
 def compile_(guard: GuardedBuild, tree: Path) -> subprocess.CompletedProcess[str]:
@@ -108,7 +110,9 @@ def test_a_build_goes_on_when_its_guard_is_killed(site: GuardSite) -> None:
     assert guard.account.units == 0
 
 
-def test_a_guard_that_hangs_is_killed_and_the_build_goes_on(site: GuardSite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guard_that_hangs_is_killed_and_the_build_goes_on(
+    site: GuardSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torchmill.toolchain.guard.session.SILENCE_TIMEOUT_SECONDS", 2)
     with guard_build(site, {}) as guard:
         (process,) = guards(guard.environment[GATE])
@@ -120,7 +124,9 @@ def test_a_guard_that_hangs_is_killed_and_the_build_goes_on(site: GuardSite, mon
 
 def test_a_real_ninja_starts_nothing_after_its_first_failure(site: GuardSite) -> None:
     """One file at a time may compile, and the others wait at their gates."""
-    ninja = shutil.which("ninja", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    ninja = shutil.which(
+        "ninja", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
     if ninja is None:
         pytest.skip("there is no ninja")
     compiler = site.tree / "c++"
@@ -153,7 +159,9 @@ def test_nothing_that_carries_the_gate_outlives_the_build(site: GuardSite) -> No
         )
         folder = guard.environment[GATE]
         until(lambda: find_by_variable(GATE, folder))
-    assert sleeper.poll() is not None or psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE
+    assert (
+        sleeper.poll() is not None or psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE
+    )
     sleeper.wait()
 
 
@@ -183,7 +191,10 @@ def test_no_guard_is_started_where_none_is_wanted(site: GuardSite) -> None:
         assert (guard.gate, guard.environment) == (None, {})
         assert psutil.Process().children() == before
         assert not (site.tree / "gate").exists()
-    assert guard.messages.get() == "this build has no memory guard (--no-guard): compiling 2 files at a time"
+    assert (
+        guard.messages.get()
+        == "this build has no memory guard (--no-guard): compiling 2 files at a time"
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +215,10 @@ def test_a_guard_that_does_not_start_is_one_sentence(
     before = psutil.Process().children()
     with guard_build(site, {}) as guard:
         assert (guard.gate, guard.environment) == (None, {})
-    assert guard.messages.get() == f"this build has no memory guard ({why}): compiling 2 files at a time"
+    assert (
+        guard.messages.get()
+        == f"this build has no memory guard ({why}): compiling 2 files at a time"
+    )
     assert psutil.Process().children() == before
 
 
@@ -225,7 +239,9 @@ def test_of_units_that_are_too_large_only_a_few_are_named(site: GuardSite) -> No
     assert guard.account.counts["too large"] == count
     *named, last = [guard.messages.get() for _ in range(guard.messages.qsize())]
     assert len(named) == LISTED_PER_KIND
-    assert all(one.startswith("f.cpp needed ") and one.endswith(": it is compiled alone") for one in named)
+    assert all(
+        one.startswith("f.cpp needed ") and one.endswith(": it is compiled alone") for one in named
+    )
     assert "`invoke report`" in last
 
 
@@ -238,7 +254,9 @@ def test_a_timeline_that_cannot_be_written_is_reported(site: GuardSite, tmp_path
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_a_build_whose_nox_was_killed(site: GuardSite, number: signal.Signals) -> None:
+def test_nothing_is_left_of_a_build_whose_nox_was_killed(
+    site: GuardSite, number: signal.Signals
+) -> None:
     script = f"""
 import os, pathlib, subprocess, sys
 from torchmill.toolchain.guard.session import GuardSite, guard_build
@@ -258,7 +276,11 @@ with guard_build(GuardSite(tree, tree / "cache", tree / "timeline.jsonl", ["c++"
     ) as nox:
         assert nox.stdout is not None
         folder, sleeper = nox.stdout.readline().split()
-        (guard,) = [one for one in psutil.Process(nox.pid).children() if "torchmill.toolchain.guard" in one.cmdline()]
+        (guard,) = [
+            one
+            for one in psutil.Process(nox.pid).children()
+            if "torchmill.toolchain.guard" in one.cmdline()
+        ]
         nox.send_signal(number)
         nox.wait()
     until(lambda: not psutil.pid_exists(int(sleeper)) or not find_by_variable(GATE, folder))

@@ -45,7 +45,11 @@ def known(job: ImaginedUnit) -> Unit:
 def wrong(job: ImaginedUnit) -> Unit:
     """Expect half of what a third of the units need."""
     unit = known(job)
-    return unit if int(job.key) % 3 else Unit(job.key, job.peak // 2, job.seconds, job.weight, measured=True)
+    return (
+        unit
+        if int(job.key) % 3
+        else Unit(job.key, job.peak // 2, job.seconds, job.weight, measured=True)
+    )
 
 
 def unknown(job: ImaginedUnit) -> Unit:
@@ -70,7 +74,9 @@ def test_time_and_memory_are_as_the_units_say() -> None:
 
 def test_too_many_share_the_processors() -> None:
     jobs = [ImaginedUnit("a", MIB, 10.0, 2.0), ImaginedUnit("b", MIB, 10.0, 2.0)]
-    assert simulate_build(jobs, ImaginedMachine(GIB, 2, 2), at_once(2), known).seconds == pytest.approx(20.0)
+    assert simulate_build(
+        jobs, ImaginedMachine(GIB, 2, 2), at_once(2), known
+    ).seconds == pytest.approx(20.0)
 
 
 def test_compilers_that_are_started_one_after_another_ask_one_after_another() -> None:
@@ -100,7 +106,9 @@ def test_the_kernel_ends_the_largest_when_memory_is_out() -> None:
 
 def test_a_policy_that_starts_nothing_comes_to_no_end() -> None:
     with pytest.raises(RuntimeError, match="the build is not done"):
-        simulate_build([ImaginedUnit("a", MIB, 1.0)], ImaginedMachine(GIB, 1, 1), lambda _: (), known)
+        simulate_build(
+            [ImaginedUnit("a", MIB, 1.0)], ImaginedMachine(GIB, 1, 1), lambda _: (), known
+        )
 
 
 def test_the_lower_bound_is_of_processors_of_memory_and_of_the_longest() -> None:
@@ -111,7 +119,13 @@ def test_the_lower_bound_is_of_processors_of_memory_and_of_the_longest() -> None
 
 
 def test_curves() -> None:
-    for curve in (linear_curve, early_curve, late_curve, sawtooth_curve, recorded_curve((0.5, 1.0, 0.2))):
+    for curve in (
+        linear_curve,
+        early_curve,
+        late_curve,
+        sawtooth_curve,
+        recorded_curve((0.5, 1.0, 0.2)),
+    ):
         assert all(0 <= curve(step / 100) <= 1 for step in range(101))
     assert recorded_curve((0.5, 1.0, 0.2))(0.5) == pytest.approx(0.75)
     assert half_peak_share(recorded_curve((0.5, 1.0, 0.2))) == pytest.approx(0.334, abs=0.002)
@@ -129,7 +143,9 @@ def test_nothing_is_killed_where_the_needs_are_known(curve: MemoryCurve, delay: 
 
 @pytest.mark.parametrize("predict", [wrong, unknown])
 @pytest.mark.parametrize("curve", [linear_curve, sawtooth_curve])
-def test_nothing_is_killed_where_they_are_not(curve: MemoryCurve, predict: Callable[[ImaginedUnit], Unit]) -> None:
+def test_nothing_is_killed_where_they_are_not(
+    curve: MemoryCurve, predict: Callable[[ImaginedUnit], Unit]
+) -> None:
     jobs = mixed(1, 40, curve)
     machine = ImaginedMachine(3 * GIB, 8, 18)
     outcome = simulate_build(jobs, machine, decide, predict)

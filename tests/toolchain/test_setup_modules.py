@@ -60,12 +60,26 @@ def test_the_edges_of_all_modules_are_counted_together(tmp_path: Path) -> None:
 
 
 def built(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
-    argv = [sys.executable, RUNNER, "setup.py", "build_ext", "--build-lib", "lib", "--build-temp", "temp"]
+    argv = [
+        sys.executable,
+        RUNNER,
+        "setup.py",
+        "build_ext",
+        "--build-lib",
+        "lib",
+        "--build-temp",
+        "temp",
+    ]
     env = {"PATH": f"{folder}:/usr/bin:/bin", **environ}
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="modules are forked on Linux")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="modules are forked on Linux"),
+]
 
 
 def test_modules_are_compiled_side_by_side_and_each_in_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -86,7 +100,9 @@ def test_modules_are_compiled_side_by_side_and_each_in_a_folder_of_its_own(tmp_p
     done = built(tmp_path, CC="meeting", LDSHARED="cc -shared", MET=str(tmp_path / "met"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path.name.split(".")[0] for path in (tmp_path / "lib/pkg").iterdir()} == {*NAMES}
-    assert {path.name for path in (tmp_path / "temp").iterdir()} == {f"pkg.{name}" for name in NAMES}
+    assert {path.name for path in (tmp_path / "temp").iterdir()} == {
+        f"pkg.{name}" for name in NAMES
+    }
     told = [line.partition(" ")[0] for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(told) == 6
     assert told[-1] == "[6/6]"
@@ -108,7 +124,9 @@ def test_a_share_is_made_of_all_modules_in_one_folder(tmp_path: Path) -> None:
     project(tmp_path, one="#error of one", two="#error of two", three=module("three"))
     done = built(tmp_path, **{shards.ORDER_VARIABLE: "order.json"})
     assert done.returncode != 0
-    assert [name for name in ("one", "two") if f"{name}.c:1:2: error: #error of {name}" in done.stderr] == [
+    assert [
+        name for name in ("one", "two") if f"{name}.c:1:2: error: #error of {name}" in done.stderr
+    ] == [
         "one",
         "two",
     ]

@@ -28,13 +28,18 @@ def test_shares_are_disjoint_and_complete(count: int) -> None:
 def test_a_cut_depends_on_nothing_but_names_costs_and_number() -> None:
     names = {f"a{number}.o": float(number % 5) for number in range(200)}
     mixed = list(names.items())
-    assert shards.cut_shares(dict(reversed(mixed)), [0.0] * 6) == shards.cut_shares(names, [0.0] * 6)
+    assert shards.cut_shares(dict(reversed(mixed)), [0.0] * 6) == shards.cut_shares(
+        names, [0.0] * 6
+    )
 
 
 def test_shares_are_alike_where_costs_are_wrong_by_a_third() -> None:
     """With 1,500 compiles of which a tenth takes half of the time, as in torch."""
     chance = random.Random(1)  # noqa: S311 - figures
-    true = {f"f{number}.o": chance.expovariate(1 / (30 if number % 10 == 0 else 4)) for number in range(1500)}
+    true = {
+        f"f{number}.o": chance.expovariate(1 / (30 if number % 10 == 0 else 4))
+        for number in range(1500)
+    }
     said = {name: seconds * chance.uniform(0.67, 1.33) for name, seconds in true.items()}
     loads = [sum(true[name] for name in share) for share in shards.cut_shares(said, [0.0] * 16)]
     assert max(loads) / (sum(loads) / 16) < 1.15
@@ -42,25 +47,55 @@ def test_shares_are_alike_where_costs_are_wrong_by_a_third() -> None:
 
 def test_costs_are_those_of_the_first_pattern_of_the_source() -> None:
     costs = [("jit/init.cpp", 50.0), ("jit/*.cpp", 15.0), ("oneDNN/src/cpu/rnn/*.cpp", 36.0)]
-    objects = ["caffe2/CMakeFiles/torch_cpu.dir/__/torch/csrc/jit/init.cpp.o", "x/jit/b.cpp.o", "x/other.cpp.o"]
-    objects += ["third_party/ideep/mkl-dnn/third_party/oneDNN/src/cpu/CMakeFiles/dnnl_cpu.dir/rnn/ref_rnn.cpp.o"]
+    objects = [
+        "caffe2/CMakeFiles/torch_cpu.dir/__/torch/csrc/jit/init.cpp.o",
+        "x/jit/b.cpp.o",
+        "x/other.cpp.o",
+    ]
+    objects += [
+        "third_party/ideep/mkl-dnn/third_party/oneDNN/src/cpu/CMakeFiles/dnnl_cpu.dir/rnn/ref_rnn.cpp.o"
+    ]
     objects += ["confu-deps/cpuinfo/CMakeFiles/cpuinfo.dir/src/cache.c.o"]
-    assert [shards.expected_seconds(name, costs) for name in objects] == [50.0, 15.0, 5.0, 36.0, 0.2]
+    assert [shards.expected_seconds(name, costs) for name in objects] == [
+        50.0,
+        15.0,
+        5.0,
+        36.0,
+        0.2,
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "environ", "expected"),
     [
         ("3/16", {}, Shard(3, 16)),
-        ("auto", {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "5"}, Shard(3, 4)),
-        ("auto", {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "0"}, Shard(1, 4)),
+        (
+            "auto",
+            {
+                "SLURM_ARRAY_TASK_ID": "7",
+                "SLURM_ARRAY_TASK_COUNT": "4",
+                "SLURM_ARRAY_TASK_MIN": "5",
+            },
+            Shard(3, 4),
+        ),
+        (
+            "auto",
+            {
+                "SLURM_ARRAY_TASK_ID": "0",
+                "SLURM_ARRAY_TASK_COUNT": "4",
+                "SLURM_ARRAY_TASK_MIN": "0",
+            },
+            Shard(1, 4),
+        ),
         ("auto", {"CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "3"}, Shard(2, 3)),
         ("auto", {"BUILDKITE_PARALLEL_JOB": "0", "BUILDKITE_PARALLEL_JOB_COUNT": "3"}, Shard(1, 3)),
         ("auto/8", {"JOB_COMPLETION_INDEX": "7"}, Shard(8, 8)),
         ("auto/8", {"AWS_BATCH_JOB_ARRAY_INDEX": "0"}, Shard(1, 8)),
     ],
 )
-def test_a_share_is_named_or_told_by_the_engine(text: str, environ: dict[str, str], expected: Shard) -> None:
+def test_a_share_is_named_or_told_by_the_engine(
+    text: str, environ: dict[str, str], expected: Shard
+) -> None:
     assert shards.parse_shard(text, environ) == expected
 
 
@@ -76,8 +111,16 @@ def test_a_share_is_named_or_told_by_the_engine(text: str, environ: dict[str, st
         ("auto/4", {"JOB_COMPLETION_INDEX": "4"}, "there is no share 5/4"),
         ("1/1001", {}, "COUNT/COUNT, with up to 1000"),
         ("", {}, "'' is not a share"),
-        ("auto", {"CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "3", "JOB_COMPLETION_INDEX": "0"}, "or several do"),
-        ("auto", {"SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_COUNT": ""}, "SLURM_ARRAY_TASK_COUNT is ''"),
+        (
+            "auto",
+            {"CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "3", "JOB_COMPLETION_INDEX": "0"},
+            "or several do",
+        ),
+        (
+            "auto",
+            {"SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_TASK_COUNT": ""},
+            "SLURM_ARRAY_TASK_COUNT is ''",
+        ),
     ],
 )
 def test_what_is_no_share_is_refused(text: str, environ: dict[str, str], said: str) -> None:
@@ -125,7 +168,9 @@ def test_objects_that_setuptools_links_itself_are_shared(tmp_path: Path) -> None
     assert [Path(name).name for name in named.compiled()] == ["b.o"]
 
 
-def test_a_share_for_another_folder_of_parts_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_for_another_folder_of_parts_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a compiler cache puts there what goes through it: what a tree has already would be missing."""
     (tmp_path / "build.ninja").write_text(
         "rule cc\n command = echo $out >> log && touch $out\n"
@@ -135,12 +180,17 @@ def test_a_share_for_another_folder_of_parts_is_compiled_again(tmp_path: Path, m
     for parts, compiled in (("x", 1), ("x", 1), ("y", 2)):
         (tmp_path / "order.json").write_text(json.dumps(order | {"parts": str(tmp_path / parts)}))
         monkeypatch.setenv(shards.ORDER_VARIABLE, str(tmp_path / "order.json"))
-        assert shards.main(shutil.which("ninja") or "ninja", ["-C", str(tmp_path), "lib"]) == shards.MADE
+        assert (
+            shards.main(shutil.which("ninja") or "ninja", ["-C", str(tmp_path), "lib"])
+            == shards.MADE
+        )
         assert (tmp_path / "log").read_text().split() == ["a.o"] * compiled
         assert json.loads((tmp_path / parts / "shards/1-of-2.json").read_text())["made"] == 1
 
 
-def test_a_share_that_lacks_an_object_is_no_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_that_lacks_an_object_is_no_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "build.ninja").write_text("rule cc\n command = true\nbuild a.o: cc\n")
     order = {"number": 1, "count": 1, "costs": [], "session": "wheel-3.10-cpu", "tree": "a digest"}
     (tmp_path / "order.json").write_text(json.dumps(order | {"parts": str(tmp_path / "parts")}))
@@ -148,12 +198,20 @@ def test_a_share_that_lacks_an_object_is_no_share(tmp_path: Path, monkeypatch: p
     assert shards.main(shutil.which("ninja") or "ninja", ["-C", str(tmp_path)]) == 1
 
 
-def test_what_one_module_adds_to_a_share_counts_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_module_adds_to_a_share_counts_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Setuptools has ninja make one module after the other, each by a file of its own in the same folder."""
     costs = [("long.cu", 90.0), ("also.cu", 60.0), ("*", 1.0)]
     made: dict[int, list[str]] = {}
     for number in (1, 2):
-        order = {"number": number, "count": 2, "costs": costs, "session": "cluster-3.11-cpu", "tree": "a digest"}
+        order = {
+            "number": number,
+            "count": 2,
+            "costs": costs,
+            "session": "cluster-3.11-cpu",
+            "tree": "a digest",
+        }
         (tmp_path / "order.json").write_text(json.dumps(order | {"parts": str(tmp_path / "parts")}))
         for names in (("long.cu.o", "a.o"), ("also.cu.o", "b.o"), ("c.o",)):
             edges = "".join(f"build {name}: cc\n" for name in names)
@@ -161,14 +219,18 @@ def test_what_one_module_adds_to_a_share_counts_in_the_next(tmp_path: Path, monk
                 f"rule cc\n command = echo $out >> log{number} && touch $out\n{edges}"
             )
             monkeypatch.setenv(shards.ORDER_VARIABLE, str(tmp_path / "order.json"))
-            assert shards.main(shutil.which("ninja") or "ninja", ["-C", str(tmp_path)]) == shards.MADE
+            assert (
+                shards.main(shutil.which("ninja") or "ninja", ["-C", str(tmp_path)]) == shards.MADE
+            )
         made[number] = sorted((tmp_path / f"log{number}").read_text().split())
         record = json.loads((tmp_path / f"parts/shards/{number}-of-2.json").read_text())
         assert (record["compiles"], record["made"], record["failed"]) == (5, len(made[number]), [])
     assert made == {1: ["long.cu.o"], 2: ["a.o", "also.cu.o", "b.o", "c.o"]}
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("5h20m", 19200), ("90 min", 5400), ("1d 2h", 93600), ("45s", 45)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5h20m", 19200), ("90 min", 5400), ("1d 2h", 93600), ("45s", 45)]
+)
 def test_a_time_is_given_as_people_write_it(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
@@ -193,7 +255,11 @@ def machines(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Pat
 
 
 def forget(sample: Sample) -> Sample:
-    for folder in (sample.home / ".torchmill" / "trees", sample.home / "dist", sample.cache / "ccache"):
+    for folder in (
+        sample.home / ".torchmill" / "trees",
+        sample.home / "dist",
+        sample.cache / "ccache",
+    ):
         shutil.rmtree(folder, ignore_errors=True)
     return sample
 
@@ -205,10 +271,17 @@ def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Pa
     said(forget(machines).nox("-s", SESSION))
     alone = digest(machines)
     for number in (1, 2, 3):
-        told = said(forget(machines).nox("-s", SESSION, "--", f"--shard={number}/3", f"--parts={parts}/{number}"))
+        told = said(
+            forget(machines).nox(
+                "-s", SESSION, "--", f"--shard={number}/3", f"--parts={parts}/{number}"
+            )
+        )
         assert f"share {number}/3 is made" in told
         assert not (machines.home / "dist").exists(), "a share makes no wheel"
-    records = [json.loads((parts / f"{number}/shards/{number}-of-3.json").read_text()) for number in (1, 2, 3)]
+    records = [
+        json.loads((parts / f"{number}/shards/{number}-of-3.json").read_text())
+        for number in (1, 2, 3)
+    ]
     assert len({one["tree"] for one in records}) == 1
     assert sum(one["made"] for one in records) == records[0]["compiles"]
     told = said(forget(machines).nox("-s", SESSION, "--", f"--parts={parts}"))
@@ -228,7 +301,9 @@ def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Pa
 
 
 @long
-def test_a_configured_tree_is_shared_too_and_finished_where_it_is(machines: Sample, tmp_path: Path) -> None:
+def test_a_configured_tree_is_shared_too_and_finished_where_it_is(
+    machines: Sample, tmp_path: Path
+) -> None:
     """As a task that starts again on the same machine."""
     parts = (f"--parts={tmp_path}", "--set=TINY_FAST=0")
     shard = ("-s", SESSION, "--", "--shard=1/2", *parts)
@@ -253,7 +328,9 @@ def test_two_machines_finish_from_one_folder_at_once(
     (tmp_path / "envs").mkdir()
     other = fetched(tmp_path / "other", upstream, envs)
     other.envs = tmp_path / "envs"  # a session's environment is held by one of them
-    finishers = [one.start("-s", SESSION, "--", f"--parts={parts}") for one in (forget(machines), other)]
+    finishers = [
+        one.start("-s", SESSION, "--", f"--parts={parts}") for one in (forget(machines), other)
+    ]
     for told in [one.communicate()[0] for one in finishers]:
         assert "(100%)" in told
     assert machines.wheels() == other.wheels() != []
@@ -261,7 +338,9 @@ def test_two_machines_finish_from_one_folder_at_once(
 
 
 @long
-def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(machines: Sample, tmp_path: Path) -> None:
+def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(
+    machines: Sample, tmp_path: Path
+) -> None:
     compiler = tmp_path / "c++"
     compiler.write_text(
         '#!/bin/sh\ncase "$*" in *src/fit.cpp*) echo "fit.cpp:1:1: error: no" >&2; exit 1 ;; esac\nexec c++ "$@"\n'

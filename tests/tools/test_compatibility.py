@@ -61,8 +61,13 @@ def test_chosen_releases(shipped: Facts) -> None:
         "glibc": "2.17",
         "torchvision": "0.2.1",
     }
-    scatter = {torch: told(torch).get("torch-scatter") for torch in ("1.7.1", "1.11.0", "1.12.1", "2.0.1", "2.11.0")}
-    assert list(scatter.values()) == [None, "2.0.9", "2.1.0", "2.1.2", "2.1.2"], "each the newest that takes it"
+    scatter = {
+        torch: told(torch).get("torch-scatter")
+        for torch in ("1.7.1", "1.11.0", "1.12.1", "2.0.1", "2.11.0")
+    }
+    assert list(scatter.values()) == [None, "2.0.9", "2.1.0", "2.1.2", "2.1.2"], (
+        "each the newest that takes it"
+    )
     assert list(releases)[2] == "2.15.0", "the newest first"
 
 

@@ -21,13 +21,16 @@ def test_the_generated_pages_are_up_to_date(shipped: Facts) -> None:
 
 
 def test_every_cause_is_on_one_page(shipped: Facts) -> None:
-    names = [name for section in failures_page.read_sections(CATALOGUE).values() for name in section]
+    names = [
+        name for section in failures_page.read_sections(CATALOGUE).values() for name in section
+    ]
     assert names == [cause.name for cause in shipped.causes]
 
 
 def test_a_section_is_a_page(shipped: Facts) -> None:
     (page, index) = failures_page.failure_pages(
-        f'# {"-" * 20}\n# Tools & more\n# {"-" * 20}\n\n[[cause]]\nname = "memory"\n', shipped.causes
+        f'# {"-" * 20}\n# Tools & more\n# {"-" * 20}\n\n[[cause]]\nname = "memory"\n',
+        shipped.causes,
     ).items()
     assert page[0] == "tools-more.md"
     assert "\n## memory\n" in page[1]

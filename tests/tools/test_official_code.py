@@ -13,7 +13,14 @@ from tests.support.index_server import Index, serving, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentBar
 from tools import official_code, official_code_page
-from tools.official_code import IndexReader, Reading, count_fatbins, own_targets, read_release, read_wheel_code
+from tools.official_code import (
+    IndexReader,
+    Reading,
+    count_fatbins,
+    own_targets,
+    read_release,
+    read_wheel_code,
+)
 from tools.remote_wheel import RemoteWheel, read_remote_wheels
 from torchmill.config.facts_model import PackageCode, ReadLibrary, WheelCode
 from torchmill.config.facts_reader import read_facts
@@ -46,7 +53,9 @@ def with_library(content: bytes, name: str = CUDA, requires: tuple[str, ...] = (
 def wheels_on(index: Index, cache: Path) -> tuple[list[RemoteWheel], dict[str, IndexFile]]:
     with requests.Session() as session:
         files = project_files(session, index.url, "base")
-        return list(read_remote_wheels(files, cache, SilentBar())), {file.name: file for file in files}
+        return list(read_remote_wheels(files, cache, SilentBar())), {
+            file.name: file for file in files
+        }
 
 
 def readings(index: Index, cache: Path) -> list[Reading]:
@@ -68,14 +77,18 @@ def test_fatbins_are_counted_by_what_they_are_for(tmp_path: Path) -> None:
 def test_fatbins_outside_their_section_are_found(tmp_path: Path) -> None:
     made = tmp_path / "library.so"
     lookalike = fatbins.fatbin(b"no piece" * 8)
-    made.write_bytes(library(tmp_path, fat(75), beside=b"1234" + fat(80) + lookalike + fat(90, 100)))
+    made.write_bytes(
+        library(tmp_path, fat(75), beside=b"1234" + fat(80) + lookalike + fat(90, 100))
+    )
     assert count_fatbins(made, everywhere=True) == {"7.5": 1, "8.0": 1, "9.0;10.0": 1}
     assert count_fatbins(made, everywhere=False) == {"7.5": 1}
 
 
 def test_a_wheel_is_read_once_and_its_parts_are_asked_for_alone(tmp_path: Path) -> None:
     index = Index()
-    index.add(f"base-1.0.0-cp310-cp310-{PLATFORM}.whl", with_library(library(tmp_path, fat(70, 86))))
+    index.add(
+        f"base-1.0.0-cp310-cp310-{PLATFORM}.whl", with_library(library(tmp_path, fat(70, 86)))
+    )
     with serving(index):
         _, files = wheels_on(index, tmp_path)
         file = files[f"base-1.0.0-cp310-cp310-{PLATFORM}.whl"]
@@ -107,20 +120,30 @@ def test_pythons_that_differ_by_pages_are_one_reading(tmp_path: Path) -> None:
     for python, padding in (("cp310", 0), ("cp311", pages), ("cp312", more)):
         content = with_library(library(tmp_path, fat(70, 86), padding=padding))
         index.add(f"base-1.0.0-{python}-{python}-{PLATFORM}.whl", content)
-    index.add(f"base-1.0.0-cp313-cp313-{PLATFORM}.whl", with_library(library(tmp_path, fat(90), padding=2 * more)))
+    index.add(
+        f"base-1.0.0-cp313-cp313-{PLATFORM}.whl",
+        with_library(library(tmp_path, fat(90), padding=2 * more)),
+    )
     with serving(index):
         first, other = readings(index, tmp_path)
-    assert [name.split("-")[2] for name in first.files] == ["cp310", "cp312"], "the second is as the first"
+    assert [name.split("-")[2] for name in first.files] == ["cp310", "cp312"], (
+        "the second is as the first"
+    )
     assert [name.split("-")[2] for name in other.files] == ["cp313"]
     assert (first.fatbins, other.fatbins) == ({CUDA: {"7.0;8.6": 1}}, {CUDA: {"9.0": 1}})
 
 
 def test_a_wheel_without_device_code_is_told_by_its_largest_library(tmp_path: Path) -> None:
     index = Index()
-    index.add("base-1.0.0-cp310-cp310-win_amd64.whl", with_library(b"MZ" * 900, "base/lib/torch_cpu.dll"))
+    index.add(
+        "base-1.0.0-cp310-cp310-win_amd64.whl", with_library(b"MZ" * 900, "base/lib/torch_cpu.dll")
+    )
     with serving(index):
         (found,) = readings(index, tmp_path)
-    assert (found.fatbins, found.sizes) == ({"base/lib/torch_cpu.dll": {}}, {"base/lib/torch_cpu.dll": {1800}})
+    assert (found.fatbins, found.sizes) == (
+        {"base/lib/torch_cpu.dll": {}},
+        {"base/lib/torch_cpu.dll": {1800}},
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,28 +152,48 @@ def test_a_wheel_without_device_code_is_told_by_its_largest_library(tmp_path: Pa
         ({"a": {"7.0;8.6": 9, "9.0": 1}, "b": {"5.0": 3}}, "7.0;8.6"),
         ({"a": {"3.7;5.0;3.7 PTX": 2}}, "3.7+PTX;5.0"),
         ({"a": {"9.0;9.0a;10.3f": 2}}, "9.0;9.0a;10.3f"),
-        ({"a": {"3.5": 9}, "torch/lib/libcaffe2_detectron_ops_gpu.so": {"3.5;3.5 PTX": 1}}, "3.5+PTX"),
+        (
+            {"a": {"3.5": 9}, "torch/lib/libcaffe2_detectron_ops_gpu.so": {"3.5;3.5 PTX": 1}},
+            "3.5+PTX",
+        ),
         ({"a": {"8.0": 1}, "torchvision.libs/libnvjpeg.93286a98.so.12": {"9.0": 5}}, "8.0"),
         ({"a": {}}, ""),
         ({}, ""),
     ],
 )
-def test_own_kernels_are_those_of_the_largest_library(fatbins_of: dict[str, dict[str, int]], own: str) -> None:
-    assert own_targets({name: ReadLibrary(name, (1,), found) for name, found in fatbins_of.items()}) == own
+def test_own_kernels_are_those_of_the_largest_library(
+    fatbins_of: dict[str, dict[str, int]], own: str
+) -> None:
+    assert (
+        own_targets({name: ReadLibrary(name, (1,), found) for name, found in fatbins_of.items()})
+        == own
+    )
 
 
-def test_packages_of_libraries_are_found_with_their_exact_versions(known: Facts, tmp_path: Path) -> None:
+def test_packages_of_libraries_are_found_with_their_exact_versions(
+    known: Facts, tmp_path: Path
+) -> None:
     index = Index()
-    required = ("nvidia-nccl-cu12==2.1; platform_machine == 'x86_64'", "nvidia-nccl-cu12==9.9; platform_machine == 'x'")
+    required = (
+        "nvidia-nccl-cu12==2.1; platform_machine == 'x86_64'",
+        "nvidia-nccl-cu12==9.9; platform_machine == 'x'",
+    )
     content = with_library(
-        library(tmp_path, fat(70)), requires=(*required, "cuda-toolkit[cublas]==1.0", "nvidia-nvtx==1")
+        library(tmp_path, fat(70)),
+        requires=(*required, "cuda-toolkit[cublas]==1.0", "nvidia-nvtx==1"),
     )
     index.add(f"base-1.0.0-cp310-cp310-{PLATFORM}.whl", content)
     meta = wheel(
-        "cuda_toolkit", "1.0", requires=["nvidia-cublas==3.1.*; extra == 'cublas'", "nvidia-cufft; extra == 'x'"]
+        "cuda_toolkit",
+        "1.0",
+        requires=["nvidia-cublas==3.1.*; extra == 'cublas'", "nvidia-cufft; extra == 'x'"],
     )
     index.add("cuda_toolkit-1.0-py3-none-any.whl", meta)
-    for name, version in (("nvidia_cublas", "3.1.4"), ("nvidia_cublas", "3.1.5"), ("nvidia_nccl_cu12", "2.1")):
+    for name, version in (
+        ("nvidia_cublas", "3.1.4"),
+        ("nvidia_cublas", "3.1.5"),
+        ("nvidia_nccl_cu12", "2.1"),
+    ):
         made = with_library(library(tmp_path, fat(70), fat(80)), "nvidia/lib/libx.so.1")
         index.add(f"{name}-{version}-py3-none-{PLATFORM}.whl", made)
     facts = replace(known, wheel_code=(), package_code=())
@@ -161,7 +204,10 @@ def test_packages_of_libraries_are_found_with_their_exact_versions(known: Facts,
             (found,) = reader.releases("base", wheels, SilentBar())
             packages = reader.libraries([found], SilentBar())
             again = IndexReader(
-                replace(facts, wheel_code=(replace(found, date="2020-01-01"),)), index.url, tmp_path, session
+                replace(facts, wheel_code=(replace(found, date="2020-01-01"),)),
+                index.url,
+                tmp_path,
+                session,
             )
             (dated,) = again.releases("base", wheels, SilentBar())
     assert found.beside == ("nvidia-cublas==3.1.5", "nvidia-nccl-cu12==2.1")
@@ -175,13 +221,24 @@ def test_packages_of_libraries_are_found_with_their_exact_versions(known: Facts,
 
 def test_what_is_written_is_what_is_read(shipped: Facts, tmp_path: Path) -> None:
     wheels = [one for one in shipped.wheel_code if one.package == "torch"][:4]
-    plain = WheelCode("torch", "9.0", "amd64", ("a.whl",), "2026-01-01", {"x.dll": ReadLibrary("x.dll", (3, 4), {})})
+    plain = WheelCode(
+        "torch",
+        "9.0",
+        "amd64",
+        ("a.whl",),
+        "2026-01-01",
+        {"x.dll": ReadLibrary("x.dll", (3, 4), {})},
+    )
     for name in ("arches", "toolkits"):
-        (tmp_path / f"{name}.toml").write_text((shipped.patches.parent / f"{name}.toml").read_text("utf-8"), "utf-8")
+        (tmp_path / f"{name}.toml").write_text(
+            (shipped.patches.parent / f"{name}.toml").read_text("utf-8"), "utf-8"
+        )
     (tmp_path / "packages").mkdir()
     torch = (shipped.patches.parent / "packages" / "torch.toml").read_text("utf-8")
     (tmp_path / "packages" / "torch.toml").write_text(torch.partition("[[rule]]")[0], "utf-8")
-    package = PackageCode("nvidia-nccl-cu12", "2.1", "x86_64", "b.whl", "2026-01-01", {"libnccl.so.2": "7.0;7.0 PTX"})
+    package = PackageCode(
+        "nvidia-nccl-cu12", "2.1", "x86_64", "b.whl", "2026-01-01", {"libnccl.so.2": "7.0;7.0 PTX"}
+    )
     official_code.write_wheel_code(tmp_path, "torch", [*wheels, plain])
     official_code.write_package_code(tmp_path, shipped, [package])
     again = read_facts(tmp_path)
@@ -192,7 +249,9 @@ def test_what_is_written_is_what_is_read(shipped: Facts, tmp_path: Path) -> None
 
 def test_the_page_has_a_line_for_each_reading(shipped: Facts) -> None:
     pages = official_code_page.code_pages(shipped)
-    lines = [line for line in pages["code-torch.md"].splitlines() if line.startswith("| 1.3.1 | x86_64")]
+    lines = [
+        line for line in pages["code-torch.md"].splitlines() if line.startswith("| 1.3.1 | x86_64")
+    ]
     assert len(lines) == 1
     assert "| 3.7+PTX;5.0;6.0;6.1;7.0;7.5 | 3.7 5.0 5.2 6.0 6.1 7.0 7.5 |" in lines[0]
     assert "none: without CUDA" in pages["code-torch.md"]

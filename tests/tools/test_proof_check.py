@@ -60,18 +60,28 @@ UPSTREAM = """
 
 
 def run_tests(
-    folder: Path, text: str, share: float = 1.0, seconds: float = 120.0, always: tuple[str, ...] = ()
+    folder: Path,
+    text: str,
+    share: float = 1.0,
+    seconds: float = 120.0,
+    always: tuple[str, ...] = (),
 ) -> dict[str, Outcome]:
     (folder / "test").mkdir(parents=True, exist_ok=True)
     (folder / "test" / "test_all.py").write_text(dedent(text))
-    tests = UpstreamTests("test", {"test_all.py": share}, (), "test", always=always, seconds=seconds)
+    tests = UpstreamTests(
+        "test", {"test_all.py": share}, (), "test", always=always, seconds=seconds
+    )
     bar = ProgressDisplay(io.StringIO()).task("tests")
-    found = UpstreamRun(Path(sys.executable), folder, tests, 600 * MIB, folder / "log", bar).outcomes(2)
+    found = UpstreamRun(
+        Path(sys.executable), folder, tests, 600 * MIB, folder / "log", bar
+    ).outcomes(2)
     return {test.rpartition("::")[2]: one for test, one in found.items()}
 
 
 @pytest.mark.long
-def test_what_hangs_dies_or_takes_all_memory_is_ended_by_name_and_the_rest_runs(tmp_path: Path) -> None:
+def test_what_hangs_dies_or_takes_all_memory_is_ended_by_name_and_the_rest_runs(
+    tmp_path: Path,
+) -> None:
     found = run_tests(tmp_path / "ours", UPSTREAM, seconds=15.0)
     assert found["test_good"] == Outcome("passed")
     assert found["test_bad"] == Outcome("failed", "ValueError: wrong by far")
@@ -90,7 +100,11 @@ def test_a_share_is_drawn_by_names(tmp_path: Path) -> None:
     assert first == second
     assert 20 < len(first) < 60
     more = run_tests(tmp_path / "three", many, 0.1, always=("test_many[33",))
-    assert set(more) - set(first) <= {f"test_many[{number}]" for number in (33, *range(330, 340))} <= set(more)
+    assert (
+        set(more) - set(first)
+        <= {f"test_many[{number}]" for number in (33, *range(330, 340))}
+        <= set(more)
+    )
 
 
 def test_what_a_plan_lacks_explains_the_tests_that_need_it(known: Facts, tmp_path: Path) -> None:
@@ -127,7 +141,9 @@ BETWEEN = """
 
 def test_a_process_that_dies_between_two_tests_is_named_and_the_rest_runs(tmp_path: Path) -> None:
     """As one does whose other threads crash."""
-    many = "import pytest\n@pytest.mark.parametrize('number', range(20))\ndef test_many(number): ...\n"
+    many = (
+        "import pytest\n@pytest.mark.parametrize('number', range(20))\ndef test_many(number): ...\n"
+    )
     (tmp_path / "test").mkdir()
     (tmp_path / "test/conftest.py").write_text(dedent(BETWEEN))
     found = run_tests(tmp_path, many)
@@ -141,7 +157,9 @@ def outcomes(**results: str) -> dict[str, Outcome]:
 
 def test_what_is_unlike_the_published_wheel_is_the_result() -> None:
     ours = outcomes(a="passed", b="failed", c="failed", d="skipped", e="ended", f="skipped")
-    theirs = outcomes(a="failed", b="failed", c="passed", d="passed", e="passed", f="skipped", g="passed")
+    theirs = outcomes(
+        a="failed", b="failed", c="passed", d="passed", e="passed", f="skipped", g="passed"
+    )
     said = compare(ours, theirs, {"e": "known since 1.13"})
     assert list(said["alone"]) == ["c", "d", "e", "g"]
     assert said["alone"]["e"]["explained"] == "known since 1.13"
@@ -149,24 +167,34 @@ def test_what_is_unlike_the_published_wheel_is_the_result() -> None:
     assert said[check.THEIRS] == ["a"]
     lines = list(describe({"wheel": "ours", "against": "theirs", "unlike": [], **said}))
     assert "not as on the published wheel: 4, of which 1 are explained" in lines
-    assert list(compare(ours, {}, {})["alone"]) == ["b", "c", "e"], "where it cannot be had, all that fail"
+    assert list(compare(ours, {}, {})["alone"]) == ["b", "c", "e"], (
+        "where it cannot be had, all that fail"
+    )
 
 
 def chosen(
     shipped: Facts, python: str, arch: str, installed: Collection[str], cuda: str | None = None
 ) -> ComparedWheel:
     release = matrix.find_release(shipped, "torch", "v1.13.1")
-    build = Build("torch", "wheel", python, f"cu{cuda.replace('.', '')}" if cuda else "cpu", arch, cuda)
+    build = Build(
+        "torch", "wheel", python, f"cu{cuda.replace('.', '')}" if cuda else "cpu", arch, cuda
+    )
     return choose_published(shipped, matrix.make_cell(shipped, release, build), installed)
 
 
-@pytest.mark.parametrize(("name", "file"), [("wheel-3.10-cpu", "test_torch.py"), ("vision-3.10-cpu", "test_ops.py")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("wheel-3.10-cpu", "test_torch.py"), ("vision-3.10-cpu", "test_ops.py")]
+)
 def test_the_shipped_facts_say_what_judges_a_wheel_and_what_is_timed(
     shipped: Facts, tmp_path: Path, name: str, file: str
 ) -> None:
-    cell = cell_lookup.find_cell(shipped, name, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
+    cell = cell_lookup.find_cell(
+        shipped, name, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+    )
     plan = build_plan.compute_plan(shipped, cell, HOST, Options())
-    found = VerifiedWheel(Layout(tmp_path, tmp_path), shipped, cell, plan, tmp_path / plan.wheel, {})
+    found = VerifiedWheel(
+        Layout(tmp_path, tmp_path), shipped, cell, plan, tmp_path / plan.wheel, {}
+    )
     tests = check.tests_of(found)
     assert 0 < tests.files[file] <= 1
     assert all(why for why in tests.explained.values())
@@ -204,7 +232,9 @@ def test_a_wrong_kernel_and_a_switch_that_is_off_are_caught_by_name(sample: Samp
     fault = 's/add(left, right)/add(left, -right)/", "python/module.cpp"'
     sample.add_rule(f'reason = "a fault"\nsource = "here"\nprepare = [["sed", "-i", "{fault}]]')
     facts = sample.configs / "packages" / "tinytorch.toml"
-    facts.write_text(facts.read_text().replace('checks = "sample"', 'checks = "package"'), encoding="utf-8")
+    facts.write_text(
+        facts.read_text().replace('checks = "sample"', 'checks = "package"'), encoding="utf-8"
+    )
     words = ("--set", "USE_TINY_FAST=0", f"--published={right}")
     assert sample.nox("-s", f"wheel-{THIS}-cpu", "--", *words[:2]).returncode == 0
     done = sample.nox("-s", f"check-{THIS}-cpu", "--", *words)
@@ -221,4 +251,7 @@ def test_a_wrong_kernel_and_a_switch_that_is_off_are_caught_by_name(sample: Samp
     timed = sample.nox("-s", f"speed-{THIS}-cpu", "--", *words)
     assert timed.returncode == 0, timed.stderr
     assert "does not run in this release: what it lacks" in timed.stderr
-    assert {path.suffix for path in (sample.home / ".torchmill" / "logs").glob("*speed*")} >= {".png", ".json"}
+    assert {path.suffix for path in (sample.home / ".torchmill" / "logs").glob("*speed*")} >= {
+        ".png",
+        ".json",
+    }

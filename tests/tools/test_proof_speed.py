@@ -26,7 +26,9 @@ def timed(ours: float, theirs: float) -> dict[str, Times]:
 
 def test_the_ratio_of_each_round_counts() -> None:
     rounds = [timed(1, 2), timed(10, 11), timed(1, 1.2)]
-    assert compare_rounds(rounds, WALL) == {"matmul": SpeedRatio(1.2, 1.1, 2.0)}, "a slow round is slow for both"
+    assert compare_rounds(rounds, WALL) == {"matmul": SpeedRatio(1.2, 1.1, 2.0)}, (
+        "a slow round is slow for both"
+    )
     assert compare_rounds(rounds, CPU)["matmul"].median == 2.4
 
 
@@ -34,7 +36,9 @@ def test_the_verdict_names_what_is_slower(tmp_path: Path) -> None:
     found = {"matmul": SpeedRatio(2.0, 1.9, 2.1), "conv": SpeedRatio(0.5, 0.4, 0.6)}
     assert geometric_mean(found) == 1.0
     assert math.isnan(geometric_mean({}))
-    text = "\n".join(describe({1: found, 8: {"matmul": SpeedRatio(1.0, 0.9, 1.1)}}, {}, {1: 1.0, 8: 1.0}))
+    text = "\n".join(
+        describe({1: found, 8: {"matmul": SpeedRatio(1.0, 0.9, 1.1)}}, {}, {1: 1.0, 8: 1.0})
+    )
     assert "slower, one thread: conv 0.50 (0.40 to 0.60)" in text
     assert "slower, 8 threads: none" in text
     write_picture({1: found}, "ours", tmp_path / "picture.png")
@@ -49,6 +53,8 @@ def test_a_case_that_does_not_run_is_told_and_the_others_are_timed(tmp_path: Pat
     trial = {"setup": ["import math"], "cases": cases, "seconds": 0.01}
     (tmp_path / "trial.json").write_text(json.dumps(trial))
     argv = [sys.executable, str(CHECK_SCRIPTS / "speed_trial.py"), str(tmp_path / "trial.json")]
-    said = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    said = json.loads(
+        subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    )
     assert said["lacking"].startswith("AttributeError")
     assert all(0 < seconds < 1 for seconds in said["sum"])

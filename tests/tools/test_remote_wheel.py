@@ -16,7 +16,9 @@ VERSION_PY = "__version__ = '1.0.0'\ncuda: Optional[str] = '11.7'\ngit_version =
 
 def fetched(index: Index, cache: Path, bar: ProgressBar | None = None) -> tuple[RemoteWheel, ...]:
     with requests.Session() as session:
-        return read_remote_wheels(project_files(session, index.url, "base"), cache, bar or SilentBar())
+        return read_remote_wheels(
+            project_files(session, index.url, "base"), cache, bar or SilentBar()
+        )
 
 
 def test_a_wheel_tells_what_stands_in_it(tmp_path: Path) -> None:
@@ -48,7 +50,9 @@ def test_a_wheel_is_not_downloaded(tmp_path: Path) -> None:
         assert [line for line in index.asked if "/files/" in line and "bytes=" not in line] == []
         asked = len(index.asked)
         (again,) = fetched(index, tmp_path)
-        assert len(index.asked) == asked + 1, "only the page is asked for again: the wheel is remembered"
+        assert len(index.asked) == asked + 1, (
+            "only the page is asked for again: the wheel is remembered"
+        )
     assert (again.python, again.commit, again.cuda, again.requires) == ("3.9", None, None, ())
 
 

@@ -15,8 +15,15 @@ def archive(version: str, sha256: str = "abc", uploaded: str = "2023-10-06T08:49
 
 def test_only_what_differs_is_told(configs: Path) -> None:
     package = declared(configs).packages["tiny-scatter"]
-    package = replace(package, editions=tuple(replace(one, date="2023-10-06") for one in package.editions))
-    same = [archive("1.0"), archive("1.10.0"), archive("0.9", "d"), replace(archive("1.11"), yanked=True)]
+    package = replace(
+        package, editions=tuple(replace(one, date="2023-10-06") for one in package.editions)
+    )
+    same = [
+        archive("1.0"),
+        archive("1.10.0"),
+        archive("0.9", "d"),
+        replace(archive("1.11"), yanked=True),
+    ]
     same += [archive("2.0rc1"), replace(archive("3"), name="tiny_scatter-3-py3-none-any.whl")]
     assert list(archive_differences(package, same)) == []
     other = [archive("1.10", "def", "2023-10-07T08:49:07Z"), archive("1.11"), archive("1.12")]

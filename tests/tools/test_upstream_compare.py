@@ -68,9 +68,15 @@ def facts_of(known: Facts, **changes: Any) -> Facts:
         partners={"triton": "2.0.0"},
         sizes={"libtorch_cpu.so": 5_000_000},
     )
-    addon = replace(known.releases["addon"][0], date="2022-12-15", wheels={LINUX: ("3.9",), ARM: ("3.10",)})
+    addon = replace(
+        known.releases["addon"][0], date="2022-12-15", wheels={LINUX: ("3.9",), ARM: ("3.10",)}
+    )
     releases = {"base": (replace(release, **changes),), "addon": (addon,)}
-    return replace(known, releases=releases, wheel_code=(*read("base", "1.0.0", known), *read("addon", "0.1.0", known)))
+    return replace(
+        known,
+        releases=releases,
+        wheel_code=(*read("base", "1.0.0", known), *read("addon", "0.1.0", known)),
+    )
 
 
 def read(package: str, version: str, known: Facts) -> list[WheelCode]:
@@ -82,7 +88,9 @@ def read(package: str, version: str, known: Facts) -> list[WheelCode]:
     ]
 
 
-def names(facts: Facts, base: Sequence[RemoteWheel] = WHEELS, addon: Sequence[RemoteWheel] = ADDONS) -> list[str]:
+def names(
+    facts: Facts, base: Sequence[RemoteWheel] = WHEELS, addon: Sequence[RemoteWheel] = ADDONS
+) -> list[str]:
     return [one.name for one in release_differences(facts, {"base": base, "addon": addon}, ())]
 
 
@@ -92,7 +100,9 @@ def changed(**changes: Any) -> list[RemoteWheel]:
 
 def test_agreement_is_silent(known: Facts) -> None:
     assert names(facts_of(known)) == []
-    assert names(facts_of(known), [*WHEELS, made("2.7", LINUX, commit=None)]) == [], "Python 2 is left out"
+    assert names(facts_of(known), [*WHEELS, made("2.7", LINUX, commit=None)]) == [], (
+        "Python 2 is left out"
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +127,9 @@ def test_agreement_is_silent(known: Facts) -> None:
         ({"libraries": {"libtorch_cpu.so": 5_000_000, "libc10.so": 1_000_000}}, ["size libc10.so"]),
     ],
 )
-def test_each_kind_is_found_in_one_wheel(known: Facts, changes: dict[str, Any], expected: list[str]) -> None:
+def test_each_kind_is_found_in_one_wheel(
+    known: Facts, changes: dict[str, Any], expected: list[str]
+) -> None:
     assert names(facts_of(known), changed(**changes)) == expected
 
 
@@ -129,7 +141,10 @@ def test_pythons_are_those_of_the_wheels(known: Facts) -> None:
 
 def test_requires_python_that_admits_more_is_told(known: Facts) -> None:
     base, other = facts_of(known, pythons=("3.10", "3.13")), known.releases["base"][0]
-    facts = replace(base, releases={**base.releases, "base": (*base.releases["base"], replace(other, version="0.9"))})
+    facts = replace(
+        base,
+        releases={**base.releases, "base": (*base.releases["base"], replace(other, version="0.9"))},
+    )
     wheels = [wheel for wheel in WHEELS if wheel.python == "3.10"]
     text = {one.name: one.text for one in release_differences(facts, {"base": wheels}, ())}
     assert text["requires-python"] == "Requires-Python is >=3.9, which admits 3.9"
@@ -141,14 +156,21 @@ def test_commits_may_be_told_wheel_by_wheel(known: Facts) -> None:
     assert names(facts_of(known, built_from={CANDIDATE: (LINUX,)}), wheels) == ["commit 11111111"]
     every = [replace(wheel, commit=CANDIDATE) for wheel in WHEELS]
     assert names(facts_of(known, built_from={CANDIDATE: ()}), every) == []
-    assert names(facts_of(known, built_from={"3" * 40: (ARM,)})) == ["commit 11111111", "commit 33333333"]
+    assert names(facts_of(known, built_from={"3" * 40: (ARM,)})) == [
+        "commit 11111111",
+        "commit 33333333",
+    ]
 
 
 def test_built_from_is_what_a_file_would_say() -> None:
     assert upstream_check.commits_not_tag(WHEELS, TAG) == {}
     assert upstream_check.commits_not_tag(WHEELS, None) == {TAG: ()}
-    assert upstream_check.commits_not_tag(changed(commit=CANDIDATE), TAG) == {CANDIDATE: ("3.9 manylinux1_x86_64",)}
-    mixed = [replace(wheel, commit=CANDIDATE) if wheel.platform == ARM else wheel for wheel in WHEELS]
+    assert upstream_check.commits_not_tag(changed(commit=CANDIDATE), TAG) == {
+        CANDIDATE: ("3.9 manylinux1_x86_64",)
+    }
+    mixed = [
+        replace(wheel, commit=CANDIDATE) if wheel.platform == ARM else wheel for wheel in WHEELS
+    ]
     assert upstream_check.commits_not_tag(mixed, TAG) == {CANDIDATE: (ARM,)}
 
 
@@ -171,7 +193,9 @@ def test_a_release_without_a_file_is_told_unless_withdrawn(known: Facts) -> None
     newer = made("3.10", LINUX, version="1.0.1")
     assert names(facts_of(known), [*WHEELS, newer]) == ["release 1.0.1"]
     assert names(facts_of(known), [*WHEELS, replace(newer, yanked=True)]) == []
-    assert names(facts_of(known), [*WHEELS, replace(newer, version="0.4")]) == [], "older than what is known"
+    assert names(facts_of(known), [*WHEELS, replace(newer, version="0.4")]) == [], (
+        "older than what is known"
+    )
     explained = facts_of(known, explained={"release 1.0.1": "replaced on the same day"})
     (one,) = release_differences(explained, {"base": [*WHEELS, newer]}, ())
     assert one.reason == "replaced on the same day"
@@ -180,7 +204,9 @@ def test_a_release_without_a_file_is_told_unless_withdrawn(known: Facts) -> None
 def test_a_release_that_left_the_index_is_told(known: Facts) -> None:
     assert names(facts_of(known), []) == ["absent"]
     assert names(facts_of(known, wheels={}), []) == [], "it was never there, and the file says so"
-    assert names(facts_of(known), [replace(wheel, yanked=True) for wheel in WHEELS]) == ["withdrawn"]
+    assert names(facts_of(known), [replace(wheel, yanked=True) for wheel in WHEELS]) == [
+        "withdrawn"
+    ]
 
 
 def test_an_explanation_is_that_of_the_difference(known: Facts) -> None:
@@ -201,27 +227,45 @@ def test_a_wheel_for_every_python_covers_those_of_the_release(known: Facts) -> N
 def test_a_check_may_be_restricted(known: Facts) -> None:
     facts = facts_of(known)
     assert release_differences(facts, {"base": changed(build=2), "addon": ADDONS}, ("2.0.0",)) == ()
-    assert len(release_differences(facts, {"base": changed(build=2), "addon": ADDONS}, ("1.0.0",))) == 1
+    assert (
+        len(release_differences(facts, {"base": changed(build=2), "addon": ADDONS}, ("1.0.0",)))
+        == 1
+    )
 
 
 def test_wheels_that_nobody_read_are_told(known: Facts) -> None:
     facts = replace(facts_of(known), wheel_code=())
     found = release_differences(facts, {"base": WHEELS}, ())
-    assert [one.name for one in found] == [f"code {LINUX}", f"code {LINUX}", f"code {ARM}", f"code {ARM}"]
+    assert [one.name for one in found] == [
+        f"code {LINUX}",
+        f"code {LINUX}",
+        f"code {ARM}",
+        f"code {ARM}",
+    ]
     assert "`invoke facts --code --write`" in found[0].text
 
 
 @pytest.mark.parametrize(
     ("size", "told"), [(1_000_000, []), (1_004_096, []), (1_100_000, [f"code {LINUX}"]), (0, None)]
 )
-def test_a_library_of_another_size_was_not_read(known: Facts, size: int, told: list[str] | None) -> None:
+def test_a_library_of_another_size_was_not_read(
+    known: Facts, size: int, told: list[str] | None
+) -> None:
     facts, name = facts_of(known), "base/lib/libtorch_cuda.so"
     first, *others = facts.wheel_code
     library = ReadLibrary(name, (1_000_000,), {"3.7;7.0;7.0 PTX": 3})
     facts = replace(facts, wheel_code=(replace(first, code={name: library}), *others))
     assert first.arch == "x86_64"
-    wheels = [replace(wheel, members={name: size} if size else {}) for wheel in WHEELS if wheel.platform == LINUX]
-    found = [one.name for one in release_differences(facts, {"base": wheels[:1]}, ()) if one.name.startswith("code")]
+    wheels = [
+        replace(wheel, members={name: size} if size else {})
+        for wheel in WHEELS
+        if wheel.platform == LINUX
+    ]
+    found = [
+        one.name
+        for one in release_differences(facts, {"base": wheels[:1]}, ())
+        if one.name.startswith("code")
+    ]
     assert found == ([f"code {LINUX}"] if told is None else told)
 
 

@@ -35,7 +35,9 @@ def test_what_appeared_is_newer_than_what_is_known(known: Facts) -> None:
     known = replace(known, releases={**known.releases, "base": known.releases["base"]})
     old = replace(NEWER[0], version="0.4")
     withdrawn = replace(NEWER[0], version="3.0.1", yanked=True)
-    assert upstream_draft.new_releases(known, {"base": [*NEWER, old, withdrawn], "addon": []}) == ["3.0.0"]
+    assert upstream_draft.new_releases(known, {"base": [*NEWER, old, withdrawn], "addon": []}) == [
+        "3.0.0"
+    ]
 
 
 def test_a_draft_says_all_that_the_wheels_say(known: Facts) -> None:
@@ -77,7 +79,9 @@ def test_what_another_file_describes_is_not_repeated(known: Facts) -> None:
 
 
 def test_commits_of_single_wheels_become_a_table(known: Facts) -> None:
-    mixed = [replace(wheel, commit=CANDIDATE) if wheel.platform == ARM else wheel for wheel in NEWER]
+    mixed = [
+        replace(wheel, commit=CANDIDATE) if wheel.platform == ARM else wheel for wheel in NEWER
+    ]
     text = upstream_draft.draft_release(known, {"base": mixed, "addon": []}, "3.0.0")
     built = tomllib.loads(text)["base"]["built_from"]
     assert built[CANDIDATE] == [ARM]
@@ -89,6 +93,8 @@ def test_the_check_agrees_with_a_draft(known: Facts, configs: Path) -> None:
     text = upstream_draft.draft_release(known, observed, "3.0.0")
     (configs / "releases" / "3.0.0.toml").write_text(text, encoding="utf-8")
     left = release_differences(facts_reader.read_facts(configs), observed, ("3.0.0",))
-    assert [one for one in left if not one.name.startswith("code ")] == [], "the code in wheels is read apart from it"
+    assert [one for one in left if not one.name.startswith("code ")] == [], (
+        "the code in wheels is read apart from it"
+    )
     odd = {"base": [replace(wheel, requires=PINS[:1]) for wheel in NEWER], "addon": PAIRED}
     assert release_differences(facts_reader.read_facts(configs), odd, ("3.0.0",)) != ()

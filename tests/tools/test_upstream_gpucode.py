@@ -26,7 +26,10 @@ def told(index: Index, cache: Path) -> dict[str, tuple[str, ...]]:
     with requests.Session() as session:
         there = project_files(session, index.url, "base")
         wheels = read_remote_wheels(there, cache, SilentBar())
-    return {one.name.split("-cp")[0]: one.capabilities for one in with_capabilities(wheels, there, cache, SilentBar())}
+    return {
+        one.name.split("-cp")[0]: one.capabilities
+        for one in with_capabilities(wheels, there, cache, SilentBar())
+    }
 
 
 def test_the_list_is_read_from_one_cuda_wheel_of_each_release(tmp_path: Path) -> None:

@@ -20,11 +20,15 @@ def index_of(configs: Path) -> Index:
     index = Index()
     version_py = f"cuda = '10.2'\ngit_version = '{COMMIT}'\n"
     for python in ("39", "310"):
-        content = wheel("base", "1.0.0", version_py=version_py, libraries={"libtorch_cpu.so": MILLION})
+        content = wheel(
+            "base", "1.0.0", version_py=version_py, libraries={"libtorch_cpu.so": MILLION}
+        )
         name = f"base-1.0.0-cp{python}-cp{python}-{PLATFORM}.whl"
         index.add(name, content, **{"upload-time": "2020-01-02T00:00:00Z"})
     file = configs / "releases" / "1.0.0.toml"
-    text = file.read_text("utf-8").replace('source = "test"', 'date = "2020-01-02"\nsource = "test"', 1)
+    text = file.read_text("utf-8").replace(
+        'source = "test"', 'date = "2020-01-02"\nsource = "test"', 1
+    )
     text = text.replace('range = ">=10.2,<12"', 'range = ">=10.2,<12"\npypi = "10.2"')
     text += f'\n[base.wheels]\n{PLATFORM} = ["3.9", "3.10"]\n\n[base.sizes]\n"libtorch_cpu.so" = {MILLION}\n'
     file.write_text(text, encoding="utf-8")
@@ -52,7 +56,10 @@ def test_the_check_ends_well_only_where_all_is_explained(tmp_path: Path, configs
                 "0 unexplained differences, 0 explained",
             ],
         )
-        index.add(f"base-1.0.0-1-cp39-cp39-{PLATFORM}.whl", index.files[f"base-1.0.0-cp39-cp39-{PLATFORM}.whl"])
+        index.add(
+            f"base-1.0.0-1-cp39-cp39-{PLATFORM}.whl",
+            index.files[f"base-1.0.0-cp39-cp39-{PLATFORM}.whl"],
+        )
         code, _, err = facts(tmp_path, configs, index, "--check")
         assert code == 2
         assert "DIFFERENT  base 1.0.0: the wheels for 3.9 were built again" in err
@@ -104,6 +111,8 @@ def test_without_anything_it_counts(tmp_path: Path, configs: Path) -> None:
 
 
 def test_writing_without_drafting_is_refused(known: Facts, tmp_path: Path) -> None:
-    orders = FactsOptions(check=False, releases=(), new=False, code=False, write=True, reference=None)
+    orders = FactsOptions(
+        check=False, releases=(), new=False, code=False, write=True, reference=None
+    )
     with pytest.raises(ConfigError, match="give one of them"):
         run_facts(orders, known, Layout(tmp_path, tmp_path))

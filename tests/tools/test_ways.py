@@ -30,7 +30,9 @@ def test_every_pair_has_a_way_or_a_reason(walks: list[Walked]) -> None:
     assert {name for _, name, _, _ in walks} == {*hosts}
     for version, name, steps, stops in walks:
         ways = [chosen_origin(step, {}) for step in steps if step.vital and step.origins]
-        assert bool(stops) or None not in ways, f"CUDA {version} on {name}: a step without an origin stops nothing"
+        assert bool(stops) or None not in ways, (
+            f"CUDA {version} on {name}: a step without an origin stops nothing"
+        )
         assert not stops or stop_reason(stops, hosts[name]), f"CUDA {version} on {name}: no reason"
         assert steps[-1].purpose, f"CUDA {version} on {name}: the way has no end"
 
@@ -39,4 +41,6 @@ def test_the_toolkit_is_a_step_where_it_is_not_there(walks: list[Walked]) -> Non
     hosts = described_hosts()
     for version, name, steps, stops in walks:
         brought = any(step.command == f"invoke toolkit --cuda {version}" for step in steps)
-        assert brought or stops or version in hosts[name].toolkits, f"nobody brings CUDA {version} to {name}"
+        assert brought or stops or version in hosts[name].toolkits, (
+            f"nobody brings CUDA {version} to {name}"
+        )

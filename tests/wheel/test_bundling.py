@@ -49,12 +49,16 @@ def test_run_paths_come_first_then_folders_then_the_cache_then_the_system(tmp_pa
     assert found is not None
     order = LibrarySearch((folders[1],), (("libfoo.so.1", copies[2]),), (folders[3],))
     for copy in copies:
-        assert order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], found.machine) == copy
+        assert (
+            order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], found.machine) == copy
+        )
         copy.unlink()
     assert order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], found.machine) is None
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="becoming another user needs root")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="becoming another user needs root"
+)
 def test_a_folder_that_is_closed_to_us_is_passed_over() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as name:  # pytest's own is closed, too
         closed = Path(name, "closed")
@@ -65,7 +69,10 @@ def test_a_folder_that_is_closed_to_us_is_passed_over() -> None:
         os.seteuid(65534)
         try:
             order = LibrarySearch((), (), ())
-            assert order.find("libfoo.so.1", Path("/user.so"), [str(closed)], platform.machine()) is None
+            assert (
+                order.find("libfoo.so.1", Path("/user.so"), [str(closed)], platform.machine())
+                is None
+            )
         finally:
             os.seteuid(0)
 
@@ -87,7 +94,9 @@ def test_a_library_elsewhere_is_passed_over(tmp_path: Path) -> None:
 def test_this_machines_own_libraries_are_found() -> None:
     interpreter = elf.read_elf(Path(sys.executable).resolve())
     assert interpreter is not None
-    found = bundling.system_search().find("libc.so.6", Path("/nowhere/user.so"), [], interpreter.machine)
+    found = bundling.system_search().find(
+        "libc.so.6", Path("/nowhere/user.so"), [], interpreter.machine
+    )
     assert found is not None
     assert elf.is_elf(found.resolve())
 
@@ -132,8 +141,12 @@ def test_what_came_along_is_known_by_its_name() -> None:
         ("numpy", "libcublas.so.11", None),
     ],
 )
-def test_required_packages_bring_their_libraries(requirement: str, library: str, folder: str | None) -> None:
-    assert bundling.nvidia_folder(bundling.required_nvidia_folders([requirement]), library) == folder
+def test_required_packages_bring_their_libraries(
+    requirement: str, library: str, folder: str | None
+) -> None:
+    assert (
+        bundling.nvidia_folder(bundling.required_nvidia_folders([requirement]), library) == folder
+    )
 
 
 @tiny.needs_compiler
@@ -142,7 +155,9 @@ def test_a_library_comes_with_what_it_opens_by_name(tmp_path: Path) -> None:
     away.mkdir(parents=True)
     for name in ("libcudnn.so.8", "libcudnn_ops_infer.so.8", "libcudnn_cnn_infer.so.8"):
         tiny.shared("", away / name)
-    (away / "libcudnn_ops_infer.so").symlink_to("libcudnn_ops_infer.so.8")  # for linkers, never opened
+    (away / "libcudnn_ops_infer.so").symlink_to(
+        "libcudnn_ops_infer.so.8"
+    )  # for linkers, never opened
     package = tmp_path / "tree" / "tinytorch"
     (package / "lib").mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -169,12 +184,19 @@ def test_cudnn_8_finds_nvrtc_by_its_bare_name(tmp_path: Path) -> None:
     package = tmp_path / "tree" / "tinytorch"
     (package / "lib").mkdir(parents=True)
     (package / "__init__.py").touch()
-    tiny.shared("", package / "lib" / "libtiny.so", away / "libcudnn.so.8", away / "libnvrtc.so.11.2")
+    tiny.shared(
+        "", package / "lib" / "libtiny.so", away / "libcudnn.so.8", away / "libnvrtc.so.11.2"
+    )
     raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path)
     staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
     names = [each.name for each in repaired.bundled]
-    assert names == ["libcudnn.so.8", "libnvrtc-builtins.so.11.8", "libnvrtc.so", "libnvrtc.so.11.2"]
+    assert names == [
+        "libcudnn.so.8",
+        "libnvrtc-builtins.so.11.8",
+        "libnvrtc.so",
+        "libnvrtc.so.11.2",
+    ]
     second = elf.read_elf(staged.libraries / "libnvrtc.so")
     assert second is not None
     assert (second.soname, second.rpath) == ("libnvrtc.so", ("$ORIGIN",))
@@ -191,7 +213,9 @@ def test_a_library_that_keeps_its_name_is_bundled_once_for_users_beside_it(tmp_p
     (package / "__init__.py").touch()
     for name in ("libone.so", "libtwo.so"):
         tiny.shared("", package / "lib" / name, cublas, "-Wl,-rpath,$ORIGIN")
-    staged = stage_wheel(tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path), tmp_path / "stage")
+    staged = stage_wheel(
+        tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path), tmp_path / "stage"
+    )
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
     assert [(one.name, one.source) for one in repaired.bundled] == [("libcublas.so.11", cublas)]
 
@@ -205,8 +229,12 @@ def test_what_a_required_package_brings_is_not_bundled(tmp_path: Path) -> None:
     package = tmp_path / "tree" / "tinytorch"
     (package / "lib").mkdir(parents=True)
     (package / "__init__.py").touch()
-    tiny.shared("", package / "lib" / "libtiny.so", away / "libcublas.so.11", away / "libcudart.so.11.0")
-    raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path, "nvidia-cublas-cu11==11.10.3.66")
+    tiny.shared(
+        "", package / "lib" / "libtiny.so", away / "libcublas.so.11", away / "libcudart.so.11.0"
+    )
+    raw = tiny.raw_wheel(
+        tmp_path / "tree", "tinytorch", "1.0", tmp_path, "nvidia-cublas-cu11==11.10.3.66"
+    )
     staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
     (runtime,) = repaired.bundled
@@ -232,10 +260,18 @@ def test_what_lies_beside_torch_is_used_there_but_for_the_runtime(tmp_path: Path
     raw = tiny.raw_wheel(tmp_path / "tree", "tinyvision", "1.0", tmp_path)
     staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_wheel(
-        staged, tiny.PLATFORM, folders=needed, provided=frozenset(["libc10.so"]), installed_nvidia=beside
+        staged,
+        tiny.PLATFORM,
+        folders=needed,
+        provided=frozenset(["libc10.so"]),
+        installed_nvidia=beside,
     )
     (runtime,) = repaired.bundled
     facts = elf.read_elf(staged.root / "tinyvision" / "_C.so")
     assert facts is not None
     assert facts.needed[:2] == ("libcusparse.so.11", runtime.name)
-    assert facts.rpath == ("$ORIGIN", "$ORIGIN/../tinyvision.libs", "$ORIGIN/../nvidia/cusparse/lib")
+    assert facts.rpath == (
+        "$ORIGIN",
+        "$ORIGIN/../tinyvision.libs",
+        "$ORIGIN/../nvidia/cusparse/lib",
+    )

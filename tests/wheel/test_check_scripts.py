@@ -50,7 +50,13 @@ def test_switches_of_a_wheel_are_read_from_its_own_words(scripts: dict[str, Modu
 
 
 def test_old_spellings_mean_the_opposite(scripts: dict[str, ModuleType]) -> None:
-    settings = {"NO_CUDA": "1", "USE_MKLDNN": "on", "USE_NCCL": "0", "BLAS": "MKL", "USE_LEVEL": "2"}
+    settings = {
+        "NO_CUDA": "1",
+        "USE_MKLDNN": "on",
+        "USE_NCCL": "0",
+        "BLAS": "MKL",
+        "USE_LEVEL": "2",
+    }
     assert scripts["harness"].switches_of(settings) == {
         "USE_CUDA": False,
         "USE_MKLDNN": True,
@@ -81,7 +87,9 @@ def test_whatever_a_check_raises_is_its_result(scripts: dict[str, ModuleType]) -
 
     result = scripts["harness"].outcome(broken, "x")
     assert result["ok"] is False
-    assert result["detail"].startswith("ImportError: libfoo.so.1: cannot open x (test_check_scripts.py:")
+    assert result["detail"].startswith(
+        "ImportError: libfoo.so.1: cannot open x (test_check_scripts.py:"
+    )
 
 
 def package_check(expected: dict[str, object]) -> dict[str, tuple[bool, str]]:
@@ -96,13 +104,24 @@ def package_check(expected: dict[str, object]) -> dict[str, tuple[bool, str]]:
 
 
 def test_a_package_is_tried_by_the_lines_of_its_facts() -> None:
-    known = {"package": "packaging", "import": "packaging", "version": metadata.version("packaging")}
+    known = {
+        "package": "packaging",
+        "import": "packaging",
+        "version": metadata.version("packaging"),
+    }
     base = f"pytest=={metadata.version('pytest')}"
-    lines = ["import packaging", "for one in (1, 2):", "    assert one < 3, 'three'", "packaging.lost = 1"]
+    lines = [
+        "import packaging",
+        "for one in (1, 2):",
+        "    assert one < 3, 'three'",
+        "packaging.lost = 1",
+    ]
     good = package_check({**known, "base": base, "smoke": lines})
     assert [name for name, (ok, _) in good.items() if not ok] == []
     assert (good["smoke"][1], good["base"][1]) == ("4 lines", base.replace("==", " "))
-    bad = package_check({**known, "base": "pytest==0.1", "version": "1", "smoke": [*lines, "packaging.gone"]})
+    bad = package_check(
+        {**known, "base": "pytest==0.1", "version": "1", "smoke": [*lines, "packaging.gone"]}
+    )
     assert {name for name, (ok, _) in bad.items() if not ok} == {"version", "base", "smoke"}
     assert bad["smoke"][1].startswith("'packaging.gone' of its facts: AttributeError: ")
     assert package_check({**known, "smoke": ["assert 1 == 2"]})["smoke"] == (
@@ -117,7 +136,9 @@ def torch_that(monkeypatch: pytest.MonkeyPatch, **told: object) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=version, **told))
 
 
-@pytest.mark.parametrize(("listed", "ok"), [("7.0;8.6+PTX", True), ("7.0 8.6", True), ("7.0", False), ("Ampere", True)])
+@pytest.mark.parametrize(
+    ("listed", "ok"), [("7.0;8.6+PTX", True), ("7.0 8.6", True), ("7.0", False), ("Ampere", True)]
+)
 def test_the_list_that_torch_tells_is_compared(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, listed: str, ok: bool
 ) -> None:
@@ -146,7 +167,9 @@ def test_the_planned_cudnn_answers(  # noqa: PLR0917 - a row of a table
     switches: dict[str, str],
     ok: bool,
 ) -> None:
-    torch_that(monkeypatch, backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: version)))
+    torch_that(
+        monkeypatch, backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: version))
+    )
     expected = {"libraries": libraries, "switches": switches}
     result = scripts["harness"].outcome(scripts["torch_checks"].check_cudnn, expected)
     assert result["ok"] == ok, result
@@ -154,10 +177,20 @@ def test_the_planned_cudnn_answers(  # noqa: PLR0917 - a row of a table
 
 @pytest.mark.parametrize(
     ("linked", "said", "ok"),
-    [(True, "1", True), (True, "0", False), (False, "0", True), (False, "1", False), (False, None, True)],
+    [
+        (True, "1", True),
+        (True, "0", False),
+        (False, "0", True),
+        (False, "1", False),
+        (False, None, True),
+    ],
 )
 def test_the_planned_magma_answers(
-    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, linked: bool, said: str | None, ok: bool
+    scripts: dict[str, ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    linked: bool,
+    said: str | None,
+    ok: bool,
 ) -> None:
     asked = []
 
@@ -166,7 +199,9 @@ def test_the_planned_magma_answers(
         if name == "magma" and not linked:
             raise RuntimeError("PyTorch has not been compiled with MAGMA.")
 
-    torch_that(monkeypatch, backends=SimpleNamespace(cuda=SimpleNamespace(preferred_linalg_library=prefer)))
+    torch_that(
+        monkeypatch, backends=SimpleNamespace(cuda=SimpleNamespace(preferred_linalg_library=prefer))
+    )
     expected = {"switches": {} if said is None else {"USE_MAGMA": said}}
     result = scripts["harness"].outcome(scripts["torch_checks"].check_magma, expected)
     assert result["ok"] == ok, result
@@ -181,7 +216,9 @@ def test_without_a_driver_torch_says_so_and_goes_on(
         raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check")
 
     cuda = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0)
-    torch_that(monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=refused, count=count))
+    torch_that(
+        monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=refused, count=count)
+    )
     found = scripts["harness"].outcome(scripts["torch_checks"].check_driverless, {})
     assert found == {"ok": True, "detail": "Found no NVIDIA driver on your system."}
     torch_that(monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=lambda: count))

@@ -109,7 +109,10 @@ def units(sizes: dict[str, int]) -> list[tuple[str, ...]]:
     made = list(_group_files(files))
     flat = [file for unit in made for file in (unit if isinstance(unit, list) else [unit])]
     assert flat == files
-    return [tuple(file.name for file in unit) if isinstance(unit, list) else (unit.name,) for unit in made]
+    return [
+        tuple(file.name for file in unit) if isinstance(unit, list) else (unit.name,)
+        for unit in made
+    ]
 
 
 def test_large_files_are_alone_and_batches_have_an_end() -> None:

@@ -41,7 +41,9 @@ def whole(extra: bytes = b"") -> bytes:
 
 
 def wrong(*found: LibraryCode, wanted: tuple[ArchTarget, ...] = WANTED) -> list[str]:
-    return list(device_code.device_code_problems(dict(ChainMap(*map(dict, reversed(found)))), wanted))
+    return list(
+        device_code.device_code_problems(dict(ChainMap(*map(dict, reversed(found)))), wanted)
+    )
 
 
 def test_each_piece_says_what_it_is(tmp_path: Path) -> None:
@@ -50,7 +52,9 @@ def test_each_piece_says_what_it_is(tmp_path: Path) -> None:
         fatbin(piece(86, size=128), piece(90, flags=OWN), piece(100, flags=FAMILY, header=112)),
         fatbin(piece(120, PTX, header=80), piece(35), piece(90, kind=64)),
     )
-    assert [[(one.capability, one.kind, one.size) for one in each.pieces] for each in found["lib.so"]] == [
+    assert [
+        [(one.capability, one.kind, one.size) for one in each.pieces] for each in found["lib.so"]
+    ] == [
         [("8.6", "sass", 128), ("9.0a", "sass", 64), ("10.0f", "sass", 64)],
         [("12.0", "ptx", 64), ("3.5", "sass", 64), ("9.0", "kind 64", 64)],
     ]
@@ -72,12 +76,16 @@ def test_what_is_still_to_be_linked_counts_too(tmp_path: Path) -> None:
 def test_other_libraries_hold_none(tmp_path: Path) -> None:
     assert device_code.read_device_code(library(tmp_path / "lib.so", {".text": whole()})) == []
     (tmp_path / "module.py").write_text("import torch")
-    assert device_code.read_device_code_of_files(tmp_path, ["lib.so", "module.py", "nowhere.so"]) == {}
+    assert (
+        device_code.read_device_code_of_files(tmp_path, ["lib.so", "module.py", "nowhere.so"]) == {}
+    )
 
 
 def test_libraries_are_named_by_their_path(tmp_path: Path) -> None:
     library(tmp_path / "vision" / "_C.so", {".nv_fatbin": whole()})
-    assert list(device_code.read_device_code_of_files(tmp_path, ["vision/_C.so"])) == ["vision/_C.so"]
+    assert list(device_code.read_device_code_of_files(tmp_path, ["vision/_C.so"])) == [
+        "vision/_C.so"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -131,11 +139,15 @@ def test_a_library_that_was_linked_in_has_a_list_of_its_own(tmp_path: Path) -> N
 def test_a_release_may_use_what_only_a_listed_capability_has(tmp_path: Path) -> None:
     found = code(tmp_path / "lib.so", fatbin(piece(90), piece(90, flags=OWN)))
     assert wrong(found, wanted=(ArchTarget("9.0"),)) == []
-    assert wrong(found, wanted=(ArchTarget("9.0", "a"),)) == ["lib.so has 9.0, not asked for, beside 9.0a"]
+    assert wrong(found, wanted=(ArchTarget("9.0", "a"),)) == [
+        "lib.so has 9.0, not asked for, beside 9.0a"
+    ]
 
 
 def test_a_build_without_any_code_left_cuda_out() -> None:
-    assert wrong() == ["no library has GPU code of torch: the build left CUDA out; its log says why"]
+    assert wrong() == [
+        "no library has GPU code of torch: the build left CUDA out; its log says why"
+    ]
 
 
 def test_sizes_are_summed_by_capability(tmp_path: Path) -> None:
@@ -152,10 +164,15 @@ def test_sizes_are_summed_by_capability(tmp_path: Path) -> None:
 
 def test_a_plan_says_what_was_asked_for(known: Facts) -> None:
     host = Host("x86_64", "linux", 4, 2**34, complete=True)
-    cell = cell_lookup.find_cell(known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+    cell = cell_lookup.find_cell(
+        known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
     computed = build_plan.compute_plan(known, cell, host, Options(arch_list="7.0 8.6+PTX"))
     assert device_code.requested_targets(known, computed) == WANTED
-    assert device_code.requested_targets(known, replace(computed, set={"TORCH_CUDA_ARCH_LIST": "All"})) is None
+    assert (
+        device_code.requested_targets(known, replace(computed, set={"TORCH_CUDA_ARCH_LIST": "All"}))
+        is None
+    )
     assert device_code.requested_targets(known, replace(computed, set={})) is None
     assert device_code.requested_targets(known, replace(computed, platform_tag="win_amd64")) is None
 
@@ -171,29 +188,44 @@ def test_what_nvcc_made_is_read(tmp_path: Path) -> None:
         ("ptx", "8.6"),
     }
     found = device_code.read_device_code_of_files(tmp_path, ["kernel.so"])
-    assert wrong(found, wanted=(ArchTarget("7.5"), ArchTarget("8.6", ptx=True), ArchTarget("9.0"))) == [
+    assert wrong(
+        found, wanted=(ArchTarget("7.5"), ArchTarget("8.6", ptx=True), ArchTarget("9.0"))
+    ) == [
         "kernel.so lacks 9.0 of 7.5, 8.6, 9.0, 8.6 PTX",
         "kernel.so has 10.0f, not asked for, beside 7.5, 8.6, 9.0, 8.6 PTX",
     ]
 
 
-@pytest.mark.skipif(NVCC is None or shutil.which("c++") is None, reason="needs nvcc and a C++ compiler")
+@pytest.mark.skipif(
+    NVCC is None or shutil.which("c++") is None, reason="needs nvcc and a C++ compiler"
+)
 @pytest.mark.parametrize("flags", [[], ["-Xfatbin", "-compress-all"], ["-rdc=true"]])
 def test_what_nvcc_makes_here_is_read(tmp_path: Path, flags: list[str]) -> None:
     path = tmp_path / "kernel.so"
-    lists = ["-gencode=arch=compute_75,code=sm_75", "-gencode=arch=compute_86,code=[sm_86,compute_86]"]
+    lists = [
+        "-gencode=arch=compute_75,code=sm_75",
+        "-gencode=arch=compute_86,code=[sm_86,compute_86]",
+    ]
     words = ["-shared", "-Xcompiler=-fPIC", "-cudart=none", *lists, *flags, "-o", str(path)]
-    made = subprocess.run([str(NVCC), *words, FATBINS / "kernel.cu"], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        [str(NVCC), *words, FATBINS / "kernel.cu"], capture_output=True, text=True, check=False
+    )
     if "unsupported" in made.stderr:
-        pytest.skip("this nvcc does not take the C++ compiler, or is too old or too new for the list")
+        pytest.skip(
+            "this nvcc does not take the C++ compiler, or is too old or too new for the list"
+        )
     assert made.returncode == 0, made.stderr
     found = device_code.read_device_code_of_files(tmp_path, [path.name])
     assert wrong(found, wanted=(ArchTarget("7.5"), ArchTarget("8.6", ptx=True))) == []
     if CUOBJDUMP is not None and flags[:1] != ["-rdc=true"]:
-        said = subprocess.run([CUOBJDUMP, "-lelf", "-lptx", path], capture_output=True, text=True, check=True)
+        said = subprocess.run(
+            [CUOBJDUMP, "-lelf", "-lptx", path], capture_output=True, text=True, check=True
+        )
         listed = re.findall(r"\.sm_(\d+)(\d)([af]?)\.(cubin|ptx)$", said.stdout, re.MULTILINE)
         kinds = {"cubin": "sass", "ptx": "ptx"}
-        theirs = sorted((kinds[kind], f"{major}.{minor}{suffix}") for major, minor, suffix, kind in listed)
+        theirs = sorted(
+            (kinds[kind], f"{major}.{minor}{suffix}") for major, minor, suffix, kind in listed
+        )
         assert sorted((one.kind, one.capability) for one in pieces(path)) == theirs
 
 
@@ -204,7 +236,9 @@ def test_a_static_library_is_read_object_by_object(tmp_path: Path) -> None:
     assert [len(each.pieces) for each in found] == [2, 2, 3]
     assert device_code.common_arch_list(found) == "7.0;8.6+PTX"
     assert (
-        device_code.common_arch_list(device_code.read_device_code(static(tmp_path / "own.a", (piece(90, flags=OWN),))))
+        device_code.common_arch_list(
+            device_code.read_device_code(static(tmp_path / "own.a", (piece(90, flags=OWN),)))
+        )
         == "9.0a"
     )
     assert (
@@ -221,7 +255,9 @@ def test_a_damaged_object_in_a_static_library_is_named(tmp_path: Path) -> None:
     with refused("damaged-library"):
         device_code.read_device_code(path)
     content = bytearray(static(path, (piece(70),)).read_bytes())
-    sections = content.index(elf.ELF_MAGIC) + 40  # where the object says that the table of sections is
+    sections = (
+        content.index(elf.ELF_MAGIC) + 40
+    )  # where the object says that the table of sections is
     content[sections : sections + 8] = b"\xff" * 8
     path.write_bytes(content)
     with refused("damaged-library"):

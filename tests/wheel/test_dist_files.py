@@ -13,7 +13,13 @@ import pytest
 
 from tests.support import tiny_wheels as tiny
 from torchmill.config.model import Plan
-from torchmill.wheel.dist_files import find_wheel, manifest_path, publish_wheel, read_manifest, withdraw_wheel
+from torchmill.wheel.dist_files import (
+    find_wheel,
+    manifest_path,
+    publish_wheel,
+    read_manifest,
+    withdraw_wheel,
+)
 
 
 def packed(folder: Path, text: str) -> Path:
@@ -27,7 +33,11 @@ def test_a_wheel_appears_with_its_manifest(tmp_path: Path) -> None:
     wheel = tmp_path / "dist" / "a.whl"
     publish_wheel(packed(tmp_path, "wheel"), wheel, {"key": "k"})
     assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.json"]
-    assert json.loads(wheel.with_name("a.whl.json").read_text()) == read_manifest(wheel) == {"key": "k"}
+    assert (
+        json.loads(wheel.with_name("a.whl.json").read_text())
+        == read_manifest(wheel)
+        == {"key": "k"}
+    )
 
 
 def test_a_newer_wheel_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
@@ -48,14 +58,24 @@ def test_a_wheel_that_is_there_gets_another_manifest(tmp_path: Path) -> None:
 def test_documents_appear_with_their_wheel_and_go_with_it(tmp_path: Path) -> None:
     old, wheel = tmp_path / "dist" / "old.whl", tmp_path / "dist" / "a.whl"
     publish_wheel(packed(tmp_path, "old"), old, {"key": "k"}, documents={".cdx.json": b"old"})
-    publish_wheel(packed(tmp_path, "new"), wheel, {"key": "k"}, old, {".cdx.json": b"new", ".intoto.json": b"s"})
+    publish_wheel(
+        packed(tmp_path, "new"),
+        wheel,
+        {"key": "k"},
+        old,
+        {".cdx.json": b"new", ".intoto.json": b"s"},
+    )
     assert {path.name: path.read_text() for path in wheel.parent.iterdir() if path != wheel} == {
         "a.whl.json": '{\n "key": "k"\n}\n',
         "a.whl.cdx.json": "new",
         "a.whl.intoto.json": "s",
     }
     publish_wheel(wheel, wheel, {"key": "k"}, documents={".cdx.json": b"newer"})
-    assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.cdx.json", "a.whl.json"]
+    assert sorted(path.name for path in wheel.parent.iterdir()) == [
+        "a.whl",
+        "a.whl.cdx.json",
+        "a.whl.json",
+    ]
     withdraw_wheel(wheel, tmp_path / "packed" / "a.whl")
     assert list(wheel.parent.iterdir()) == []
 
@@ -104,8 +124,14 @@ def test_a_wheel_of_a_container_has_the_tag_of_its_image(tmp_path: Path) -> None
     plan = planned("manylinux_2_36_x86_64", computed=True)
     made = {}
     for place in ("manylinux_2_41_x86_64", "manylinux_2_41_aarch64", "linux_x86_64"):
-        made[place] = tmp_path / plan.wheel.replace(plan.platform_tag, place.replace("2_41", "2_39"))
-        publish_wheel(packed(tmp_path, place), made[place], {"planned": plan.wheel.replace(plan.platform_tag, place)})
+        made[place] = tmp_path / plan.wheel.replace(
+            plan.platform_tag, place.replace("2_41", "2_39")
+        )
+        publish_wheel(
+            packed(tmp_path, place),
+            made[place],
+            {"planned": plan.wheel.replace(plan.platform_tag, place)},
+        )
     assert find_wheel(tmp_path, plan) == tmp_path / plan.wheel
     assert find_wheel(tmp_path, plan, contained=True) == made["manylinux_2_41_x86_64"]
 
@@ -114,7 +140,12 @@ def test_a_wheel_with_another_tag_takes_the_place_of_the_one_before(tmp_path: Pa
     plan = planned("manylinux_2_36_x86_64", computed=True)
     for tag in ("2_35", "2_34"):
         wheel = tmp_path / "dist" / plan.wheel.replace("2_36", tag)
-        publish_wheel(packed(tmp_path, tag), wheel, {"planned": plan.wheel}, find_wheel(tmp_path / "dist", plan))
+        publish_wheel(
+            packed(tmp_path, tag),
+            wheel,
+            {"planned": plan.wheel},
+            find_wheel(tmp_path / "dist", plan),
+        )
     assert find_wheel(tmp_path / "dist", plan) == wheel
     assert sorted(wheel.parent.iterdir()) == [wheel, manifest_path(wheel)]
 

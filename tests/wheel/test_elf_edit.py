@@ -37,7 +37,9 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script.write_text("OUTER_1 { global: outer_add; local: *; };")
     outer = "double outer_add(double a, double b) { return a + b; }"
     tiny.shared(outer, folder / "libouter.so.2", f"-Wl,--version-script={script}")
-    tiny.shared(tiny.TINY, folder / "libtiny.so", folder / "libouter.so.2", "-lm", "-Wl,-rpath,/old")
+    tiny.shared(
+        tiny.TINY, folder / "libtiny.so", folder / "libouter.so.2", "-lm", "-Wl,-rpath,/old"
+    )
     return folder
 
 
@@ -101,7 +103,9 @@ def test_others_read_it_as_we_do(library: Path) -> None:
         dynamic = next(image.iter_segments("PT_DYNAMIC"))
         needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
         (path,) = (tag.runpath for tag in dynamic.iter_tags("DT_RUNPATH"))
-        needs = {need.name for need, _ in image.get_section_by_name(".gnu.version_r").iter_versions()}
+        needs = {
+            need.name for need, _ in image.get_section_by_name(".gnu.version_r").iter_versions()
+        }
         symbols = {symbol.name for symbol in image.get_section_by_name(".dynsym").iter_symbols()}
     assert tuple(needed) == facts(library).needed
     assert path.split(":") == list(facts(library).rpath)
@@ -148,7 +152,9 @@ def test_it_can_be_edited_again(library: Path) -> None:
 @pytest.mark.parametrize("times", range(1, 6))
 def test_strip_leaves_it_whole_however_often_it_was_edited(library: Path, times: int) -> None:
     for number in range(times):
-        edit = replace(EDIT if number == 0 else ElfEdit(), rpath=("$ORIGIN", "$ORIGIN/" + "x" * number))
+        edit = replace(
+            EDIT if number == 0 else ElfEdit(), rpath=("$ORIGIN", "$ORIGIN/" + "x" * number)
+        )
         assert elf_edit.edit_in_place(edit, library)
     subprocess.run(["strip", library], check=True)
     assert facts(library).rpath == ("$ORIGIN", "$ORIGIN/" + "x" * (times - 1))
@@ -180,7 +186,9 @@ def test_versions_of_a_library_that_is_needed_twice_add_up(tmp_path: Path) -> No
     elf_edit.run_patchelf(ElfEdit(replaced=(("libm.so.6", "libc.so.6"),)), library)
     after = elf.read_elf(library)
     assert after is not None
-    assert after.versions == {"libc.so.6": before.versions["libm.so.6"] | before.versions["libc.so.6"]}
+    assert after.versions == {
+        "libc.so.6": before.versions["libm.so.6"] | before.versions["libc.so.6"]
+    }
 
 
 def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
@@ -249,7 +257,9 @@ def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
         table = next(each for each in image.segments if each.kind == 2)
         behind = table.offset + 16 * (len(image.dynamic) + 1)
     data = bytearray(library.read_bytes())
-    data[behind : behind + 8] = (0x6FFFFEF5 + 0x1000).to_bytes(8, sys.byteorder)  # nobody reads so far
+    data[behind : behind + 8] = (0x6FFFFEF5 + 0x1000).to_bytes(
+        8, sys.byteorder
+    )  # nobody reads so far
     library.write_bytes(data)
     assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
     with open_elf(library) as image:
@@ -257,7 +267,9 @@ def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
 
 
 @tiny.needs_compiler
-@pytest.mark.parametrize("offset", [32, 40])  # of the place of the tables of segments and of sections
+@pytest.mark.parametrize(
+    "offset", [32, 40]
+)  # of the place of the tables of segments and of sections
 def test_a_table_that_no_file_has_room_for_is_told(library: Path, offset: int) -> None:
     content = bytearray(library.read_bytes())
     content[offset : offset + 8] = b"\xff" * 8
@@ -272,7 +284,9 @@ def test_a_number_of_libraries_that_is_wrong_keeps_nobody_waiting(library: Path)
     with open_elf(library) as image:
         table = image.first_segment(elf.DYNAMIC)
         assert table is not None
-        place = table.offset + 16 * [tag for tag, _ in image.dynamic].index(0x6FFFFFFF)  # DT_VERNEEDNUM
+        place = table.offset + 16 * [tag for tag, _ in image.dynamic].index(
+            0x6FFFFFFF
+        )  # DT_VERNEEDNUM
     content[place + 8 : place + 16] = (1 << 40).to_bytes(8, sys.byteorder)
     library.write_bytes(content)
     assert facts(library).versions == needed != {}
@@ -299,12 +313,18 @@ BUNDLE = ROOT / "torchvision.libs"
         ("torch/_C.cpython-310-x86_64-linux-gnu.so", [LIB], ("$ORIGIN", "$ORIGIN/lib")),
         ("torch/lib/libtorch_cpu.so", [LIB], ("$ORIGIN",)),
         ("torch/bin/torch_shm_manager", [LIB], ("$ORIGIN", "$ORIGIN/../lib")),
-        ("functorch/_C.cpython-310-x86_64-linux-gnu.so", [LIB], ("$ORIGIN", "$ORIGIN/../torch/lib")),
+        (
+            "functorch/_C.cpython-310-x86_64-linux-gnu.so",
+            [LIB],
+            ("$ORIGIN", "$ORIGIN/../torch/lib"),
+        ),
         ("torchvision/_C.so", [BUNDLE], ("$ORIGIN", "$ORIGIN/../torchvision.libs")),
         ("torchvision.libs/libjpeg-01234567.so.62", [BUNDLE], ("$ORIGIN",)),
     ],
 )
-def test_each_place_has_its_run_path(file: str, libraries: list[Path], expected: tuple[str, ...]) -> None:
+def test_each_place_has_its_run_path(
+    file: str, libraries: list[Path], expected: tuple[str, ...]
+) -> None:
     assert run_path(ROOT / file, (), True, ROOT, libraries) == expected
 
 
@@ -334,7 +354,10 @@ def test_every_object_is_read(tmp_path: Path) -> None:
     subprocess.run(["ar", "rs", path, text], check=True, capture_output=True)
     subprocess.run(["ar", "q", path, text], check=True)
     assert elf.has_magic(path, elf.AR_MAGIC)
-    assert [len(list(one.sections_named(".nv_fatbin"))) for one in elf.static_objects(path)] == [1, 1]
+    assert [len(list(one.sections_named(".nv_fatbin"))) for one in elf.static_objects(path)] == [
+        1,
+        1,
+    ]
     text.write_bytes(b"\x7fELF")
     assert not elf.has_magic(text, elf.AR_MAGIC)
 

@@ -28,7 +28,15 @@ def test_documents_of_a_format_do_not_change(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "age"),
-    [(3, "same"), (2, "older"), (0, "older"), (4, "newer"), (-1, "invalid"), ("3", "invalid"), (True, "invalid")],
+    [
+        (3, "same"),
+        (2, "older"),
+        (0, "older"),
+        (4, "newer"),
+        (-1, "invalid"),
+        ("3", "invalid"),
+        (True, "invalid"),
+    ],
 )
 def test_a_format_is_judged_by_its_number(number: object, age: str) -> None:
     assert formats.judge_format({"format": number}, 3) == age

@@ -33,7 +33,12 @@ def test_a_true_tag_is_not_contradicted(torch_wheel: Path) -> None:
 @tiny.needs_compiler
 def test_a_tag_that_promises_too_much_is_contradicted(torch_wheel: Path, tmp_path: Path) -> None:
     found = tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}"))
-    assert static_checks.judge_tags(called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}")).contradictions == ()
+    assert (
+        static_checks.judge_tags(
+            called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}")
+        ).contradictions
+        == ()
+    )
     newer = f"GLIBC_2.17 of libc.so.6, which is newer than manylinux_2_5_{tiny.ARCH}"
     assert any(one.startswith("tinytorch/lib/libtiny.so needs") and newer in one for one in found)
 
@@ -41,7 +46,9 @@ def test_a_tag_that_promises_too_much_is_contradicted(torch_wheel: Path, tmp_pat
 @tiny.needs_compiler
 def test_each_of_several_tags_is_judged(torch_wheel: Path, tmp_path: Path) -> None:
     both = f"manylinux_2_5_{tiny.ARCH}.{tiny.PLATFORM}"
-    assert static_checks.platform_tags(called(torch_wheel, tmp_path, both).name) == tuple(both.split("."))
+    assert static_checks.platform_tags(called(torch_wheel, tmp_path, both).name) == tuple(
+        both.split(".")
+    )
     assert tag_problems(called(torch_wheel, tmp_path, both))
 
 
@@ -67,8 +74,12 @@ def test_a_tag_of_another_c_library_is_contradicted(torch_wheel: Path, tmp_path:
 
 
 @tiny.needs_compiler
-@pytest.mark.parametrize("more", [("x" * 300, "tinytorch/x.so"), ("tinytorch/x.so", "tinytorch/x.so/y.so")])
-def test_names_that_no_folder_takes_are_told(torch_wheel: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "more", [("x" * 300, "tinytorch/x.so"), ("tinytorch/x.so", "tinytorch/x.so/y.so")]
+)
+def test_names_that_no_folder_takes_are_told(
+    torch_wheel: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
     strange = called(torch_wheel, tmp_path, tiny.PLATFORM)
     with ZipFile(strange, "a") as archive:
         library = next(name for name in archive.namelist() if name.endswith(".so"))
@@ -80,7 +91,9 @@ def test_names_that_no_folder_takes_are_told(torch_wheel: Path, tmp_path: Path, 
 
 
 @tiny.needs_compiler
-def test_a_damaged_library_is_named_as_the_wheel_names_it(torch_wheel: Path, tmp_path: Path) -> None:
+def test_a_damaged_library_is_named_as_the_wheel_names_it(
+    torch_wheel: Path, tmp_path: Path
+) -> None:
     broken = called(torch_wheel, tmp_path, tiny.PLATFORM)
     with ZipFile(broken, "a") as archive:
         library = next(name for name in archive.namelist() if name.endswith(".so"))
@@ -91,7 +104,9 @@ def test_a_damaged_library_is_named_as_the_wheel_names_it(torch_wheel: Path, tmp
 
 @tiny.needs_compiler
 @pytest.mark.parametrize("platform", [f"linux_{tiny.ARCH}", "any", "win_amd64"])
-def test_of_tags_that_promise_nothing_nothing_is_said(torch_wheel: Path, tmp_path: Path, platform: str) -> None:
+def test_of_tags_that_promise_nothing_nothing_is_said(
+    torch_wheel: Path, tmp_path: Path, platform: str
+) -> None:
     assert tag_problems(called(torch_wheel, tmp_path, platform)) == []
 
 
@@ -135,8 +150,12 @@ def problems(site: Path, *names: str) -> list[str]:
 def test_what_is_found_is_no_problem(site: Path) -> None:
     own = tiny.shared("", site / "tinytorch/lib/libtiny.so")
     tiny.shared(MODULE, site / "tinytorch/_C.so", own, "-Wl,-rpath,$ORIGIN/lib")
-    tiny.shared(MODULE, site / "tinyvision/_C.so", own)  # loaded by the package it is imported after
-    assert problems(site, "tinytorch/_C.so", "tinytorch/lib/libtiny.so", "tinytorch/__init__.py") == []
+    tiny.shared(
+        MODULE, site / "tinyvision/_C.so", own
+    )  # loaded by the package it is imported after
+    assert (
+        problems(site, "tinytorch/_C.so", "tinytorch/lib/libtiny.so", "tinytorch/__init__.py") == []
+    )
     assert problems(site, "tinyvision/_C.so") == []
 
 
@@ -154,18 +173,24 @@ def test_a_required_package_is_looked_into_by_the_run_path_alone(site: Path, awa
     there.mkdir(parents=True)
     (away / "libcublas.so.11").rename(there / "libcublas.so.11")
     needed = there / "libcublas.so.11"
-    tiny.shared("", site / "tinytorch/lib/libtiny.so", needed, "-Wl,-rpath,$ORIGIN/../../nvidia/cublas/lib")
+    tiny.shared(
+        "", site / "tinytorch/lib/libtiny.so", needed, "-Wl,-rpath,$ORIGIN/../../nvidia/cublas/lib"
+    )
     assert problems(site, "tinytorch/lib/libtiny.so") == []
     tiny.shared("", site / "tinytorch/lib/libtiny.so", needed)
     (told,) = problems(site, "tinytorch/lib/libtiny.so")
-    assert told.startswith("tinytorch/lib/libtiny.so needs libcublas.so.11, which is neither in the wheel")
+    assert told.startswith(
+        "tinytorch/lib/libtiny.so needs libcublas.so.11, which is neither in the wheel"
+    )
 
 
 @tiny.needs_compiler
 def test_a_run_path_to_what_no_package_brings_is_named(site: Path) -> None:
     tiny.shared("", site / "tinytorch/lib/libtiny.so", "-Wl,-rpath,$ORIGIN/../../nvidia/cufft/lib")
     (told,) = problems(site, "tinytorch/lib/libtiny.so")
-    assert told.startswith("tinytorch/lib/libtiny.so looks in $ORIGIN/../../nvidia/cufft/lib, which nothing")
+    assert told.startswith(
+        "tinytorch/lib/libtiny.so looks in $ORIGIN/../../nvidia/cufft/lib, which nothing"
+    )
 
 
 @tiny.needs_compiler
@@ -177,7 +202,9 @@ def test_an_import_must_not_need_the_driver(site: Path, away: Path) -> None:
     assert problems(site, *names) == []  # opened only when it is used
     tiny.shared("", own, lazy)
     (told,) = problems(site, *names)
-    assert told.startswith("importing tinytorch/_C.so loads libcuda.so.1 of the driver, through libtiny.so ")
+    assert told.startswith(
+        "importing tinytorch/_C.so loads libcuda.so.1 of the driver, through libtiny.so "
+    )
     assert told.endswith(" and libtiny_nvrtc.so: it fails where there is no GPU")
 
 

@@ -17,7 +17,9 @@ from torchmill.wheel.pack.staging import StagedWheel
 def staged(root: Path) -> StagedWheel:
     info = root / "torch-1.0.dist-info"
     info.mkdir(parents=True)
-    return StagedWheel("torch-1.0-cp310-cp310-linux_x86_64.whl", root, info, "torch", "1.0", "torch")
+    return StagedWheel(
+        "torch-1.0-cp310-cp310-linux_x86_64.whl", root, info, "torch", "1.0", "torch"
+    )
 
 
 def owner(path: Path) -> LicenceHolder | None:
@@ -93,7 +95,9 @@ THIRD = "Neither the name of X nor … may be used to endorse or promote product
         ([], ""),
     ],
 )
-def test_a_licence_is_named_only_where_it_is_the_only_one(tmp_path: Path, texts: list[str], licence: str) -> None:
+def test_a_licence_is_named_only_where_it_is_the_only_one(
+    tmp_path: Path, texts: list[str], licence: str
+) -> None:
     files = [tmp_path / f"LICENSE.{number}" for number, _ in enumerate(texts)]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text)
@@ -104,7 +108,9 @@ def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:
     info = tmp_path / "lib/python3.11/site-packages/mkl-2022.2.1.dist-info"
     info.mkdir(parents=True)
     (info / "LICENSE.txt").write_text("Intel's")
-    (info / "RECORD").write_text("../../libmkl_core.so.2,sha256=x,1\nmkl-2022.2.1.dist-info/LICENSE.txt,,\n")
+    (info / "RECORD").write_text(
+        "../../libmkl_core.so.2,sha256=x,1\nmkl-2022.2.1.dist-info/LICENSE.txt,,\n"
+    )
     found = owner(tmp_path / "lib" / "libmkl_core.so.2")
     assert found == LicenceHolder("mkl-2022.2.1", (info / "LICENSE.txt",))
     assert owner(tmp_path / "lib" / "libmkl_core.so") is None
@@ -119,7 +125,9 @@ def test_what_debian_installed_is_found_by_its_package_manager() -> None:
     assert found.name == "libc6"
 
 
-@pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="needs Debian or one of its children")
+@pytest.mark.skipif(
+    shutil.which("dpkg-query") is None, reason="needs Debian or one of its children"
+)
 def test_a_library_of_the_system_is_of_a_package_of_dpkg() -> None:
     library = next(Path("/usr/lib").glob("*/libz.so.1")).resolve()
     purl = PackageURL.from_string(str(purl_of(library)))
@@ -136,7 +144,9 @@ def test_a_library_that_pip_installed_is_of_its_project(tmp_path: Path) -> None:
     for folder in (library.parent, info):
         folder.mkdir(parents=True)
     library.write_bytes(b"x")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-cublas-cu11\nVersion: 11.10.3.66\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: nvidia-cublas-cu11\nVersion: 11.10.3.66\n"
+    )
     (info / "RECORD").write_text("nvidia/cublas/lib/libcublas.so.11,,\n")
     assert str(purl_of(library)) == "pkg:pypi/nvidia-cublas-cu11@11.10.3.66"
 
@@ -152,4 +162,7 @@ def test_a_record_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
 def test_what_nobody_knows_is_left_out(tmp_path: Path) -> None:
     own = tmp_path / "libown.so"
     own.write_bytes(b"x")
-    assert repair.find_owners([own, tmp_path / "absent.so"]) == {own: None, tmp_path / "absent.so": None}
+    assert repair.find_owners([own, tmp_path / "absent.so"]) == {
+        own: None,
+        tmp_path / "absent.so": None,
+    }

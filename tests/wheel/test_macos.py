@@ -48,7 +48,9 @@ def downloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     words = ["download", "-q", "--no-deps", "--only-binary=:all:", "--platform=macosx_14_0_arm64"]
     words += ["--python-version=3.11", "--dest", str(folder), "pykdtree==1.4.3"]
-    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False
+    )
     if not (folder / NAME).exists():
         pytest.skip(f"PyPI does not answer: {done.stderr[-200:]}")
     return folder / NAME
@@ -80,7 +82,10 @@ def needed(path: Path) -> list[str]:
 
 def test_an_outside_library_comes_along(staged: StagedWheel, tmp_path: Path) -> None:
     (one,) = macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
-    assert (one.path, one.source) == ("pykdtree/.dylibs/libomp.dylib", tmp_path / "outside" / "libomp.dylib")
+    assert (one.path, one.source) == (
+        "pykdtree/.dylibs/libomp.dylib",
+        tmp_path / "outside" / "libomp.dylib",
+    )
     extension = next((staged.root / "pykdtree").glob("*.so"))
     assert needed(extension) == ["@loader_path/.dylibs/libomp.dylib", "/usr/lib/libSystem.B.dylib"]
     assert str(tmp_path).encode() not in (staged.root / one.path).read_bytes()
@@ -108,7 +113,9 @@ def test_a_library_that_is_nowhere_is_named(staged: StagedWheel, tmp_path: Path)
         ("macosx_14_0_x86_64", "is built for arm64, not for x86_64"),
     ],
 )
-def test_a_tag_that_the_files_contradict_is_refused(downloaded: Path, tmp_path: Path, tag: str, told: str) -> None:
+def test_a_tag_that_the_files_contradict_is_refused(
+    downloaded: Path, tmp_path: Path, tag: str, told: str
+) -> None:
     with pytest.raises(VerifyError, match=told):
         macos.require_macos_tag(stage_wheel(downloaded, tmp_path), tag)
 
@@ -135,7 +142,9 @@ def test_a_fat_file_with_wide_offsets_is_judged(downloaded: Path, tmp_path: Path
     staged = stage_wheel(downloaded, tmp_path)
     library = staged.root / "pykdtree/.dylibs/libomp.dylib"
     thin = library.read_bytes()
-    header = struct.pack(">II", 0xCAFEBABF, 1) + struct.pack(">IIQQII", 0x0100000C, 0, 0x4000, len(thin), 14, 0)
+    header = struct.pack(">II", 0xCAFEBABF, 1) + struct.pack(
+        ">IIQQII", 0x0100000C, 0, 0x4000, len(thin), 14, 0
+    )
     library.write_bytes(header.ljust(0x4000, b"\0") + thin)
     with pytest.raises(VerifyError, match=r"libomp\.dylib is built for arm64, not for x86_64"):
         macos.require_macos_tag(staged, "macosx_14_0_x86_64")

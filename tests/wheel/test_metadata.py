@@ -19,7 +19,9 @@ RAW = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
 def staged(root: Path, raw: str = RAW, requires: str = "") -> StagedWheel:
     info = root / "torch-1.13.1+cpu.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: 1.13.1+cpu\n{requires}\nText\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: torch\nVersion: 1.13.1+cpu\n{requires}\nText\n"
+    )
     (info / "WHEEL").write_text(
         "Wheel-Version: 1.0\nGenerator: bdist_wheel (0.38.4)\nRoot-Is-Purelib: true\nTag: cp310-cp310-linux_x86_64\n\n"
     )
@@ -38,7 +40,10 @@ def test_only_the_platform_of_the_tag_changes(tmp_path: Path) -> None:
 
 def test_a_compressed_tag_is_written_out(tmp_path: Path) -> None:
     wheel = staged(tmp_path, "torch-1.13.1+cpu-cp310.cp311-abi3-linux_x86_64.whl")
-    assert metadata.set_platform_tag(wheel, "win_amd64") == "torch-1.13.1+cpu-cp310.cp311-abi3-win_amd64.whl"
+    assert (
+        metadata.set_platform_tag(wheel, "win_amd64")
+        == "torch-1.13.1+cpu-cp310.cp311-abi3-win_amd64.whl"
+    )
     text = (wheel.dist_info / "WHEEL").read_text()
     assert text.endswith("Tag: cp310-abi3-win_amd64\nTag: cp311-abi3-win_amd64\n")
     both = "manylinux2014_x86_64.manylinux_2_17_x86_64"
@@ -77,7 +82,9 @@ def test_requirements_on_one_name_only(tmp_path: Path) -> None:
         "Requires-Dist: pillow !=8.3.*,>=5.3.0\nRequires-Dist: ><\n"
     )
     wheel = staged(tmp_path, requires=lines)
-    assert metadata.requirements_on(read_headers(wheel.dist_info / "METADATA"), "torch") == ["Torch (==1.13.1+cpu)"]
+    assert metadata.requirements_on(read_headers(wheel.dist_info / "METADATA"), "torch") == [
+        "Torch (==1.13.1+cpu)"
+    ]
     assert metadata.requirements_on(read_headers(wheel.dist_info / "METADATA"), "scipy") == []
 
 
@@ -102,8 +109,12 @@ def test_a_build_that_knows_neither_version_nor_base_is_stamped(tmp_path: Path) 
         'Requires-Dist: torchtext; extra == "test"\nProvides-Extra: test\n'
         "Requires-Dist: torch==2.11.0+cu130\n\n# Scatter\nVersion: 9 of it\nRequires-Dist: torch\n"
     )
-    assert metadata.wheel_file_name(stamped, "any") == "torch_scatter-2.1.2+cu130-cp310-cp310-any.whl"
-    assert metadata.requirements_on(read_headers(stamped.dist_info / "METADATA"), "torch") == ["torch==2.11.0+cu130"]
+    assert (
+        metadata.wheel_file_name(stamped, "any") == "torch_scatter-2.1.2+cu130-cp310-cp310-any.whl"
+    )
+    assert metadata.requirements_on(read_headers(stamped.dist_info / "METADATA"), "torch") == [
+        "torch==2.11.0+cu130"
+    ]
 
 
 def test_stamping_changes_nothing_that_is_right(tmp_path: Path) -> None:
@@ -163,7 +174,9 @@ def test_what_is_written() -> None:
     lines = normalize_headers(OLD, PYTHONS).split("\n")
     assert lines[3:5] == ["License: BSD", " and more of it"]
     numbers = ["3", "3.8", "3.9", "3.11", "3.13"]
-    assert lines[6:11] == [f"Classifier: Programming Language :: Python :: {one}" for one in numbers]
+    assert lines[6:11] == [
+        f"Classifier: Programming Language :: Python :: {one}" for one in numbers
+    ]
     assert lines[11:] == [
         "Requires-Python: >=3.7.0,!=3.9.0",
         "Provides-Extra: opt-einsum",
@@ -185,21 +198,30 @@ def test_what_nobody_reads_stays(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "left"), [("", "\n"), ("\n", "\n"), ("\n\n", "\n\n"), ("\n\nA text.\n", "\n\nA text.\n")]
+    ("end", "left"),
+    [("", "\n"), ("\n", "\n"), ("\n\n", "\n\n"), ("\n\nA text.\n", "\n\nA text.\n")],
 )
 def test_a_file_keeps_its_text_and_gets_no_gap(tmp_path: Path, end: str, left: str) -> None:
     head = "Name: torch\nRequires-Dist: numpy\nSummary: tensors"
     (tmp_path / "METADATA").write_text(head + end)
-    normalize_metadata(StagedWheel("torch.whl", tmp_path, tmp_path, "torch", "1.0", "torch"), ("3.9",))
-    assert (tmp_path / "METADATA").read_text() == "Name: torch\nSummary: tensors\nRequires-Dist: numpy" + left
+    normalize_metadata(
+        StagedWheel("torch.whl", tmp_path, tmp_path, "torch", "1.0", "torch"), ("3.9",)
+    )
+    assert (
+        tmp_path / "METADATA"
+    ).read_text() == "Name: torch\nSummary: tensors\nRequires-Dist: numpy" + left
 
 
 def test_the_same_in_another_spelling_is_equal() -> None:
     one = metadata.declared_needs(
-        ">=3.8,<4", ["Typing_Extensions (>=4)", "numpy<2,>=1.20 ; python_version<'3.12'"], ["Opt_Einsum"]
+        ">=3.8,<4",
+        ["Typing_Extensions (>=4)", "numpy<2,>=1.20 ; python_version<'3.12'"],
+        ["Opt_Einsum"],
     )
     other = metadata.declared_needs(
-        "<4, >=3.8", ['numpy >=1.20, <2; python_version < "3.12"', "typing-extensions>=4"], ["opt-einsum"]
+        "<4, >=3.8",
+        ['numpy >=1.20, <2; python_version < "3.12"', "typing-extensions>=4"],
+        ["opt-einsum"],
     )
     assert one == other
     assert metadata.needs_difference(("a", one), ("b", other)) == ""

@@ -27,7 +27,10 @@ STDCXX = {"libstdc++.so.6": {"GLIBCXX_3.4.30", "CXXABI_1.3.13"}}
 
 
 def test_what_a_tag_promises_is_no_problem() -> None:
-    assert policy_problems(platform_target("manylinux_2_36_x86_64"), [needs({**GLIBC, **STDCXX})]) == []
+    assert (
+        policy_problems(platform_target("manylinux_2_36_x86_64"), [needs({**GLIBC, **STDCXX})])
+        == []
+    )
 
 
 def test_symbols_of_the_c_library_that_are_too_new() -> None:
@@ -56,7 +59,9 @@ def test_a_tag_newer_than_every_known_one_is_judged_by_number() -> None:
 
 
 def test_private_symbols_are_promised_nowhere() -> None:
-    assert policy_problems(platform_target("manylinux_2_36_x86_64"), [needs({"libc.so.6": {"GLIBC_PRIVATE"}})])
+    assert policy_problems(
+        platform_target("manylinux_2_36_x86_64"), [needs({"libc.so.6": {"GLIBC_PRIVATE"}})]
+    )
 
 
 def test_names_that_a_policy_forbids() -> None:
@@ -76,7 +81,9 @@ def test_names_that_a_policy_forbids() -> None:
         ({"libc.so.6": {"GLIBC_2.36"}}, "manylinux_2_36_x86_64"),
     ],
 )
-def test_the_oldest_platform_that_would_hold(wanted: Mapping[str, set[str]], expected: str | None) -> None:
+def test_the_oldest_platform_that_would_hold(
+    wanted: Mapping[str, set[str]], expected: str | None
+) -> None:
     oldest = oldest_target(platform_target("manylinux_2_36_x86_64"), [needs(wanted)])
     assert (oldest and oldest.tag) == expected
 
@@ -103,7 +110,9 @@ def test_the_old_names_of_tags_are_understood() -> None:
     assert platform_target("manylinux2014_aarch64").arch == "aarch64"
 
 
-@pytest.mark.parametrize("tag", ["linux_x86_64", "manylinux_x86_64", "manylinux_2_36", "manylinux_2_36_vax"])
+@pytest.mark.parametrize(
+    "tag", ["linux_x86_64", "manylinux_x86_64", "manylinux_2_36", "manylinux_2_36_vax"]
+)
 def test_tags_that_are_no_platforms(tag: str) -> None:
     with pytest.raises(ConfigError) as caught:
         platform_target(tag)
@@ -112,7 +121,12 @@ def test_tags_that_are_no_platforms(tag: str) -> None:
 
 
 def test_the_interpreters_library_by_any_name() -> None:
-    for name in ("libpython3.10.so.1.0", "libpython3.so", "libpython3.7m.so.1.0", "libpython3.13t.so.1.0"):
+    for name in (
+        "libpython3.10.so.1.0",
+        "libpython3.so",
+        "libpython3.7m.so.1.0",
+        "libpython3.13t.so.1.0",
+    ):
         assert INTERPRETER_LIBRARY.fullmatch(name)
     assert not INTERPRETER_LIBRARY.fullmatch("libtorch_python.so")
     assert not DRIVER_LIBRARY.fullmatch("libcudart.so.12")

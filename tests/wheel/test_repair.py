@@ -64,7 +64,9 @@ def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
 
 def test_the_interpreters_library_is_not_needed(raw: tiny.Raw, tmp_path: Path) -> None:
     repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
-    assert not any("libpython" in name for name in facts(tmp_path / "tinytorch" / f"_C{tiny.SUFFIX}").needed)
+    assert not any(
+        "libpython" in name for name in facts(tmp_path / "tinytorch" / f"_C{tiny.SUFFIX}").needed
+    )
     assert not any("libpython" in path.name for path in tmp_path.rglob("*"))
     assert any(tiny.LIBPYTHON in note for note in repaired.notes)
 
@@ -79,9 +81,13 @@ def test_a_second_repair_edits_nothing(raw: tiny.Raw, tmp_path: Path) -> None:
     assert contents(tmp_path) == repaired
 
 
-def test_a_dependent_wheel_leaves_the_other_packages_libraries(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_a_dependent_wheel_leaves_the_other_packages_libraries(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
     staged = stage_wheel(raw.vision, tmp_path)
-    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside], provided=tiny.shared_library_names(raw.torch))
+    repaired = repair_wheel(
+        staged, tiny.PLATFORM, folders=[raw.outside], provided=tiny.shared_library_names(raw.torch)
+    )
     (lens,) = repaired.bundled
     assert lens.path == f"tinyvision.libs/{lens.name}"
     extension = facts(tmp_path / "tinyvision" / f"_C{tiny.SUFFIX}")
@@ -96,7 +102,9 @@ def test_a_missing_library_is_named_with_its_user(raw: tiny.Raw, tmp_path: Path)
     assert "liblens.so.1, which tinyvision/_C" in str(caught.value)
 
 
-def test_the_folder_of_a_library_can_be_written_into_its_user(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_the_folder_of_a_library_can_be_written_into_its_user(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
     """That is the cure which the refusal names."""
     staged = stage_wheel(raw.torch, tmp_path)
     for file in (*staged.libraries.iterdir(), *(tmp_path / "tinytorch").glob("*.so")):
@@ -111,12 +119,16 @@ def test_the_folder_of_a_library_can_be_written_into_its_user(raw: tiny.Raw, tmp
     assert facts(user).rpath == ("$ORIGIN",)
 
 
-def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
     staged = stage_wheel(raw.torch, tmp_path)
     with refused("newer-than-tag") as caught:
         repair_wheel(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
     assert "libtiny.so needs GLIBC_2.17 of libc.so.6, which is newer" in str(caught.value)
-    assert re.search(rf"as compiled meet manylinux_2_\d+_{tiny.ARCH}: .* `--plat auto`", str(caught.value))
+    assert re.search(
+        rf"as compiled meet manylinux_2_\d+_{tiny.ARCH}: .* `--plat auto`", str(caught.value)
+    )
 
 
 def test_the_oldest_platform_that_would_hold_is_told(raw: tiny.Raw, tmp_path: Path) -> None:
@@ -141,11 +153,17 @@ def test_programs_that_installers_move_count_too(raw: tiny.Raw, tmp_path: Path) 
 def test_a_wheel_elsewhere_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
     with refused("wrong-machine"):
-        repair_wheel(stage_wheel(raw.torch, tmp_path), f"manylinux_2_36_{other}", folders=[raw.outside])
+        repair_wheel(
+            stage_wheel(raw.torch, tmp_path), f"manylinux_2_36_{other}", folders=[raw.outside]
+        )
 
 
-def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), f"linux_{tiny.ARCH}", folders=[raw.outside])
+def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
+    repaired = repair_wheel(
+        stage_wheel(raw.torch, tmp_path), f"linux_{tiny.ARCH}", folders=[raw.outside]
+    )
     assert [each.source.name for each in repaired.bundled] == ["libinner.so.1", "libouter.so.2"]
     assert repaired.lowest_tag is None
 
@@ -153,8 +171,14 @@ def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(raw: tiny.Raw
 def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_path: Path) -> None:
     machine = facts(raw.outside / "liblens.so.1").machine
     promised = bundling.platform_target(tiny.PLATFORM)
-    here = {name: path for name, path in system_search().cached if path.is_file() and not promised.on_system(name)}
-    name, path = next((n, p) for n, p in here.items() if (e := elf.read_elf(p.resolve())) and e.machine == machine)
+    here = {
+        name: path
+        for name, path in system_search().cached
+        if path.is_file() and not promised.on_system(name)
+    }
+    name, path = next(
+        (n, p) for n, p in here.items() if (e := elf.read_elf(p.resolve())) and e.machine == machine
+    )
     staged = stage_wheel(raw.torch, tmp_path)
     tiny.shared("", staged.libraries / "libuser.so", path)
     repaired = repair_wheel(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])
@@ -185,7 +209,10 @@ def test_a_library_that_is_a_link_comes_along_once(raw: tiny.Raw, tmp_path: Path
         repaired = repair_wheel(staged, tiny.PLATFORM, folders=[folder])
     finally:
         raw.outside.with_name("away").rename(raw.outside)
-    assert [each.source.name for each in repaired.bundled] == ["libinner.so.1.5.6", "libouter.so.2.5.6"]
+    assert [each.source.name for each in repaired.bundled] == [
+        "libinner.so.1.5.6",
+        "libouter.so.2.5.6",
+    ]
     assert all(re.search(r"\.so\.[12]$", each.name) for each in repaired.bundled)
 
 

@@ -24,7 +24,9 @@ def composed(wheel: Path, **said: Any) -> dict[str, Any]:
     told = told_wheels.manifest(wheel) | said
     metadata = dist_files.read_described(wheel, "METADATA")
     assert metadata
-    found: dict[str, Any] = json.loads(sbom.compose_sbom(told, metadata, dist_files.recorded_digests(wheel)))
+    found: dict[str, Any] = json.loads(
+        sbom.compose_sbom(told, metadata, dist_files.recorded_digests(wheel))
+    )
     return found
 
 
@@ -40,7 +42,9 @@ def test_it_is_valid_by_the_official_schema(wheel: Path) -> None:
 
 def test_it_is_about_the_wheel(wheel: Path) -> None:
     about = composed(wheel)["metadata"]["component"]
-    assert about["purl"].startswith("pkg:pypi/tinytorch@1.13.1%2Bcu117?file_name=tinytorch-1.13.1%2Bcu117-")
+    assert about["purl"].startswith(
+        "pkg:pypi/tinytorch@1.13.1%2Bcu117?file_name=tinytorch-1.13.1%2Bcu117-"
+    )
     assert about["hashes"] == [{"alg": "SHA-256", "content": told_wheels.manifest(wheel)["sha256"]}]
 
 
@@ -67,7 +71,9 @@ def test_what_pip_installs_beside_it_is_required_and_what_built_it_is_not(wheel:
     found = components(made)
     assert found["requires:typing-extensions"]["scope"] == "required"
     assert found["requires:opt-einsum>=3.3 ; extra == 'opt'"]["scope"] == "optional"
-    assert {found[name]["scope"] for name in ("requirement:cmake==3.27.9", "toolkit:cuda")} == {"excluded"}
+    assert {found[name]["scope"] for name in ("requirement:cmake==3.27.9", "toolkit:cuda")} == {
+        "excluded"
+    }
     about = made["metadata"]["component"]["bom-ref"]
     needed = next(one["dependsOn"] for one in made["dependencies"] if one["ref"] == about)
     assert f"bundled library:{told_wheels.BUNDLED}" in needed
@@ -78,7 +84,8 @@ def test_a_requirement_that_nothing_parses_is_left_out(wheel: Path) -> None:
     told, metadata = told_wheels.manifest(wheel), dist_files.read_described(wheel, "METADATA")
     assert metadata
     odd = metadata.replace(
-        b"Requires-Dist: typing-extensions", b"Requires-Dist: typing-extensions\nRequires-Dist: a (>dev)"
+        b"Requires-Dist: typing-extensions",
+        b"Requires-Dist: typing-extensions\nRequires-Dist: a (>dev)",
     )
     assert odd != metadata
     assert sbom.compose_sbom(told, odd, {}) == sbom.compose_sbom(told, metadata, {})
@@ -90,13 +97,17 @@ def test_the_same_wheel_has_the_same_one_at_any_time(wheel: Path) -> None:
     assert "timestamp" not in made["metadata"]
     assert uuid.UUID(made["serialNumber"]).version == 5
     assert made["serialNumber"] != composed(wheel, sha256="dd" * 32)["serialNumber"]
-    twice = {"requirements": ["cmake==3.27.9", "cmake==3.31.0"]}  # in the session's environment, and in the tree's
+    twice = {
+        "requirements": ["cmake==3.27.9", "cmake==3.31.0"]
+    }  # in the session's environment, and in the tree's
     assert composed(wheel, **twice) == composed(wheel, **twice)
 
 
 def inner(**said: Any) -> dict[str, Any]:
     told = told_wheels.manifest(Path("nowhere") / told_wheels.WHEEL) | said
-    found: dict[str, Any] = json.loads(sbom.compose_inner_sbom(told, METADATA, {told_wheels.BUNDLED: "ee" * 32}))
+    found: dict[str, Any] = json.loads(
+        sbom.compose_inner_sbom(told, METADATA, {told_wheels.BUNDLED: "ee" * 32})
+    )
     return found
 
 
@@ -120,15 +131,26 @@ def test_it_tells_the_licences_and_where_their_texts_are() -> None:
     files = [one["value"] for one in fmt["properties"] if one["name"] == sbom.LICENCE_PROPERTY]
     assert files == ["licenses/bundled/third_party/fmt/LICENSE"]
     assert "licenses" not in gomp
-    assert {"name": sbom.LICENCE_PROPERTY, "value": "licenses/bundled/libgomp1/copyright"} in gomp["properties"]
+    assert {"name": sbom.LICENCE_PROPERTY, "value": "licenses/bundled/libgomp1/copyright"} in gomp[
+        "properties"
+    ]
 
 
 def test_it_is_the_same_wherever_the_source_came_from_and_whatever_built_it() -> None:
     made = inner()
     assert made["serialNumber"] == sbom.serial_number(made, None)
-    elsewhere = {"source": "file:///mirror/pytorch.git", "requirements": [], "tools": {}, "sha256": "0" * 64, "key": ""}
+    elsewhere = {
+        "source": "file:///mirror/pytorch.git",
+        "requirements": [],
+        "tools": {},
+        "sha256": "0" * 64,
+        "key": "",
+    }
     assert made == inner(**elsewhere)
-    assert components(made)["source:tinytorch"]["purl"] == f"pkg:github/pytorch/pytorch@{told_wheels.COMMIT}"
+    assert (
+        components(made)["source:tinytorch"]["purl"]
+        == f"pkg:github/pytorch/pytorch@{told_wheels.COMMIT}"
+    )
     other = inner(repository="", commit="0" * 40)
     assert components(other)["source:tinytorch"]["purl"] == f"pkg:generic/tinytorch@{'0' * 40}"
     assert other["serialNumber"] != made["serialNumber"]
@@ -136,14 +158,31 @@ def test_it_is_the_same_wherever_the_source_came_from_and_whatever_built_it() ->
 
 def test_a_source_without_a_proven_commit_leads_to_no_repository(tmp_path: Path) -> None:
     wheel = told_wheels.built(tmp_path)
-    unproven = {"commit": None, "commit_declared": told_wheels.COMMIT, "unproven": "x", "contents": "cc" * 32}
-    told = told_wheels.manifest(wheel) | unproven | {"repository": "", "source": "https://a.example/t.tar.gz (x)"}
+    unproven = {
+        "commit": None,
+        "commit_declared": told_wheels.COMMIT,
+        "unproven": "x",
+        "contents": "cc" * 32,
+    }
+    told = (
+        told_wheels.manifest(wheel)
+        | unproven
+        | {"repository": "", "source": "https://a.example/t.tar.gz (x)"}
+    )
     metadata = dist_files.read_described(wheel, "METADATA") or b""
-    for content in (sbom.compose_sbom(told, metadata, {}), sbom.compose_inner_sbom(told, metadata, {})):
-        (source,) = (one for one in json.loads(content)["components"] if one["bom-ref"] == "source:tinytorch")
+    for content in (
+        sbom.compose_sbom(told, metadata, {}),
+        sbom.compose_inner_sbom(told, metadata, {}),
+    ):
+        (source,) = (
+            one for one in json.loads(content)["components"] if one["bom-ref"] == "source:tinytorch"
+        )
         assert source["purl"] == "pkg:generic/tinytorch@v1.13.1"
         assert "pedigree" not in source
-        assert [one["type"] for one in source.get("externalReferences", [])] in ([], ["source-distribution"])
+        assert [one["type"] for one in source.get("externalReferences", [])] in (
+            [],
+            ["source-distribution"],
+        )
         said = {one["name"]: one["value"] for one in source["properties"]}
         assert said[sbom.CAVEAT_PROPERTY].startswith("not proven to be any commit")
         assert said[sbom.CONTENTS_PROPERTY] == "cc" * 32

@@ -52,19 +52,28 @@ def pieces(path: Path) -> list[str]:
         ("8.6 9.0+PTX", "8.6+PTX", "8.6 9.0 PTX"),  # for later ones, where there is no other
         ("8.6 7.0+PTX 8.0+PTX 9.0+PTX", "8.6+PTX", "8.6 8.0 PTX"),
         ("9.0 9.0a 10.0", "9.0", "9.0 9.0a"),  # either may be chosen
-        ("10.0 10.0a 10.0f 12.0", "10.3", "10.0 10.0f"),  # a family's runs on later minors, one's own does not
+        (
+            "10.0 10.0a 10.0f 12.0",
+            "10.3",
+            "10.0 10.0f",
+        ),  # a family's runs on later minors, one's own does not
         ("8.0 8.6 9.0", "8.0 9.0", "8.0 9.0"),
         ("9.0 9.0a", "8.6", ""),  # as before, nothing
         ("8.0 8.6", "8.7", ""),  # not promised for a system on a chip
     ],
 )
-def test_what_a_driver_may_choose_is_kept(shipped: Facts, tmp_path: Path, there: str, asked: str, kept: str) -> None:
+def test_what_a_driver_may_choose_is_kept(
+    shipped: Facts, tmp_path: Path, there: str, asked: str, kept: str
+) -> None:
     made = []
     for name in there.split():
         number = name.removesuffix("+PTX").rstrip("af").replace(".", "")
         flags = OWN if "a" in name else FAMILY if "f" in name else 0
         made.append(piece(int(number), PTX if "+" in name else 2, flags=flags))
-    path, _ = slimmed(library(tmp_path / "lib.so", {".nv_fatbin": fatbin(*made)}), request(shipped, *asked.split()))
+    path, _ = slimmed(
+        library(tmp_path / "lib.so", {".nv_fatbin": fatbin(*made)}),
+        request(shipped, *asked.split()),
+    )
     assert pieces(path) == kept.replace(" PTX", "+PTX").split() or " ".join(pieces(path)) == kept
 
 
@@ -73,7 +82,9 @@ def whole(seed: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("section", [".nv_fatbin", "__nv_relfatbin"])
-def test_pages_are_cut_out_and_pointers_follow(shipped: Facts, tmp_path: Path, section: str) -> None:
+def test_pages_are_cut_out_and_pointers_follow(
+    shipped: Facts, tmp_path: Path, section: str
+) -> None:
     fatbins = [whole(0), fatbin(), whole(1), fatbin(piece(90, size=LARGE)), whole(2)]
     path = gpu_libraries.shared(tmp_path / "lib.so", fatbins, section=section)
     small, plan = slimmed(path, request(shipped, "8.6"))
@@ -85,7 +96,10 @@ def test_pages_are_cut_out_and_pointers_follow(shipped: Facts, tmp_path: Path, s
     loaded.fatbin.restype = ctypes.c_void_p
     loaded.name.restype = ctypes.c_char_p
     assert [loaded.name(number) for number in range(3)] == [b"zero", b"one", b"two"]
-    sizes = [struct.unpack("<IHHQ", ctypes.string_at(loaded.fatbin(number), 16))[3] for number in range(5)]
+    sizes = [
+        struct.unpack("<IHHQ", ctypes.string_at(loaded.fatbin(number), 16))[3]
+        for number in range(5)
+    ]
     assert sizes == [LARGE + 64, 0, LARGE + 72, 0, LARGE + 80]
     code = [ctypes.string_at(loaded.fatbin(number) + 80, 9) for number in (0, 2, 4)]
     assert code == [bytes([86]) * 9] * 3
@@ -95,14 +109,21 @@ def test_a_page_of_64_kilobytes_is_kept_whole(shipped: Facts, tmp_path: Path) ->
     path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 4, "-Wl,-z,max-page-size=0x10000")
     small, _ = slimmed(path, request(shipped, "8.6"))
     with open_elf(small) as image:
-        assert all(one.offset % one.align == one.address % one.align for one in image.segments if one.kind == 1)
+        assert all(
+            one.offset % one.align == one.address % one.align
+            for one in image.segments
+            if one.kind == 1
+        )
     assert list(slimming.library_differences(path, small)) == []
     assert ctypes.CDLL(str(small)).name(1)
 
 
 def test_what_patchelf_edited_can_be_stripped_afterwards(shipped: Facts, tmp_path: Path) -> None:
     path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 3)
-    subprocess.run([elf_edit.find_patchelf(), "--set-rpath", "$ORIGIN/a/longer/path/than/before", path], check=True)
+    subprocess.run(
+        [elf_edit.find_patchelf(), "--set-rpath", "$ORIGIN/a/longer/path/than/before", path],
+        check=True,
+    )
     small, plan = slimmed(path, request(shipped, "8.6"))
     assert plan.cuts.ranges
     subprocess.run(["strip", path], check=True)
@@ -119,7 +140,9 @@ def test_slimming_again_for_fewer_leaves_fewer(shipped: Facts, tmp_path: Path) -
     assert list(slimming.library_differences(path, twice)) == []
 
 
-def test_fatbins_that_something_else_refers_to_stay_in_place(shipped: Facts, tmp_path: Path) -> None:
+def test_fatbins_that_something_else_refers_to_stay_in_place(
+    shipped: Facts, tmp_path: Path
+) -> None:
     path = library(tmp_path / "lib.so", {".nv_fatbin": whole() + bytes(200_000) + whole()})
     small, plan = slimmed(path, request(shipped, "8.6"))
     assert not plan.cuts.ranges
@@ -162,7 +185,10 @@ def test_files_that_are_no_libraries_must_be_the_same(tmp_path: Path) -> None:
 
 
 def test_other_files_hold_none(shipped: Facts, tmp_path: Path) -> None:
-    assert slim.plan_library(library(tmp_path / "lib.so", {".text": whole()}), request(shipped, "8.6")) is None
+    assert (
+        slim.plan_library(library(tmp_path / "lib.so", {".text": whole()}), request(shipped, "8.6"))
+        is None
+    )
 
 
 FIELDS = {  # of a fatbin of two pieces of 64 bytes: offset, layout, values that are wrong
@@ -182,7 +208,9 @@ FIELDS = {  # of a fatbin of two pieces of 64 bytes: offset, layout, values that
 def damaged() -> Iterator[tuple[str, bytes]]:
     """Yield damaged contents of a section."""
     good = fatbin(piece(70), piece(86))
-    for before, (name, (at, layout, values)) in product((b"", good, good + bytes(8)), FIELDS.items()):
+    for before, (name, (at, layout, values)) in product(
+        (b"", good, good + bytes(8)), FIELDS.items()
+    ):
         for value in values:
             content = bytearray(before + good)
             struct.pack_into("<" + layout, content, len(before) + at, value)
@@ -194,7 +222,9 @@ def damaged() -> Iterator[tuple[str, bytes]]:
     yield "endless pieces", fatbin(*(piece(86, size=0) for _ in range(device_code.MOST_PIECES + 1)))
 
 
-def test_200_kinds_of_damage_are_refused(shipped: Facts, tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_200_kinds_of_damage_are_refused(
+    shipped: Facts, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
     kinds = list(damaged())
     assert len(kinds) >= 200
     for name, content in kinds:

@@ -40,19 +40,28 @@ def test_a_wheel_is_described_by_its_own_words(tmp_path: Path) -> None:
 
 
 def test_a_package_named_otherwise_is_found_when_it_is_the_only_one(tmp_path: Path) -> None:
-    members = {"tiny_torch-1.0.dist-info/METADATA": METADATA, "other/__init__.py": "", "share/notes.txt": ""}
+    members = {
+        "tiny_torch-1.0.dist-info/METADATA": METADATA,
+        "other/__init__.py": "",
+        "share/notes.txt": "",
+    }
     assert stage_wheel(wheel(tmp_path, members), tmp_path / "out").package == "other"
 
 
 def test_modes_survive(tmp_path: Path) -> None:
     members = sound({"tiny_torch/bin/tool": "#!/bin/sh\n"})
-    modes = {"tiny_torch/bin/tool": stat.S_IFREG | 0o755, "tiny_torch/__init__.py": stat.S_IFREG | 0o600}
+    modes = {
+        "tiny_torch/bin/tool": stat.S_IFREG | 0o755,
+        "tiny_torch/__init__.py": stat.S_IFREG | 0o600,
+    }
     staged = stage_wheel(wheel(tmp_path, members, modes), tmp_path / "out")
     assert stat.S_IMODE((staged.root / "tiny_torch/bin/tool").stat().st_mode) == 0o755
     assert stat.S_IMODE((staged.root / "tiny_torch/__init__.py").stat().st_mode) == 0o644
 
 
-@pytest.mark.parametrize("name", ["../escape.py", "/etc/escape.py", "tiny_torch/../../escape.py", "c:/escape.py"])
+@pytest.mark.parametrize(
+    "name", ["../escape.py", "/etc/escape.py", "tiny_torch/../../escape.py", "c:/escape.py"]
+)
 def test_a_member_outside_the_wheel_is_refused(tmp_path: Path, name: str) -> None:
     with refused("unsafe-wheel"):
         stage_wheel(wheel(tmp_path, sound({name: "x"})), tmp_path / "out")
@@ -69,7 +78,11 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     ("members", "code", "words"),
     [
         ({"a/__init__.py": ""}, "invalid-raw-wheel", "has 0 .dist-info folders"),
-        (sound({"b-1.dist-info/METADATA": METADATA}), "invalid-raw-wheel", "has 2 .dist-info folders"),
+        (
+            sound({"b-1.dist-info/METADATA": METADATA}),
+            "invalid-raw-wheel",
+            "has 2 .dist-info folders",
+        ),
         (
             {"a-1.dist-info/WHEEL": "", "a/__init__.py": ""},
             "invalid-raw-wheel",
@@ -88,7 +101,9 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
         ({"a-1.dist-info/METADATA": METADATA}, "ambiguous-import-package", "candidates: none)"),
     ],
 )
-def test_a_wheel_that_does_not_say_what_it_is(tmp_path: Path, members: dict[str, str], code: str, words: str) -> None:
+def test_a_wheel_that_does_not_say_what_it_is(
+    tmp_path: Path, members: dict[str, str], code: str, words: str
+) -> None:
     with pytest.raises(BuildError) as caught:
         stage_wheel(wheel(tmp_path, members), tmp_path / "out")
     assert words in str(caught.value)
@@ -112,7 +127,9 @@ def test_a_name_that_would_move_the_cursor_is_refused(tmp_path: Path) -> None:
 def test_what_zipfile_does_not_read_is_named(tmp_path: Path) -> None:
     path = wheel(tmp_path, sound({}))
     content = bytearray(path.read_bytes())
-    content[content.rindex(b"PK\1\2") + 6] = 99  # the version that is needed to extract the last member
+    content[content.rindex(b"PK\1\2") + 6] = (
+        99  # the version that is needed to extract the last member
+    )
     path.write_bytes(content)
     with refused("damaged-raw-wheel"):
         stage_wheel(path, tmp_path / "out")
@@ -163,7 +180,11 @@ def stored_wheel(folder: Path, method: int = zipfile.ZIP_STORED) -> Path:
 
 def names_on_disk(staged: StagedWheel) -> set[str]:
     """Return the files that are on disk."""
-    return {path.relative_to(staged.root).as_posix() for path in staged.root.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(staged.root).as_posix()
+        for path in staged.root.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_only_what_may_be_edited_is_written(tmp_path: Path) -> None:
@@ -188,7 +209,10 @@ def test_where_a_file_was_makes_no_difference_to_the_wheel(tmp_path: Path) -> No
         stage_wheel(stored, tmp_path / "few", ()),
     ]
     assert [len(each.unstaged) for each in staged] == [0, 0, 0, len(TEXTS)]
-    made = [pack_wheel(each.root, each.root.with_suffix(".whl"), unstaged=each.unstaged) for each in staged]
+    made = [
+        pack_wheel(each.root, each.root.with_suffix(".whl"), unstaged=each.unstaged)
+        for each in staged
+    ]
     assert len({each.sha256 for each in made}) == 1
     with zipfile.ZipFile(made[0].path) as archive:
         assert archive.testzip() is None
@@ -203,13 +227,17 @@ def test_where_a_file_was_makes_no_difference_to_the_wheel(tmp_path: Path) -> No
 def test_a_file_on_disk_takes_the_place_of_one_in_the_raw_wheel(tmp_path: Path) -> None:
     staged = stage_wheel(stored_wheel(tmp_path), tmp_path / "out", ())
     (staged.root / "tiny/__init__.py").write_text("another = True\n")
-    with zipfile.ZipFile(pack_wheel(staged.root, tmp_path / "tiny.whl", unstaged=staged.unstaged).path) as archive:
+    with zipfile.ZipFile(
+        pack_wheel(staged.root, tmp_path / "tiny.whl", unstaged=staged.unstaged).path
+    ) as archive:
         assert archive.namelist().count("tiny/__init__.py") == 1
         assert archive.read("tiny/__init__.py") == b"another = True\n"
 
 
 @pytest.mark.parametrize("name", ["tiny/large.txt", "tiny/include/7.h"])
-@pytest.mark.parametrize("damage", [lambda data, at: data[:at] + b"?" + data[at + 1 :], lambda data, at: data[:at]])
+@pytest.mark.parametrize(
+    "damage", [lambda data, at: data[:at] + b"?" + data[at + 1 :], lambda data, at: data[:at]]
+)
 def test_a_raw_wheel_that_is_damaged_meanwhile_is_named(
     tmp_path: Path, name: str, damage: Callable[[bytes, int], bytes]
 ) -> None:

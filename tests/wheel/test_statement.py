@@ -51,7 +51,10 @@ def test_the_library_of_in_toto_takes_it(told: dict[str, Any]) -> None:
 def test_it_is_about_the_wheel_by_name_and_digest(told: dict[str, Any]) -> None:
     made = statement.compose_statement(told)
     assert made["subject"] == [{"name": told["wheel"], "digest": {"sha256": told["sha256"]}}]
-    assert (made["_type"], made["predicateType"]) == (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE)
+    assert (made["_type"], made["predicateType"]) == (
+        statement.STATEMENT_TYPE,
+        statement.PREDICATE_TYPE,
+    )
 
 
 def test_it_names_all_that_went_in(told: dict[str, Any]) -> None:
@@ -82,15 +85,24 @@ def test_a_source_without_a_proven_commit_is_named_by_what_it_held(
     told: dict[str, Any], origin: str, archive: str | None, declared: str | None
 ) -> None:
     contents = "cc" * 32
-    unproven = {"commit": None, "commit_verified": False, "commit_declared": declared, "unproven": "nothing proves it"}
-    made = statement.compose_statement(told | unproven | {"source": origin, "archive": archive, "contents": contents})
+    unproven = {
+        "commit": None,
+        "commit_verified": False,
+        "commit_declared": declared,
+        "unproven": "nothing proves it",
+    }
+    made = statement.compose_statement(
+        told | unproven | {"source": origin, "archive": archive, "contents": contents}
+    )
     source = depends(made)["source tinytorch"]
     assert source["digest"] == {"sha256": archive or contents}
     assert source["uri"] == "pkg:generic/tinytorch@v1.13.1"
     assert source["annotations"]["origin"] == origin
     assert source["annotations"]["commit proven"] == "no"
     assert source["annotations"]["contents sha256"] == contents
-    assert source["annotations"]["caveat"].startswith("not proven to be any commit: nothing proves it")
+    assert source["annotations"]["caveat"].startswith(
+        "not proven to be any commit: nothing proves it"
+    )
     assert "gitCommit" not in source["digest"]
 
 
@@ -104,16 +116,25 @@ def test_a_submodule_without_a_proven_commit_has_no_digest(told: dict[str, Any])
 def test_local_edits_are_named_and_doubt_the_source(told: dict[str, Any]) -> None:
     found = depends(statement.compose_statement(told | {"edits": {"setup.py": "ee" * 32}}))
     assert found["local edit setup.py"]["digest"] == {"sha256": "ee" * 32}
-    assert found["source tinytorch"]["annotations"]["caveat"] == "changed after it was fetched: setup.py"
+    assert (
+        found["source tinytorch"]["annotations"]["caveat"]
+        == "changed after it was fetched: setup.py"
+    )
 
 
 def test_it_says_its_format(told: dict[str, Any]) -> None:
-    parameters = statement.compose_statement(told)["predicate"]["buildDefinition"]["internalParameters"]
+    parameters = statement.compose_statement(told)["predicate"]["buildDefinition"][
+        "internalParameters"
+    ]
     assert parameters["format"] == formats.STATEMENT
 
 
 def test_what_cannot_change_the_wheel_does_not_change_it(told: dict[str, Any]) -> None:
-    again = told | {"seconds": {"compile": 1.0}, "jobs": 2, "switches": {"USE_CUDA": "1", "MAX_JOBS": "2"}}
+    again = told | {
+        "seconds": {"compile": 1.0},
+        "jobs": 2,
+        "switches": {"USE_CUDA": "1", "MAX_JOBS": "2"},
+    }
     assert statement.canonical_json(statement.compose_statement(again)) == statement.canonical_json(
         statement.compose_statement(told)
     )
@@ -141,12 +162,22 @@ def test_an_older_manifest_has_one_too(told: dict[str, Any]) -> None:
 
 def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) -> None:
     assert statement.describe_builder({}) == {"id": statement.LOCAL_BUILDER, "torchmill": "0.1.0"}
-    assert statement.describe_builder({"TORCHMILL_BUILDER": "https://me/b", **CI})["id"] == "https://me/b"
-    made = statement.compose_statement(told | {"builder": statement.describe_builder(CI)})["predicate"]["runDetails"]
+    assert (
+        statement.describe_builder({"TORCHMILL_BUILDER": "https://me/b", **CI})["id"]
+        == "https://me/b"
+    )
+    made = statement.compose_statement(told | {"builder": statement.describe_builder(CI)})[
+        "predicate"
+    ]["runDetails"]
     assert made["builder"]["id"] == f"https://github.com/{CI['GITHUB_WORKFLOW_REF']}"
-    assert made["metadata"]["invocationId"] == "https://github.com/me/wheels/actions/runs/17/attempts/2"
+    assert (
+        made["metadata"]["invocationId"]
+        == "https://github.com/me/wheels/actions/runs/17/attempts/2"
+    )
 
 
-def test_outside_its_checkout_the_suite_has_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_its_checkout_the_suite_has_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(statement, "_PROJECT", tmp_path / "pyproject.toml")
     assert statement.suite_version() == "unknown"

@@ -72,20 +72,33 @@ def test_a_computed_tag_may_be_older_than_the_plans(
     ("change", "expected"),
     [
         (lines(r"tinytorch/version\.py.*\n", ""), "tinytorch/version.py has no entry in RECORD"),
-        (lines("$", "ghost.py,sha256=x,1\n"), "RECORD lists ghost.py, which the wheel does not hold"),
-        (lines(r"(version\.py,\S+,)\d+", r"\g<1>9"), "tinytorch/version.py differs from its RECORD entry"),
-        (lines(r"(version\.py),sha256=", r"\1,md5="), "tinytorch/version.py has no sound hash in RECORD"),
+        (
+            lines("$", "ghost.py,sha256=x,1\n"),
+            "RECORD lists ghost.py, which the wheel does not hold",
+        ),
+        (
+            lines(r"(version\.py,\S+,)\d+", r"\g<1>9"),
+            "tinytorch/version.py differs from its RECORD entry",
+        ),
+        (
+            lines(r"(version\.py),sha256=", r"\1,md5="),
+            "tinytorch/version.py has no sound hash in RECORD",
+        ),
         (lambda name, data: None if name == RECORD else data, f"{RECORD} is missing"),
         (
             lambda name, data: data + b"#" if name.endswith("version.py") else data,
             "tinytorch/version.py differs from its RECORD entry",
         ),
         (
-            lambda name, data: data.replace(b"Version: 1.0+cpu", b"Version: 1.0") if "META" in name else data,
+            lambda name, data: (
+                data.replace(b"Version: 1.0+cpu", b"Version: 1.0") if "META" in name else data
+            ),
             "METADATA says tinytorch 1.0, the file's name tinytorch 1.0+cpu",
         ),
         (
-            lambda name, data: data.replace(b"manylinux", b"linux") if name.endswith("WHEEL") else data,
+            lambda name, data: (
+                data.replace(b"manylinux", b"linux") if name.endswith("WHEEL") else data
+            ),
             f"WHEEL says {tiny.PYTHON}-{tiny.ABI}-linux",
         ),
         (
@@ -106,14 +119,19 @@ def test_a_change_is_caught(
 
 
 @tiny.needs_compiler
-def test_a_damaged_module_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
+def test_a_damaged_module_is_a_problem(
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
     damaged = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(damaged) as archive:
         (module,) = (one for one in archive.infolist() if "/_C." in one.filename)
         content = bytearray(damaged.read_bytes())
         content[module.header_offset + 200] ^= 0xFF
     damaged.write_bytes(content)
-    assert any(f"{module.filename} is damaged" in each for each in static_checks.static_problems(damaged, PLAN, here))
+    assert any(
+        f"{module.filename} is damaged" in each
+        for each in static_checks.static_problems(damaged, PLAN, here)
+    )
 
 
 @tiny.needs_compiler
@@ -128,7 +146,9 @@ def test_a_module_may_have_the_entry_of_newer_pythons(
 
 
 @tiny.needs_compiler
-def test_a_second_folder_of_metadata_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
+def test_a_second_folder_of_metadata_is_a_problem(
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
     second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(second, "a") as archive:
         archive.writestr("other-1.0.dist-info/METADATA", "")
@@ -137,19 +157,27 @@ def test_a_second_folder_of_metadata_is_a_problem(torch_wheel: Path, here: Targe
 
 
 @tiny.needs_compiler
-def test_names_that_are_no_names_are_problems(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
+def test_names_that_are_no_names_are_problems(
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
     strange = tiny.rewrite(torch_wheel, tmp_path / "tinytorch.whl", lambda _, data: data)
     assert "not the name of a wheel" in static_checks.static_problems(strange, PLAN, here)[0]
     unknown = tiny.rewrite(
         torch_wheel,
         tmp_path / torch_wheel.name,
-        lambda name, data: re.sub(b"Version: .*", b"Version: unknown", data) if "META" in name else data,
+        lambda name, data: (
+            re.sub(b"Version: .*", b"Version: unknown", data) if "META" in name else data
+        ),
     )
-    assert "METADATA says tinytorch unknown" in static_checks.static_problems(unknown, PLAN, here)[0]
+    assert (
+        "METADATA says tinytorch unknown" in static_checks.static_problems(unknown, PLAN, here)[0]
+    )
 
 
 @tiny.needs_compiler
-def test_a_damaged_archive_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
+def test_a_damaged_archive_is_a_problem(
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
     half = tmp_path / torch_wheel.name
     half.write_bytes(torch_wheel.read_bytes()[: torch_wheel.stat().st_size // 2])
     (found,) = static_checks.static_problems(half, PLAN, here)
@@ -157,7 +185,9 @@ def test_a_damaged_archive_is_a_problem(torch_wheel: Path, here: TargetInterpret
 
 
 @tiny.needs_compiler
-def test_a_wheel_for_another_interpreter_is_caught(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
+def test_a_wheel_for_another_interpreter_is_caught(
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
     other = tmp_path / torch_wheel.name.replace(f"{tiny.PYTHON}-{tiny.ABI}", "cp36-cp36m")
     other.write_bytes(torch_wheel.read_bytes())
     found = static_checks.static_problems(other, PLAN, here)
@@ -166,22 +196,33 @@ def test_a_wheel_for_another_interpreter_is_caught(torch_wheel: Path, here: Targ
 
 
 @tiny.needs_compiler
-def test_a_requirement_must_be_the_plans(raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path) -> None:
-    vision, _ = tiny.finish(raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch)
+def test_a_requirement_must_be_the_plans(
+    raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path
+) -> None:
+    vision, _ = tiny.finish(
+        raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
+    )
     plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
     assert static_checks.static_problems(vision, plan, here) == []
     assert static_checks.static_problems(vision, replace(plan, torch="tinytorch==1.0"), here) == [
         "METADATA requires tinytorch==1.0+cpu, not tinytorch==1.0"
     ]
-    none = tiny.rewrite(vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data))
-    assert "METADATA requires no tinytorch, not tinytorch==1.0+cpu" in static_checks.static_problems(none, plan, here)
+    none = tiny.rewrite(
+        vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data)
+    )
+    assert (
+        "METADATA requires no tinytorch, not tinytorch==1.0+cpu"
+        in static_checks.static_problems(none, plan, here)
+    )
 
 
 @tiny.needs_compiler
 def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
     raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path
 ) -> None:
-    vision, _ = tiny.finish(raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch)
+    vision, _ = tiny.finish(
+        raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
+    )
     plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
     served = replace(plan, release=replace(plan.release, stable_abi=SpecifierSet(">=1.0")))
     assert static_checks.static_problems(vision, served, here) == [
@@ -190,11 +231,16 @@ def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
     (tmp_path / "unstable.c").write_text(
         "void *_ZN2at6detail5emptyEv(void); void *f(void) { return _ZN2at6detail5emptyEv(); }"
     )
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "_C.so", tmp_path / "unstable.c"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", tmp_path / "_C.so", tmp_path / "unstable.c"], check=True
+    )
     with ZipFile(vision, "a") as archive:
         archive.write(tmp_path / "_C.so", "tinyvision/_C.so")
     found = static_checks.static_problems(vision, served, here)
-    assert "tinyvision/_C.so needs _ZN2at6detail5emptyEv, which tinytorch>=1.0 is not sure to have" in found
+    assert (
+        "tinyvision/_C.so needs _ZN2at6detail5emptyEv, which tinytorch>=1.0 is not sure to have"
+        in found
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,12 +260,17 @@ def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
     ],
 )
 def test_names_of_torchs_own_cpp_change_with_each_release(symbol: str, stable: bool) -> None:
-    assert static_checks.unstable_symbols([symbol], any_python=False) == ([] if stable else [symbol])
+    assert static_checks.unstable_symbols([symbol], any_python=False) == (
+        [] if stable else [symbol]
+    )
 
 
 def test_a_wheel_for_any_python_uses_nothing_of_its_interface() -> None:
     used = ["PyLong_FromLong", "_Py_Dealloc", "memcpy"]
-    assert static_checks.unstable_symbols(used, any_python=True) == ["PyLong_FromLong", "_Py_Dealloc"]
+    assert static_checks.unstable_symbols(used, any_python=True) == [
+        "PyLong_FromLong",
+        "_Py_Dealloc",
+    ]
     assert static_checks.unstable_symbols(used, any_python=False) == []
 
 
@@ -235,8 +286,14 @@ CP313T = TargetInterpreter("cp313t", ".cpython-313t-x86_64-linux-gnu.so")
         (CP310, "torch/lib/libtorch.so"),
         (CP310, "torchvision/image.so"),
         (CP310, "torchaudio/_C.abi3.so"),
-        (TargetInterpreter("cp315t", ".cpython-315t-x86_64-linux-gnu.so"), "torchaudio/_C.abi3t.so"),
-        (TargetInterpreter("cp315", ".cpython-315-x86_64-linux-gnu.so"), "torchaudio/_C.abi3-x86_64-linux-gnu.so"),
+        (
+            TargetInterpreter("cp315t", ".cpython-315t-x86_64-linux-gnu.so"),
+            "torchaudio/_C.abi3t.so",
+        ),
+        (
+            TargetInterpreter("cp315", ".cpython-315-x86_64-linux-gnu.so"),
+            "torchaudio/_C.abi3-x86_64-linux-gnu.so",
+        ),
         (CP310, "torch/__pycache__/version.cpython-310.pyc"),
         (CP313T, "torch/_C.cpython-313t-x86_64-linux-gnu.so"),
         (CP313T, "torch/__pycache__/version.cpython-313.pyc"),
@@ -273,8 +330,12 @@ def declaring(folder: Path, python: str, *lines: str, version: str = "1.0+cpu") 
 
 
 def test_the_same_in_another_spelling_is_no_difference(tmp_path: Path) -> None:
-    one = declaring(tmp_path, "cp310", "Requires-Python: >=3.7,<4", "Requires-Dist: typing-extensions (>=4)")
-    declaring(tmp_path, "cp311", "Requires-Python: <4, >=3.7", "Requires-Dist: typing_extensions>=4")
+    one = declaring(
+        tmp_path, "cp310", "Requires-Python: >=3.7,<4", "Requires-Dist: typing-extensions (>=4)"
+    )
+    declaring(
+        tmp_path, "cp311", "Requires-Python: <4, >=3.7", "Requires-Dist: typing_extensions>=4"
+    )
     assert static_checks.sibling_differences(one, static_checks.sibling_wheels(one)) == []
 
 

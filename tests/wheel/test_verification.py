@@ -40,7 +40,9 @@ class Dist:
 def dist(raw: tiny.Raw, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dist]:
     folder = tmp_path_factory.mktemp("made")
     torch, _ = tiny.finish(raw.torch, folder / "dist", folder / "stage1", folders=(raw.outside,))
-    vision, _ = tiny.finish(raw.vision, folder / "dist", folder / "stage2", folders=(raw.outside,), under=torch)
+    vision, _ = tiny.finish(
+        raw.vision, folder / "dist", folder / "stage2", folders=(raw.outside,), under=torch
+    )
     for each in (folder / "stage1", folder / "stage2"):
         shutil.rmtree(each)
     away = raw.outside.rename(raw.outside.with_name("away"))  # the wheels must do without
@@ -60,11 +62,22 @@ def test_repaired_wheels_work_where_the_libraries_are_not(dist: Dist, tmp_path: 
     venv = tmp_path / "scratch" / "venv" / "bin" / "python"
     assert {"tinytorch==1.0+cpu", "tinyvision==0.5+cpu"} <= installed_packages(venv)
     # the same environment serves to try what is under it, against a plan that it breaks in three ways
-    expected = {"import": "tinytorch", "version": "2.0", "git_version": "f" * 40, "switches": {"USE_SLOW": "1"}}
+    expected = {
+        "import": "tinytorch",
+        "version": "2.0",
+        "git_version": "f" * 40,
+        "switches": {"USE_SLOW": "1"},
+    }
     found = clean_environment.run_checks(venv, "sample_checks.py", expected, io.StringIO())
-    assert {name for name, check in found.items() if not check.ok} == {"version", "git_version", "switches"}
+    assert {name for name, check in found.items() if not check.ok} == {
+        "version",
+        "git_version",
+        "switches",
+    }
     assert found["switches"].detail == "USE_SLOW is off, the plan says on"
-    assert found["git_version"].detail.startswith(f"tinytorch.version.git_version is '{tiny.COMMIT}'")
+    assert found["git_version"].detail.startswith(
+        f"tinytorch.version.git_version is '{tiny.COMMIT}'"
+    )
     assert found["library"] == CheckResult(ok=True, detail="libtiny.so")
 
 
@@ -112,13 +125,17 @@ def test_what_is_wrong_at_first_sight_is_not_installed(dist: Dist, tmp_path: Pat
 @tiny.needs_compiler
 def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
     raw = Path(shutil.copy(dist.torch, tmp_path))
-    kernels = library(tmp_path / "kernels.so", {".nv_fatbin": fatbin(piece(70), piece(86), piece(86, PTX))})
+    kernels = library(
+        tmp_path / "kernels.so", {".nv_fatbin": fatbin(piece(70), piece(86), piece(86, PTX))}
+    )
     with zipfile.ZipFile(raw, "a") as archive:
         archive.write(kernels, "tinytorch/lib/libkernels.so")
     wheel, _ = tiny.finish(raw, tmp_path / "dist", tmp_path / "staging")
     plan = tiny.plan("tinytorch", "1.0+cpu")
     cuda = replace(plan, build=replace(plan.build, cuda="11.8"), toolkit="11.8")
-    _, sizes = tried(wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("7.0"), ArchTarget("8.6", ptx=True)))
+    _, sizes = tried(
+        wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("7.0"), ArchTarget("8.6", ptx=True))
+    )
     assert sizes == {"tinytorch/lib/libkernels.so": {"7.0": 64, "8.6": 64, "8.6 PTX": 64}}
     with refused("wheel-check-failed") as caught:
         tried(wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("9.0"),))
@@ -129,7 +146,9 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
     assert "libkernels.so: GPU code in a build without CUDA" in str(caught.value)
 
 
-def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_changed(tmp_path: Path) -> None:
+def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_changed(
+    tmp_path: Path,
+) -> None:
     kept = tmp_path.parent / "environments"
     first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
     (template,) = kept.iterdir()
@@ -140,12 +159,17 @@ def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_chan
         assert installed_packages(venv) == installed_packages(in_environment(template / "made"))
 
 
-@pytest.mark.parametrize("way", ["half", pytest.param("without its record", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "way", ["half", pytest.param("without its record", marks=pytest.mark.long)]
+)
 def test_a_kept_environment_that_was_spoiled_is_made_again(tmp_path: Path, way: str) -> None:
     kept = tmp_path.parent / "environments"
     first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
     (template,) = kept.iterdir()
-    module = clean_environment.site_packages(template / "made" / "bin" / "python") / "pip/_vendor/msgpack/ext.py"
+    module = (
+        clean_environment.site_packages(template / "made" / "bin" / "python")
+        / "pip/_vendor/msgpack/ext.py"
+    )
     if way == "half":
         module.write_bytes(module.read_bytes()[:100])
     else:
@@ -161,11 +185,15 @@ def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
     python.write_text("#!/bin/sh\necho 'No module named venv' >&2\nexit 1\n")
     python.chmod(0o755)
     with refused("venv-failed") as caught:
-        clean_environment.create_environment(python, tmp_path / "venv", io.StringIO(), tmp_path / "empty")
+        clean_environment.create_environment(
+            python, tmp_path / "venv", io.StringIO(), tmp_path / "empty"
+        )
     assert "No module named venv" in str(caught.value)
 
 
-def test_a_crash_names_the_check_it_happened_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_names_the_check_it_happened_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "crash.py").write_text(
         "import os, sys\nsys.stderr.write('checking import\\nchecking matmul\\n')\nsys.stderr.flush()\nos.abort()\n"
     )

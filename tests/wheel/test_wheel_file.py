@@ -26,7 +26,9 @@ INFO = "tinytorch-1.0+cpu.dist-info"
 
 
 def test_a_wheel_is_read(tmp_path: Path) -> None:
-    wheel = made(tmp_path, "tiny_vision", "0.5+cu118", "1-cp310-cp310-manylinux_2_17_x86_64", python=">=3.10")
+    wheel = made(
+        tmp_path, "tiny_vision", "0.5+cu118", "1-cp310-cp310-manylinux_2_17_x86_64", python=">=3.10"
+    )
     content = wheel.read_bytes()
     one = wheel_file.read_wheel(wheel)
     assert (one.name, one.version, one.build) == ("tiny-vision", Version("0.5+cu118"), (1, ""))
@@ -93,19 +95,49 @@ def _replace(name: str, old: bytes, new: bytes) -> Callable[[Members], object]:
     ("change", "said"),
     [
         (lambda members: members.pop(f"{INFO}/METADATA"), f"has no {INFO}/METADATA"),
-        (lambda members: members.update({"other-1.dist-info/METADATA": b""}), "has 2 .dist-info folders"),
-        (_replace(f"{INFO}/METADATA", b"+cpu", b"+cu118"), "METADATA says tinytorch 1.0+cu118, the file's"),
-        (_replace(f"{INFO}/METADATA", b"Name: tiny", b"Name: giant"), "METADATA says gianttorch 1.0+cpu"),
-        (lambda members: members.update({"../evil.py": b""}), "the member '../evil.py' leaves the wheel"),
+        (
+            lambda members: members.update({"other-1.dist-info/METADATA": b""}),
+            "has 2 .dist-info folders",
+        ),
+        (
+            _replace(f"{INFO}/METADATA", b"+cpu", b"+cu118"),
+            "METADATA says tinytorch 1.0+cu118, the file's",
+        ),
+        (
+            _replace(f"{INFO}/METADATA", b"Name: tiny", b"Name: giant"),
+            "METADATA says gianttorch 1.0+cpu",
+        ),
+        (
+            lambda members: members.update({"../evil.py": b""}),
+            "the member '../evil.py' leaves the wheel",
+        ),
         (lambda members: members.update({"a/../../evil.py": b""}), "leaves the wheel"),
-        (lambda members: members.update({"/etc/evil": b""}), "the member '/etc/evil' leaves the wheel"),
+        (
+            lambda members: members.update({"/etc/evil": b""}),
+            "the member '/etc/evil' leaves the wheel",
+        ),
         (lambda members: members.update({"C:/evil": b""}), "leaves the wheel"),
         (lambda members: members.update({"a\\..\\evil": b""}), "leaves the wheel"),
-        (lambda members: members.update({"a/\x1b[2J.py": b""}), "has a name that cannot be printed"),
-        (lambda members: members.update({"./tinytorch/z.py": b""}), "has another name where it is extracted"),
-        (lambda members: members.update({"tinytorch//z.py": b""}), "has another name where it is extracted"),
-        (lambda members: members.update({f"{INFO}/sboms/x.json": b"x" * (1 << 24) + b"x"}), "x.json is larger"),
-        (lambda members: members.update({f"{INFO}/METADATA": b"x" * (1 << 24) + b"x"}), "METADATA is larger"),
+        (
+            lambda members: members.update({"a/\x1b[2J.py": b""}),
+            "has a name that cannot be printed",
+        ),
+        (
+            lambda members: members.update({"./tinytorch/z.py": b""}),
+            "has another name where it is extracted",
+        ),
+        (
+            lambda members: members.update({"tinytorch//z.py": b""}),
+            "has another name where it is extracted",
+        ),
+        (
+            lambda members: members.update({f"{INFO}/sboms/x.json": b"x" * (1 << 24) + b"x"}),
+            "x.json is larger",
+        ),
+        (
+            lambda members: members.update({f"{INFO}/METADATA": b"x" * (1 << 24) + b"x"}),
+            "METADATA is larger",
+        ),
         (
             lambda members: members.update({f"{INFO}/RECORD": b"x" * (1 << 24) + b"x"}),
             "RECORD is larger than",
@@ -135,7 +167,10 @@ def test_a_renamed_wheel_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
-    assert list(wheel_file.wheel_problems(made(tmp_path, tag="2-cp39.cp310-abi3.none-linux_x86_64"))) == []
+    assert (
+        list(wheel_file.wheel_problems(made(tmp_path, tag="2-cp39.cp310-abi3.none-linux_x86_64")))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,11 +204,19 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
             "tinytorch/__init__.py is both a file and a folder",
         ),
         (
-            _replace(f"{INFO}/METADATA", b"Version: 1.0+cpu\n", b"Version: 1.0+cpu\nRequires-Python: banana\n"),
+            _replace(
+                f"{INFO}/METADATA",
+                b"Version: 1.0+cpu\n",
+                b"Version: 1.0+cpu\nRequires-Python: banana\n",
+            ),
             "METADATA has 'Requires-Python: banana', which cannot be read",
         ),
         (
-            _replace(f"{INFO}/METADATA", b"Version: 1.0+cpu\n", b"Version: 1.0+cpu\nRequires-Dist: no !\n"),
+            _replace(
+                f"{INFO}/METADATA",
+                b"Version: 1.0+cpu\n",
+                b"Version: 1.0+cpu\nRequires-Dist: no !\n",
+            ),
             "METADATA has 'Requires-Dist: no !', which cannot be read",
         ),
         (
@@ -186,7 +229,9 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_record_is_named(tmp_path: Path, change: Callable[[Members], object], said: str) -> None:
+def test_a_wrong_record_is_named(
+    tmp_path: Path, change: Callable[[Members], object], said: str
+) -> None:
     assert said in list(wheel_file.wheel_problems(made(tmp_path, change=change)))
 
 
@@ -232,7 +277,9 @@ def test_a_wheel_that_was_written_to_a_pipe_is_sound(tmp_path: Path) -> None:
         (30, b"tinytorch/__INIT__.py"),
     ],
 )
-def test_a_file_whose_own_header_differs_is_refused(tmp_path: Path, offset: int, content: bytes) -> None:
+def test_a_file_whose_own_header_differs_is_refused(
+    tmp_path: Path, offset: int, content: bytes
+) -> None:
     wheel = made(tmp_path)
     damaged = bytearray(wheel.read_bytes())
     start = damaged.index(b"tinytorch/__init__.py") - 30 + offset
@@ -240,7 +287,9 @@ def test_a_file_whose_own_header_differs_is_refused(tmp_path: Path, offset: int,
     wheel.write_bytes(damaged)
     with refused("damaged-wheel") as caught:
         list(wheel_file.wheel_problems(wheel))
-    assert "tinytorch/__init__.py has another name, size or checksum in its own header" in str(caught.value)
+    assert "tinytorch/__init__.py has another name, size or checksum in its own header" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("declared", [b"", b"Wheel-Version: 2.0\n"])
@@ -253,7 +302,9 @@ def test_a_format_that_no_installer_takes_is_named(tmp_path: Path, declared: byt
 
 def test_a_record_that_says_two_things_of_a_file_is_refused(tmp_path: Path) -> None:
     twice = _replace(
-        f"{INFO}/RECORD", b"tinytorch/__init__.py,", b"tinytorch/__init__.py,sha256=AAAA,5\ntinytorch/__init__.py,"
+        f"{INFO}/RECORD",
+        b"tinytorch/__init__.py,",
+        b"tinytorch/__init__.py,sha256=AAAA,5\ntinytorch/__init__.py,",
     )
     with refused("damaged-wheel"):
         list(wheel_file.wheel_problems(made(tmp_path, change=twice)))
@@ -262,7 +313,9 @@ def test_a_record_that_says_two_things_of_a_file_is_refused(tmp_path: Path) -> N
 def test_damage_is_named(tmp_path: Path) -> None:
     wheel = made(tmp_path, body="something = 1\n")
     wheel.write_bytes(wheel.read_bytes().replace(b"something", b"nothing__"))
-    assert any("tinytorch/__init__.py is damaged" in each for each in wheel_file.wheel_problems(wheel))
+    assert any(
+        "tinytorch/__init__.py is damaged" in each for each in wheel_file.wheel_problems(wheel)
+    )
     whole = wheel.read_bytes()
     wheel.write_bytes(whole[: len(whole) // 2])
     with refused("damaged-wheel"):
@@ -297,7 +350,10 @@ def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
         "cp310-cp310-any",
     ):
         renamed = better.rename(tmp_path / f"tinytorch-1.0+cpu-{other}.whl")
-        assert f"WHEEL says cp310-cp310-linux_x86_64, the file's name {other}" in wheel_file.wheel_problems(renamed)
+        assert (
+            f"WHEEL says cp310-cp310-linux_x86_64, the file's name {other}"
+            in wheel_file.wheel_problems(renamed)
+        )
         assert wheel_file.renamed_platform(renamed) == ""
         better = renamed
     numbered = _replace(f"{INFO}/WHEEL", b"Root-Is", b"Build: 3\nRoot-Is")
@@ -334,8 +390,14 @@ def listed(body: bytes, **files: bytes) -> dict[str, bytes]:
         f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tinytorch\nVersion: 1.0\n",
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    digests = {name: base64.urlsafe_b64encode(hashlib.sha256(data).digest()) for name, data in members.items()}
-    lines = [f"{name},sha256={digests[name].rstrip(b'=').decode()},{len(data)}\n" for name, data in members.items()]
+    digests = {
+        name: base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+        for name, data in members.items()
+    }
+    lines = [
+        f"{name},sha256={digests[name].rstrip(b'=').decode()},{len(data)}\n"
+        for name, data in members.items()
+    ]
     return {**members, f"{info}/RECORD": "".join([*lines, f"{info}/RECORD,,\n"]).encode()}
 
 
@@ -343,11 +405,21 @@ def stored(members: dict[str, bytes], begin: int = 0, lie: str = "") -> tuple[by
     """Return members and directory of a zip archive; of the first module, the own header is what `lie` says."""
     body, directory = b"", b""
     for name, data in members.items():
-        crc, size, flags, extra, after, at = zlib.crc32(data), len(data), 0, b"", b"", begin + len(body)
+        crc, size, flags, extra, after, at = (
+            zlib.crc32(data),
+            len(data),
+            0,
+            b"",
+            b"",
+            begin + len(body),
+        )
         numbers = crc, size, size
         if lie.startswith("descriptor"):
             flags, numbers = 8, (0, 0, 0)
-            wrong = {"descriptor of another checksum": (crc ^ 1, size, size), "descriptor of other sizes": (crc, 1, 1)}
+            wrong = {
+                "descriptor of another checksum": (crc ^ 1, size, size),
+                "descriptor of other sizes": (crc, 1, 1),
+            }
             told = wrong.get(lie, (crc, size, size)) if name.endswith(".py") else (crc, size, size)
             after = struct.pack("<4s3L", b"PK\7\x08", *told)
             if lie == "descriptor and numbers" and name.endswith(".py"):
@@ -359,7 +431,26 @@ def stored(members: dict[str, bytes], begin: int = 0, lie: str = "") -> tuple[by
         raw = name.encode()
         own = 45, flags, 0, 0, 0x21, *numbers, len(raw), len(extra)
         body += struct.pack("<4s5H3L2H", b"PK\3\4", *own) + raw + extra + data + after
-        entry = 45, 3, 45, 0, flags, 0, 0, 0x21, crc, size, size, len(raw), 0, 0, 0, 0, 0o100644 << 16, at
+        entry = (
+            45,
+            3,
+            45,
+            0,
+            flags,
+            0,
+            0,
+            0x21,
+            crc,
+            size,
+            size,
+            len(raw),
+            0,
+            0,
+            0,
+            0,
+            0o100644 << 16,
+            at,
+        )
         directory += struct.pack("<4s4B4H3L5H2L", b"PK\1\2", *entry) + raw
     return body, directory
 
@@ -379,7 +470,9 @@ def end_record(count: int, size: int, start: int) -> bytes:
 def test_members_may_tell_their_sizes_in_any_true_way(tmp_path: Path, lie: str) -> None:
     members = listed(b"good = 1\n")
     body, directory = stored(members, lie=lie)
-    (wheel := tmp_path / NAME).write_bytes(body + directory + end_record(len(members), len(directory), len(body)))
+    (wheel := tmp_path / NAME).write_bytes(
+        body + directory + end_record(len(members), len(directory), len(body))
+    )
     assert list(wheel_file.wheel_problems(wheel)) == []
 
 
@@ -393,10 +486,14 @@ def test_members_may_tell_their_sizes_in_any_true_way(tmp_path: Path, lie: str) 
         "descriptor and numbers",
     ],
 )
-def test_members_that_tell_other_sizes_than_the_directory_are_refused(tmp_path: Path, lie: str) -> None:
+def test_members_that_tell_other_sizes_than_the_directory_are_refused(
+    tmp_path: Path, lie: str
+) -> None:
     members = listed(b"good = 1\n")
     body, directory = stored(members, lie=lie)
-    (wheel := tmp_path / NAME).write_bytes(body + directory + end_record(len(members), len(directory), len(body)))
+    (wheel := tmp_path / NAME).write_bytes(
+        body + directory + end_record(len(members), len(directory), len(body))
+    )
     assert refusals(wheel) & {STRAY, "damaged-wheel"}
 
 
@@ -410,7 +507,19 @@ def two_directories(good: dict[str, bytes], evil: dict[str, bytes], **changes: i
         inner, listing = stored(evil, first)
         short = [len(evil), len(listing), first + len(inner)]
     told = {"here": count, "where": start + len(directory)} | changes
-    long = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45 | 3 << 8, 45, 0, 0, told["here"], count, len(directory), start)
+    long = struct.pack(
+        "<4sQ2H2L4Q",
+        b"PK\6\6",
+        44,
+        45 | 3 << 8,
+        45,
+        0,
+        0,
+        told["here"],
+        count,
+        len(directory),
+        start,
+    )
     locator = struct.pack("<4sLQL", b"PK\6\7", 0, told["where"], 1)
     return body + directory + long + locator + end_record(*short)
 
@@ -465,11 +574,15 @@ def test_members_that_are_no_plain_files_are_refused(tmp_path: Path, mode: int, 
     ("platform", "harmful"),
     [("any", True), ("win_amd64", True), ("macosx_11_0_arm64", True), ("linux_x86_64", False)],
 )
-def test_names_that_differ_only_by_case(tmp_path: Path, other: str, platform: str, harmful: bool) -> None:
+def test_names_that_differ_only_by_case(
+    tmp_path: Path, other: str, platform: str, harmful: bool
+) -> None:
     wheel = made(tmp_path, tag=f"py3-none-{platform}", files={other: b"evil = 1\n"})
     (clause,) = wheel_file.wheel_problems(wheel) if harmful else wheel_file.wheel_oddities(wheel)
     assert "are one file on systems that ignore case" in clause
-    assert not list(wheel_file.wheel_oddities(wheel) if harmful else wheel_file.wheel_problems(wheel))
+    assert not list(
+        wheel_file.wheel_oddities(wheel) if harmful else wheel_file.wheel_problems(wheel)
+    )
 
 
 def test_names_that_differ_only_by_their_unicode_form(tmp_path: Path) -> None:
@@ -489,7 +602,10 @@ DATA = "tinytorch-1.0+cpu.data"
         (f"{DATA}/scripts/pip3.12", "replaces the command pip3.12"),
         (f"{DATA}/scripts/Python.EXE", "replaces the command Python.EXE"),
         (f"{DATA}/data/bin/sh", "is installed as bin/sh of the environment"),
-        (f"{DATA}/data/lib/python3.12/site.py", "is installed as lib/python3.12/site.py of the environment"),
+        (
+            f"{DATA}/data/lib/python3.12/site.py",
+            "is installed as lib/python3.12/site.py of the environment",
+        ),
         (f"{DATA}/elsewhere/x", "is in a folder that no installer knows"),
         ("other-2.0.data/scripts/x", "is in a folder that no installer knows"),
         (f"{DATA}/scripts/torchrun", ""),
@@ -508,7 +624,9 @@ def test_what_a_wheel_puts_elsewhere_is_told(tmp_path: Path, name: str, said: st
 def test_commands_that_replace_those_of_python_are_told(tmp_path: Path) -> None:
     entries = b"[console_scripts]\ntorchrun = tinytorch:main\npip = tinytorch:main\n"
     files = {f"{INFO}/entry_points.txt": entries}
-    assert list(wheel_file.wheel_oddities(made(tmp_path, files=files))) == ["entry_points.txt replaces the command pip"]
+    assert list(wheel_file.wheel_oddities(made(tmp_path, files=files))) == [
+        "entry_points.txt replaces the command pip"
+    ]
     own = {"pip-26.3.dist-info/entry_points.txt": entries}
     assert list(wheel_file.wheel_oddities(made(tmp_path / "own", "pip", "26.3", files=own))) == []
 
@@ -523,11 +641,15 @@ def test_commands_that_replace_those_of_python_are_told(tmp_path: Path) -> None:
         ("manylinux_2_17_x86_64", "manylinux_2_17_x86_64.manylinux2014_x86_64"),
     ],
 )
-def test_wheels_that_others_renamed_for_the_same_machine_are_sound(tmp_path: Path, declared: str, named: str) -> None:
+def test_wheels_that_others_renamed_for_the_same_machine_are_sound(
+    tmp_path: Path, declared: str, named: str
+) -> None:
     wheel = made(tmp_path, tag=f"py3-none-{declared}")
     renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, named)))
     assert list(wheel_file.wheel_problems(renamed)) == []
-    assert wheel_file.renamed_platform(renamed).startswith(f"WHEEL says py3-none-{declared}, the file's name ")
+    assert wheel_file.renamed_platform(renamed).startswith(
+        f"WHEEL says py3-none-{declared}, the file's name "
+    )
 
 
 @pytest.mark.parametrize(
@@ -535,7 +657,9 @@ def test_wheels_that_others_renamed_for_the_same_machine_are_sound(tmp_path: Pat
     [("linux_x86_64", "any"), ("linux_x86_64", "linux_aarch64"), ("win_amd64", "manylinux1_x86_64"),
      ("macosx_11_0_x86_64", "macosx_11_0_arm64")],
 )  # fmt: skip
-def test_wheels_that_were_renamed_for_another_machine_are_not(tmp_path: Path, declared: str, named: str) -> None:
+def test_wheels_that_were_renamed_for_another_machine_are_not(
+    tmp_path: Path, declared: str, named: str
+) -> None:
     wheel = made(tmp_path, tag=f"py3-none-{declared}")
     renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, named)))
     (clause,) = wheel_file.wheel_problems(renamed)

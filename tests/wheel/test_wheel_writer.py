@@ -93,7 +93,9 @@ def test_modes_do_not_depend_on_the_umask(tree: Path, tmp_path: Path) -> None:
     assert modes["tiny/__init__.py"] == modes[f"{INFO}/RECORD"] == stat.S_IFREG | 0o644
 
 
-def test_the_time_is_the_one_that_is_asked_for(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_is_the_one_that_is_asked_for(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1671062400")
     with zipfile.ZipFile(pack_wheel(tree, tmp_path / "tiny.whl").path) as archive:
         assert {info.date_time for info in archive.infolist()} == {(2022, 12, 15, 0, 0, 0)}
@@ -147,11 +149,15 @@ def large(tree: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(large: Path, tmp_path: Path, name: str) -> None:
+def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
+    large: Path, tmp_path: Path, name: str
+) -> None:
     codec, members = zip_archive.available_codecs()[name], tmp_path / "members"
 
     def packed(name: str, threads: int, members: Path | None) -> PackedWheel:
-        return pack_wheel(large, tmp_path / name, threads=threads, cache_folder=members, codec=codec)
+        return pack_wheel(
+            large, tmp_path / name, threads=threads, cache_folder=members, codec=codec
+        )
 
     made = [packed("1.whl", 1, None), packed("7.whl", 7, None), packed("k.whl", 3, members)]
     again = packed("again.whl", 2, members)
@@ -174,11 +180,16 @@ def test_a_spoiled_member_is_compressed_again(large: Path, tmp_path: Path) -> No
     assert len(kept) > 3
     for path in kept:
         data = path.read_bytes()
-        path.write_bytes(data[: len(data) // 2] if path.name < "8" else data[:-99] + b"x" + data[-98:])
+        path.write_bytes(
+            data[: len(data) // 2] if path.name < "8" else data[:-99] + b"x" + data[-98:]
+        )
     second = pack_wheel(large, tmp_path / "second.whl", cache_folder=members)
     assert second.sha256 == first.sha256
     assert second.copied_bytes < first.size // 2  # what a twin left behind, nothing spoiled
-    assert pack_wheel(large, tmp_path / "third.whl", cache_folder=members).copied_bytes > second.copied_bytes
+    assert (
+        pack_wheel(large, tmp_path / "third.whl", cache_folder=members).copied_bytes
+        > second.copied_bytes
+    )
 
 
 def test_a_forged_batch_is_compressed_again(large: Path, tmp_path: Path) -> None:
@@ -264,11 +275,15 @@ def test_everyone_takes_the_wheel(torch_wheel: Path, tmp_path: Path, taker: str)
     if MISSING.get(taker):
         pytest.skip(f"needs {taker}")
     words = [word.format(into=tmp_path / "into", wheel=torch_wheel) for word in TAKERS[taker]]
-    done = subprocess.run(words, check=False, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"})
+    done = subprocess.run(
+        words, check=False, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"}
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     if "--target" in words:
         (extension,) = (tmp_path / "into" / "tinytorch").glob("_C*.so")
         code = "import tinytorch; print(tinytorch.add(1.0, 2.0))"
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "into")}
-        said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+        said = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, env=environment
+        )
         assert said.stdout == b"3.0\n", extension

@@ -18,7 +18,9 @@ from torchmill.wheel.pack import zip_archive
 from torchmill.wheel.pack.staging import stage_wheel
 
 
-@pytest.mark.parametrize("name", ["../x", "a/../x", "a/..", "/x", "", "c:/x", "a\\..\\x", "a/x\0.so"])
+@pytest.mark.parametrize(
+    "name", ["../x", "a/../x", "a/..", "/x", "", "c:/x", "a\\..\\x", "a/x\0.so"]
+)
 def test_what_leads_out_is_found(name: str) -> None:
     assert zip_archive.leaves_folder(name)
 
@@ -30,7 +32,10 @@ def test_what_stays_is_left(name: str) -> None:
 
 def test_a_zip_is_asked_for_the_name_that_it_holds() -> None:
     assert zip_archive.unsafe_member(ZipInfo("a/x")) == ""
-    assert zip_archive.unsafe_member(ZipInfo("a/x\0/../y")) == "the member 'a/x\\x00/../y' leaves the wheel"
+    assert (
+        zip_archive.unsafe_member(ZipInfo("a/x\0/../y"))
+        == "the member 'a/x\\x00/../y' leaves the wheel"
+    )
     link = ZipInfo("a/x")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     assert zip_archive.unsafe_member(link) == "the member 'a/x' is a link"
@@ -64,7 +69,11 @@ def raw(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_every_member_becomes_a_file(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     stage_wheel(raw, out)
-    found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    found = {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file()
+    }
     assert found == TEXTS
     assert (out / "tiny" / "empty").is_dir()
 
@@ -114,7 +123,9 @@ def no_directory(data: bytes) -> bytes:
         (no_directory, "zip"),
     ],
 )
-def test_damage_is_told(raw: Path, tmp_path: Path, change: Callable[[bytes], bytes], message: str) -> None:
+def test_damage_is_told(
+    raw: Path, tmp_path: Path, change: Callable[[bytes], bytes], message: str
+) -> None:
     raw.write_bytes(change(raw.read_bytes()))
     with refused("damaged-raw-wheel") as caught:
         stage_wheel(raw, tmp_path / "out")

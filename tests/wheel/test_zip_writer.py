@@ -26,7 +26,9 @@ from torchmill.wheel.pack.zip_archive import (
 
 def blocks(codec: zip_archive.Codec, path: Path, size: int, offset: int = 0) -> list[bytes]:
     """Return the compressed blocks of a file."""
-    return [compress() for compress in block_tasks(codec, MemberSource("x", path, size, 0o644, offset))]
+    return [
+        compress() for compress in block_tasks(codec, MemberSource("x", path, size, 0o644, offset))
+    ]
 
 
 CODECS = sorted(zip_archive.available_codecs())
@@ -49,7 +51,9 @@ def inflated(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", CODECS)
-@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12345])
+@pytest.mark.parametrize(
+    "size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12345]
+)
 def test_blocks_are_one_stream(tmp_path: Path, name: str, size: int) -> None:
     path, data, codec = tmp_path / "file", text(size), zip_archive.available_codecs()[name]
     path.write_bytes(data)
@@ -95,7 +99,9 @@ def test_what_cannot_be_compressed_hardly_grows(name: str) -> None:
 
 def test_the_best_codec_is_the_first_and_says_what_it_is() -> None:
     assert zip_archive.best_codec() is next(iter(zip_archive.available_codecs().values()))
-    assert str(zip_archive.available_codecs()["zlib"]) == f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-level-6"
+    assert (
+        str(zip_archive.available_codecs()["zlib"]) == f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-level-6"
+    )
     assert list(zip_archive.available_codecs())[-1] == "zlib"
 
 

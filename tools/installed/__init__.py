@@ -47,7 +47,9 @@ def _start(home: Path) -> None:
         shipped = SUITE / "build_configs"
         try:
             merged = merge_facts(own, shipped, layout.cache / CONFIGS)
-        except OSError:  # a cache that is closed to us costs time in all other commands, and nothing else
+        except (
+            OSError
+        ):  # a cache that is closed to us costs time in all other commands, and nothing else
             merged = merge_facts(own, shipped, _temporary_folder())
         if merged is not None:
             os.environ["TORCHMILL_CONFIGS"] = str(merged)

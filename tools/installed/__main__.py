@@ -10,7 +10,9 @@ from . import SUITE, start
 
 LISTING: tuple[list[str], ...] = ([], ["--list"], ["-l"], ["--help"], ["-h"], ["help"])  # the tasks
 INIT = "torchmill init [--github]: write what a repository of wheels needs into this folder; files that are there stay"
-TRUST = "torchmill trust: record that what torchmill keeps in this folder, and links to it, are yours"
+TRUST = (
+    "torchmill trust: record that what torchmill keeps in this folder, and links to it, are yours"
+)
 WORKFLOW = (
     "for GitHub: in .github/workflows/wheels.yml, put your repository of torchmill in the place of OWNER/torchmill,\n"
     "and a tag or commit of it in the place of REF; push; in Settings, Pages, choose GitHub Actions as the source;\n"
@@ -21,7 +23,9 @@ WORKFLOW = (
 def main() -> None:
     """Run a task, a session, begin a project in this folder, or record that its state is the user's."""
     words = sys.argv[1:]
-    sys.excepthook = lambda _, error, __: sys.stderr.write(f"error: {error}\n")  # until tasks.py has its own
+    sys.excepthook = lambda _, error, __: sys.stderr.write(
+        f"error: {error}\n"
+    )  # until tasks.py has its own
     if str(SUITE) not in sys.path:
         sys.path.insert(0, str(SUITE))
     from torchmill.core import programs
@@ -84,12 +88,16 @@ def begin_project(words: list[str], folder: Path) -> int:
         sys.stderr.write(f"error: {' '.join(words)}: {INIT}\n")
         return 2
     for top in (SUITE / "project", *([SUITE / "github"] if words else [])):
-        for path in sorted(path for path in top.rglob("*") if path.is_file() and path.parent.name != "__pycache__"):
+        for path in sorted(
+            path for path in top.rglob("*") if path.is_file() and path.parent.name != "__pycache__"
+        ):
             name = Path(*(part.replace("dot-", ".") for part in path.relative_to(top).parts))
             present = os.path.lexists(folder / name)
             link = next((place for place in name.parents if (folder / place).is_symlink()), None)
             if link is not None and not present:
-                sys.stderr.write(f"error: {folder / link} is a link: remove it, then {name} can be written here\n")
+                sys.stderr.write(
+                    f"error: {folder / link} is a link: remove it, then {name} can be written here\n"
+                )
                 return 2
             if not present:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +105,9 @@ def begin_project(words: list[str], folder: Path) -> int:
             sys.stdout.write(f"{name}: {'is there, and stays' if present else 'written'}\n")
     from torchmill.core.exits import print_now
 
-    print_now("noxfile.py and tasks.py are programs: whoever runs `nox` or `invoke` in this folder runs them")
+    print_now(
+        "noxfile.py and tasks.py are programs: whoever runs `nox` or `invoke` in this folder runs them"
+    )
     print_now("next: invoke build --tag v2.4.1 --python 3.12")
     if words:
         print_now(WORKFLOW)

@@ -19,7 +19,13 @@ from typing import Any, NamedTuple
 import psutil
 from packaging.specifiers import SpecifierSet
 
-from tools.proof.compared_wheels import ComparedWheel, choose_published, describe_ours, installed_wheel, read_own_facts
+from tools.proof.compared_wheels import (
+    ComparedWheel,
+    choose_published,
+    describe_ours,
+    installed_wheel,
+    read_own_facts,
+)
 from torchmill.config.cell_lookup import fetch_command
 from torchmill.config.matrix import is_within
 from torchmill.config.model import Plan
@@ -72,7 +78,9 @@ def differences(ours: Outcomes, theirs: Outcomes) -> dict[str, str]:
             found[test] = f"{one.result}: {one.why}"
         elif one.result == SKIPPED and other and other.result == PASSED:
             found[test] = f"skipped, and passes on the published wheel: {one.why}"
-    missing = (test for test, other in theirs.items() if other.result == PASSED and test not in ours)
+    missing = (
+        test for test, other in theirs.items() if other.result == PASSED and test not in ours
+    )
     return found | dict.fromkeys(missing, "not there, and passes on the published wheel")
 
 
@@ -86,7 +94,10 @@ def compare(ours: Outcomes, theirs: Outcomes, explained: Mapping[str, str]) -> d
         THEIRS: [test for test in fail_there if ours[test].result == PASSED],
         FLAKY: sorted(test for test, one in ours.items() if one.result == PASSED and one.why),
         "alone": {
-            test: {"why": why, "explained": next((text for part, text in explained.items() if part in test), "")}
+            test: {
+                "why": why,
+                "explained": next((text for part, text in explained.items() if part in test), ""),
+            }
             for test, why in differences(ours, theirs).items()
         },
     }
@@ -131,13 +142,18 @@ class UpstreamTests:
     def explained_for(self, plan: Plan) -> dict[str, str]:
         """Return why tests may not pass on the wheel of a plan, by parts of their names."""
         lacks = {one.what: f"built without {one.what}" for one in plan.lacks}
-        return {**self.explained, **{part: why for what, why in lacks.items() for part in self.skipped.get(what, ())}}
+        return {
+            **self.explained,
+            **{part: why for what, why in lacks.items() for part in self.skipped.get(what, ())},
+        }
 
 
 def tests_of(found: VerifiedWheel) -> UpstreamTests:
     """Return which of upstream's tests judge a wheel; raises ConfigError where the facts name none."""
     package, version = found.cell.build.package, found.cell.release.version
-    every = read_own_facts(found, "upstream_tests", lambda file: file.read_each(package, UpstreamTests))
+    every = read_own_facts(
+        found, "upstream_tests", lambda file: file.read_each(package, UpstreamTests)
+    )
     tests = next((one for one in every if is_within(one.release, version)), None)
     if tests is None:
         raise ConfigError(
@@ -161,7 +177,9 @@ class UpstreamRun:
     def outcomes(self, workers: int) -> dict[str, Outcome]:
         """Run all tests of the sample; those that are not well are run once more."""
         parts = min(workers, MOST_PARTS)
-        found = self._run(workers, [(file, part, parts, ()) for file in self.tests.files for part in range(parts)])
+        found = self._run(
+            workers, [(file, part, parts, ()) for file in self.tests.files for part in range(parts)]
+        )
         again: dict[str, list[str]] = {}
         for test in (test for test, one in found.items() if one.bad and "::" in test):
             file = test.partition("::")[0].removeprefix(f"{self.tests.folder}/")
@@ -172,7 +190,9 @@ class UpstreamRun:
                 found[test] = Outcome(PASSED, f"{found[test].result} once: {found[test].why}")
         return found
 
-    def _run(self, workers: int, parts: Iterable[tuple[str, int, int, tuple[str, ...]]]) -> dict[str, Outcome]:
+    def _run(
+        self, workers: int, parts: Iterable[tuple[str, int, int, tuple[str, ...]]]
+    ) -> dict[str, Outcome]:
         found: dict[str, Outcome] = {}
         with ThreadPoolExecutor(workers) as threads:
             try:
@@ -184,7 +204,9 @@ class UpstreamRun:
                 raise
         return found
 
-    def _run_part(self, file: str, part: int, parts: int, only: tuple[str, ...]) -> dict[str, Outcome]:
+    def _run_part(
+        self, file: str, part: int, parts: int, only: tuple[str, ...]
+    ) -> dict[str, Outcome]:
         """Run a part of a file's tests until each has a result; a test that took the process with it has one."""
         stem = f"{self.folder.name}-{file}-{part}{'-again' * bool(only)}".replace("/", "-")
         notes = self.folder.with_name(f"{stem}.jsonl")
@@ -201,7 +223,9 @@ class UpstreamRun:
             before, done = done, sum("::" in test for test in found)
             more = bool(running) or done > before  # else it ends before the first test
             with notes.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps([running or file, "ended" if more else "not collected", why]) + "\n")
+                lines.write(
+                    json.dumps([running or file, "ended" if more else "not collected", why]) + "\n"
+                )
             if not more or time.monotonic() > until:
                 break
         return read_notes(notes)[0]
@@ -209,10 +233,21 @@ class UpstreamRun:
     def _run_once(self, file: str, notes: Path, until: float) -> str:
         """Run what has no result yet; return why the process did not come to its end, "" where it did."""
         path = self.folder / self.tests.folder / file
-        options = ("-q", "-p", "upstream_tests", "-p", "no:cacheprovider", "--continue-on-collection-errors")
+        options = (
+            "-q",
+            "-p",
+            "upstream_tests",
+            "-p",
+            "no:cacheprovider",
+            "--continue-on-collection-errors",
+        )
         argv = [str(self.python), "-m", "pytest", *options, f"--rootdir={self.folder}", str(path)]
         variables = {
-            **{name: value for name, value in clean_environment.clean_variables().items() if name != "CI"},
+            **{
+                name: value
+                for name, value in clean_environment.clean_variables().items()
+                if name != "CI"
+            },
             "PYTHONPATH": str(clean_environment.CHECK_SCRIPTS),
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",  # as many processes run as there are processors
@@ -220,11 +255,21 @@ class UpstreamRun:
         }
         with self.log.open("a", encoding="utf-8") as out:
             running = psutil.Popen(
-                argv, cwd=path.parent, env=variables, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+                argv,
+                cwd=path.parent,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
             )
             while (code := running.poll()) is None:
                 time.sleep(POLL_SECONDS)
-                self.bar.update(sum(one.read_text("utf-8").count("\n") // 2 for one in notes.parent.glob("*.jsonl")))
+                self.bar.update(
+                    sum(
+                        one.read_text("utf-8").count("\n") // 2
+                        for one in notes.parent.glob("*.jsonl")
+                    )
+                )
                 if why := self._excess(running, notes, until):
                     process.end_processes([*running.children(recursive=True), running])
                     return why
@@ -232,15 +277,23 @@ class UpstreamRun:
 
     def _excess(self, running: psutil.Popen, notes: Path, until: float) -> str:
         """Return which bound a process is beyond, "" where it is within all."""
-        begun = notes.read_text(encoding="utf-8").endswith('"started"]\n')  # else they are still collected
+        begun = notes.read_text(encoding="utf-8").endswith(
+            '"started"]\n'
+        )  # else they are still collected
         if begun and time.time() - notes.stat().st_mtime > self.tests.seconds:
             return f"hangs: nothing came of it in {format_duration(self.tests.seconds)}"
         if time.monotonic() > until:
-            return f"cut off: the tests of its file took longer than {format_duration(PART_SECONDS)}"
+            return (
+                f"cut off: the tests of its file took longer than {format_duration(PART_SECONDS)}"
+            )
         used = 0
         with suppress(psutil.Error):
-            used = sum(one.memory_info().rss for one in (running, *running.children(recursive=True)))
-        return f"takes more than {format_bytes(self.memory)} of memory" if used > self.memory else ""
+            used = sum(
+                one.memory_info().rss for one in (running, *running.children(recursive=True))
+            )
+        return (
+            f"takes more than {format_bytes(self.memory)} of memory" if used > self.memory else ""
+        )
 
 
 def read_notes(notes: Path) -> tuple[dict[str, Outcome], str]:
@@ -268,7 +321,9 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
             code="source-not-fetched",
         )
     ours = describe_ours(found)
-    theirs = choose_published(found.facts, found.cell, interpreters.installed_interpreters(), own.published)
+    theirs = choose_published(
+        found.facts, found.cell, interpreters.installed_interpreters(), own.published
+    )
     stem = found.layout.logs / f"{found.cell.release.tag}-check-{found.plan.identifier}"
     found.layout.logs.mkdir(parents=True, exist_ok=True)
     outcomes = _outcomes(found, ours, tests, source.path, Path(f"{stem}-ours.log"))
@@ -303,7 +358,9 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         "unlike": [*theirs.unlike, *filter(None, [told])],
         **compare(outcomes, published or {}, tests.explained_for(found.plan)),
     }
-    write_atomically(Path(f"{stem}.json"), json.dumps(said | {"outcomes": outcomes}, indent=1) + "\n")
+    write_atomically(
+        Path(f"{stem}.json"), json.dumps(said | {"outcomes": outcomes}, indent=1) + "\n"
+    )
     manifest = {**dist_files.read_manifest(found.wheel), "upstream_tests": said}
     write_atomically(dist_files.manifest_path(found.wheel), json.dumps(manifest, indent=1) + "\n")
     text = "\n".join([*describe(said), f"every outcome: {stem}.json"])
@@ -331,7 +388,10 @@ def _outcomes(
 ) -> dict[str, Outcome]:
     """Run the tests on one of the wheels, in an environment of its own and on a copy of upstream's tests."""
     workers = limits.LimitMeter().cores().count
-    with log.open("w", encoding="utf-8") as out, installed_wheel(one, found, tests.requires, out) as python:
+    with (
+        log.open("w", encoding="utf-8") as out,
+        installed_wheel(one, found, tests.requires, out) as python,
+    ):
         out.flush()
         with tempfile.TemporaryDirectory(prefix="tests-") as name:
             folder = Path(name, one.side)
@@ -341,6 +401,8 @@ def _outcomes(
             memory = int(limits.LimitMeter().memory().available * MEMORY_SHARE / workers)
             with show_progress() as display:
                 bar = display.task(f"upstream's tests on {one.title}")
-                found_outcomes = UpstreamRun(python, folder, tests, memory, log, bar).outcomes(workers)
+                found_outcomes = UpstreamRun(python, folder, tests, memory, log, bar).outcomes(
+                    workers
+                )
                 bar.close()
             return found_outcomes

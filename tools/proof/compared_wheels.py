@@ -27,7 +27,9 @@ T = TypeVar("T")
 OURS, PUBLISHED = "ours", "published"
 
 
-def parse_published_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
+def parse_published_options(
+    arguments: Sequence[str], prog: str
+) -> tuple[ProductOptions, list[str]]:
     """Return what a wheel is compared with, by the words after --, and those that are for the wheel."""
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     meaning = "what the wheel is compared with, a file or a requirement; by default PyPI's wheel"
@@ -43,7 +45,9 @@ def read_own_facts(found: VerifiedWheel, name: str, read: Callable[[TomlTable], 
     problems: list[str] = []
     said = read(read_toml(found.facts.patches.parent / f"{name}.toml", problems, required=False))
     if problems:
-        raise ConfigError("\n  ".join(["build_configs has problems:", *problems]), code="facts-invalid")
+        raise ConfigError(
+            "\n  ".join(["build_configs has problems:", *problems]), code="facts-invalid"
+        )
     return said
 
 
@@ -58,7 +62,9 @@ class ComparedWheel:
     unlike: tuple[str, ...] = ()  # sentences without their full stop
 
 
-def choose_published(facts: Facts, cell: Cell, installed: Collection[str], named: str = "") -> ComparedWheel:
+def choose_published(
+    facts: Facts, cell: Cell, installed: Collection[str], named: str = ""
+) -> ComparedWheel:
     """Return PyPI's wheel of a cell or the nearest to it: the same release for another Python that is installed.
 
     `named` is what a user compares with instead. Raises DeliveryError where there is none.
@@ -78,13 +84,20 @@ def choose_published(facts: Facts, cell: Cell, installed: Collection[str], named
         )
     order = sorted({*pythons, build.python}, key=python_key)
     python = min(usable, key=lambda one: abs(order.index(one) - order.index(build.python)))
-    unlike = [] if python == build.python else [f"it is for Python {python}: PyPI has none for {build.python}"]
+    unlike = (
+        []
+        if python == build.python
+        else [f"it is for Python {python}: PyPI has none for {build.python}"]
+    )
     theirs = release.cuda_pypi if arch.system == "linux" and arch.name == "x86_64" else None
     if theirs != build.cuda:
         has = f"with CUDA {theirs}" if theirs else "without CUDA"
         unlike.append(f"it is built {has}: what runs on the processor is compared")
     base = facts.packages[build.package].after
-    wanted = [f"{release.package}==={release.version}", *([f"{base}==={release.torch}"] if base else ())]
+    wanted = [
+        f"{release.package}==={release.version}",
+        *([f"{base}==={release.torch}"] if base else ()),
+    ]
     return ComparedWheel(PUBLISHED, f"{release} of PyPI", python, tuple(wanted), tuple(unlike))
 
 
@@ -93,14 +106,21 @@ def describe_ours(found: VerifiedWheel) -> ComparedWheel:
 
     Raises HostError where it is built for another processor than this machine's.
     """
-    if lacking := processor_problems(found.plan.processor.needs if found.plan.processor else (), processor_flags()):
-        raise HostError(f"{found.wheel.name}: {lacking[0]}: try it where it can run", code="processor-lacks-features")
+    if lacking := processor_problems(
+        found.plan.processor.needs if found.plan.processor else (), processor_flags()
+    ):
+        raise HostError(
+            f"{found.wheel.name}: {lacking[0]}: try it where it can run",
+            code="processor-lacks-features",
+        )
     base = ("--find-links", str(found.layout.dist), found.plan.torch) if found.plan.torch else ()
     return ComparedWheel(OURS, found.wheel.name, found.cell.build.python, (str(found.wheel), *base))
 
 
 @contextlib.contextmanager
-def installed_wheel(one: ComparedWheel, found: VerifiedWheel, requires: Sequence[str], log: TextIO) -> Iterator[Path]:
+def installed_wheel(
+    one: ComparedWheel, found: VerifiedWheel, requires: Sequence[str], log: TextIO
+) -> Iterator[Path]:
     """Give the interpreter of an environment with a wheel and what else is required, gone afterwards.
 
     Both get the NumPy that the release is of. Raises VerifyError where pip refuses, HostError without the Python.
@@ -108,7 +128,11 @@ def installed_wheel(one: ComparedWheel, found: VerifiedWheel, requires: Sequence
     python = interpreters.resolve_interpreter(one.python)
     numpy = [text for text in found.plan.requirements if text.startswith("numpy")]
     found.layout.state.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"compared-{one.side}-", dir=found.layout.state) as folder:
-        venv = clean_environment.create_environment(python, Path(folder, "venv"), log, found.layout.environments)
+    with tempfile.TemporaryDirectory(
+        prefix=f"compared-{one.side}-", dir=found.layout.state
+    ) as folder:
+        venv = clean_environment.create_environment(
+            python, Path(folder, "venv"), log, found.layout.environments
+        )
         clean_environment.install_packages(venv, [*one.packages, *numpy, *requires], log)
         yield venv

@@ -32,7 +32,9 @@ CASE_SECONDS = 0.1  # that a case is repeated for in each round
 SLOWER = 0.95  # a ratio below which a case is named
 WALL, CPU = 0, 1  # of what a case takes
 
-Times = Mapping[str, list[float] | str]  # of one run: by case, wall and processor time, or why it does not run
+Times = Mapping[
+    str, list[float] | str
+]  # of one run: by case, wall and processor time, or why it does not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,13 @@ class SpeedTrial:
 def trial_of(found: VerifiedWheel) -> SpeedTrial:
     """Return what is timed with a wheel; raises ConfigError where the facts name nothing."""
     package = found.cell.build.package
-    trial = read_own_facts(found, "speed", lambda file: file.read(SpeedTrial) if file.data else None)
+    trial = read_own_facts(
+        found, "speed", lambda file: file.read(SpeedTrial) if file.data else None
+    )
     if trial is None or trial.package != package:
-        raise ConfigError(f"build_configs/speed.toml has no cases for {package}: add some", code="no-speed-cases")
+        raise ConfigError(
+            f"build_configs/speed.toml has no cases for {package}: add some", code="no-speed-cases"
+        )
     return trial
 
 
@@ -104,11 +110,16 @@ def measure_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
     """
     trial = trial_of(found)
     ours = describe_ours(found)
-    theirs = choose_published(found.facts, found.cell, interpreters.installed_interpreters(), own.published)
+    theirs = choose_published(
+        found.facts, found.cell, interpreters.installed_interpreters(), own.published
+    )
     cores = limits.LimitMeter().cores().count
     found.layout.logs.mkdir(parents=True, exist_ok=True)
     stem = found.layout.logs / f"{found.cell.release.tag}-speed-{found.plan.identifier}"
-    with Path(f"{stem}.log").open("w", encoding="utf-8") as log, installed_wheel(ours, found, (), log) as one:
+    with (
+        Path(f"{stem}.log").open("w", encoding="utf-8") as log,
+        installed_wheel(ours, found, (), log) as one,
+    ):
         try:
             with installed_wheel(theirs, found, (), log) as other:
                 runs = _run_rounds({OURS: one, PUBLISHED: other}, trial, sorted({1, cores}), stem)
@@ -119,9 +130,13 @@ def measure_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
                 code="no-published-wheel",
             ) from None
     # one thread is busy for just as long as it computes, whatever else runs on the machine
-    ratios = {threads: compare_rounds(rounds, CPU if threads == 1 else WALL) for threads, rounds in runs.items()}
+    ratios = {
+        threads: compare_rounds(rounds, CPU if threads == 1 else WALL)
+        for threads, rounds in runs.items()
+    }
     errors = {
-        side: {one: why for one, why in times.items() if isinstance(why, str)} for side, times in runs[1][0].items()
+        side: {one: why for one, why in times.items() if isinstance(why, str)}
+        for side, times in runs[1][0].items()
     }
     lacking = {
         one if all(one in each for each in errors.values()) else f"{one}, {side} alone": why
@@ -134,17 +149,27 @@ def measure_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         "published": theirs.title,
         "unlike": theirs.unlike,
         "ratios": {
-            str(threads): {case: asdict(one) for case, one in found.items()} for threads, found in ratios.items()
+            str(threads): {case: asdict(one) for case, one in found.items()}
+            for threads, found in ratios.items()
         },
         "lacking": lacking,
         "rounds": {str(threads): rounds for threads, rounds in runs.items()},
     }
     write_atomically(Path(f"{stem}.json"), json.dumps(said, indent=1) + "\n")
     write_picture(ratios, f"{ours.title}\nagainst {theirs.title}", Path(f"{stem}.png"))
-    lines = describe(ratios, lacking, {n: geometric_mean(compare_rounds(rounds, CPU)) for n, rounds in runs.items()})
+    lines = describe(
+        ratios,
+        lacking,
+        {n: geometric_mean(compare_rounds(rounds, CPU)) for n, rounds in runs.items()},
+    )
     unlike = [f"against {theirs.title}{''.join(f'; {sentence}' for sentence in theirs.unlike)}"]
     return "\n".join(
-        [f"{ours.title}, times as fast", *unlike, *lines, f"picture and figures: {stem}.png, {stem.name}.json"]
+        [
+            f"{ours.title}, times as fast",
+            *unlike,
+            *lines,
+            f"picture and figures: {stem}.png, {stem.name}.json",
+        ]
     )
 
 
@@ -153,7 +178,11 @@ def _run_rounds(
 ) -> dict[int, list[dict[str, Times]]]:
     """Return what each round took with each number of threads, by side."""
     file = Path(f"{stem}-trial.json")
-    said = {"setup": trial.setup, "cases": [asdict(case) for case in trial.cases], "seconds": CASE_SECONDS}
+    said = {
+        "setup": trial.setup,
+        "cases": [asdict(case) for case in trial.cases],
+        "seconds": CASE_SECONDS,
+    }
     write_atomically(file, json.dumps(said))
     runs: dict[int, list[dict[str, Times]]] = {number: [] for number in threads}
     with show_progress() as display:
@@ -170,7 +199,9 @@ def _run_rounds(
 def _run(python: Path, trial: Path, threads: int) -> Times:
     """Return what each case takes in a process of its own, with so many threads."""
     script = clean_environment.CHECK_SCRIPTS / "speed_trial.py"
-    variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    variables = dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
+    )
     said = capture(
         [str(python), str(script), str(trial)],
         cwd=trial.parent,
@@ -181,7 +212,9 @@ def _run(python: Path, trial: Path, threads: int) -> Times:
 
 
 def describe(
-    ratios: Mapping[int, Mapping[str, SpeedRatio]], lacking: Mapping[str, str], by_cpu: Mapping[int, float]
+    ratios: Mapping[int, Mapping[str, SpeedRatio]],
+    lacking: Mapping[str, str],
+    by_cpu: Mapping[int, float],
 ) -> Iterator[str]:
     """Yield the table, the geometric means and the verdict."""
     cases = list(dict.fromkeys(case for found in ratios.values() for case in found))
@@ -208,13 +241,22 @@ def write_picture(ratios: Mapping[int, Mapping[str, SpeedRatio]], title: str, pa
     figure = Figure(figsize=(9, 1.6 + 0.24 * len(cases)), layout="constrained")
     axes: Any = figure.subplots()
     for index, (number, found) in enumerate(ratios.items()):
-        drawn = [(place + 0.16 * (1 - 2 * index), found[case]) for place, case in enumerate(cases) if case in found]
-        spread = [[one.median - one.low for _, one in drawn], [one.high - one.median for _, one in drawn]]
+        drawn = [
+            (place + 0.16 * (1 - 2 * index), found[case])
+            for place, case in enumerate(cases)
+            if case in found
+        ]
+        spread = [
+            [one.median - one.low for _, one in drawn],
+            [one.high - one.median for _, one in drawn],
+        ]
         places, medians = [place for place, _ in drawn], [one.median for _, one in drawn]
         label = f"{_threads(number)}: {geometric_mean(found):.2f}"
         axes.errorbar(medians, places, xerr=spread, fmt="o", markersize=4, linewidth=1, label=label)
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set(xscale="log", xlabel="times as fast as the published wheel (median and range of the rounds)")
+    axes.set(
+        xscale="log", xlabel="times as fast as the published wheel (median and range of the rounds)"
+    )
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("{x:g}")
     axes.margins(y=0.01)

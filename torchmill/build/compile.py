@@ -36,17 +36,36 @@ from torchmill.toolchain.guard.session import GuardedBuild, GuardSite, guard_bui
 from torchmill.toolchain.guard.timeline import BuildAccount
 from torchmill.toolchain.sccache import watch_shared_cache
 
-_COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
-_DOWNLOADS = {"nccl-download", "configure-download", "network"}  # causes of a build that has no network
+_COMPILER = re.compile(
+    r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE
+)  # assembly needs no memory
+_DOWNLOADS = {
+    "nccl-download",
+    "configure-download",
+    "network",
+}  # causes of a build that has no network
 _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE)
 _OWN_FILES = 64  # that ninja and who starts it have open besides
-_PROCESSES = 5  # of one compiler, at most: a shell, a cache, the gate, the driver and what that runs
-_UNSHARE = "unshare"  # of util-linux; sockets that are files, as the guard's, are reached from within
+_PROCESSES = (
+    5  # of one compiler, at most: a shell, a cache, the gate, the driver and what that runs
+)
+_UNSHARE = (
+    "unshare"  # of util-linux; sockets that are files, as the guard's, are reached from within
+)
 # As root; as a user who stays the same one; as a user who is root in there, where unshare is older.
-_WAYS = (("--net",), ("--user", "--map-current-user", "--net"), ("--user", "--map-root-user", "--net"))
+_WAYS = (
+    ("--net",),
+    ("--user", "--map-current-user", "--net"),
+    ("--user", "--map-root-user", "--net"),
+)
 _SETUP_MODULES = Path(compiler_cache.__file__).with_name("setup_modules.py")
 _DISTRIBUTED = {"distcc", "icecc"}  # compilers that send their work to other machines
-_SANDBOX_LAUNCHERS = ("CC", "CXX", "CCACHE_PREFIX", *(f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA")))
+_SANDBOX_LAUNCHERS = (
+    "CC",
+    "CXX",
+    "CCACHE_PREFIX",
+    *(f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +97,23 @@ def _why_needed(cache: CompilerCache, variables: Mapping[str, str]) -> str:
     """Return what the build reaches over the network; "" where there is nothing."""
     if cache.tool == "sccache" and sccache.ADDRESS_VARIABLE not in variables:
         return "sccache's server is reached over it"
-    remote = next((value for name in compiler_cache.REMOTE_STORAGE if (value := variables.get(name, ""))), "file:")
+    remote = next(
+        (value for name in compiler_cache.REMOTE_STORAGE if (value := variables.get(name, ""))),
+        "file:",
+    )
     if not remote.startswith("file:"):
         return f"ccache reaches {cache.shared or 'its remote storage'} over it"
-    words = (word for name in _SANDBOX_LAUNCHERS for word in lenient_words(variables.get(name, "").replace(";", " ")))
-    found = (str(real_path(one)) for one in chosen_compilers(os.environ))  # /usr/lib/icecc/bin/c++ is icecc
-    name = next((name for word in (*words, *found) if (name := PurePath(word).name) in _DISTRIBUTED), None)
+    words = (
+        word
+        for name in _SANDBOX_LAUNCHERS
+        for word in lenient_words(variables.get(name, "").replace(";", " "))
+    )
+    found = (
+        str(real_path(one)) for one in chosen_compilers(os.environ)
+    )  # /usr/lib/icecc/bin/c++ is icecc
+    name = next(
+        (name for word in (*words, *found) if (name := PurePath(word).name) in _DISTRIBUTED), None
+    )
     return f"{name} compiles on other machines" if name else ""
 
 
@@ -100,22 +130,32 @@ def compiler_environment(
     found = build_environment(context, {**cache.variables, **own_server, **guard.environment})
     if own_server:
         found = sccache.start_server(cache.program, found, note)
-    found |= _stand_ins(context, guard.gate, cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache(), found)
+    found |= _stand_ins(
+        context, guard.gate, cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache(), found
+    )
     if guard.fifo is not None:
         found |= jobserver.jobserver_environment(guard.fifo, found)
     # the gate stands behind these
-    cached = {name: cache.variables[name] for name in compiler_gate.LAUNCHERS if name in cache.variables}
+    cached = {
+        name: cache.variables[name] for name in compiler_gate.LAUNCHERS if name in cache.variables
+    }
     leading = {**cached, **guard.hooks}
     past = list(find_replaced_hooks(leading, found))
-    configured = read_text(context.tree.build / "CMakeCache.txt")  # by a run that may have had no gate
-    if languages := languages_past_gate(configured, {leading[name] for name in compiler_gate.LAUNCHERS}):
+    configured = read_text(
+        context.tree.build / "CMakeCache.txt"
+    )  # by a run that may have had no gate
+    if languages := languages_past_gate(
+        configured, {leading[name] for name in compiler_gate.LAUNCHERS}
+    ):
         tree = f"{context.tree.folder} was configured without a gate for {' and '.join(languages)}"
         past.append(f"{tree} (`invoke clean --kind trees` lets the guard see those compilers)")
     for sentence in past:
         note(f"{sentence}: compiling {context.plan.jobs} at a time")
     if not past:
         memory = usable_memory(context.host, context.options)
-        found["MAX_JOBS"] = str(_startable(guarded_slots(context.options.jobs or context.host.cores, memory)))
+        found["MAX_JOBS"] = str(
+            _startable(guarded_slots(context.options.jobs or context.host.cores, memory))
+        )
     return found
 
 
@@ -129,12 +169,20 @@ def _startable(slots: int) -> int:
     return max(1, min(slots, files_allow, slots if processes is None else processes // _PROCESSES))
 
 
-def _stand_ins(context: BuildContext, gate: Path, cache: CompilerCache, environ: Mapping[str, str]) -> dict[str, str]:
+def _stand_ins(
+    context: BuildContext, gate: Path, cache: CompilerCache, environ: Mapping[str, str]
+) -> dict[str, str]:
     """Return what leads compilers that have no launcher to the gate, behind the cache if that supports it."""
     folder = context.tree.folder / "bin"
     by_path = context.package.compilers == "path"
-    variables = compiler_gate.make_stand_ins(folder, gate, cache.program or None, environ) if by_path else {}
-    if context.plan.build.cuda:  # also where CMake has launchers: some libraries in the tree have makefiles
+    variables = (
+        compiler_gate.make_stand_ins(folder, gate, cache.program or None, environ)
+        if by_path
+        else {}
+    )
+    if (
+        context.plan.build.cuda
+    ):  # also where CMake has launchers: some libraries in the tree have makefiles
         launcher = cache.program if "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables else None
         variables |= compiler_gate.make_nvcc_stand_in(folder, gate, launcher, environ)
         variables |= compiler_gate.surround_nvcc(folder, environ) if by_path else {}
@@ -179,7 +227,9 @@ class BuildOutput:
             self._watches = False
             self._guard.refuse()
             name = PurePath(failed).name
-            self._line.note(f"{name} failed: no other compiler starts, and those that run are waited for")
+            self._line.note(
+                f"{name} failed: no other compiler starts, and those that run are waited for"
+            )
         self.show_messages()
 
     def show_messages(self) -> None:
@@ -200,21 +250,37 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
     with contextlib.suppress(OSError):  # the guard reports it
         context.timeline.unlink()  # one of an earlier build would be taken for this one's
     cache = set_up_compiler_cache(context, line.note)
-    with guard_build(_guard_site(context), cache.variables) as guard, context.log.open("w", 1, "utf-8") as log:
+    with (
+        guard_build(_guard_site(context), cache.variables) as guard,
+        context.log.open("w", 1, "utf-8") as log,
+    ):
         output = BuildOutput(line, guard, ends_at_failure=context.options.shard is None)
-        variables = share.order_share(context, compiler_environment(context, guard, cache, line.note))
+        variables = share.order_share(
+            context, compiler_environment(context, guard, cache, line.note)
+        )
         line.expect(share.pace_by_costs(context))
         before = _children_cpu_seconds()
         sandbox = choose_sandbox(context.options.network, cache, variables)
         if sandbox.why_open and not context.options.network:
-            line.note(f"the build has the network ({sandbox.why_open}): what it downloads is not recorded")
-        watched = cache.shared if guard.gate and cache.tool == "sccache" else None  # ccache gives up by itself
+            line.note(
+                f"the build has the network ({sandbox.why_open}): what it downloads is not recorded"
+            )
+        watched = (
+            cache.shared if guard.gate and cache.tool == "sccache" else None
+        )  # ccache gives up by itself
         try:
-            with watch_shared_cache(watched, variables, guard.folder, guard.messages.put), share.end_as_asked(context):
+            with (
+                watch_shared_cache(watched, variables, guard.folder, guard.messages.put),
+                share.end_as_asked(context),
+            ):
                 for command in context.plan.compile:
                     words = _command_words(context, command.argv, variables)
                     stream(
-                        [*sandbox.prefix, *words], cwd=context.tree.source, env=variables, log=log, on_line=output.read
+                        [*sandbox.prefix, *words],
+                        cwd=context.tree.source,
+                        env=variables,
+                        log=log,
+                        on_line=output.read,
                     )
         except CommandError as error:
             log.flush()
@@ -240,14 +306,18 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
     }
 
 
-def _command_words(context: BuildContext, argv: tuple[str, ...], variables: Mapping[str, str]) -> list[str]:
+def _command_words(
+    context: BuildContext, argv: tuple[str, ...], variables: Mapping[str, str]
+) -> list[str]:
     """Return the words of a command; setup.py compiles modules side by side where the guard holds all compilers.
 
     Shares, of all modules, and the build of them stay in the folder that they have in common: a compiler cache sees it.
     """
     words = [fill_placeholders(word, context.placeholders) for word in argv]
     held = variables["MAX_JOBS"] != context.plan.set["MAX_JOBS"]
-    able = context.host.system == "linux" and python_key(context.plan.build.python) >= python_key("3.8")
+    able = context.host.system == "linux" and python_key(context.plan.build.python) >= python_key(
+        "3.8"
+    )
     able = able and context.package.compilers == "path" and argv[1:2] == ("setup.py",)
     if able and (context.options.shard or (held and context.options.parts is None)):
         words.insert(1, str(_SETUP_MODULES))
@@ -290,7 +360,9 @@ def _guard_site(context: BuildContext) -> GuardSite:
         cache=context.layout.cache,
         timeline=context.timeline,
         compiler=shlex.split(context.host.tools.get("c++", "c++")),
-        unguarded=min(context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count),
+        unguarded=min(
+            context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count
+        ),
         cores=context.options.jobs,
         memory=context.options.memory,
         roots=(str(context.tree.source.resolve()),),
@@ -299,7 +371,9 @@ def _guard_site(context: BuildContext) -> GuardSite:
     )
 
 
-def _failure(context: BuildContext, error: CommandError, account: BuildAccount, sandbox: Sandbox) -> TorchmillError:
+def _failure(
+    context: BuildContext, error: CommandError, account: BuildAccount, sandbox: Sandbox
+) -> TorchmillError:
     go_on = [
         f"  the whole log: {context.log}",
         f"  the tree:      {context.tree.source}",
@@ -312,7 +386,9 @@ def _failure(context: BuildContext, error: CommandError, account: BuildAccount, 
             "give the machine, its container or its job more memory, or add swap "
             "(`invoke jobs` shows the limit, `dmesg` what was killed and why)"
         )
-        return MemoryBuildError("\n".join([f"{context.plan.identifier}: {too_large}", *go_on]), code="out-of-memory")
+        return MemoryBuildError(
+            "\n".join([f"{context.plan.identifier}: {too_large}", *go_on]), code="out-of-memory"
+        )
     if (full := blame_disk("", context.tree.folder, context.layout.cache)) is not None:
         return full  # which makes tools fail in words of their own
     with context.log.open(encoding="utf-8", errors="replace") as lines:

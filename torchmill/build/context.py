@@ -51,12 +51,20 @@ class BuildTree:
         self.build = self.source / "build"  # in which CMake and ninja work
         self.kit = folder / "kit"  # what every interpreter's build needs: CMake, ninja
         self.env = folder / "env"  # link to the environment of the cell that uses the tree
-        self.interpreter_file = folder / "interpreter"  # for which interpreter the tree was used last
-        self.external_inputs_file = folder / "outside"  # what was read outside of the tree, with digests
+        self.interpreter_file = (
+            folder / "interpreter"
+        )  # for which interpreter the tree was used last
+        self.external_inputs_file = (
+            folder / "outside"
+        )  # what was read outside of the tree, with digests
         self.inputs_file = folder / "inputs"  # by name, what the tree was prepared for
         self.patched_file = folder / "patched"  # the source files that differ from what was fetched
-        self.unfinished_file = folder / "unfinished"  # is there while a build runs, and after one that did not end well
-        self.key_file = folder / "key"  # what the tree was prepared for; where it exists the tree is complete
+        self.unfinished_file = (
+            folder / "unfinished"
+        )  # is there while a build runs, and after one that did not end well
+        self.key_file = (
+            folder / "key"
+        )  # what the tree was prepared for; where it exists the tree is complete
 
 
 class CellOutputs:
@@ -147,7 +155,9 @@ class BuildContext:
     @cached_property
     def tree_inputs(self) -> Mapping[str, str]:
         """Return, by name, everything that can change what is the same for every interpreter."""
-        return build_plan.tree_inputs(self.plan, self.source, self.facts.patches, self.machine_inputs)
+        return build_plan.tree_inputs(
+            self.plan, self.source, self.facts.patches, self.machine_inputs
+        )
 
     @cached_property
     def environment_key(self) -> str:
@@ -166,7 +176,9 @@ class BuildContext:
     @property
     def known_units(self) -> tuple[KnownUnit, ...]:
         """Return what is known of the compiles of this package and release."""
-        from torchmill.toolchain.guard.expectations import relevant_units  # not where nothing is compiled
+        from torchmill.toolchain.guard.expectations import (
+            relevant_units,
+        )  # not where nothing is compiled
 
         return relevant_units(self.facts.units, self.package.name, self.plan.release.version)
 
@@ -201,7 +213,9 @@ class BuildContext:
         return found | cuda_toolkit.cuda_placeholders(self.plan, self.host)
 
 
-def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], venv: Path) -> BuildContext:
+def create_context(
+    root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], venv: Path
+) -> BuildContext:
     """Bring together what tells whether there is anything to do; nothing is changed yet.
 
     Of the machine no more is measured than a plan needs. Raises TorchmillError for everything that forbids
@@ -210,8 +224,14 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     layout = Layout.of_checkout(root)
     stat_cache = StatCache(layout.stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(cell.build.arch)} --")
-    whole = cell.build.cuda or "CXX" in options.settings  # which needs the machine's compilers to be known
-    machine = measure_host(layout.root, gpus=bool(cell.build.cuda)) if whole else measure_basic_host(stat_cache)
+    whole = (
+        cell.build.cuda or "CXX" in options.settings
+    )  # which needs the machine's compilers to be known
+    machine = (
+        measure_host(layout.root, gpus=bool(cell.build.cuda))
+        if whole
+        else measure_basic_host(stat_cache)
+    )
     machine = with_named_compiler(machine, options.settings, os.environ)
     options = resolve_processor(facts, cell.build.arch, machine, options)
     options = with_local_gpus(facts, cell, machine, options)
@@ -221,7 +241,20 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     base = base_interpreter(venv, cell.build.python)
     tools = describe_interpreter(base, stat_cache)
     around = collect_machine_inputs(machine, computed, os.environ, stat_cache)
-    return BuildContext(layout, facts, machine, cell, options, fetched, computed, venv, base, tools, around, stat_cache)
+    return BuildContext(
+        layout,
+        facts,
+        machine,
+        cell,
+        options,
+        fetched,
+        computed,
+        venv,
+        base,
+        tools,
+        around,
+        stat_cache,
+    )
 
 
 @contextlib.contextmanager
@@ -265,7 +298,11 @@ def missing_sessions(context: BuildContext) -> Iterator[list[str]]:
     build, options = context.plan.build, context.options
     # Variables and patches are a package's own; how much may run at a time is the machine's, and the GPUs are the same.
     words = format_options(replace(options, settings={}, patches={}, shard=None, parts=None))
-    needed = [context.base] if context.base and options.torch is None and base_wheel(context) is None else []
+    needed = (
+        [context.base]
+        if context.base and options.torch is None and base_wheel(context) is None
+        else []
+    )
     imported = [context.facts.packages[name] for name in context.package.imports]
     for package in (*needed, *(one for one in imported if imported_wheel(context, one) is None)):
         other = replace(build, package=package.name, session=package.session)
@@ -288,7 +325,10 @@ def _wheel_in_dist(context: BuildContext, package: Package, version: str) -> Pat
     stem = f"{wheel_name.distribution_name(package)}-{version}"
     build = context.plan.build  # what containers made for other machines lies there, too
     pattern = f"{stem}-{wheel_name.python_tag(build.python)}-*_{build.arch}.whl"
-    return max((one for one in context.layout.dist.glob(pattern) if _is_whole(one, context.stat_cache)), default=None)
+    return max(
+        (one for one in context.layout.dist.glob(pattern) if _is_whole(one, context.stat_cache)),
+        default=None,
+    )
 
 
 def _is_whole(wheel: Path, stat_cache: StatCache) -> bool:
@@ -304,7 +344,9 @@ def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) ->
     digest, toolkit = context.stat_cache.digest, context.plan.toolkit
     parts = tuple(_parts(context, note))
     provide = partial(_provide_sccache, layout.cache, note)
-    site = CacheSite(context.host, layout.root, layout.cache, log, environ, note, digest, provide, toolkit, parts)
+    site = CacheSite(
+        context.host, layout.root, layout.cache, log, environ, note, digest, provide, toolkit, parts
+    )
     return compiler_cache.set_up_cache(site)
 
 
@@ -329,7 +371,11 @@ def _parts(context: BuildContext, note: Callable[[str], None]) -> Iterator[Remot
         (folder / shards.RECORDS).mkdir(parents=True, exist_ok=True)
         yield RemoteCache("file", path=str(folder))
     found = list(shards.list_parts(folder)) if folder.is_dir() else []
-    yield from (RemoteCache("file", path=str(one), read_only=True) for one, _ in found if not written or one != folder)
+    yield from (
+        RemoteCache("file", path=str(one), read_only=True)
+        for one, _ in found
+        if not written or one != folder
+    )
     shares = []
     for record in (record for _, records in found for record in records):
         missing = len(record.get("failed", ()))
@@ -402,4 +448,6 @@ def fill_placeholders(text: str, places: Mapping[str, str]) -> str:
     try:
         return Template(text).substitute(places)
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"{text}: unknown placeholder {error} in build_configs", code="unknown-placeholder") from None
+        raise ConfigError(
+            f"{text}: unknown placeholder {error} in build_configs", code="unknown-placeholder"
+        ) from None

@@ -24,9 +24,14 @@ _KIT = "kit"
 _MISREAD = re.compile(rf'[|\n"$;\\\[\],{{}}{os.pathsep}\udc80-\udcff]')
 
 
-def with_disk_space(host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None) -> Host:
+def with_disk_space(
+    host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None
+) -> Host:
     """Return this machine with the disks of a build, and with the builds that it has made before."""
-    rooms, runs = disk_spaces(folders, layout.cache, source), estimate.read_own_runs(facts, layout.dist)
+    rooms, runs = (
+        disk_spaces(folders, layout.cache, source),
+        estimate.read_own_runs(facts, layout.dist),
+    )
     return replace(host, rooms=rooms, runs=runs)
 
 
@@ -52,7 +57,8 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
             sizes,
             free_files(folder),
             files if "tree" in sizes else 0,
-            hasattr(os, "statvfs") and bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)),
+            hasattr(os, "statvfs")
+            and bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)),
             "".join(_MISREAD.findall(tree.as_posix())) if "tree" in sizes else "",
         )
         for folder, sizes in disks.values()
@@ -67,19 +73,27 @@ def written_bytes(folders: BuildFolders) -> dict[str, int]:
     both = _without_kit(folders)
     tree = [path for path in both if path.parent == folders.tree]
     outputs = [path for path in both if path.parent != folders.tree]
-    return {"tree": _size(tree), "outputs": _size(outputs), "environment": _size([folders.environment])}
+    return {
+        "tree": _size(tree),
+        "outputs": _size(outputs),
+        "environment": _size([folders.environment]),
+    }
 
 
 def _without_kit(folders: BuildFolders) -> list[Path]:
     """Return what lies in a tree, but for its kit, and in the folder of a cell's outputs."""
     both = (folder for folder in dict.fromkeys((folders.tree, folders.outputs)) if folder.is_dir())
-    return [path for folder in both for path in list_contents(folder) if path != folders.tree / _KIT]
+    return [
+        path for folder in both for path in list_contents(folder) if path != folders.tree / _KIT
+    ]
 
 
 def newest_tree(layout: Layout, tag: str, family: str, identifier: str) -> Path:
     """Return the tree that a build of a cell may go on in, before its key is known; it need not be there."""
     mine = layout.tree(tag, identifier)
-    shared = [path for path in list_children(layout.trees / tag) if path.name.startswith(f"{family}-")]
+    shared = [
+        path for path in list_children(layout.trees / tag) if path.name.startswith(f"{family}-")
+    ]
     trees = [path for path in (*shared, mine) if (path / "source").is_dir()]
     return max(trees, key=lambda path: path.stat().st_mtime, default=mine)
 

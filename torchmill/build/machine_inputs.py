@@ -25,11 +25,16 @@ _SYSTEM = ("/proc/", "/dev/", "/sys/")
 _HEADERS = ("/usr/include/", "/usr/local/include/")
 
 
-def collect_machine_inputs(host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
+def collect_machine_inputs(
+    host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache
+) -> dict[str, str]:
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
     named = cuda_toolkit.compiler_variables(plan.set)
     compiler = host.named_compiler(named.get("CXX", ""))
-    inputs = {"compiler": str(compiler or ""), **_compiler_digests({**environ, **named}, stat_cache)}
+    inputs = {
+        "compiler": str(compiler or ""),
+        **_compiler_digests({**environ, **named}, stat_cache),
+    }
     home = host.toolkits.get(plan.toolkit or "")
     if home is not None:
         tools = {name: stat_cache.digest(Path(home, "bin", name)) for name in _NAMES["cuda"]}
@@ -42,15 +47,21 @@ def collect_machine_inputs(host: Host, plan: Plan, environ: Mapping[str, str], s
         if not name.startswith(_OF_CUDA) or (plan.toolkit and not name.endswith(others)):
             inputs[f"library {name}"] = version
     inputs |= {f"library {name}, kept": version for name, version in plan.libraries.items()}
-    variables = read_user_variables(environ, plan, host.system).items()  # digests: their values are nobody's business
-    return inputs | {name: hashlib.sha256(os.fsencode(value)).hexdigest() for name, value in variables}
+    variables = read_user_variables(
+        environ, plan, host.system
+    ).items()  # digests: their values are nobody's business
+    return inputs | {
+        name: hashlib.sha256(os.fsencode(value)).hexdigest() for name, value in variables
+    }
 
 
 def read_user_variables(environ: Mapping[str, str], plan: Plan, system: str) -> dict[str, str]:
     """Return the user's variables that get through to a build on a system and can change what it makes."""
     patterns = shell_seal.compiler_patterns(system, guest=shell_seal.is_guest(environ))
     return {
-        name: environ[name] for name in sorted(environ) if name not in plan.set and shell_seal.matches(name, patterns)
+        name: environ[name]
+        for name in sorted(environ)
+        if name not in plan.set and shell_seal.matches(name, patterns)
     }
 
 
@@ -64,13 +75,19 @@ def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, s
     argv = [str(executable), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"]
     programs = [real, *libraries]
     version = stat_cache.program_output(" ".join(argv), programs, lambda: ask(argv).strip())
-    return {"version": version, **{path.name: stat_cache.digest(path) or "" for path in (*programs, *headers)}}
+    return {
+        "version": version,
+        **{path.name: stat_cache.digest(path) or "" for path in (*programs, *headers)},
+    }
 
 
 def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
     """Return the digests of the C and C++ compilers and of all that they bring along."""
     run = make_runner(environ, stat_cache)
-    languages = {"C": programs.compiler_command(environ, programs.C), "C++": programs.compiler_command(environ)}
+    languages = {
+        "C": programs.compiler_command(environ, programs.C),
+        "C++": programs.compiler_command(environ),
+    }
     parts = (
         (f"{language}: {name}", stat_cache.digest(path))
         for language, words in languages.items()
@@ -79,7 +96,9 @@ def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict
     return {name: digest for name, digest in parts if digest is not None}
 
 
-def _compiler_parts(words: list[str], environ: Mapping[str, str], run: RunProgram) -> Iterator[tuple[str, Path]]:
+def _compiler_parts(
+    words: list[str], environ: Mapping[str, str], run: RunProgram
+) -> Iterator[tuple[str, Path]]:
     """Yield the files of a compiler: its driver, what that starts, and what it links without being told."""
     while words and Path(words[0]).stem in LAUNCHERS:
         words = words[1:]
@@ -100,7 +119,9 @@ def _compiler_parts(words: list[str], environ: Mapping[str, str], run: RunProgra
                 yield name, Path(file)
 
 
-def read_external_inputs(source: Path, own: Sequence[Path], stat_cache: StatCache, began: float) -> dict[str, str]:
+def read_external_inputs(
+    source: Path, own: Sequence[Path], stat_cache: StatCache, began: float
+) -> dict[str, str]:
     """Return the files that builds below `source` read, with the digests of their contents.
 
     Those below one of `own` (the tree, an environment) are not meant. What changed after the build began
@@ -110,10 +131,16 @@ def read_external_inputs(source: Path, own: Sequence[Path], stat_cache: StatCach
     logs = sorted(source.glob("build/**/.ninja_deps"))
     if not logs:
         stats = {folder: stat_folder(folder) for folder in _HEADERS}
-        return {name: UNKNOWN if stat.since > began * 1e9 else stat.text for name, stat in stats.items()}
+        return {
+            name: UNKNOWN if stat.since > began * 1e9 else stat.text for name, stat in stats.items()
+        }
     try:
         named = {file for log in logs for _, files in outputs_with_inputs(log) for file in files}
-        named |= {os.path.normpath(file) for log in logs for file in _edge_files(log.with_name("build.ninja"))}
+        named |= {
+            os.path.normpath(file)
+            for log in logs
+            for file in _edge_files(log.with_name("build.ninja"))
+        }
     except (OSError, ValueError) as error:
         return {str(error): UNKNOWN}
     roots = tuple(f"{each}{os.sep}" for one in own for each in {one.absolute(), one.resolve()})
@@ -136,9 +163,18 @@ def find_changed_inputs(digests: Mapping[str, str], stat_cache: StatCache) -> It
 
 def linked_archives(source: Path) -> list[Path]:
     """Return the static libraries from elsewhere that edges of builds below `source` name, of a name only one."""
-    named = {file for each in source.glob("build/**/build.ninja") for file in _edge_files(each) if file.endswith(".a")}
+    named = {
+        file
+        for each in source.glob("build/**/build.ninja")
+        for file in _edge_files(each)
+        if file.endswith(".a")
+    }
     paths = {Path(file).name: Path(file) for file in sorted(named)}
-    return [path for _, path in sorted(paths.items()) if path.is_file() and not path.is_relative_to(source)]
+    return [
+        path
+        for _, path in sorted(paths.items())
+        if path.is_file() and not path.is_relative_to(source)
+    ]
 
 
 def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:
@@ -159,5 +195,7 @@ def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:
 def _edge_files(edges: Path) -> set[str]:
     """Return the absolute paths on the edges of a build.ninja."""
     with edges.open(encoding="utf-8", errors="surrogateescape") as lines:
-        words = (word for line in lines if line.startswith("build ") for word in _WORD.findall(line))
+        words = (
+            word for line in lines if line.startswith("build ") for word in _WORD.findall(line)
+        )
         return {re.sub(r"\$(.)", r"\1", word) for word in words if word[0] == "/"}

@@ -32,14 +32,22 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
     wheel of the same bytes leaves the packed one valid. `install` puts requirements into the session's
     environment. Raises TorchmillError.
     """
-    if not context.host.complete:  # all that is to be known of the machine before something is done on it
-        context = replace(context, host=measure_host(context.layout.root, gpus=bool(context.cell.build.cuda)))
+    if (
+        not context.host.complete
+    ):  # all that is to be known of the machine before something is done on it
+        context = replace(
+            context, host=measure_host(context.layout.root, gpus=bool(context.cell.build.cuda))
+        )
     preflight(context, line.note)
     explain_rebuild(context, line.note)
     with hold_cell(context):
-        stages = read_stage_log(context)  # read under the lock: another run may have finished meanwhile
+        stages = read_stage_log(
+            context
+        )  # read under the lock: another run may have finished meanwhile
         if context.options.shard and stages.is_valid("compile"):
-            raise UnfinishedBuildError(f"{context.plan.identifier} is compiled: no share is left", code="share-made")
+            raise UnfinishedBuildError(
+                f"{context.plan.identifier} is compiled: no share is left", code="share-made"
+            )
         packed = stages.find_product("pack")
         if packed is None:
             raw = stages.find_product("compile") or compile_stage(context, stages, install, line)
@@ -57,7 +65,10 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     """
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
     wheel_writer.source_date_epoch(os.environ)
-    for folder in (context.layout.dist, context.layout.logs):  # which nothing else meets before the end
+    for folder in (
+        context.layout.dist,
+        context.layout.logs,
+    ):  # which nothing else meets before the end
         with report_unwritable(folder):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
@@ -70,7 +81,9 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
             code="empty-folders",
         )
     machine = examination.survey_host(context.facts, context.host, os.environ)
-    machine = disk_space.with_disk_space(machine, context.facts, context.layout, context.folders, context.source)
+    machine = disk_space.with_disk_space(
+        machine, context.facts, context.layout, context.folders, context.source
+    )
     if sentence := describe_passed_over(os.environ, machine, plan.toolkit):
         note(sentence)
     wheels = tuple(path.name for path in context.layout.dist.glob("*.whl"))
@@ -78,7 +91,10 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     findings = examination.examine_build(question)
     if not examination.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
-        raise HostError(f"{plan.identifier} cannot be built on this machine yet:\n{lines}", code="host-not-ready")
+        raise HostError(
+            f"{plan.identifier} cannot be built on this machine yet:\n{lines}",
+            code="host-not-ready",
+        )
     if sentence := describe_unread(plan):
         note(sentence)
     if plan.published:

@@ -12,7 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchmill.build import machine_inputs
-from torchmill.build.context import BuildContext, BuildTree, build_environment, copy_source, fill_placeholders
+from torchmill.build.context import (
+    BuildContext,
+    BuildTree,
+    build_environment,
+    copy_source,
+    fill_placeholders,
+)
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError
 from torchmill.core.files import delete_paths, is_file, load_object, read_text, write_atomically
@@ -22,9 +28,14 @@ from torchmill.fetch.source import fetcher
 from torchmill.host.environments import Install, TreeUser, provide_shared_tools, read_tree_user
 from torchmill.plan import build_plan, estimate
 
-RecordedInputs = Sequence[tuple[str, Sequence[str]]]  # an object, and all files that were read for it
+RecordedInputs = Sequence[
+    tuple[str, Sequence[str]]
+]  # an object, and all files that were read for it
 OBJECTS = (".o", ".obj")
-PYTHON_HEADERS = ("/Python.h", "/pyconfig.h")  # what reads these depends on Python, wherever they lie
+PYTHON_HEADERS = (
+    "/Python.h",
+    "/pyconfig.h",
+)  # what reads these depends on Python, wherever they lie
 CLOCK_SKEW_SECONDS = 2.0  # that a file system's clock may be ahead of ours
 # Made by setuptools, scikit-build-core and CMake for one interpreter, at places that all interpreters use.
 _MADE_FOR_ONE = (
@@ -36,7 +47,9 @@ _SOABI = re.compile(r"\.(cpython|pypy|graalpy)-?\d+|\.cp\d+t?-")
 _COPIES = ("build/lib", "build/lib.*", "build/bdist.*", "*.egg-info")
 
 
-def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]) -> None:
+def prepare_tree(
+    context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]
+) -> None:
     """Make the tree, which is held, ready for an interpreter; raises TorchmillError."""
     tree = context.tree
     if context.shares_tree:
@@ -67,8 +80,16 @@ def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: 
 def _changes_since_last_tree(context: BuildContext) -> list[str]:
     """Return what differs from the inputs of the newest tree of the same release and variant; [] if there is none."""
     folder = context.tree.folder
-    family = folder.name.removesuffix(context.tree_key[:8]) + "????????" if context.shares_tree else folder.name
-    records = [record for tree in folder.parent.glob(family) if is_file(record := BuildTree(tree).inputs_file)]
+    family = (
+        folder.name.removesuffix(context.tree_key[:8]) + "????????"
+        if context.shares_tree
+        else folder.name
+    )
+    records = [
+        record
+        for tree in folder.parent.glob(family)
+        if is_file(record := BuildTree(tree).inputs_file)
+    ]
     if not records:
         return []
     newest = max(records, key=lambda record: record.stat().st_mtime)
@@ -93,7 +114,9 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
         return f"{name_few(gone, 1)} is gone"
     for name in gone:
         (tree.source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(context.source.path / name, tree.source / name)  # as old as it was: nothing is recompiled
+        shutil.copy2(
+            context.source.path / name, tree.source / name
+        )  # as old as it was: nothing is recompiled
     if edited := sorted(find_edits(context)):
         note(
             f"{name_few(edited, 1)} in {tree.source} has local edits, which every wheel of this tree will "
@@ -132,11 +155,15 @@ def _run_preparations(context: BuildContext) -> None:
     variables, plan = build_environment(context, {}) | reaper.mark_of_run(), context.plan
     given = {f"${{patches}}/{name}": path for name, path in plan.given.items()}
     for step in plan.prepare:
-        argv = [given.get(word) or fill_placeholders(word, context.placeholders) for word in step.argv]
+        argv = [
+            given.get(word) or fill_placeholders(word, context.placeholders) for word in step.argv
+        ]
         try:
             capture(argv, cwd=context.tree.source, env=variables)
         except CommandError as error:
-            raise BuildError(f"{plan.identifier}: {step.title} failed: {error}", code="preparation-failed") from error
+            raise BuildError(
+                f"{plan.identifier}: {step.title} failed: {error}", code="preparation-failed"
+            ) from error
 
 
 def _changed_inputs(context: BuildContext) -> list[str]:
@@ -147,7 +174,9 @@ def _changed_inputs(context: BuildContext) -> list[str]:
     digests = load_object(context.tree.external_inputs_file)
     own = tuple(f"{folder}/" for folder in (context.tree.folder, context.venv))
     recorded = read_recorded_inputs(context.tree.source) or ()
-    late = inputs_newer_than_objects(recorded, lambda file: file not in digests and not file.startswith(own))
+    late = inputs_newer_than_objects(
+        recorded, lambda file: file not in digests and not file.startswith(own)
+    )
     return sorted({*machine_inputs.find_changed_inputs(digests, context.stat_cache), *late})
 
 
@@ -177,13 +206,17 @@ def _size_and_date(file: Path) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def record_external_inputs(context: BuildContext, user: TreeUser, began: float) -> Mapping[str, str]:
+def record_external_inputs(
+    context: BuildContext, user: TreeUser, began: float
+) -> Mapping[str, str]:
     """Write down in the tree what a build that began then (seconds since 1970) read outside; return it.
 
     An interpreter's own files are left out of the record: when they change, the tree is retargeted.
     """
     tree = context.tree
-    read = machine_inputs.read_external_inputs(tree.source, [tree.folder, context.venv], context.stat_cache, began)
+    read = machine_inputs.read_external_inputs(
+        tree.source, [tree.folder, context.venv], context.stat_cache, began
+    )
     own = tuple(f"{folder}/" for folder in user.folders)
     lasting = {path: digest for path, digest in read.items() if not path.startswith(own)}
     write_atomically(tree.external_inputs_file, json.dumps(lasting))
@@ -241,7 +274,9 @@ def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
     if recorded is None and any(_files(tree.source, lambda name: name.endswith(OBJECTS))):
         return None
     own = tuple(f"{folder}/" for folder in former.folders)
-    stale = _readers(recorded or (), lambda file: file.startswith(own) or file.endswith(PYTHON_HEADERS))
+    stale = _readers(
+        recorded or (), lambda file: file.startswith(own) or file.endswith(PYTHON_HEADERS)
+    )
     _forget(tree, stale)
     delete_paths(_files(tree.source, lambda name: _SOABI.search(name) is not None))
     claim_tree(tree, user, venv)
@@ -288,7 +323,11 @@ def read_recorded_inputs(source: Path) -> RecordedInputs | None:
     """
     logs = list(_files(source, lambda name: name == ".ninja_deps"))
     with contextlib.suppress(OSError, ValueError):
-        return [one for log in logs for one in machine_inputs.outputs_with_inputs(log)] if logs else None
+        return (
+            [one for log in logs for one in machine_inputs.outputs_with_inputs(log)]
+            if logs
+            else None
+        )
     return None
 
 
@@ -298,7 +337,9 @@ def inputs_newer_than_objects(recorded: RecordedInputs, matches: Callable[[str],
     A package manager sets the date of a file, but nobody can set when it was written.
     """
     newer = set[str]()
-    written: dict[str, int] = {}  # when each file was, in nanoseconds; 0 where it is gone, or does not match
+    written: dict[
+        str, int
+    ] = {}  # when each file was, in nanoseconds; 0 where it is gone, or does not match
     for output, files in recorded:
         compiled = _times(output)[0]
         for file in files:
@@ -330,7 +371,9 @@ def find_foreign_object(recorded: RecordedInputs, user: TreeUser) -> tuple[str, 
 
 def has_future_objects(tree: BuildTree) -> bool:
     """Tell whether something was compiled later than now: the clock was set back, and ninja goes by it."""
-    with tempfile.TemporaryFile(dir=tree.folder) as fresh:  # dated by the disk, whose clock may be ahead of ours
+    with tempfile.TemporaryFile(
+        dir=tree.folder
+    ) as fresh:  # dated by the disk, whose clock may be ahead of ours
         now = max(time.time(), os.fstat(fresh.fileno()).st_mtime) + CLOCK_SKEW_SECONDS
     compiled = _files(tree.build, lambda name: name.endswith((*OBJECTS, ".so", ".a", ".dylib")))
     return any(path.lstat().st_mtime > now for path in compiled)

@@ -22,7 +22,9 @@ from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_share
 from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
-_EXTENSION = re.compile(r"building '([^']+)' extension")  # what setuptools says before it runs ninja for one
+_EXTENSION = re.compile(
+    r"building '([^']+)' extension"
+)  # what setuptools says before it runs ninja for one
 _WIDEST_CHARACTERS = 100  # of a line of output that is shown
 REPEAT_SECONDS = 240.0  # between lines while no file is done: services end jobs that print nothing for ten minutes
 
@@ -74,7 +76,11 @@ class BuildStatus:
     @property
     def load(self) -> str:
         """Return what there is of units and memory; "" where nobody knows."""
-        units = {"running": self.now.running, "waiting": self.now.waiting, "paused": self.now.paused}
+        units = {
+            "running": self.now.running,
+            "waiting": self.now.waiting,
+            "paused": self.now.paused,
+        }
         parts = [f"{count} {doing}" for doing, count in units.items() if count]
         if self.now.allowed:
             parts.append(f"memory {format_share(self.now.used, self.now.allowed)}")
@@ -104,7 +110,9 @@ class BuildTrack:
             self._extension = self._next
             self.pace.record(edge, self._clock())
             # folders are long and say little; generators list all that they make
-            self._title = PurePosixPath(made_path(edge.title)).name or edge.title[:_WIDEST_CHARACTERS]
+            self._title = (
+                PurePosixPath(made_path(edge.title)).name or edge.title[:_WIDEST_CHARACTERS]
+            )
         elif self.pace.edge is None and line.strip():
             self._title = strip_colours(line).strip()[:_WIDEST_CHARACTERS]
 
@@ -114,7 +122,9 @@ class BuildTrack:
         share = pace.share if pace.weighed else None
         left = pace.seconds_left(at)
         begun = at - self._begun
-        return BuildStatus(pace.edge, share, self._title, begun, left, account.now, self._extension, self._failed)
+        return BuildStatus(
+            pace.edge, share, self._title, begun, left, account.now, self._extension, self._failed
+        )
 
 
 class ProgressLine:
@@ -123,7 +133,9 @@ class ProgressLine:
     On a terminal it appears with the first output, and goes with a note.
     """
 
-    def __init__(self, file: TextIO, clock: Clock = time.monotonic, console: Console | None = None) -> None:
+    def __init__(
+        self, file: TextIO, clock: Clock = time.monotonic, console: Console | None = None
+    ) -> None:
         self._out, self._clock, self._console = ThrottledOutput(file, clock), clock, console
         self._track = None if console else BuildTrack(clock)
         self._live: Live | None = None
@@ -150,7 +162,12 @@ class ProgressLine:
         if self._console is None:
             self.repeat()
         elif self._live is None:
-            self._live = Live(console=self._console, get_renderable=self._drawn, transient=True, refresh_per_second=4)
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._drawn,
+                transient=True,
+                refresh_per_second=4,
+            )
             self._live.start(refresh=True)
 
     def repeat(self) -> None:

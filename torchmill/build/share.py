@@ -33,10 +33,20 @@ def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str
     shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
-    order = {"number": shard.number, "count": shard.count, "costs": _known_costs(context), "parts": str(parts)}
-    order |= {"session": context.plan.identifier, "tree": context.tree_key}  # for the record of the share
+    order = {
+        "number": shard.number,
+        "count": shard.count,
+        "costs": _known_costs(context),
+        "parts": str(parts),
+    }
+    order |= {
+        "session": context.plan.identifier,
+        "tree": context.tree_key,
+    }  # for the record of the share
     write_atomically(folder / "order.json", json.dumps(order))
-    program = shards.stand_in(folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt")
+    program = shards.stand_in(
+        folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt"
+    )
     return {**environ, **program, shards.ORDER_VARIABLE: str(folder / "order.json")}
 
 
@@ -64,14 +74,23 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
             yield
     except TimeUpError:
         raise UnfinishedBuildError(
-            f"{name}: the time of --until is up; the same command goes on from there", code="time-up"
+            f"{name}: the time of --until is up; the same command goes on from there",
+            code="time-up",
         ) from None
     except CommandError:
         if options.shard is not None:
             shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
             said = load_object(shard.record(parts))  # nothing where it came not so far
             if said and not said["failed"]:
-                words = shlex.join(["nox", "-s", name, "--", *format_options(replace(options, shard=None, until=None))])
+                words = shlex.join(
+                    [
+                        "nox",
+                        "-s",
+                        name,
+                        "--",
+                        *format_options(replace(options, shard=None, until=None)),
+                    ]
+                )
                 raise UnfinishedBuildError(
                     f"{name}: share {shard} is made, {said['made']} of {said['compiles']} compiles, in {parts}; when "
                     f"all are: {words}, or with the folder that has all of them",
@@ -80,5 +99,6 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
         raise
     if options.shard is not None:
         raise BuildError(
-            f"{name}: its build compiles without ninja, and cannot be shared: leave out --shard", code="not-shared"
+            f"{name}: its build compiles without ninja, and cannot be shared: leave out --shard",
+            code="not-shared",
         )

@@ -13,7 +13,13 @@ from torchmill.build import disk_space, machine_inputs, prepare
 from torchmill.build.compile import compile_wheel
 from torchmill.build.context import BuildContext, BuildTree, base_wheel, imported_wheel
 from torchmill.build.progress_line import ProgressLine
-from torchmill.build.up_to_date import StageLog, StageRecord, installed_inputs, records_as_data, stage_inputs
+from torchmill.build.up_to_date import (
+    StageLog,
+    StageRecord,
+    installed_inputs,
+    records_as_data,
+    stage_inputs,
+)
 from torchmill.config.model import NO_OPTIONS, Options
 from torchmill.core import files, formats, locks
 from torchmill.core.errors import BuildError, BusyError, VerifyError
@@ -37,19 +43,27 @@ LOADER_CACHE = Path("/etc/ld.so.cache")  # by which libraries of the system are 
 _UNTOLD_OPTIONS = {"jobs", "memory", "guard", "network", "processor", "shard", "parts", "until"}
 
 
-def compile_stage(context: BuildContext, stages: StageLog, install: Install, line: ProgressLine) -> Path:
+def compile_stage(
+    context: BuildContext, stages: StageLog, install: Install, line: ProgressLine
+) -> Path:
     """Compile the raw wheel in the cell's tree and record it; return its file.
 
     `install` puts requirements into the session's environment. A tree that other interpreters share is
     waited for, and given back once the wheel is made.
     """
-    parts = stage_inputs(context, "compile", {})  # read first: what changes meanwhile is seen next time
+    parts = stage_inputs(
+        context, "compile", {}
+    )  # read first: what changes meanwhile is seen next time
     python, seconds = environments.in_environment(context.venv), dict[str, float]()
     with _timed(seconds, "requirements"):
         _provide_requirements(context, install)
-        user = environments.tree_user(context.venv, python, context.environment_key, context.tree.env)
+        user = environments.tree_user(
+            context.venv, python, context.environment_key, context.tree.env
+        )
     asked = time.monotonic()
-    own = contextlib.nullcontext()  # a tree of the cell's own is in its folder, which is held already
+    own = (
+        contextlib.nullcontext()
+    )  # a tree of the cell's own is in its folder, which is held already
     tree, who = context.tree.folder, context.plan.identifier
     with locks.wait_for_lock(tree, who, line.note) if context.shares_tree else own:
         waited = round(time.monotonic() - asked, 1)
@@ -119,7 +133,12 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
         install(*words)
 
     environments.provide_environment(
-        context.venv, context.interpreter, context.environment_key, context.layout.environments, install_all, *wanted
+        context.venv,
+        context.interpreter,
+        context.environment_key,
+        context.layout.environments,
+        install_all,
+        *wanted,
     )
 
 
@@ -144,7 +163,11 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     own = context.tree.folder
     family = own.parent.glob(f"{context.plan.build.family(context.host.arch)}-{'?' * 8}")
     others = [folder for folder in family if folder != own and BuildTree(folder).source.is_dir()]
-    cells = [one for one in own.parent.glob(f"*/{locks.LOCK_FILE}") if one.parent not in {own, context.outputs.folder}]
+    cells = [
+        one
+        for one in own.parent.glob(f"*/{locks.LOCK_FILE}")
+        if one.parent not in {own, context.outputs.folder}
+    ]
     others.sort(key=lambda folder: newest_change([folder / locks.HOLDER_FILE]), reverse=True)
     for folder in others[TREES_KEPT - 1 :]:
         with contextlib.suppress(BusyError, OSError):
@@ -170,14 +193,22 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     contents = compose_manifest(context, stages, name)
     contents |= _add_licences(context, staged, repaired.bundled, contents.get("static", []))
     metadata.normalize_metadata(staged, context.plan.release.pythons)
-    digests = {one["path"]: files.hash_file(staged.root / one["path"]) for one in contents["bundled"]}
+    digests = {
+        one["path"]: files.hash_file(staged.root / one["path"]) for one in contents["bundled"]
+    }
     inner = staged.dist_info / sbom.INNER_PATH
     inner.parent.mkdir(exist_ok=True)
-    inner.write_bytes(sbom.compose_inner_sbom(contents, (staged.dist_info / "METADATA").read_bytes(), digests))
+    inner.write_bytes(
+        sbom.compose_inner_sbom(contents, (staged.dist_info / "METADATA").read_bytes(), digests)
+    )
     members = context.layout.cache / "members"
-    files.delete_paths(context.outputs.packed.glob("*.whl"))  # with another platform tag, where that is computed
+    files.delete_paths(
+        context.outputs.packed.glob("*.whl")
+    )  # with another platform tag, where that is computed
     place = context.outputs.packed / name
-    packed = wheel_writer.pack_wheel(staged.root, place, unstaged=staged.unstaged, cache_folder=members)
+    packed = wheel_writer.pack_wheel(
+        staged.root, place, unstaged=staged.unstaged, cache_folder=members
+    )
     files.trim_folder(members, MEMBER_CACHE_BYTES)
     said = {
         "size": packed.size,
@@ -201,21 +232,36 @@ def _stage(
     version_file = f"{context.package.import_name}/version.py"
     staged = staging.stage_wheel(raw, context.outputs.stage, {version_file})
     if not context.package.version_variables:
-        staged = metadata.stamp_version(staged, context.plan.version, context.plan.torch_requirement)
-    by_build = context.source.provider == "git" and git_version == context.source.commit  # the build asked git
+        staged = metadata.stamp_version(
+            staged, context.plan.version, context.plan.torch_requirement
+        )
+    by_build = (
+        context.source.provider == "git" and git_version == context.source.commit
+    )  # the build asked git
     if git_version and not by_build and (staged.root / version_file).is_file():
         metadata.set_git_version(staged, version_file, git_version)
     homes = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
-    linked = [Path(home, lib) for name in homes if (home := context.placeholders.get(name)) for lib in ("lib64", "lib")]
+    linked = [
+        Path(home, lib)
+        for name in homes
+        if (home := context.placeholders.get(name))
+        for lib in ("lib64", "lib")
+    ]
     # What is installed for the build; repair has work on Linux only.
-    packages = context.plan.lender or next(iter(context.venv.glob("lib/python*/site-packages")), context.venv)
+    packages = context.plan.lender or next(
+        iter(context.venv.glob("lib/python*/site-packages")), context.venv
+    )
     base = packages / context.base.import_name if context.base else None
     repaired = repair.repair_wheel(
         staged,
         context.plan.platform_tag,
         folders=[context.venv / "lib", context.tree.kit / "lib", *linked],
         # The base package has these loaded before a dependent one is imported.
-        provided=frozenset(path.name for kind in ("*.so*", "*.dylib") for path in (base.rglob(kind) if base else ())),
+        provided=frozenset(
+            path.name
+            for kind in ("*.so*", "*.dylib")
+            for path in (base.rglob(kind) if base else ())
+        ),
         installed_nvidia=bundling.installed_nvidia_folders(packages) if base else {},
     )
     name = metadata.wheel_file_name(staged, context.plan.platform_tag)
@@ -230,20 +276,31 @@ def _stage(
 
 
 def _add_licences(
-    context: BuildContext, staged: staging.StagedWheel, bundled: Sequence[BundledLibrary], static: Any
+    context: BuildContext,
+    staged: staging.StagedWheel,
+    bundled: Sequence[BundledLibrary],
+    static: Any,
 ) -> dict[str, Any]:
     """Copy the licences of what a wheel holds of others into it; return what its manifest says of that."""
     of_file = {f"{statement.BUNDLED_KIND}:{one.path}": one.source for one in bundled}
-    of_file |= {f"{statement.STATIC_KIND}:{Path(one['source']).name}": Path(one["source"]) for one in static}
+    of_file |= {
+        f"{statement.STATIC_KIND}:{Path(one['source']).name}": Path(one["source"]) for one in static
+    }
     owners = repair.find_owners(of_file.values())
     holders = {reference: owners[path] for reference, path in of_file.items()}
     for path in context.source.submodules:
-        holders[f"{statement.SUBMODULE_KIND}:{path}"] = repair.find_submodule(context.source.path, path)
+        holders[f"{statement.SUBMODULE_KIND}:{path}"] = repair.find_submodule(
+            context.source.path, path
+        )
     told, notes = repair.copy_licences(staged, holders)
     return {
         "static": static,
         "bundled": [asdict(one) | {"source": str(one.source)} for one in bundled],
-        "origins": {str(path): owner.purl.to_string() for path, owner in owners.items() if owner and owner.purl},
+        "origins": {
+            str(path): owner.purl.to_string()
+            for path, owner in owners.items()
+            if owner and owner.purl
+        },
         "licences": told,
         "notes": list(notes),
     }
@@ -252,12 +309,18 @@ def _add_licences(
 def _system_libraries(context: BuildContext, bundled: Iterable[BundledLibrary]) -> dict[str, str]:
     """Return the bundled libraries of the machine, and what the loader finds them by, with digests."""
     own = (context.tree.folder, context.venv)
-    read = {str(one.source): one.sha256 for one in bundled if not any(one.source.is_relative_to(each) for each in own)}
+    read = {
+        str(one.source): one.sha256
+        for one in bundled
+        if not any(one.source.is_relative_to(each) for each in own)
+    }
     loader = context.stat_cache.digest(LOADER_CACHE) if read else None
     return read | ({str(LOADER_CACHE): loader} if loader else {})
 
 
-def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Callable[[str], None]) -> Path:
+def verify_stage(
+    context: BuildContext, stages: StageLog, packed: Path, note: Callable[[str], None]
+) -> Path:
     """Check the packed wheel in a clean environment and record the checks; return where the wheel now lies.
 
     A wheel that lies in dist/ already is withdrawn first: every wheel there has passed every check.
@@ -274,7 +337,9 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
     if context.plan.torch and not context.plan.lender:
         own = base_wheel(context) if context.options.torch is None else None
         extra.append(own or context.plan.requirements[-1])
-    imported = (imported_wheel(context, context.facts.packages[name]) for name in context.package.imports)
+    imported = (
+        imported_wheel(context, context.facts.packages[name]) for name in context.package.imports
+    )
     extra += filter(None, imported)
     with context.log.open("a", encoding="utf-8") as log:
         checks, sizes = verification.verify_wheel(
@@ -309,7 +374,9 @@ def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path
     """Put the verified wheel into dist/, with its manifest, its build statement and its SBOM; return its file."""
     wheel = context.layout.dist / packed.name
     manifest = compose_manifest(context, stages, wheel.name)
-    dist_files.publish_wheel(packed, wheel, manifest, context.wheel, dist_files.compose_documents(manifest, packed))
+    dist_files.publish_wheel(
+        packed, wheel, manifest, context.wheel, dist_files.compose_documents(manifest, packed)
+    )
     return wheel
 
 
@@ -319,7 +386,9 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
     A record that comes from an earlier manifest has no `said` of its own: that manifest holds it.
     """
     plan, source, records = context.plan, context.source, stages.valid
-    manifest = {} if all(record.said for record in records.values()) else dict(stages.earlier_manifest)
+    manifest = (
+        {} if all(record.said for record in records.values()) else dict(stages.earlier_manifest)
+    )
     seconds = dict(manifest.get("seconds", {}))
     for record in records.values():
         seconds |= record.said.get("seconds", {})
@@ -330,7 +399,9 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "identifier": plan.identifier,
         "wheel": wheel,
         "planned": plan.wheel,  # which has the newest platform tag that is possible
-        **({"sha256": records["pack"].made} if "pack" in records else {}),  # else it is about to be packed
+        **(
+            {"sha256": records["pack"].made} if "pack" in records else {}
+        ),  # else it is about to be packed
         "package": plan.build.package,
         "version": plan.version,
         "tag": plan.release.tag,
@@ -340,7 +411,9 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "unproven": source.unproven,
         "contents": source.contents,
         "archive": source.archive,
-        "git_version": _git_version(context, stages) if "compile" in records else plan.source.git_version,
+        "git_version": _git_version(context, stages)
+        if "compile" in records
+        else plan.source.git_version,
         "source": source.origin,
         "repository": context.package.repository if proven else "",
         "options": _chosen_options(context.options),

@@ -31,7 +31,9 @@ class StageRecord:
 
     parts: Mapping[str, str]  # name -> digest
     made: str  # sha256 of the file it made
-    read: Mapping[str, str] = field(default_factory=dict)  # files of the machine that were read -> sha256
+    read: Mapping[str, str] = field(
+        default_factory=dict
+    )  # files of the machine that were read -> sha256
     said: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says about it
 
 
@@ -43,7 +45,9 @@ def parse_records(data: Mapping[str, Any], own: int = formats.MANIFEST) -> dict[
     for name in STAGES:
         try:
             one = data["stages"][name]
-            record = StageRecord(dict(one["parts"]), str(one["made"]), dict(one["read"]), dict(one["said"]))
+            record = StageRecord(
+                dict(one["parts"]), str(one["made"]), dict(one["read"]), dict(one["said"])
+            )
         except (KeyError, TypeError, ValueError):
             break  # later stages were made of this one
         if not record.parts or not record.made:  # it would be equal to any other that names nothing
@@ -55,7 +59,9 @@ def parse_records(data: Mapping[str, Any], own: int = formats.MANIFEST) -> dict[
 def write_records(file: Path, records: Mapping[str, StageRecord]) -> None:
     """Write the records of a cell; the file appears whole."""
     stages = {name: asdict(record) for name, record in records.items()}
-    files.write_atomically(file, json.dumps({formats.KEY: formats.LEDGER, "stages": stages}, default=str))
+    files.write_atomically(
+        file, json.dumps({formats.KEY: formats.LEDGER, "stages": stages}, default=str)
+    )
 
 
 def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
@@ -63,12 +69,16 @@ def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
     return {name: asdict(replace(record, said={})) for name, record in records.items()}
 
 
-def find_differences(record: StageRecord, parts: Mapping[str, str], stat_cache: StatCache) -> Iterator[str]:
+def find_differences(
+    record: StageRecord, parts: Mapping[str, str], stat_cache: StatCache
+) -> Iterator[str]:
     """Yield what changed since a stage was done; nothing means that it would make the same again."""
     optional = {INSTALLED} - parts.keys()  # an environment that is new will hold the same again
     names = [*parts, *sorted(record.parts.keys() - parts.keys() - optional)]
     changed = [name for name in names if record.parts.get(name) != parts.get(name)]
-    yield from [name for name in changed if name != WHOLE] or changed  # the others say it more precisely
+    yield from [
+        name for name in changed if name != WHOLE
+    ] or changed  # the others say it more precisely
     yield from machine_inputs.find_changed_inputs(record.read, stat_cache)
 
 
@@ -88,7 +98,9 @@ class StageLog:
         if (record := self.recorded.get(stage)) is None:
             return f"{stage} was not done yet"
         parts = stage_inputs(self._context, stage, self.valid)
-        if changed := list(islice(find_differences(record, parts, self._context.stat_cache), _MOST_LISTED)):
+        if changed := list(
+            islice(find_differences(record, parts, self._context.stat_cache), _MOST_LISTED)
+        ):
             return f"{stage}: {', '.join(changed)} changed"
         self.valid[stage] = record
         return ""
@@ -106,7 +118,9 @@ class StageLog:
         packed = [self._context.wheel, *outputs.packed.glob("*.whl")]
         candidates = outputs.raw.glob("*.whl") if stage == "compile" else packed
         sha256 = self.valid[stage].made
-        return next((path for path in candidates if self._context.stat_cache.digest(path) == sha256), None)
+        return next(
+            (path for path in candidates if self._context.stat_cache.digest(path) == sha256), None
+        )
 
     def record(self, stage: str, record: StageRecord) -> None:
         """Write down a stage that was done; whether later ones are still valid is open again."""
@@ -124,7 +138,9 @@ def read_stage_log(context: BuildContext) -> StageLog:
     by_manifest = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     if len(by_manifest.valid) == len(STAGES):
         return by_manifest
-    by_ledger = StageLog(context, parse_records(files.load_object(context.outputs.ledger), formats.LEDGER))
+    by_ledger = StageLog(
+        context, parse_records(files.load_object(context.outputs.ledger), formats.LEDGER)
+    )
     return max(by_ledger, by_manifest, key=lambda log: len(log.valid))
 
 
@@ -141,10 +157,14 @@ def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:
     """Note why a wheel that was built before is out of date."""
     log = read_stage_log(context)
     if log.recorded:
-        note(f"{context.wheel.name} is out of date: {log.why or 'the wheel is missing or was edited'}")
+        note(
+            f"{context.wheel.name} is out of date: {log.why or 'the wheel is missing or was edited'}"
+        )
 
 
-def stage_inputs(context: BuildContext, stage: str, before: Mapping[str, StageRecord]) -> dict[str, str]:
+def stage_inputs(
+    context: BuildContext, stage: str, before: Mapping[str, StageRecord]
+) -> dict[str, str]:
     """Return what can change the result of a stage, by names for people; `before` are the stages before it.
 
     The files that it reads come on top.
@@ -160,7 +180,10 @@ def _compile_inputs(context: BuildContext) -> dict[str, str]:
     plan, source, digest = context.plan, context.source, context.stat_cache.digest
     return {
         **{f"switch {name}": digest_data(value) for name, value in plan.switches.items()},
-        **{f"patch {name}": digest(context.facts.patches / plan.given.get(name, name)) or "" for name in plan.patches},
+        **{
+            f"patch {name}": digest(context.facts.patches / plan.given.get(name, name)) or ""
+            for name in plan.patches
+        },
         **{f"submodule {path}": commit for path, commit in source.submodules.items()},
         "source": digest_data([source.provider, source.identity]),
         "requirements": digest_data([plan.requirements, plan.kit]),
@@ -180,21 +203,32 @@ def installed_inputs(context: BuildContext) -> dict[str, str]:
 
 def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]:
     plan, source = context.plan, context.source
-    named = {name: part for name, part in compiled.parts.items() if name.startswith(("patch ", "submodule "))}
+    named = {
+        name: part
+        for name, part in compiled.parts.items()
+        if name.startswith(("patch ", "submodule "))
+    }
     # "name-version.dist-info"; importlib.metadata takes long to load
     packers = [
-        next((path.name for folder in sys.path for path in Path(folder).glob(f"{name}-*.dist-info")), "")
+        next(
+            (path.name for folder in sys.path for path in Path(folder).glob(f"{name}-*.dist-info")),
+            "",
+        )
         for name in _PACKERS
     ]
     return {
         "raw wheel": compiled.made,
-        "name": digest_data([plan.wheel, plan.platform_tag, plan.computed, context.package.import_name]),
+        "name": digest_data(
+            [plan.wheel, plan.platform_tag, plan.computed, context.package.import_name]
+        ),
         "source and its parts": digest_data(
             [source.provider, source.origin, source.identity, plan.source.git_version, named]
         ),
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
-        "code that packs": digest_code(context.stat_cache, "wheel/pack", "wheel/sbom.py", "wheel/statement.py"),
+        "code that packs": digest_code(
+            context.stat_cache, "wheel/pack", "wheel/sbom.py", "wheel/statement.py"
+        ),
         "tools that pack": digest_data([*packers, str(zip_archive.best_codec())]),
         "SOURCE_DATE_EPOCH": digest_data(os.environ.get("SOURCE_DATE_EPOCH")),
     }
@@ -202,13 +236,24 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
 
 def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
     plan, package = context.plan, context.package
-    expected = [plan.version, plan.source.git_version, plan.torch, plan.toolkit, dict(plan.libraries), plan.switches]
+    expected = [
+        plan.version,
+        plan.source.git_version,
+        plan.torch,
+        plan.toolkit,
+        dict(plan.libraries),
+        plan.switches,
+    ]
     named = [plan.wheel, plan.computed]
     checks = (f"../checks/{one}.py" for one in ("harness", f"{package.checks}_checks"))
     return {
         "packed wheel": packed,
-        "expectations": digest_data([*expected, package.import_name, package.checks, package.smoke, *named]),
+        "expectations": digest_data(
+            [*expected, package.import_name, package.checks, package.smoke, *named]
+        ),
         "interpreter and requirements": context.environment_key,
-        "code that verifies": digest_code(context.stat_cache, "wheel/verify", "wheel/wheel_file.py", *checks),
+        "code that verifies": digest_code(
+            context.stat_cache, "wheel/verify", "wheel/wheel_file.py", *checks
+        ),
         "code that packs": digest_code(context.stat_cache, "wheel/pack"),
     }

@@ -9,7 +9,16 @@ from torchmill.config import arch_list, gpu_hosts, selection
 from torchmill.config.arch_list import ArchTarget, NamedGpu
 from torchmill.config.facts_model import GpuHost
 from torchmill.config.matrix import base_package, find_release, possible_cells
-from torchmill.config.model import Capability, Facts, Host, Options, Plan, PublishedWheel, Release, Toolkit
+from torchmill.config.model import (
+    Capability,
+    Facts,
+    Host,
+    Options,
+    Plan,
+    PublishedWheel,
+    Release,
+    Toolkit,
+)
 from torchmill.config.trial import find_trial
 from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
@@ -30,12 +39,18 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
         "deprecated": [toolkit.version for toolkit in able if one.name in toolkit.deprecated],
         "targets": _targets(facts, one),
         "drivers": {
-            toolkit.version: {name: getattr(toolkit, field) for name, field in drivers.items()} for toolkit in able
+            toolkit.version: {name: getattr(toolkit, field) for name, field in drivers.items()}
+            for toolkit in able
         },
-        "official": {arch: published.official_ways(facts, one, arch) for arch in published.OFFICIAL_ARCHES},
+        "official": {
+            arch: published.official_ways(facts, one, arch) for arch in published.OFFICIAL_ARCHES
+        },
         "buildable": _buildable(facts, able, tried=False),
         "tried": _buildable(facts, able, tried=True),
-        "runs": {gpu.name: arch_list.how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities},
+        "runs": {
+            gpu.name: arch_list.how_served(facts, [ArchTarget(one.name)], gpu)
+            for gpu in facts.capabilities
+        },
     }
 
 
@@ -54,7 +69,10 @@ def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
     deprecated = f" (deprecated in {arch_list.format_toolkit_range(warned)})" if warned else ""
     yield "toolkits", f"CUDA {arch_list.format_toolkit_range(able)}{deprecated}"
     others = [name for name in _targets(facts, one) if name != one.name]
-    ranges = {name: arch_list.format_toolkit_range(arch_list.toolkits_with_target(facts, name)) for name in others}
+    ranges = {
+        name: arch_list.format_toolkit_range(arch_list.toolkits_with_target(facts, name))
+        for name in others
+    }
     if ranges:
         yield "targets", "; ".join(f"{name}: CUDA {listed}" for name, listed in ranges.items())
     drivers = (
@@ -63,7 +81,11 @@ def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
     )
     yield "driver", "comes with the board's JetPack" if one.tegra else f"Linux {', '.join(drivers)}"
     yield "torch", _history(facts, one, able)
-    on = [gpu.name for gpu in facts.capabilities if arch_list.how_served(facts, [ArchTarget(one.name)], gpu)]
+    on = [
+        gpu.name
+        for gpu in facts.capabilities
+        if arch_list.how_served(facts, [ArchTarget(one.name)], gpu)
+    ]
     yield "runs on", f"{', '.join(on)}; with +PTX on every later one too"
 
 
@@ -84,8 +106,10 @@ def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
     if tried := _buildable(facts, able, tried=True):
         return f"{text}; build it yourself: torch up to {tried[0]} was built with CUDA {tried[1]}"
     if untried := _buildable(facts, able, tried=False):
+        release, cuda = untried
         return (
-            f"{text}; build it yourself: torch up to {untried[0]} takes CUDA {untried[1]}, though nobody has tried it"
+            f"{text}; build it yourself: torch up to {release} takes CUDA {cuda}, "
+            "though nobody has tried it"
         )
     return f"{text}; no release builds with such a toolkit"
 
@@ -154,17 +178,27 @@ def answer_arch(
     on_board = gpus or [NamedGpu(one.name, one) for one in capabilities]
     board = None if local else gpu_hosts.find_board(facts, on_board)
     where = _machine([one.capability for one in on_board], host, board, here=local is not None)
-    wheel = published.newest_published(facts, [release] if release else facts.releases[base_package(facts).name], where)
+    wheel = published.newest_published(
+        facts, [release] if release else facts.releases[base_package(facts).name], where
+    )
     saving = _saving(facts, local, cuda, host) if local else []
     text = [
         *(f"{one.gpu}: {one.capability.name}" for one in gpus if one.gpu != one.capability.name),
-        *([] if shortest in {"", written} else [f"{shortest} would do: its code runs on all of them"]),
+        *(
+            []
+            if shortest in {"", written}
+            else [f"{shortest} would do: its code runs on all of them"]
+        ),
         *(_capability_as_text(facts, one) for one in capabilities),
         *_served(targets, ways, gpus),
         *_official(facts, wheel, on_board, board),
         *saving,
         *_remarks(facts, targets, toolkit, release),
-        *([estimate.estimate_as_text(facts, plan, host.memory, gpus=[*own.values()])] if plan else ()),
+        *(
+            [estimate.estimate_as_text(facts, plan, host.memory, gpus=[*own.values()])]
+            if plan
+            else ()
+        ),
     ]
     data = {
         "gpus": {one.gpu: one.capability.name for one in gpus},
@@ -182,7 +216,9 @@ def answer_arch(
     return CommandOutput("\n".join(text), data)
 
 
-def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | None) -> CommandOutput:
+def _answer_in_short(
+    facts: Facts, toolkit: Toolkit | None, release: Release | None
+) -> CommandOutput:
     """Return what is known of all capabilities that fit a toolkit and a release."""
     fitting = [
         one
@@ -193,18 +229,32 @@ def _answer_in_short(facts: Facts, toolkit: Toolkit | None, release: Release | N
     for one in fitting:
         able = arch_list.toolkits_with_target(facts, one.name)
         names = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance
-        rows.append((one.name, one.architecture, arch_list.format_toolkit_range(able) if able else "none", names))
+        rows.append(
+            (
+                one.name,
+                one.architecture,
+                arch_list.format_toolkit_range(able) if able else "none",
+                names,
+            )
+        )
     table = format_table(("capability", "architecture", "CUDA", "GPUs"), rows)
-    return CommandOutput(table, {"capabilities": [capability_as_data(facts, one) for one in fitting]})
+    return CommandOutput(
+        table, {"capabilities": [capability_as_data(facts, one) for one in fitting]}
+    )
 
 
-def _official(facts: Facts, wheel: PublishedWheel | None, gpus: Sequence[NamedGpu], board: GpuHost | None) -> list[str]:
+def _official(
+    facts: Facts, wheel: PublishedWheel | None, gpus: Sequence[NamedGpu], board: GpuHost | None
+) -> list[str]:
     """Return which official wheel serves some GPUs, and what their board says of the machine and of other wheels."""
     these = "all of these GPUs" if len({one.capability.name for one in gpus}) > 1 else "this GPU"
     return [
         *([gpu_hosts.board_sentence(board, gpus[0])] if board else ()),
         str(wheel or f"no official wheel that was read fits {these}"),
-        *map(gpu_hosts.index_sentence, gpu_hosts.board_indexes(facts, [one.capability for one in gpus])),
+        *map(
+            gpu_hosts.index_sentence,
+            gpu_hosts.board_indexes(facts, [one.capability for one in gpus]),
+        ),
     ]
 
 
@@ -228,7 +278,10 @@ def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
     for release in (wanted, *reversed(facts.releases[wanted.package])):
         possible = list(possible_cells(facts, release, host.arch))
         cells = [cell for cell in possible if cell.build.python in host.interpreters] or possible
-        order = sorted(cells, key=lambda one: (one.build.cuda in release.cuda_official, one.build.python[-1] != "t"))
+        order = sorted(
+            cells,
+            key=lambda one: (one.build.cuda in release.cuda_official, one.build.python[-1] != "t"),
+        )
         for cell in reversed(order):
             fits = cuda in {"", cell.build.cuda, cell.build.variant}
             if fits and (saving := estimate.saving_for_gpus(facts, cell, host)):
@@ -236,7 +289,9 @@ def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
     return []
 
 
-def _served(targets: Sequence[ArchTarget], ways: Mapping[str, str | None], gpus: Iterable[NamedGpu]) -> Iterator[str]:
+def _served(
+    targets: Sequence[ArchTarget], ways: Mapping[str, str | None], gpus: Iterable[NamedGpu]
+) -> Iterator[str]:
     """Yield a list, in which way it serves each capability, and which of some GPUs it does not serve."""
     yield f"TORCH_CUDA_ARCH_LIST={arch_list.format_arch_list(targets)}"
     for way, title in (("code", "runs on"), ("PTX", "by PTX on"), (None, "not on")):
@@ -262,12 +317,20 @@ def _remarks(
 
 
 def _plan(
-    facts: Facts, targets: Sequence[ArchTarget], toolkit: Toolkit | None, release: Release | None, host: Host
+    facts: Facts,
+    targets: Sequence[ArchTarget],
+    toolkit: Toolkit | None,
+    release: Release | None,
+    host: Host,
 ) -> Plan | None:
     """Return the plan of a build with such a list, for the newest Python; None if none is possible."""
     if toolkit is None or release is None:
         return None
-    able = [cell for cell in possible_cells(facts, release, host.arch) if cell.build.cuda == toolkit.version]
+    able = [
+        cell
+        for cell in possible_cells(facts, release, host.arch)
+        if cell.build.cuda == toolkit.version
+    ]
     options = Options(arch_list=arch_list.format_arch_list(targets))
     return compute_plan(facts, able[-1], host, options) if able else None
 
@@ -285,7 +348,9 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     """Say which GPUs, toolkits and releases match compute capabilities."""
     wanted = selection.selected_or_newest(facts, layout, tag) if local else None
     machine = read_or_measure_host(host, layout.root)
-    return answer_arch(facts, machine, list_ or "", names=gpu or (), local=wanted, cuda=cuda, tag=tag)
+    return answer_arch(
+        facts, machine, list_ or "", names=gpu or (), local=wanted, cuda=cuda, tag=tag
+    )
 
 
 ARCH = TaskCommand(show_arch, repeated=("gpu",), argument="list_", json=True)

@@ -15,7 +15,13 @@ from torchmill.commands.doctor import survey_machine
 from torchmill.commands.terminal import run_step
 from torchmill.config import matrix, selection
 from torchmill.config.model import NO_OPTIONS, Facts, Options
-from torchmill.core.errors import BuildError, ConfigError, MemoryBuildError, SourceError, VerifyError
+from torchmill.core.errors import (
+    BuildError,
+    ConfigError,
+    MemoryBuildError,
+    SourceError,
+    VerifyError,
+)
 from torchmill.core.exits import print_now
 from torchmill.core.files import delete_paths, load_object, write_atomically
 from torchmill.core.locks import hold_folder
@@ -31,9 +37,16 @@ from torchmill.plan.options import WHOLE_BUILD, format_options
 from torchmill.wheel.dist_files import read_manifest
 from torchmill.wheel.verify.clean_environment import clean_variables, create_environment
 
-UNBUILDABLE = {BuildError.exit_code, MemoryBuildError.exit_code, VerifyError.exit_code}  # the commit is, and skipped
+UNBUILDABLE = {
+    BuildError.exit_code,
+    MemoryBuildError.exit_code,
+    VerifyError.exit_code,
+}  # the commit is, and skipped
 RECORD = "search.json"
-SKIP, NO_VERDICT = 125, 126  # exit codes of COMMAND, of the latter and above: it was not run, or killed
+SKIP, NO_VERDICT = (
+    125,
+    126,
+)  # exit codes of COMMAND, of the latter and above: it was not run, or killed
 
 
 class CommitSearch(NamedTuple):
@@ -51,7 +64,9 @@ class CommitSearch(NamedTuple):
         """
         ends = {} if self.record["asked"]["trust_ends"] else self.record["ends"]
         if wrong := [end for end, commit in ends.items() if self.verdict(commit) != end]:
-            told = ", ".join(f"--{end} is not {end} ({self.record['tested'][ends[end]][1]})" for end in wrong)
+            told = ", ".join(
+                f"--{end} is not {end} ({self.record['tested'][ends[end]][1]})" for end in wrong
+            )
             raise ConfigError(
                 f"{told}: name others after `invoke bisect --reset`; to find what fixed something, let "
                 "COMMAND succeed where it failed (`sh -c '! …'`)",
@@ -70,7 +85,9 @@ class CommitSearch(NamedTuple):
         if commit not in tested:
             print_now(f"commit {self.history.describe(commit)}")
             tested[commit] = self._try(commit)
-            write_atomically(self.layout.bisect / RECORD, hide_password(json.dumps(self.record, indent=1)))
+            write_atomically(
+                self.layout.bisect / RECORD, hide_password(json.dumps(self.record, indent=1))
+            )
             delete_paths([self.home.trees])  # each commit has a tree of its own, of gigabytes
         word, why = tested[commit]
         print_now(f"{word}: {why}")
@@ -79,7 +96,13 @@ class CommitSearch(NamedTuple):
     def _try(self, commit: str) -> tuple[str, str]:
         """Build a commit and run COMMAND with it; return the verdict and why."""
         asked, tag, cell = self.record["asked"], self.record["tag"], self.record["cell"]
-        fetch = ["invoke", "fetch", "--tag", tag, *(["--mirror", asked["mirror"]] if asked["mirror"] else [])]
+        fetch = [
+            "invoke",
+            "fetch",
+            "--tag",
+            tag,
+            *(["--mirror", asked["mirror"]] if asked["mirror"] else []),
+        ]
         if self.record["dependent"]:
             _require_success(fetch)
         _require_success([*fetch, "--package", self.record["package"], "--ref", commit])
@@ -87,9 +110,19 @@ class CommitSearch(NamedTuple):
             log = self.home.logs / f"{tag}-{cell}.log"
             with suppress(FileNotFoundError):  # what cannot be prepared has none
                 log = log.rename(log.with_name(f"{commit}.log"))
-            return "skip", f"{'its wheel is refused' if code == VerifyError.exit_code else 'it is not built'} ({log})"
-        made = {"identifier": cell, "commit": commit}  # an earlier search, for another cell, left its own wheels there
-        wheel = next(one for one in self.home.dist.glob("*.whl") if made.items() <= read_manifest(one).items())
+            return (
+                "skip",
+                f"{'its wheel is refused' if code == VerifyError.exit_code else 'it is not built'} ({log})",
+            )
+        made = {
+            "identifier": cell,
+            "commit": commit,
+        }  # an earlier search, for another cell, left its own wheels there
+        wheel = next(
+            one
+            for one in self.home.dist.glob("*.whl")
+            if made.items() <= read_manifest(one).items()
+        )
         return self._run_command(self.provide(str(wheel)))
 
     def provide(self, *wheels: str) -> dict[str, str]:
@@ -99,7 +132,11 @@ class CommitSearch(NamedTuple):
         python = create_environment(base, venv, StringIO(), self.layout.environments)
         if wanted:
             _require_success([str(python), "-I", "-m", "pip", "install", "--quiet", *wanted])
-        kept = {name: value for name, value in clean_variables().items() if not name.startswith("TORCHMILL_")}
+        kept = {
+            name: value
+            for name, value in clean_variables().items()
+            if not name.startswith("TORCHMILL_")
+        }
         path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
         return {**kept, "VIRTUAL_ENV": str(venv), "PATH": path}
 
@@ -120,8 +157,18 @@ class CommitSearch(NamedTuple):
         suspects = [f"  {self.history.describe(one)}" for one in self.history.suspects()]
         first = f"first bad commit:{' one of these, as some were skipped' if suspects[1:] else ''}"
         tested = self.record["tested"].items()
-        skipped = [f"  {self.history.describe(one)}: {why}" for one, (word, why) in tested if word == "skip"]
-        lines = ["", first, *suspects, *(["skipped:", *skipped] if skipped else []), f"wheels: {self.home.dist}"]
+        skipped = [
+            f"  {self.history.describe(one)}: {why}"
+            for one, (word, why) in tested
+            if word == "skip"
+        ]
+        lines = [
+            "",
+            first,
+            *suspects,
+            *(["skipped:", *skipped] if skipped else []),
+            f"wheels: {self.home.dist}",
+        ]
         return CommandOutput("\n".join(lines), exit_code=int(len(suspects) > 1))
 
 
@@ -130,7 +177,10 @@ def _require_success(words: Sequence[str], else_return: Collection[int] = ()) ->
     code = run_step(line := shlex.join(words))
     if code and code not in else_return:
         shown = hide_password(line)
-        error = SourceError(f"`{shown}` failed, as shown above: the same command goes on there", code="bisect-stopped")
+        error = SourceError(
+            f"`{shown}` failed, as shown above: the same command goes on there",
+            code="bisect-stopped",
+        )
         error.exit_code = code
         raise error
     return code
@@ -151,19 +201,37 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Find the commit that changed behaviour, by builds and a command."""
-    asked: dict[str, Any] = {"cell": cell, "good": good, "bad": bad, "tag": tag, "mirror": mirror, "with": with_ or []}
+    asked: dict[str, Any] = {
+        "cell": cell,
+        "good": good,
+        "bad": bad,
+        "tag": tag,
+        "mirror": mirror,
+        "with": with_ or [],
+    }
     words = format_options(replace(options, label="git"))
     asked |= {"trust_ends": trust_ends, "options": words, "command": command}
     if not reset and not (good and bad and command):
-        raise ConfigError("give --good, --bad, and COMMAND after --: `invoke --help bisect`", code="bisect-incomplete")
+        raise ConfigError(
+            "give --good, --bad, and COMMAND after --: `invoke --help bisect`",
+            code="bisect-incomplete",
+        )
     folder = layout.bisect
-    with hold_folder(folder, 0, f"another run is searching in {folder}: wait for it", "bisect-running"):
+    with hold_folder(
+        folder, 0, f"another run is searching in {folder}: wait for it", "bisect-running"
+    ):
         if reset:
             (folder / RECORD).unlink(missing_ok=True)
-            return CommandOutput("no search is under way; `invoke clean --kind bisect` removes what was built")
+            return CommandOutput(
+                "no search is under way; `invoke clean --kind bisect` removes what was built"
+            )
         record = load_object(folder / RECORD)
         kept = asked | record.get("asked", {})
-        if changed := [one for one, said in asked.items() if hide_password(f"{said}") != hide_password(f"{kept[one]}")]:
+        if changed := [
+            one
+            for one, said in asked.items()
+            if hide_password(f"{said}") != hide_password(f"{kept[one]}")
+        ]:
             raise ConfigError(
                 f"another search is under way (other: {', '.join(changed)}): `invoke bisect --reset` ends it",
                 code="bisect-under-way",
@@ -173,7 +241,11 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         if not record:
             _begin(facts, search, asked)
         record["asked"] = asked  # which may have a password in it that the file has not
-        ours = {"TORCHMILL_HOME": str(home.root), "TORCHMILL_TAG": record["tag"], "TORCHMILL_EXITS": "1"}
+        ours = {
+            "TORCHMILL_HOME": str(home.root),
+            "TORCHMILL_TAG": record["tag"],
+            "TORCHMILL_EXITS": "1",
+        }
         print_now(f"$ export {shlex.join(f'{name}={value}' for name, value in ours.items())}")
         os.environ.update(ours)
         return search.go()
@@ -188,14 +260,23 @@ def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
     cell = choose_cells(facts, question, survey_machine(facts, search.layout), release)[0]
     (request,) = source_requests(facts, [cell.release], ref="", mirror=asked["mirror"], origin="")
     if request.origin:
-        raise ConfigError(f"{cell.build.package} comes from {request.origin}, without a history", code="no-history")
+        raise ConfigError(
+            f"{cell.build.package} comes from {request.origin}, without a history",
+            code="no-history",
+        )
     print_now(f"fetching the history of {cell.build.package}")
     search.history.fetch(request)
     ends = {end: search.history.find_commit(asked[end]) for end in ("good", "bad")}
     search.history.start(**ends)
-    built = {"cell": cell.build.identifier(native_arch()), "python": cell.build.python, "package": cell.build.package}
+    built = {
+        "cell": cell.build.identifier(native_arch()),
+        "python": cell.build.python,
+        "package": cell.build.package,
+    }
     dependent = request.package.after is not None
-    search.record.update(built, asked=asked, ends=ends, tested={}, tag=release.tag, dependent=dependent)
+    search.record.update(
+        built, asked=asked, ends=ends, tested={}, tag=release.tag, dependent=dependent
+    )
     if shutil.which(word := asked["command"][0], path=search.provide()["PATH"]) is None:
         raise ConfigError(
             f"there is no program '{word}' on PATH, nor in the environment: correct COMMAND, or add it by --with",

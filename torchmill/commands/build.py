@@ -28,7 +28,17 @@ from torchmill.config import arch_list, cell_lookup, gpu_hosts, matrix, selectio
 from torchmill.config.arch_list import NamedGpu
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell
-from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, PublishedWheel, Release, Source
+from torchmill.config.model import (
+    NO_OPTIONS,
+    Capability,
+    Facts,
+    Host,
+    Options,
+    Plan,
+    PublishedWheel,
+    Release,
+    Source,
+)
 from torchmill.core.console import colour_words, fit_screen
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
@@ -68,12 +78,17 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Build wheels from start to finish, with all that they need."""
     if cell and (python or cuda):
-        raise ConfigError("name cells, or give --python and --cuda, not both", code="two-ways-to-name")
+        raise ConfigError(
+            "name cells, or give --python and --cuda, not both", code="two-ways-to-name"
+        )
     if gpu and options.arch_list:
-        raise ConfigError("--gpu stands for an --arch-list: give only one of them", code="two-lists")
+        raise ConfigError(
+            "--gpu stands for an --arch-list: give only one of them", code="two-lists"
+        )
     if host and not dry_run:
         raise ConfigError(
-            "--host describes another machine, on which nothing can be run: add --dry-run", code="host-without-dry-run"
+            "--host describes another machine, on which nothing can be run: add --dry-run",
+            code="host-without-dry-run",
         )
     described = load_host(Path(host)) if host else None
     machine = described or survey_machine(facts, layout, () if gpu else cell or ())
@@ -84,20 +99,32 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     gpus = [one.capability for one in named_gpus]
     release = selection.selected_release(facts, layout, tag)
     question = BuildQuestion(cell or (), python or (), cuda or (), gpus, options.torch is None)
-    cells = _buildable_against(facts, question, choose_cells(facts, question, machine, release), options)
+    cells = _buildable_against(
+        facts, question, choose_cells(facts, question, machine, release), options
+    )
     if gpus:
-        options = replace(options, arch_list=arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus)))
+        options = replace(
+            options, arch_list=arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus))
+        )
     releases = {cell.release.package: cell.release for cell in cells}
     requests = source_requests(facts, [*releases.values()], ref=ref, mirror=mirror, origin=from_)
     for request in requests:
         request.validate()
-    source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
+    source = [
+        f"--{name}={value}"
+        for name, value in (("from", from_), ("mirror", mirror), ("ref", ref))
+        if value
+    ]
     newest = _older_wheel(facts, gpus, machine, cells, release)
     native = cell_lookup.uncontained_arch(facts, cell or (), machine.arch)
-    named = [each for one in cell or () for each in named_cells(facts, one, machine.arch, release)] or cells
+    named = [
+        each for one in cell or () for each in named_cells(facts, one, machine.arch, release)
+    ] or cells
     judged = outlook.judged_host(facts, machine, gpus)
     wanted = WantedCells(cells, named, options, elsewhere)
-    dialogue = Dialogue(facts, layout, machine, judged, native, wanted, source, requests, described is not None)
+    dialogue = Dialogue(
+        facts, layout, machine, judged, native, wanted, source, requests, described is not None
+    )
     return dialogue.go(newest, yes=yes, dry_run=dry_run)
 
 
@@ -126,27 +153,45 @@ def _buildable_against(
 
 
 def _older_wheel(
-    facts: Facts, gpus: Sequence[Capability], host: Host, cells: Sequence[Cell], release: Release | None
+    facts: Facts,
+    gpus: Sequence[Capability],
+    host: Host,
+    cells: Sequence[Cell],
+    release: Release | None,
 ) -> str:
     """Return the newest official wheel for some GPUs, where it is of an older release than the one that was chosen."""
     if not gpus or release is not None:
         return ""
     where = published.with_gpus(host, [one.name for one in gpus])
-    wheel = published.newest_published(facts, facts.releases[matrix.base_package(facts).name], where)
+    wheel = published.newest_published(
+        facts, facts.releases[matrix.base_package(facts).name], where
+    )
     own = (
-        wheel is None or not wheel.would_do or wheel.version.partition("+")[0] in {one.release.version for one in cells}
+        wheel is None
+        or not wheel.would_do
+        or wheel.version.partition("+")[0] in {one.release.version for one in cells}
     )
     return "" if own else f"of an older release, {wheel}"
 
 
-def _require_machine_of(facts: Facts, gpus: Sequence[NamedGpu], host: Host, cells: Iterable[str]) -> None:
+def _require_machine_of(
+    facts: Facts, gpus: Sequence[NamedGpu], host: Host, cells: Iterable[str]
+) -> None:
     """Raise ConfigError for GPUs of boards that are in machines of another kind, unless cells are named for these."""
     board = gpu_hosts.find_board(facts, gpus)
-    if board is None or board.arch == host.arch or any(one.endswith(f"-{board.arch}") for one in cells):
+    if (
+        board is None
+        or board.arch == host.arch
+        or any(one.endswith(f"-{board.arch}") for one in cells)
+    ):
         return
     capabilities = [one.capability for one in gpus]
-    where = published.with_gpus(gpu_hosts.board_machine(board, host), [one.name for one in capabilities])
-    wheel = published.newest_published(facts, facts.releases[matrix.base_package(facts).name], where)
+    where = published.with_gpus(
+        gpu_hosts.board_machine(board, host), [one.name for one in capabilities]
+    )
+    wheel = published.newest_published(
+        facts, facts.releases[matrix.base_package(facts).name], where
+    )
     there = [
         *([f"for such a machine, {wheel}"] if wheel else ()),
         *map(gpu_hosts.index_sentence, gpu_hosts.board_indexes(facts, capabilities)),
@@ -166,7 +211,9 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
     """
     found: list[NamedGpu] = []
     if chosen and not names and host.gpus_unknown:
-        print_now(f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in --gpu 8.6")
+        print_now(
+            f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in --gpu 8.6"
+        )
     named = [one for text in names for one in arch_list.gpu_names(text)]
     for name in named or (["local"] if chosen and host.gpus else []):
         if name in cell_lookup.NO_VARIANTS:
@@ -174,10 +221,16 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
         if name == "local":
             found += arch_list.gpus_of_host(facts, host.gpus, host.gpus_unknown)
             continue
-        targets, problems = arch_list.parse_arch_list(facts, name, matrix.newest_release(facts).torch_version)
+        targets, problems = arch_list.parse_arch_list(
+            facts, name, matrix.newest_release(facts).torch_version
+        )
         if arch_list.UNDOTTED.fullmatch(name) and problems:
             raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
-        known = [NamedGpu(one.name, one) for each in targets if (one := facts.capability(each.capability))]
+        known = [
+            NamedGpu(one.name, one)
+            for each in targets
+            if (one := facts.capability(each.capability))
+        ]
         strange = bool(problems) or len(known) < len(targets)
         found += arch_list.find_gpus(facts, name) if strange else known
     return found
@@ -239,7 +292,10 @@ class Dialogue(NamedTuple):
 
     def foresight(self) -> Foresight:
         """Return what has to be done before the sessions, also what becomes known only on the way."""
-        seen = foresee(lambda host: [one for cell in self.cells for one in self._foreseen(cell, host)], self.host)
+        seen = foresee(
+            lambda host: [one for cell in self.cells for one in self._foreseen(cell, host)],
+            self.host,
+        )
         return replace(seen, commands=self._with_source(seen.commands))
 
     def _foreseen(self, cell: Cell, host: Host) -> list[Finding]:
@@ -249,7 +305,16 @@ class Dialogue(NamedTuple):
             return [*self._findings(cell, host)]
         tree = self.layout.source(cell.build.package) / cell.release.tag / "tree"
         release = cell.release
-        source = Source(release.package, release.version, release.tag, DEBIAN, DEBIAN, None, tree, verified=False)
+        source = Source(
+            release.package,
+            release.version,
+            release.tag,
+            DEBIAN,
+            DEBIAN,
+            None,
+            tree,
+            verified=False,
+        )
         of_source = [one for one in self._findings(cell, host, source) if one.subject != SOURCE]
         return [*of_source, *self._findings(cell, host)]
 
@@ -259,7 +324,9 @@ class Dialogue(NamedTuple):
         if self.described:
             places = with_sources(Places(), self.requests)
             around = Surroundings(self.facts, arch, self.host, places)
-            return walk_steps(around, foresight, sessions, Answers(disks=described_disks(self.host)))
+            return walk_steps(
+                around, foresight, sessions, Answers(disks=described_disks(self.host))
+            )
         places = own_places(self.facts, self.layout, self.requests, os.environ)
         around = Surroundings(self.facts, arch, self.host, places)
         answers = ask_machine(plan_steps(around, foresight, sessions), self.layout)
@@ -274,14 +341,23 @@ class Dialogue(NamedTuple):
     def _with_source(self, commands: Mapping[str, Finding]) -> dict[str, Finding]:
         """Return commands of which those that fetch say from where."""
         return {
-            shlex.join([*shlex.split(command), *self.source]) if command.startswith(FETCH) else command: finding
+            shlex.join([*shlex.split(command), *self.source])
+            if command.startswith(FETCH)
+            else command: finding
             for command, finding in commands.items()
         }
 
-    def _findings(self, cell: Cell, host: Host, foreseen: Source | None = None) -> Sequence[Finding]:
-        name, base = cell.build.identifier(self.native), cell_lookup.base_release(self.facts, cell.release)
+    def _findings(
+        self, cell: Cell, host: Host, foreseen: Source | None = None
+    ) -> Sequence[Finding]:
+        name, base = (
+            cell.build.identifier(self.native),
+            cell_lookup.base_release(self.facts, cell.release),
+        )
         layout = None if self.described else self.layout
-        return examine_host(self.facts, layout, host, name, base, self._own(cell), foreseen).findings
+        return examine_host(
+            self.facts, layout, host, name, base, self._own(cell), foreseen
+        ).findings
 
     def _own(self, cell: Cell) -> Options:
         """Return the options of a cell: variables and patches are for what was named, capabilities for CUDA alone.
@@ -290,7 +366,11 @@ class Dialogue(NamedTuple):
         """
         wanted = self.wanted
         beside = any(one.build.cuda for one in self.cells) and not cell.build.cuda
-        options = wanted.options if cell in wanted.named else replace(wanted.options, settings={}, patches={})
+        options = (
+            wanted.options
+            if cell in wanted.named
+            else replace(wanted.options, settings={}, patches={})
+        )
         if beside:
             return replace(options, arch_list=None)
         if wanted.elsewhere and cell.build.cuda and self.host.gpus and not options.arch_list:
@@ -319,7 +399,8 @@ class Dialogue(NamedTuple):
         if own or not asks_for_usual_wheel(replace(self.wanted.options, arch_list=None)):
             return [None for _ in self.cells]
         return [
-            published.find_published(self.facts, cell, self.judged, self._own(cell).arch_list) for cell in self.cells
+            published.find_published(self.facts, cell, self.judged, self._own(cell).arch_list)
+            for cell in self.cells
         ]
 
     def _outlook(self) -> dict[str, list[Judgement]]:
@@ -340,7 +421,9 @@ class Dialogue(NamedTuple):
             lines += [f"  {command}", f"      {finding.subject}: {finding.found}"]
             lines += [f"      {note}" for note in walk.notes(command)]
         if self.source and not any(one.startswith(FETCH) for one in foresight.commands):
-            lines.append(f"  the sources already here are kept: {shlex.join(self.source)} is for `{FETCH}`")
+            lines.append(
+                f"  the sources already here are kept: {shlex.join(self.source)} is for `{FETCH}`"
+            )
         for session in sessions:
             lines += [
                 f"  {session.command}",
@@ -353,7 +436,11 @@ class Dialogue(NamedTuple):
         runs = estimate.read_own_runs(self.facts, self.layout.dist)
         found, trees = [], set()
         for cell, command in zip(self.cells, self.session_lines(foresight.commands), strict=True):
-            host = self.host if self.described else with_named_compiler(self.host, self._own(cell).settings, os.environ)
+            host = (
+                self.host
+                if self.described
+                else with_named_compiler(self.host, self._own(cell).settings, os.environ)
+            )
             options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
             plan = compute_plan(self.facts, cell, host, options)
             tree = cell.release.tag, cell.build.family("")
@@ -370,7 +457,9 @@ class Dialogue(NamedTuple):
     def _storage(self, plan: Plan, runs: estimate.OwnRuns, *, shared: bool) -> dict[str, CostRange]:
         """Return the bytes of a build by part; a shared tree is counted where it is made."""
         parts = estimate.storage_needs(self.facts, plan, runs) or {}
-        return {part: need for part, need in parts.items() if not (shared and part in {"tree", "kit"})}
+        return {
+            part: need for part, need in parts.items() if not (shared and part in {"tree", "kit"})
+        }
 
     def _there(self, cell: Cell) -> dict[str, int]:
         """Return the bytes of a build that are there already, by part."""
@@ -382,15 +471,34 @@ class Dialogue(NamedTuple):
 
     def session_lines(self, commands: Iterable[str]) -> list[str]:
         """Return the commands that build the cells; one of another release than the selected one names that."""
-        fetched = [command.split("--tag ")[1].split()[0] for command in commands if command.startswith(FETCH)]
+        fetched = [
+            command.split("--tag ")[1].split()[0]
+            for command in commands
+            if command.startswith(FETCH)
+        ]
         selected = fetched[-1] if fetched else selection.selected_tag(self.layout)
-        lines, host = [], self.host if self.described else survey_machine(self.facts, self.layout, self.identifiers())
+        lines, host = (
+            [],
+            self.host
+            if self.described
+            else survey_machine(self.facts, self.layout, self.identifiers()),
+        )
         for cell in self.cells:
-            tag, own = cell_lookup.selecting_tag(self.facts, cell.release), find_cures(self._findings(cell, host))
+            tag, own = (
+                cell_lookup.selecting_tag(self.facts, cell.release),
+                find_cures(self._findings(cell, host)),
+            )
             variables = {**({} if tag == selected else {"TORCHMILL_TAG": tag}), **own.variables}
             words = [*format_options(self._own(cell)), *own.options]
-            session = ["nox", "-s", cell.build.identifier(self.native), *(["--", *words] if words else [])]
-            lines.append(shlex.join([*(f"{name}={value}" for name, value in variables.items()), *session]))
+            session = [
+                "nox",
+                "-s",
+                cell.build.identifier(self.native),
+                *(["--", *words] if words else []),
+            ]
+            lines.append(
+                shlex.join([*(f"{name}={value}" for name, value in variables.items()), *session])
+            )
         return lines
 
     def results(self) -> Iterator[str]:
@@ -398,7 +506,9 @@ class Dialogue(NamedTuple):
         files: dict[str, list[str]] = {}
         for cell in self.cells:
             words, contained = format_options(self._own(cell)), cell.build.arch != self.native
-            found = products.require_verified(self.layout.root, self.facts, cell, words, contained=contained)
+            found = products.require_verified(
+                self.layout.root, self.facts, cell, words, contained=contained
+            )
             files.setdefault(cell.build.python, []).append(os.path.relpath(found.wheel))
             yield f"{found.wheel}"
         for python, wheels in files.items():

@@ -12,16 +12,30 @@ from torchmill.build.context import require_source
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, PYPI, Facts, Options
-from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError, require_choice, require_count
+from torchmill.core.errors import (
+    ConfigError,
+    HostError,
+    ImpossibleBuildError,
+    require_choice,
+    require_count,
+)
 from torchmill.core.files import fresh_path, read_table_beside, write_script
-from torchmill.core.paths import CHECKOUT, Layout, facts_folder, nox_environment_name, nox_environments_folder
+from torchmill.core.paths import (
+    CHECKOUT,
+    Layout,
+    facts_folder,
+    nox_environment_name,
+    nox_environments_folder,
+)
 from torchmill.core.process import CommandError, capture
 from torchmill.host.native import native_arch
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _ENGINES = read_table_beside(__file__, "cluster.toml")
-_NAME = re.compile(r"[\w$][\w.:/@${}+-]*")  # of an image, a volume or a queue: what YAML and JSON take as it is
+_NAME = re.compile(
+    r"[\w$][\w.:/@${}+-]*"
+)  # of an image, a volume or a queue: what YAML and JSON take as it is
 
 
 def write_jobs(  # noqa: PLR0917 - every one is an option
@@ -41,24 +55,53 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Write jobs that share one build among machines, as for Slurm."""
     named = {"image": image, "volume": volume, "queue": queue}
-    _check_options(engine, shards, {**named, "sbatch": sbatch, "prologue": prologue, "submit": submit}, options)
-    found = cell_lookup.find_cell(facts, cell, native_arch(), selection.selected_release(facts, layout, tag))
+    _check_options(
+        engine, shards, {**named, "sbatch": sbatch, "prologue": prologue, "submit": submit}, options
+    )
+    found = cell_lookup.find_cell(
+        facts, cell, native_arch(), selection.selected_release(facts, layout, tag)
+    )
     if engine == "slurm":
         require_source(layout, facts, found)  # nodes may have no network
     if found.build.arch != native_arch():
-        raise ImpossibleBuildError(f"{cell} is for a different architecture than this machine", code="not-native")
+        raise ImpossibleBuildError(
+            f"{cell} is for a different architecture than this machine", code="not-native"
+        )
     if facts.packages[found.build.package].after and options.torch is None:
-        raise ConfigError(f"{cell}: each share builds torch: give --torch WHEEL or PyPI", code="share-without-torch")
+        raise ConfigError(
+            f"{cell}: each share builds torch: give --torch WHEEL or PyPI",
+            code="share-without-torch",
+        )
     folder = layout.cluster / f"{found.release.tag}-{cell}" / engine
     checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
     paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}
-    paths |= {"configs": _facts_for_nodes(layout, folder), "environments": nox_environments_folder()}
+    paths |= {
+        "configs": _facts_for_nodes(layout, folder),
+        "environments": nox_environments_folder(),
+    }
     words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
-    words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": cell_lookup.fetch_command(facts, found)}
-    words |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "name": f"torchmill-{nox_environment_name(cell)}"}
-    words |= {"log": str(folder).replace("%", "%%"), "shards": str(int(shards)), "jobs": str(options.jobs)}
-    words |= {"mib": str((options.memory or 0) >> 20), "sbatch": shlex.join(shlex.split(sbatch)), "prologue": prologue}
-    words |= {"options": (said := shlex.join(format_options(options))), "json_options": json.dumps(said)[1:-1]}
+    words |= {
+        "tag": cell_lookup.selecting_tag(facts, found.release),
+        "fetch": cell_lookup.fetch_command(facts, found),
+    }
+    words |= {
+        "nox": shlex.join([sys.executable, "-m", "nox"]),
+        "name": f"torchmill-{nox_environment_name(cell)}",
+    }
+    words |= {
+        "log": str(folder).replace("%", "%%"),
+        "shards": str(int(shards)),
+        "jobs": str(options.jobs),
+    }
+    words |= {
+        "mib": str((options.memory or 0) >> 20),
+        "sbatch": shlex.join(shlex.split(sbatch)),
+        "prologue": prologue,
+    }
+    words |= {
+        "options": (said := shlex.join(format_options(options))),
+        "json_options": json.dumps(said)[1:-1],
+    }
     words |= {"args_options": said.replace("$", "$$")}  # Kubernetes makes one of two
     for template in (Path(__file__).parent / "engines" / engine).iterdir():
         write_script(folder / template.name, template, words)
@@ -66,7 +109,9 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     if not submit:
         return f"written: {folder}\n{shlex.join(command)}"
     if not shutil.which("sbatch"):
-        raise HostError(f"`sbatch` is not on PATH: run `{shlex.join(command)}` where Slurm is", code="no-slurm")
+        raise HostError(
+            f"`sbatch` is not on PATH: run `{shlex.join(command)}` where Slurm is", code="no-slurm"
+        )
     return capture(command).rstrip()
 
 
@@ -83,15 +128,23 @@ def _facts_for_nodes(layout: Layout, folder: Path) -> Path:
     return copied
 
 
-def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], options: Options) -> None:
+def _check_options(
+    engine: str, shards: str, told: Mapping[str, str | bool], options: Options
+) -> None:
     """Raise ConfigError where an engine does not take what it was told, or lacks what it needs."""
     array = _ENGINES[require_choice("--engine", engine, _ENGINES, "unknown-engine")]
     needed = array["needs"]
-    require_count("--shards", shards, array["least"], array.get("most", MOST_SHARDS), "invalid-shard")
+    require_count(
+        "--shards", shards, array["least"], array.get("most", MOST_SHARDS), "invalid-shard"
+    )
     taken = needed or ("sbatch", "prologue", "submit")
     for name in (name for name, value in told.items() if value and name not in taken):
-        hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""
-        raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")
+        hint = (
+            ": without it, the command that submits the jobs is printed" if name == "submit" else ""
+        )
+        raise ConfigError(
+            f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine"
+        )
     if options.cpu == "native":
         why = "each share would use its own node's processor: name one, such as x86-64-v3"
         raise ConfigError(f"--cpu native: {why}", code="invalid-option")
@@ -109,7 +162,9 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
             capture(["bash", "-n", "-c", str(told["prologue"])])
     except (ValueError, CommandError) as error:
         name = "sbatch" if isinstance(error, ValueError) else "prologue"
-        raise ConfigError(f"--{name} {told[name]}: {str(error).lower()}", code="invalid-option") from None
+        raise ConfigError(
+            f"--{name} {told[name]}: {str(error).lower()}", code="invalid-option"
+        ) from None
 
 
 CLUSTER = TaskCommand(write_jobs, argument="cell", required=True, session_options=WHOLE_BUILD)

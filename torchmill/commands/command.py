@@ -15,7 +15,9 @@ class TaskCommand:
     """
 
     run: Callable[..., object]
-    help: Mapping[str, str] = field(default_factory=dict)  # of options whose choices other modules list, by name
+    help: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of options whose choices other modules list, by name
     repeated: tuple[str, ...] = ()  # options that may be given several times
     argument: str = ""  # the option that may also be given without its name
     required: bool = False  # the argument is

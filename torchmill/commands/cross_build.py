@@ -44,7 +44,9 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) ->
     factor, cost = arch.crossed if crossed else arch.emulated, estimate.estimate_build(facts, plan)
     times = f"{factor.low:g} to {factor.high:g} times as long" if factor else "many times as long"
     if crossed:
-        what = f"programs for {arch.name} are emulated here, but not the image's compilers: they take"
+        what = (
+            f"programs for {arch.name} are emulated here, but not the image's compilers: they take"
+        )
     else:
         what = f"every program for {arch.name} is emulated here: compilers take"
     lines = [f"{what} {times} as natively"]
@@ -53,7 +55,11 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) ->
         low, high = cost.wall.low * factor.low, cost.wall.high * factor.high
         span = f"({format_estimate(low)} to {format_estimate(high)})"
         lines.append(f"expect about {likely} {span} with an empty compiler cache")
-    image = "" if crossed else "an image with cross compilers (of Debian or Ubuntu, by `invoke image`), "
+    image = (
+        ""
+        if crossed
+        else "an image with cross compilers (of Debian or Ubuntu, by `invoke image`), "
+    )
     page = locate_page("docs/how-to/build-for-other-machines.md")
     runner = f"GitHub's runner {RUNNERS[arch.name]} (wheels.yml, see {page})"
     lines.append(f"faster: {image}a machine that is {arch.name}, or {runner}")
@@ -87,14 +93,20 @@ class PreparedRun:
     container: Container
     steps: ContainerCommands
     folders: tuple[Path, ...]  # that must exist first
-    environ: Mapping[str, str]  # the engine's own: what is passed on without being shown is taken from there
+    environ: Mapping[
+        str, str
+    ]  # the engine's own: what is passed on without being shown is taken from there
     sentences: tuple[str, ...]  # that a user should know beforehand
     missing: tuple[str, ...]  # why it cannot begin yet, each with its cure
     builder: str  # the command that makes an image for it
 
 
 def build_in_container(
-    root: Path, facts: Facts, goal: CrossBuild, arguments: Sequence[str], note: Callable[[str], None]
+    root: Path,
+    facts: Facts,
+    goal: CrossBuild,
+    arguments: Sequence[str],
+    note: Callable[[str], None],
 ) -> None:
     """Build a cell of another machine in a container.
 
@@ -103,7 +115,9 @@ def build_in_container(
     options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
     measured = goal.cell.build.cuda is not None
-    machine = measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.stat_cache))
+    machine = (
+        measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.stat_cache))
+    )
     made = prepare_run(root, facts, replace(goal, options=options, image=image), machine, engine)
     require_source(layout, facts, goal.cell)
     if made.missing:
@@ -115,7 +129,9 @@ def build_in_container(
     _run(made)
 
 
-def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engine_name: str = "") -> PreparedRun:
+def prepare_run(
+    root: Path, facts: Facts, goal: CrossBuild, machine: Host, engine_name: str = ""
+) -> PreparedRun:
     """Return the run of a cell in a container of this machine, with this engine if it is named; nothing is changed.
 
     Raises ImpossibleBuildError, HostError, ConfigError.
@@ -127,7 +143,10 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
     plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
     question = CheckContext(facts, goal.cell, machine, plan, fetched)
     seen = look_for_image(engine, engine_host, question, goal.image)
-    tag, emulated = cell_lookup.selecting_tag(facts, goal.cell.release), engine_host.arch != goal.arch
+    tag, emulated = (
+        cell_lookup.selecting_tag(facts, goal.cell.release),
+        engine_host.arch != goal.arch,
+    )
     goal = replace(goal, tag=tag, image=seen.image, crossed=emulated and seen.crossed)
     place = _place(root)
     container = cross.plan_container(goal, place, engine_host)
@@ -148,7 +167,9 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
     )
 
 
-def look_for_image(engine: Engine, engine_host: EngineHost, question: CheckContext, image: str) -> ContainerFacts:
+def look_for_image(
+    engine: Engine, engine_host: EngineHost, question: CheckContext, image: str
+) -> ContainerFacts:
     """Return what there is for the container of a build, in an image of that name or, without one, a builder's.
 
     Where no image is there, it names the one that the cure makes.
@@ -174,7 +195,11 @@ def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, st
     parser.add_argument("--image")
     parser.add_argument("--engine", default="")
     own, rest = parser.parse_known_args(list(arguments))
-    return options_.parse_options(rest, prog), own.image or os.environ.get(IMAGE_VARIABLE, ""), own.engine
+    return (
+        options_.parse_options(rest, prog),
+        own.image or os.environ.get(IMAGE_VARIABLE, ""),
+        own.engine,
+    )
 
 
 def builder_images(question: CheckContext) -> Iterator[str]:
@@ -182,7 +207,9 @@ def builder_images(question: CheckContext) -> Iterator[str]:
     build, source = question.build, question.source
     release = cell_lookup.base_release(question.facts, question.cell.release)
     for purpose in sorted(PURPOSES, key=lambda one: not source or one != source.provider):
-        yield ImageRequest("builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose).tag
+        yield ImageRequest(
+            "builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose
+        ).tag
 
 
 def _place(root: Path) -> ContainerPlace:
@@ -195,7 +222,9 @@ def _place(root: Path) -> ContainerPlace:
         configs=real_path(configs) if configs else None,
         passed=cross.select_settings(os.environ, cross.parse_pip_settings(listing), os.path.exists),
         requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
-        process=int.from_bytes(os.urandom(5)),  # an engine may serve others, whose processes have the same numbers
+        process=int.from_bytes(
+            os.urandom(5)
+        ),  # an engine may serve others, whose processes have the same numbers
         user=(os.getuid(), os.getgid()) if sys.platform == "linux" else None,
     )
 
@@ -221,7 +250,9 @@ def _run(made: PreparedRun) -> None:
                 code="container-build-failed",
             ) from None
         if error.argv == made.steps.main and error.returncode == UnfinishedBuildError.exit_code:
-            raise UnfinishedBuildError(f"{made.goal.identifier}: the time of --until is up", code="time-up") from None
+            raise UnfinishedBuildError(
+                f"{made.goal.identifier}: the time of --until is up", code="time-up"
+            ) from None
         emulation = "exec format error" in error.output.lower()
         why = engines.explain_no_emulation(made.container.arch, {}) if emulation else error
         raise HostError(
@@ -239,7 +270,9 @@ def preview_cross_build(
     """
     image, name = os.environ.get(IMAGE_VARIABLE, ""), cell.build.identifier(cell.build.arch)
     try:
-        made = prepare_run(CHECKOUT, facts, CrossBuild(cell, name, options=options, image=image), machine)
+        made = prepare_run(
+            CHECKOUT, facts, CrossBuild(cell, name, options=options, image=image), machine
+        )
     except (HostError, ImpossibleBuildError) as error:
         return f"\nin a container, which is not possible: {error}", {"missing": str(error)}
     sentences = [*made.sentences, *(f"missing: {why}" for why in made.missing)]
@@ -307,7 +340,9 @@ def _emulation(question: CheckContext, seen: ContainerFacts) -> Finding:
         because, _, fix = why.partition(": ")
         return Finding(subject, "not run", needed, "failure", fix, because)
     handler = engines.find_handler(arch, seen.handlers) if seen.handlers else None
-    *pace, faster = describe_pace(question.facts, question.plan, emulated=True, crossed=seen.crossed)
+    *pace, faster = describe_pace(
+        question.facts, question.plan, emulated=True, crossed=seen.crossed
+    )
     emulator = f"emulated by {handler.name}" if handler else "emulated"
     return Finding(subject, emulator, needed, "warning", faster, "; ".join(pace))
 

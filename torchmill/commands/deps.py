@@ -26,23 +26,33 @@ class Installation:
     remarks: Sequence[str]
 
 
-def plan_installation(facts: Facts, layout: Layout, tag: str, manager: str, *, run: bool) -> Installation:
+def plan_installation(
+    facts: Facts, layout: Layout, tag: str, manager: str, *, run: bool
+) -> Installation:
     """Return the command that installs what a release needs from the system of this machine.
 
     Raises HostError if this machine has no package manager, or if the command is to be run and its user may not;
     ConfigError for a manager that the facts do not know.
     """
     if manager:
-        require_choice("package manager", manager, system_packages.INSTALL_COMMANDS, "unknown-package-manager")
+        require_choice(
+            "package manager", manager, system_packages.INSTALL_COMMANDS, "unknown-package-manager"
+        )
     release = selection.selected_or_newest(facts, layout, tag)
     fetched = load_source(layout, release.package, release.tag)
     cells = matrix.buildable_cells(facts, release, native.native_arch())
-    here = distribution.measure_distribution(Path("/")) if native.native_system() == "linux" else None
+    here = (
+        distribution.measure_distribution(Path("/")) if native.native_system() == "linux" else None
+    )
     chosen = manager or find_host_manager(os.environ, here)
     foreign = chosen not in {*distributions.usual_managers(here), "conda", "brew"}
-    names = system_packages.required_packages(facts, cells, chosen, fetched.provider if fetched else None)
+    names = system_packages.required_packages(
+        facts, cells, chosen, fetched.provider if fetched else None
+    )
     may = distribution.may_use_root(os.environ)
-    planned = choose_packages(chosen, None if foreign else here, names, sudo=not distribution.is_root())
+    planned = choose_packages(
+        chosen, None if foreign else here, names, sudo=not distribution.is_root()
+    )
     if chosen == "apt" and not foreign and not any(find_paths(_APT_LISTS, "*_Packages*")):
         remark = "apt has no lists of packages here yet: run `apt-get update` first"
         planned = replace(planned, remarks=[*planned.remarks, remark])
@@ -55,7 +65,9 @@ def plan_installation(facts: Facts, layout: Layout, tag: str, manager: str, *, r
     return planned
 
 
-def choose_packages(manager: str, place: LinuxDistribution | None, names: Sequence[str], *, sudo: bool) -> Installation:
+def choose_packages(
+    manager: str, place: LinuxDistribution | None, names: Sequence[str], *, sudo: bool
+) -> Installation:
     """Return the command that installs those of some packages that a distribution has.
 
     Of a distribution that is not recorded, all are named as they usually are.
@@ -69,6 +81,8 @@ def choose_packages(manager: str, place: LinuxDistribution | None, names: Sequen
             f"no package that {place or manager} is known to have is needed: `invoke doctor` says what is missing",
             code="nothing-to-install",
         )
-    line = system_packages.install_command(manager, supply.names, sudo=sudo, archives=supply.archives)
+    line = system_packages.install_command(
+        manager, supply.names, sudo=sudo, archives=supply.archives
+    )
     missing = supply.missing_sentence(system_packages.describe_place(manager, place))
     return Installation(line, [f"left out: {missing}"] if missing else [])

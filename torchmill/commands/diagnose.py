@@ -14,7 +14,10 @@ def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> Comma
     release = selection.selected_release(facts, layout, tag) if tag else None
     diagnosis = causes.diagnose(facts.causes, read_log(log), release.version if release else None)
     shown = hide_password(log)
-    text, data = causes.diagnosis_as_text(diagnosis, shown), causes.diagnosis_as_data(diagnosis, shown)
+    text, data = (
+        causes.diagnosis_as_text(diagnosis, shown),
+        causes.diagnosis_as_data(diagnosis, shown),
+    )
     return CommandOutput(text, data, exit_code=diagnosis.exit_code)
 
 

@@ -29,7 +29,14 @@ from torchmill.host import measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict, find_cures, is_command
+from torchmill.plan.doctor.finding import (
+    VERDICTS,
+    CheckContext,
+    Finding,
+    Verdict,
+    find_cures,
+    is_command,
+)
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import WHOLE_BUILD
 from torchmill.toolchain import remote_cache
@@ -56,15 +63,22 @@ class DoctorReport:
         for one in self.findings:
             fix = one.cure if one.verdict in _PLURAL else ""
             if one.because or fix or one.verdict == "failure":
-                lines.append(f"\n{one.subject}: {one.because or f'{one.found} here, needed {one.needed}'}")
+                lines.append(
+                    f"\n{one.subject}: {one.because or f'{one.found} here, needed {one.needed}'}"
+                )
             if fix or one.verdict == "failure":
                 lines.append(f"    {fix or _NO_FIX}")
             lines += [f"    or: {other}" for other in one.other_cures if fix and self.every_cure]
-        if any(one.other_cures for one in self.findings if one.verdict in _PLURAL) and not self.every_cure:
+        if (
+            any(one.other_cures for one in self.findings if one.verdict in _PLURAL)
+            and not self.every_cure
+        ):
             lines.append("\n`--all` shows other fixes, too")
         counts = Counter(one.verdict for one in self.findings)
         summary = ", ".join(
-            f"{counts[one]} {one}{'s' * (one in _PLURAL and counts[one] > 1)}" for one in VERDICTS if counts[one]
+            f"{counts[one]} {one}{'s' * (one in _PLURAL and counts[one] > 1)}"
+            for one in VERDICTS
+            if counts[one]
         )
         return "\n".join([*lines, f"\n{self.subject}: {summary}"])
 
@@ -81,7 +95,10 @@ class DoctorReport:
         if not examination.can_start(self.findings):
             failures = [one for one in self.findings if one.verdict == "failure"]
             failed = ", ".join(one.subject for one in failures)
-            raise HostError(f"{self.subject} {self.refusal} ({failed}): {_way_out(failures)}", code="machine-not-ready")
+            raise HostError(
+                f"{self.subject} {self.refusal} ({failed}): {_way_out(failures)}",
+                code="machine-not-ready",
+            )
 
 
 def _way_out(failures: Sequence[Finding]) -> str:
@@ -122,14 +139,20 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
             )
         cell_lookup.require_machine(facts, host.arch)
         findings = examination.examine_machine(facts, host, release)
-        return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
+        return DoctorReport(
+            "this machine" if layout else "the machine", findings, "cannot build anything yet"
+        )
     product, cell = products.product_cell(facts, identifier, host.arch, release)
     fetched = foreseen
     if layout:
         cache = StatCache(layout.stat_cache)
-        fetched = load_examined_source(layout, cell.build.package, cell.release.tag, cache) or foreseen
+        fetched = (
+            load_examined_source(layout, cell.build.package, cell.release.tag, cache) or foreseen
+        )
     contained = cell.build.arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
-    in_container = layout is not None and contained and cross.has_containers(facts.arches[cell.build.arch])
+    in_container = (
+        layout is not None and contained and cross.has_containers(facts.arches[cell.build.arch])
+    )
     if layout:
         host = measurement.with_named_compiler(host, options.settings, os.environ)
         options = resolve_processor(facts, cell.build.arch, host, options)
@@ -149,7 +172,10 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     if product == "conda" and layout:
         version = products.installed_version(RATTLER)
         verdict: Verdict = "ok" if version else "failure"
-        findings = (*findings, Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}"))
+        findings = (
+            *findings,
+            Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}"),
+        )
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
 
 
@@ -161,18 +187,27 @@ def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) 
         environments = layout.state / "environments"
     tag, identifier = cell.release.tag, cell.build.identifier(native)
     tree = disk_space.newest_tree(layout, tag, cell.build.family(native), identifier)
-    return BuildFolders(tree, layout.tree(tag, identifier), environments / nox_environment_name(identifier))
+    return BuildFolders(
+        tree, layout.tree(tag, identifier), environments / nox_environment_name(identifier)
+    )
 
 
 def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> Host:
     """Return this machine, measured now, with what facts ask of it; for builds of the CPU alone without its GPUs."""
     gpus = not (cells and all(map(measurement.is_for_cpu, cells)))
-    return examination.survey_host(facts, measurement.measure_host(layout.root, gpus=gpus), os.environ)
+    return examination.survey_host(
+        facts, measurement.measure_host(layout.root, gpus=gpus), os.environ
+    )
 
 
 def _refuse_wrong_settings() -> None:
     """Raise ConfigError for a variable of torchmill's whose value only a later step would refuse."""
-    for check in (silence.silence_limit, partial(silence.answer_limit, ""), read_trusted_keys, source_date_epoch):
+    for check in (
+        silence.silence_limit,
+        partial(silence.answer_limit, ""),
+        read_trusted_keys,
+        source_date_epoch,
+    ):
         check(os.environ)
     offers.parse_places(os.environ.get(offers.VARIABLE, ""))
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
@@ -193,7 +228,10 @@ def show_examination(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Examine this machine, for a build or in general; say what fixes it."""
     if (fix and (host or json)) or (yes and not fix):
-        raise ConfigError("doctor: --fix is for this machine, on a terminal; --yes needs --fix", code="fix-elsewhere")
+        raise ConfigError(
+            "doctor: --fix is for this machine, on a terminal; --yes needs --fix",
+            code="fix-elsewhere",
+        )
     release = selection.selected_release(facts, layout, tag)
     if not host:
         _refuse_wrong_settings()
@@ -212,7 +250,8 @@ def show_examination(  # noqa: PLR0917 - every one is an option
             return ended
         report = replace(examine(), every_cure=all_)
     return CommandOutput(
-        dumps(stamp_output(report.as_data()), indent=1) if json else report.as_text(), require=report.require
+        dumps(stamp_output(report.as_data()), indent=1) if json else report.as_text(),
+        require=report.require,
     )
 
 

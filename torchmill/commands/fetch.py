@@ -25,7 +25,10 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Fetch a release, verify its commit, and select it."""
     if all_ and package:
-        raise ConfigError("--all fetches every package: leave out --package, or --all", code="contradictory-options")
+        raise ConfigError(
+            "--all fetches every package: leave out --package, or --all",
+            code="contradictory-options",
+        )
     release = selection.selected_or_newest(facts, layout, tag)
     names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
     missing: dict[str, SourceError | NetworkError] = {}
@@ -47,7 +50,9 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
         first = next(iter(missing.values()))
         raise type(first)("; ".join(map(str, missing.values())), code=first.code)
     own = selection.selected_tag(layout)
-    before = f", but TORCHMILL_TAG is {own}, which overrides it: unset it" if own != release.tag else ""
+    before = (
+        f", but TORCHMILL_TAG is {own}, which overrides it: unset it" if own != release.tag else ""
+    )
     return f"selected {release.package} {release.tag}{before}: `nox -l` lists what this machine can build of it"
 
 
@@ -55,13 +60,16 @@ def describe_source(source: Source) -> str:
     """Return two lines on a fetched source: what it is, and how far it can be trusted."""
     submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
     if source.commit:
-        trust = "the recorded commit" if source.verified else "no commit is recorded to compare it with"
+        trust = (
+            "the recorded commit" if source.verified else "no commit is recorded to compare it with"
+        )
         known = f"{source.commit} ({trust}){submodules}"
     else:
         named = f"; it is said to be {source.declared}" if source.declared else ""
         recorded = ", the archive that is recorded for the release" if source.verified else ""
         known = (
-            f"not proven to be any commit ({source.unproven}{named}{recorded}), contents {source.contents}{submodules}"
+            f"not proven to be any commit ({source.unproven}{named}{recorded}), "
+            f"contents {source.contents}{submodules}"
         )
     return f"{source.package} {source.tag}: {known}\n  from {source.origin} in {source.path}"
 

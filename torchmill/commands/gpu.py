@@ -33,7 +33,10 @@ class GpuWheel:
     @property
     def base(self) -> str:
         """Return which torch it is, or is built against: "torch==1.13.1+cu117"."""
-        return str(self.manifest.get("torch") or f"{self.manifest.get('package')}=={self.manifest.get('version')}")
+        return str(
+            self.manifest.get("torch")
+            or f"{self.manifest.get('package')}=={self.manifest.get('version')}"
+        )
 
     @property
     def pythons(self) -> frozenset[str]:
@@ -56,26 +59,42 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     if reason := gpu_driver.why_no_gpu(machine):
         raise GpuError(reason, code="no-gpu")
     here = [found.name for gpu in machine.gpus if (found := gpu_capability(facts, gpu))]
-    useless = [f"\n  {wheel.path.name}: {why}" for wheel in wheels if (why := why_useless(facts, wheel, here))]
+    useless = [
+        f"\n  {wheel.path.name}: {why}"
+        for wheel in wheels
+        if (why := why_useless(facts, wheel, here))
+    ]
     if useless:
-        raise VerifyError(f"no GPU here runs what was named:{''.join(useless)}", code="no-code-for-gpu")
+        raise VerifyError(
+            f"no GPU here runs what was named:{''.join(useless)}", code="no-code-for-gpu"
+        )
     checks = check_on_gpu(facts, wheels, lenders, layout)
     names = ", ".join(wheel.path.name for wheel in wheels)
     if not checks["device"].ok and checks["import"].ok:
-        toolkit = next((wheel.manifest["toolkit"] for wheel in wheels if wheel.manifest.get("toolkit")), None)
+        toolkit = next(
+            (wheel.manifest["toolkit"] for wheel in wheels if wheel.manifest.get("toolkit")), None
+        )
         why = gpu_driver.explain_no_gpu(facts, machine, toolkit, checks["device"].detail)
         raise GpuError(f"{names}: {why}", code="gpu-not-usable")
     wrong = [f"\n  {name}: {check.detail}" for name, check in checks.items() if not check.ok]
     if wrong:
         told = f"{names}: {len(wrong)} of {len(checks)} checks failed on the GPU:{''.join(wrong)}"
         raise VerifyError(told, code="gpu-check-failed")
-    return format_table(["check", "on the GPU"], ([name, check.detail or "ok"] for name, check in checks.items()))
+    return format_table(
+        ["check", "on the GPU"], ([name, check.detail or "ok"] for name, check in checks.items())
+    )
 
 
 def why_useless(facts: Facts, wheel: GpuWheel, capabilities: Sequence[str]) -> str | None:
     """Return why a wheel runs on no GPU of these compute capabilities; None where it runs, or nobody knows."""
-    code = {name.replace(" ", "+") for one in wheel.manifest.get("device_code", {}).values() for name in one}
-    served = not code or len(unserved_capabilities(facts, ";".join(code), ";".join(capabilities))) < len(capabilities)
+    code = {
+        name.replace(" ", "+")
+        for one in wheel.manifest.get("device_code", {}).values()
+        for name in one
+    }
+    served = not code or len(
+        unserved_capabilities(facts, ";".join(code), ";".join(capabilities))
+    ) < len(capabilities)
     if served or not capabilities:
         return None
     asked = ";".join(dict.fromkeys(capabilities))
@@ -97,7 +116,9 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
         )
     newest = able[-1]
     same = (wheel for wheel in able if wheel.base == newest.base)
-    fitting = (one for one in same if one.pythons & newest.pythons or not (one.pythons and newest.pythons))
+    fitting = (
+        one for one in same if one.pythons & newest.pythons or not (one.pythons and newest.pythons)
+    )
     return list({wheel.manifest["package"]: wheel for wheel in fitting}.values())
 
 
@@ -109,7 +130,10 @@ def common_python(wheels: Iterable[GpuWheel]) -> str:
     common = frozenset.intersection(*wanted) if wanted else frozenset()
     if len(common) != 1:
         listed = ", ".join(sorted(frozenset().union(*wanted))) or "any"
-        raise ConfigError(f"the wheels are for Python {listed}: name wheels for one of them", code="several-pythons")
+        raise ConfigError(
+            f"the wheels are for Python {listed}: name wheels for one of them",
+            code="several-pythons",
+        )
     return next(iter(common))
 
 
@@ -145,7 +169,9 @@ def check_on_gpu(
                 refused[wheel.path.name] = CheckResult(ok=False, detail=str(error))
         tried = [wheel for wheel in wheels if wheel.path.name not in refused]
         checks = clean_environment.run_checks(venv, _SCRIPT, expectations(tried), log)
-        checks |= {name: _try_lines(venv, lines, log) for name, lines in extensions(facts, tried).items()}
+        checks |= {
+            name: _try_lines(venv, lines, log) for name, lines in extensions(facts, tried).items()
+        }
         return checks | refused
 
 
@@ -165,7 +191,9 @@ def extensions(facts: Facts, wheels: Iterable[GpuWheel]) -> dict[str, list[str]]
 
 def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
     """Return what the checks compare with: of the torch that is among the wheels."""
-    base = next((one.manifest for one in wheels if one.manifest and not one.manifest.get("torch")), {})
+    base = next(
+        (one.manifest for one in wheels if one.manifest and not one.manifest.get("torch")), {}
+    )
     return {
         "cuda": base.get("toolkit"),
         "switches": base.get("switches", {}),
@@ -182,5 +210,8 @@ def _smoke(facts: Facts, wheel: GpuWheel) -> list[str]:
 
 def _read(path: Path) -> GpuWheel:
     if not path.is_file():
-        raise ConfigError(f"{path}: no such wheel: name one, or nothing for the newest in dist/", code="no-such-wheel")
+        raise ConfigError(
+            f"{path}: no such wheel: name one, or nothing for the newest in dist/",
+            code="no-such-wheel",
+        )
     return GpuWheel(path, dist_files.read_manifest(path))

@@ -44,14 +44,21 @@ def write_image(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Write a Dockerfile: a builder, a runtime, a dev container; build it."""
     release = selection.selected_or_newest(facts, layout, tag)
-    own = tuple(map(os.path.expanduser, client or ()))  # which leaves an unknown user's name as it is
-    options = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index, tuple(gpu or ()), own)
+    own = tuple(
+        map(os.path.expanduser, client or ())
+    )  # which leaves an unknown user's name as it is
+    options = ImageOptions(
+        kind, tuple(python or ()), toolkit, arch, purpose, base, index, tuple(gpu or ()), own
+    )
     wanted = request.make_image_request(facts, options, release, native_arch())
     if engine and not build:
         raise ConfigError(
-            "invoke image: --engine names what builds the image: give --build, too", code="engine-without-build"
+            "invoke image: --engine names what builds the image: give --build, too",
+            code="engine-without-build",
         )
-    with_engine = find_engine(os.environ, engine) if build else None  # refused before anything is written
+    with_engine = (
+        find_engine(os.environ, engine) if build else None
+    )  # refused before anything is written
     place = layout.images / wanted.name
     if into:
         place = real_path(os.path.expanduser(into))  # noqa: PTH111 - as above
@@ -63,20 +70,30 @@ def write_image(  # noqa: PLR0917 - every one is an option
     ):
         recipe, wheels = recipe_of(facts, wanted, layout, slim_folder, [Path(one) for one in own])
         lines = [f"note: {note}" for note in recipe.notes]
-        dockerfile.write_image_folder(place, recipe, {path.name: path for path in wheels}, facts.patches.parent)
+        dockerfile.write_image_folder(
+            place, recipe, {path.name: path for path in wheels}, facts.patches.parent
+        )
         if with_engine is None:
             lines.append(f"{place}: written")
             if wanted.kind != "devcontainer":
                 lines.append(f"build it: docker build --tag {wanted.tag} {shlex.quote(str(place))}")
         else:
-            job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, container_arch(native_arch()))
-            size = image.build_image(job, layout.logs / f"image-{wanted.name}.log", os.environ, _say, facts.causes)
+            job = image.ImageBuild(
+                with_engine, place, wanted.tag, wanted.arch, container_arch(native_arch())
+            )
+            size = image.build_image(
+                job, layout.logs / f"image-{wanted.name}.log", os.environ, _say, facts.causes
+            )
             lines.append(f"{wanted.tag}: built by {with_engine.name}, {size}")
     return "\n".join((*lines, *_how_to_run(wanted, recipe, with_engine, place)))
 
 
 def recipe_of(
-    facts: Facts, wanted: ImageRequest, layout: Layout, slim_folder: Path, clients: Sequence[Path] = ()
+    facts: Facts,
+    wanted: ImageRequest,
+    layout: Layout,
+    slim_folder: Path,
+    clients: Sequence[Path] = (),
 ) -> tuple[ImageRecipe, Sequence[Path]]:
     """Return the files of an image, and the wheels that go into it, made slim in a folder where that is wanted.
 
@@ -98,11 +115,16 @@ def recipe_of(
     brought = [*brought, *own]
     recipe = recipes.runtime_recipe(facts, wanted, [path.name for path in brought], ())
     lacking = recipes.missing_releases(facts, wanted, brought)
-    notes = tuple(f"{layout.dist} has no {one} ({wanted.variant}) for it: the image has none" for one in lacking)
+    notes = tuple(
+        f"{layout.dist} has no {one} ({wanted.variant}) for it: the image has none"
+        for one in lacking
+    )
     return replace(recipe, notes=recipe.notes + notes), brought
 
 
-def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None, place: Path) -> Iterator[str]:
+def _how_to_run(
+    wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None, place: Path
+) -> Iterator[str]:
     if wanted.kind == "devcontainer":
         yield f"use it: {recipe.run.format(place=shlex.quote(str(place)))}"
         return

@@ -18,12 +18,22 @@ from torchmill.core.units import first_problems, name_few
 from torchmill.deliver import retention
 from torchmill.deliver.agreement import MOST_NOTES
 from torchmill.deliver.index import folder, pages
-from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
+from torchmill.deliver.index.folder import (
+    COPY,
+    LINK,
+    STAY,
+    IndexContents,
+    IndexOutcome,
+    IndexState,
+    ScannedWheel,
+)
 from torchmill.deliver.index.pages import IndexEntry
 from torchmill.wheel import dist_files, wheel_file
 
 PLACEHOLDERS, _PLACEHOLDER = ("package", "version", "tag"), r"\{(.*?)\}"  # of --base-url
-Contents = Mapping[str, Mapping[str, bytes]]  # of the files beside a wheel, by its name and their suffixes
+Contents = Mapping[
+    str, Mapping[str, bytes]
+]  # of the files beside a wheel, by its name and their suffixes
 
 
 def write_index(  # noqa: PLR0917 - every one is an option
@@ -43,7 +53,17 @@ def write_index(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Write a static package index of the wheels in dist/."""
     if conda:
-        if dist or files != LINK or base_url or yank or unyank or reason or replace or manifest or keep:
+        if (
+            dist
+            or files != LINK
+            or base_url
+            or yank
+            or unyank
+            or reason
+            or replace
+            or manifest
+            or keep
+        ):
             raise ConfigError(
                 "--conda writes a channel of conda packages: of the other options it takes only --out and --json",
                 code="contradictory-options",
@@ -62,13 +82,16 @@ def write_index(  # noqa: PLR0917 - every one is an option
     for each in dists:
         if not wheel_file.list_wheels(each):  # an index of nothing would remove what is there
             raise DeliveryError(
-                f"{each}: holds no wheels: build one (`nox -l`), or name another folder with --dist", code="no-wheels"
+                f"{each}: holds no wheels: build one (`nox -l`), or name another folder with --dist",
+                code="no-wheels",
             )
     with locks.hold_lock(target / folder.FOLDER, str(target)):
         before = folder.load_state(target) or IndexState()
         scanned = folder.scan_wheels(dists, before.wheels, replaced)
         yanked = pages.apply_yanks(before.yanked, change, [one.entry for one in scanned])
-        withdrawn = [one.entry.file for one in scanned if pages.yank_reason(yanked, one.entry) is not None]
+        withdrawn = [
+            one.entry.file for one in scanned if pages.yank_reason(yanked, one.entry) is not None
+        ]
         older = retention.older_wheels((one.entry.file for one in scanned), most, withdrawn)
         wheels = [one for one in scanned if one.entry.file not in older]
         entries = [one.entry for one in wheels]
@@ -76,17 +99,30 @@ def write_index(  # noqa: PLR0917 - every one is an option
         written = _pages(wheels, yanked, files, base, target, beside)
         state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
         lying = () if files == STAY else wheels
-        outcome = folder.write_folder(target, IndexContents(written, tuple(lying), state, beside), before, files)
-    warnings = [f"{one.path.name}: {first_problems(one.notes, MOST_NOTES)}" for one in wheels if one.notes]
+        outcome = folder.write_folder(
+            target, IndexContents(written, tuple(lying), state, beside), before, files
+        )
+    warnings = [
+        f"{one.path.name}: {first_problems(one.notes, MOST_NOTES)}" for one in wheels if one.notes
+    ]
     warnings += pages.requirement_differences(entries)
-    data = asdict(outcome) | {"index": str(target), "wheels": [one.file for one in entries], "older": older}
-    data |= {"variants": sorted({one.version.local for one in entries if one.version.local}), "warnings": warnings}
+    data = asdict(outcome) | {
+        "index": str(target),
+        "wheels": [one.file for one in entries],
+        "older": older,
+    }
+    data |= {
+        "variants": sorted({one.version.local for one in entries if one.version.local}),
+        "warnings": warnings,
+    }
     notes = [f"  left out, not of the newest {most}: {file}" for file in older]
     notes += [f"warning: {warning}" for warning in warnings]
     return CommandOutput("\n".join(_report(target, entries, outcome, notes)), data)
 
 
-def _report(target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]) -> Iterator[str]:
+def _report(
+    target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]
+) -> Iterator[str]:
     """Yield what the run did, and the lines to try."""
     names, count = ", ".join(dict.fromkeys(one.name for one in entries)), len(entries)
     did = f"{len(outcome.written)} files written, {len(outcome.removed)} removed"
@@ -97,7 +133,9 @@ def _report(target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, 
         yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
     yield from notes
     last, index = entries[-1], f"{target.as_uri()}/"
-    whole = "." in (last.version.local or ".")  # that of an extension ("cu130.torch2.11.0") is without torch itself
+    whole = "." in (
+        last.version.local or "."
+    )  # that of an extension ("cu130.torch2.11.0") is without torch itself
     url, pin = index if whole else f"{index}{last.version.local}/", f"{last.name}=={last.version}"
     yield f"  pip install --extra-index-url {url} {pin}"
     yield f"  uv pip install --index {url} {pin}"
@@ -109,10 +147,16 @@ def _absolute(path: str) -> Path:
 
 
 def _pages(  # noqa: PLR0917
-    wheels: Sequence[ScannedWheel], yanked: dict[str, str], files: str, base: str, out: Path, beside: Contents
+    wheels: Sequence[ScannedWheel],
+    yanked: dict[str, str],
+    files: str,
+    base: str,
+    out: Path,
+    beside: Contents,
 ) -> dict[str, str]:
     digests = {
-        file: {end: sha256(content).hexdigest() for end, content in found.items()} for file, found in beside.items()
+        file: {end: sha256(content).hexdigest() for end, content in found.items()}
+        for file, found in beside.items()
     }
     paths = {one.entry.file: one.path for one in wheels}
     bases = {one.entry.file: _fill(base, one) for one in wheels}
@@ -124,13 +168,17 @@ def _pages(  # noqa: PLR0917
             return quote(os.path.relpath(paths[entry.file], out / inside))
         return quote(posixpath.relpath(entry.place, inside or "."))
 
-    return pages.compute_pages([one.entry for one in wheels], yanked, where, digests, metadata=files != STAY)
+    return pages.compute_pages(
+        [one.entry for one in wheels], yanked, where, digests, metadata=files != STAY
+    )
 
 
 def _fill(base: str, wheel: ScannedWheel) -> str:
     """Return --base-url with what its placeholders stand for."""
     version = wheel.entry.version
-    tag = wheel_file.source_tag(version, dist_files.read_manifest(wheel.path) if "{tag}" in base else {})
+    tag = wheel_file.source_tag(
+        version, dist_files.read_manifest(wheel.path) if "{tag}" in base else {}
+    )
     values = dict(zip(PLACEHOLDERS, (wheel.entry.name, version.public, tag), strict=True))
     return re.sub(_PLACEHOLDER, lambda match: quote(values[match[1]]), base)
 

@@ -49,7 +49,11 @@ class Budget:
     @property
     def cores(self) -> CpuQuota:
         """Return what limits the processors that are kept busy."""
-        return CpuQuota("--jobs", self.asked) if self.asked else min(self.processors, key=limits.tightness)
+        return (
+            CpuQuota("--jobs", self.asked)
+            if self.asked
+            else min(self.processors, key=limits.tightness)
+        )
 
     def unguarded(self, demand: CompileDemand) -> JobCount:
         """Return how many compilers run at a time without a guard."""
@@ -71,10 +75,14 @@ class Budget:
         }
         return {
             "memory": [asdict(one) | {"available": one.available} for one in self.memory],
-            "memory_of_one_process": [{"source": one.source, "limit": one.limit} for one in self.of_one],
+            "memory_of_one_process": [
+                {"source": one.source, "limit": one.limit} for one in self.of_one
+            ],
             "processors": [asdict(one) for one in self.processors],
             "allowed": allowed,
-            "builds": [asdict(one) | {"unguarded": asdict(self.unguarded(one))} for one in self.demands],
+            "builds": [
+                asdict(one) | {"unguarded": asdict(self.unguarded(one))} for one in self.demands
+            ],
             "warnings": list(_warnings(self)),
         }
 
@@ -90,7 +98,10 @@ class Budget:
             )
             for one in self.memory
         ]
-        memory += [(f"{one.source}, each process", format_bytes(one.limit), *[""] * 4) for one in self.of_one]
+        memory += [
+            (f"{one.source}, each process", format_bytes(one.limit), *[""] * 4)
+            for one in self.of_one
+        ]
         processors = [(one.source, f"{one.cores:g}") for one in self.processors]
         processors += [("--jobs", str(self.asked))] if self.asked else []
         follows = [
@@ -98,7 +109,9 @@ class Budget:
             ("memory for all compilers together", format_bytes(self.allowed.available)),
             ("compilers that may be started, most of them waiting", str(self.slots)),
         ]
-        builds = [(one.builds, one.largest.in_bytes, self.unguarded(one).reason) for one in self.demands]
+        builds = [
+            (one.builds, one.largest.in_bytes, self.unguarded(one).reason) for one in self.demands
+        ]
         tables = (
             (("memory", "limit", "used", "of it cache", "available", ""), memory),
             (
@@ -113,21 +126,38 @@ class Budget:
 
 
 def show_budget(  # noqa: PLR0917 - every one is an option
-    facts: Facts, layout: Layout, build: str | None = None, tag: str = "", host: str = "", options: Options = NO_OPTIONS
+    facts: Facts,
+    layout: Layout,
+    build: str | None = None,
+    tag: str = "",
+    host: str = "",
+    options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Say what limits memory and processors, and what a build makes of it."""
-    machine, release = load_host(Path(host)) if host else None, selection.selected_release(facts, layout, tag)
+    machine, release = (
+        load_host(Path(host)) if host else None,
+        selection.selected_release(facts, layout, tag),
+    )
     native, of = machine.arch if machine else native_arch(), release or newest_release(facts)
-    named = [cell_lookup.find_cell(facts, build, native, release)] if build else buildable_cells(facts, of, native)
+    named = (
+        [cell_lookup.find_cell(facts, build, native, release)]
+        if build
+        else buildable_cells(facts, of, native)
+    )
     budget = measure_budget(compile_demands(facts, named), options, machine)
     return CommandOutput(budget.as_text(), budget.as_data())
 
 
-def measure_budget(demands: Sequence[CompileDemand], options: Options, host: Host | None = None) -> Budget:
+def measure_budget(
+    demands: Sequence[CompileDemand], options: Options, host: Host | None = None
+) -> Budget:
     """Measure what this machine allows builds with these demands and options, or return what another one would."""
     cap = [LimitReading("--memory", options.memory)] if options.memory else []
     if host:
-        memory, processors = LimitReading("the machine's memory", host.memory), CpuQuota("its processors", host.cores)
+        memory, processors = (
+            LimitReading("the machine's memory", host.memory),
+            CpuQuota("its processors", host.cores),
+        )
         return Budget([memory, *cap], (), [processors], options.jobs, demands, host.system)
     meter = limits.LimitMeter()
     readings, each = [*meter.readings(), *cap], limits.process_memory_limits()

@@ -28,7 +28,12 @@ _POSSIBILITY: dict[Standing, str] = {
     "untried": "untried, and may build",
     "impossible": "impossible",
 }
-MARKS: dict[Standing, str] = {"wheel": "wheel", "tried": "tried", "untried": "?", "impossible": "no"}
+MARKS: dict[Standing, str] = {
+    "wheel": "wheel",
+    "tried": "tried",
+    "untried": "?",
+    "impossible": "no",
+}
 
 
 def show_matrix(  # noqa: PLR0917 - every one is an option
@@ -60,10 +65,14 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
         )
     if json:
         return dumps(cells_as_data(facts, cells, native_arch()), indent=1)
-    return "\n\n".join(filter(None, (cells_as_text(facts, cells), selection.describe_selection(layout, tag))))
+    return "\n\n".join(
+        filter(None, (cells_as_text(facts, cells), selection.describe_selection(layout, tag)))
+    )
 
 
-def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
+def explain_cell_name(
+    facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = ""
+) -> CommandOutput:
     """Say if a build is possible, and who tried it; if not, what is."""
     machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
@@ -71,7 +80,9 @@ def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = 
     try:
         product, cell = product_cell(facts, identifier, machine.arch, release)
     except (ImpossibleBuildError, UnknownReleaseError) as error:
-        raise type(error)("\n".join(filter(None, (str(error), selected))), code=error.code) from None
+        raise type(error)(
+            "\n".join(filter(None, (str(error), selected))), code=error.code
+        ) from None
     name = cell.build.identifier(machine.arch)
     native = cell_lookup.uncontained_arch(facts, [identifier], machine.arch)
     where = known_host(facts, machine, cell.build.arch)
@@ -79,7 +90,9 @@ def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = 
     wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))
     why = "" if wheel else why_unpublished(facts, cell)
     trial = find_trial(facts, cell, () if host else read_own_runs(facts, layout.dist))
-    judgements = [one for one in outlook.judge_cell(facts, cell, where, options) if one.subject != TRIED]
+    judgements = [
+        one for one in outlook.judge_cell(facts, cell, where, options) if one.subject != TRIED
+    ]
     lines = [
         f"{identifier} is made of the wheel of {name}" if product else "",
         f"{name} is {_POSSIBILITY[trial.standing]}: {cell.release}",
@@ -123,7 +136,9 @@ def cells_as_text(facts: Facts, cells: Sequence[Cell]) -> str:
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.release.package, cell.build.arch), []).append(cell)
-    tables = ("\n".join([*_table(facts, group), *_reasons(facts, group)]) for group in groups.values())
+    tables = (
+        "\n".join([*_table(facts, group), *_reasons(facts, group)]) for group in groups.values()
+    )
     legend = "\n".join(f"{MARKS[standing]:6} {meaning}" for standing, meaning in STANDINGS.items())
     return "\n\n".join([*tables, legend])
 
@@ -133,13 +148,17 @@ def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
     release, arch = cells[0].release, cells[0].build.arch
     possible = [cell.build for cell in cells if cell.possible]
     pythons = dict.fromkeys(build.python for build in possible)
-    variants = sorted({build.variant for build in possible}, key=lambda one: variant_key(facts, one))
+    variants = sorted(
+        {build.variant for build in possible}, key=lambda one: variant_key(facts, one)
+    )
     marks = {(cell.build.python, cell.build.variant): _mark(facts, cell) for cell in cells}
     yield f"{release} on {arch}"
     if not possible:
         yield "  nothing can be built"
         return
-    rows = {"Python": [*pythons]} | {variant: [marks[python, variant] for python in pythons] for variant in variants}
+    rows = {"Python": [*pythons]} | {
+        variant: [marks[python, variant] for python in pythons] for variant in variants
+    }
     for name, row in rows.items():
         yield f"  {name:8}{''.join(f'{text:6}' for text in row)}".rstrip()
 
@@ -150,7 +169,9 @@ def _mark(facts: Facts, cell: Cell) -> str:
 
 def variant_key(facts: Facts, variant: str) -> int:
     """Return what orders variants: cpu, then toolkits, oldest first."""
-    return next((number for number, one in enumerate(facts.toolkits, 1) if one.variant == variant), 0)
+    return next(
+        (number for number, one in enumerate(facts.toolkits, 1) if one.variant == variant), 0
+    )
 
 
 def _reasons(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:

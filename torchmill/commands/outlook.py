@@ -31,12 +31,16 @@ def judged_host(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
     return replace(host, gpus=named, driver=None, kernel_driver=None, compat=(), distribution=board)
 
 
-def judge_cell(facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None) -> list[Judgement]:
+def judge_cell(
+    facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None
+) -> list[Judgement]:
     """Return what is known beforehand of one cell on a machine, with the options of its session."""
     return judge_plan(facts, cell, host, compute_plan(facts, cell, host, options, source), source)
 
 
-def judge_plan(facts: Facts, cell: Cell, host: Host, plan: Plan, source: Source | None = None) -> list[Judgement]:
+def judge_plan(
+    facts: Facts, cell: Cell, host: Host, plan: Plan, source: Source | None = None
+) -> list[Judgement]:
     """Return what is known beforehand of a cell, of which there is a plan."""
     return [*judge(CheckContext(facts, cell, host, plan, source))]
 
@@ -61,7 +65,9 @@ def format_outlook(judged: Mapping[str, Iterable[Judgement]]) -> str:
     return "\n".join(lines)
 
 
-def agree_to_outlook(judged: Mapping[str, Iterable[Judgement]], *, elsewhere: bool, yes: bool) -> bool:
+def agree_to_outlook(
+    judged: Mapping[str, Iterable[Judgement]], *, elsewhere: bool, yes: bool
+) -> bool:
     """Tell whether wheels are wanted that would run on no GPU of this machine, or of those that are named.
 
     `elsewhere`: they are for another machine. That everything was agreed to (`yes`) does not say so. Raises ConfigError

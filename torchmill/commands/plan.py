@@ -43,11 +43,15 @@ def show_plan(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Print what a session would do and cost; with --all, every detail."""
     if sh and json:
-        raise ConfigError("invoke plan: --sh prints a script, --json data: give one", code="contradictory-options")
+        raise ConfigError(
+            "invoke plan: --sh prints a script, --json data: give one", code="contradictory-options"
+        )
     machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
     product, cell = product_cell(facts, identifier, machine.arch, release)
-    if facts.arches[cell.build.arch].system != machine.system:  # of whose machines nothing is known here
+    if (
+        facts.arches[cell.build.arch].system != machine.system
+    ):  # of whose machines nothing is known here
         machine = replace(published.known_host(facts, machine, cell.build.arch), arch=machine.arch)
     if not host:
         machine = with_named_compiler(machine, options.settings, os.environ)
@@ -56,7 +60,9 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     asked, options = options, outlook.options_here(facts, cell, machine, options, native)
     # On another machine, what was fetched and built here does not count.
     cache = StatCache(layout.stat_cache)
-    fetched = None if host else load_examined_source(layout, cell.build.package, cell.release.tag, cache)
+    fetched = (
+        None if host else load_examined_source(layout, cell.build.package, cell.release.tag, cache)
+    )
     runs = () if host else estimate.read_own_runs(facts, layout.dist)
     plan = compute_plan(facts, cell, machine, options, fetched)
     for remark in _remarks(facts, layout, cell, plan, tag=tag, here=not host):
@@ -76,8 +82,12 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs, gpus)
         data |= {"judgements": [one.as_data() for one in judgements]}
         data |= {"product": {"session": product, "file": file}} if product else {}
-        return dumps(stamp_output(data | ({"container": container[1]} if container else {})), indent=2)
-    then = f"then       {product}: " + (f"makes dist/{file} of the wheel" if file else "tries the wheel")
+        return dumps(
+            stamp_output(data | ({"container": container[1]} if container else {})), indent=2
+        )
+    then = f"then       {product}: " + (
+        f"makes dist/{file} of the wheel" if file else "tries the wheel"
+    )
     more = [
         *([then] if product else []),
         *map(str, judgements),
@@ -87,12 +97,16 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         further = not host and has_finished_tree(layout, facts, cell, native)
         costs = estimate.cost_rows(facts, plan, runs, further=further)
         selected = selecting_tag(facts, cell.release)
-        return "\n".join([render.plan_summary(plan, machine, costs, selected, format_options(asked)), *more])
+        return "\n".join(
+            [render.plan_summary(plan, machine, costs, selected, format_options(asked)), *more]
+        )
     cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs, gpus)
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])
 
 
-def _remarks(facts: Facts, layout: Layout, cell: Cell, plan: Plan, *, tag: str, here: bool) -> Iterator[str]:
+def _remarks(
+    facts: Facts, layout: Layout, cell: Cell, plan: Plan, *, tag: str, here: bool
+) -> Iterator[str]:
     """Yield which release a plan is of if the question did not name one, and what of the shell it does not read."""
     selected = selection.describe_selection(layout, tag)
     if not tag:

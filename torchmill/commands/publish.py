@@ -58,8 +58,14 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     older += [(file.name, "would be removed" if dry_run else "removed") for file in stale]
     lines = [f"to {target.name}", *(f"  {file.name}: {outcome}" for file, outcome in outcomes)]
     if older:
-        lines += [f"not of the newest {most}:", *(f"  {file}: {outcome}" for file, outcome in older)]
-    data = [{"name": file.name, "sha256": file.sha256, "size": file.size, "said": said} for file, said in outcomes]
+        lines += [
+            f"not of the newest {most}:",
+            *(f"  {file}: {outcome}" for file, outcome in older),
+        ]
+    data = [
+        {"name": file.name, "sha256": file.sha256, "size": file.size, "said": said}
+        for file, said in outcomes
+    ]
     dropped = [{"name": file, "said": outcome} for file, outcome in older]
     return CommandOutput("\n".join(lines), {"to": target.name, "files": data, "older": dropped})
 
@@ -82,7 +88,11 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
         told = f"{dist} has no wheel{of_these}: `invoke verify` lists what it has, `nox -l` what can be built"
         raise DeliveryError(told, code="no-such-wheel")
     verdicts = [agreement.examine_wheel(wheel.path, found=wheel) for wheel in wheels]
-    if wrong := [str(one) if one.problems else f"{one.wheel}: {one.sentence}" for one in verdicts if one.word != OURS]:
+    if wrong := [
+        str(one) if one.problems else f"{one.wheel}: {one.sentence}"
+        for one in verdicts
+        if one.word != OURS
+    ]:
         head = "nothing is published, because not every wheel is what it claims to be, or says who made it:"
         raise DeliveryError("\n  ".join([head, *wrong]), code="wheels-disagree")
     return wheels
@@ -119,13 +129,17 @@ def deliver_files(
         sys.stderr.write(as_plain_text(f"warning: {said}, unless it granted the project more\n"))
     missing = upload_set.files_to_upload(files, target.existing(files), target.name)
     if dry_run:
-        return [(file, upload_set.ABSENT if file in missing else upload_set.THERE) for file in files]
+        return [
+            (file, upload_set.ABSENT if file in missing else upload_set.THERE) for file in files
+        ]
     for number, file in enumerate(missing):
         try:
             target.upload(file)
         except TorchmillError as error:
             done = len(files) - len(missing) + number
-            raise type(error)(f"{error} ({done} of {len(files)} files are there)", code=error.code) from None
+            raise type(error)(
+                f"{error} ({done} of {len(files)} files are there)", code=error.code
+            ) from None
     if missing:
         upload_set.confirm_uploads(target, missing)
     target.finish()

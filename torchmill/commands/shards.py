@@ -34,27 +34,53 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     """Say how long a build takes on 1 to 64 machines, and what that costs."""
     asked = [require_count("--count", count, 1, MOST_SHARDS, "invalid-shard")] if count else _COUNTS
     machine = read_or_measure_host(host, layout.root, cell)
-    found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))
+    found = cell_lookup.find_cell(
+        facts, cell, machine.arch, selection.selected_release(facts, layout, tag)
+    )
     if not host:
         options = resolve_processor(facts, found.build.arch, machine, options)
     plan = compute_plan(facts, found, machine, options)
-    whole = estimate.estimate_build(facts, plan, () if host else estimate.read_own_runs(facts, layout.dist))
+    whole = estimate.estimate_build(
+        facts, plan, () if host else estimate.read_own_runs(facts, layout.dist)
+    )
     if whole is None or facts.assumed is None:
-        raise ConfigError(f"{cell}: nothing like it was ever measured: no time can be predicted", code="not-measured")
+        raise ConfigError(
+            f"{cell}: nothing like it was ever measured: no time can be predicted",
+            code="not-measured",
+        )
     longest = estimate.longest_compile(facts, found.release)
-    builds = list(estimate.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *asked})))
+    builds = list(
+        estimate.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *asked}))
+    )
     advised = estimate.advised_machines(builds)
-    rows = [asdict(one) | {"wall": one.wall, "machine_seconds": one.machine_seconds} for one in builds]
-    about = {"cpu": asdict(whole.cpu), "jobs": plan.jobs, "longest": longest, "advised": advised.machines}
+    rows = [
+        asdict(one) | {"wall": one.wall, "machine_seconds": one.machine_seconds} for one in builds
+    ]
+    about = {
+        "cpu": asdict(whole.cpu),
+        "jobs": plan.jobs,
+        "longest": longest,
+        "advised": advised.machines,
+    }
     lines = [
         f"{cell} of {found.release}: {whole.cpu} of processor time, {plan.jobs} jobs at a time",
         "",
         _table(builds),
         "█ the shares  ░ the last build; queues, uploads and downloads come on top",
-        *([f"no share is shorter than the longest compile: {format_estimate(longest)}"] if longest else []),
-        *(["single compiles of device code were never measured: the longest may take longer"] if plan.toolkit else []),
+        *(
+            [f"no share is shorter than the longest compile: {format_estimate(longest)}"]
+            if longest
+            else []
+        ),
+        *(
+            ["single compiles of device code were never measured: the longest may take longer"]
+            if plan.toolkit
+            else []
+        ),
         "",
-        _advice([cell, *([f"--tag={tag}"] if tag else []), *format_options(options)], builds[0], advised),
+        _advice(
+            [cell, *([f"--tag={tag}"] if tag else []), *format_options(options)], builds[0], advised
+        ),
     ]
     return CommandOutput("\n".join(lines), about | {"builds": rows})
 
@@ -83,4 +109,6 @@ def _advice(words: Sequence[str], one: SharedBuild, advised: SharedBuild) -> str
     return f"{count} machines: {sooner}; `invoke cluster {shlex.join(words)} --shards {count}`"
 
 
-SHARDS = TaskCommand(show_shards, argument="cell", required=True, session_options=WHOLE_BUILD, json=True)
+SHARDS = TaskCommand(
+    show_shards, argument="cell", required=True, session_options=WHOLE_BUILD, json=True
+)

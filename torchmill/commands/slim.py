@@ -21,7 +21,9 @@ from torchmill.wheel.slim import Request
 from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
 from torchmill.wheel.verify.device_code import code_order
 
-_NOTHING_TO_REMOVE = "nothing can be removed, because these GPUs need all that is in it; nothing was written"
+_NOTHING_TO_REMOVE = (
+    "nothing can be removed, because these GPUs need all that is in it; nothing was written"
+)
 
 
 def slim_wheels(  # noqa: PLR0917 - every one is an option
@@ -42,12 +44,20 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
         raise ConfigError(why, code="nothing-to-slim")
     if environment:
         return "\n".join(_slim_environment(Path(environment), request, dry_run))
-    return "\n".join(_slim_each(named_wheels(layout, wheel or ()), request, Path(out) if out else layout.dist, dry_run))
+    return "\n".join(
+        _slim_each(
+            named_wheels(layout, wheel or ()), request, Path(out) if out else layout.dist, dry_run
+        )
+    )
 
 
-def _request(facts: Facts, layout: Layout, listed: str, names: Sequence[str], local: bool) -> Request:
+def _request(
+    facts: Facts, layout: Layout, listed: str, names: Sequence[str], local: bool
+) -> Request:
     """Return the GPUs that were named in any way. Raises ConfigError."""
-    targets, problems = parse_arch_list(facts, listed, newest_release(facts).torch_version) if listed else ([], [])
+    targets, problems = (
+        parse_arch_list(facts, listed, newest_release(facts).torch_version) if listed else ([], [])
+    )
     if problems:
         raise ConfigError(f"--arch-list {listed}: {'; '.join(problems)}", code="invalid-arch-list")
     found = [one for name in names for one in find_gpus(facts, name)]
@@ -59,28 +69,45 @@ def _request(facts: Facts, layout: Layout, listed: str, names: Sequence[str], lo
         wanted[target.capability] = target.ptx or wanted.get(target.capability, False)
     gpus = [(facts.capability(name), wanted[name]) for name in sorted(wanted, key=code_order)]
     if unknown := [name for name in wanted if facts.capability(name) is None]:
-        raise ConfigError(f"gpus.toml knows no GPU of {', '.join(unknown)}", code="unknown-capability")
+        raise ConfigError(
+            f"gpus.toml knows no GPU of {', '.join(unknown)}", code="unknown-capability"
+        )
     if not gpus:
-        raise ConfigError("for which GPUs? --arch-list 8.6, --gpu 'RTX 3090', or --local", code="no-capability")
+        raise ConfigError(
+            "for which GPUs? --arch-list 8.6, --gpu 'RTX 3090', or --local", code="no-capability"
+        )
     return Request(facts, tuple((gpu, ptx) for gpu, ptx in gpus if gpu is not None))
 
 
-def slim_for_image(facts: Facts, layout: Layout, arch_list: str, folder: Path, wheels: Sequence[Path]) -> list[Path]:
+def slim_for_image(
+    facts: Facts, layout: Layout, arch_list: str, folder: Path, wheels: Sequence[Path]
+) -> list[Path]:
     """Return wheels slimmed into a folder; one without code for GPUs stays, unless it is the only one."""
-    list(_slim_each(wheels, _request(facts, layout, arch_list, (), local=False), folder, dry_run=False))
+    list(
+        _slim_each(
+            wheels, _request(facts, layout, arch_list, (), local=False), folder, dry_run=False
+        )
+    )
     slim = {wheel_file.parse_file_name(path)[0]: path for path in wheel_file.list_wheels(folder)}
     return [slim.get(wheel_file.parse_file_name(path)[0], path) for path in wheels]
 
 
-def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_run: bool) -> Iterator[str]:
+def _slim_each(
+    wheels: Sequence[Path], request: Request, destination: Path, dry_run: bool
+) -> Iterator[str]:
     """Slim wheels one after the other, and yield what came of each."""
     bases: dict[str, str] = {}
-    for wheel in sorted(wheels, key=lambda each: not each.name.startswith("torch-")):  # others may pin it
+    for wheel in sorted(
+        wheels, key=lambda each: not each.name.startswith("torch-")
+    ):  # others may pin it
         found = slim_wheel.require_sound(wheel)
         if slim_wheel.slim_version(found.version, request, "") == str(found.version):
             yield f"{wheel.name}: is slim for these GPUs already; it stays as it is"
             continue
-        with report_unwritable(destination), fresh_path(destination / f"{wheel.stem}.slim") as folder:
+        with (
+            report_unwritable(destination),
+            fresh_path(destination / f"{wheel.stem}.slim") as folder,
+        ):
             folder.mkdir()
             files = slim_wheel.stage_libraries(wheel, folder, request.facts.kept_libraries)
             libraries = slim_wheel.plan_libraries(files, request)
@@ -124,7 +151,10 @@ def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Ite
         yield from _describe(libraries)
         if not dry_run:
             slim_wheel.slim_package(package, libraries)
-        sizes = (sum(each.plan.size for each in libraries), sum(each.new_size for each in libraries))
+        sizes = (
+            sum(each.plan.size for each in libraries),
+            sum(each.new_size for each in libraries),
+        )
         yield f"{package.name} {package.version}: of {format_bytes(sizes[0])} {format_bytes(sizes[1])} {words}"
         pins.append(f"{package.name}=={package.version}")
     if not pins:
@@ -143,7 +173,9 @@ def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:
     for each in libraries:
         plan, way = each.plan, "cut out" if each.plan.cuts.ranges else "holes"
         rows.append((each.name, "all", format_bytes(plan.size), format_bytes(each.new_size), way))
-        sizes = ((name, plan.code[name], plan.kept[name]) for name in sorted(plan.code, key=code_order))
+        sizes = (
+            (name, plan.code[name], plan.kept[name]) for name in sorted(plan.code, key=code_order)
+        )
         rows += [("", name, format_bytes(now), format_bytes(then), "") for name, now, then in sizes]
     yield format_table(["library", "code for", "now", "then", "room"], rows)
 

@@ -45,7 +45,9 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     """Print what a project needs to use the wheels, for uv, pip, others."""
     tools = snippet_tools(facts)
     if tool not in tools:
-        raise ConfigError(f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool")
+        raise ConfigError(
+            f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool"
+        )
     several, render = tools[tool]
     variants = tuple(dict.fromkeys(variant or ()))
     if len(variants) > 1 and not several:
@@ -76,17 +78,25 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     wanted = wanted or _served(facts, ours, variants, base, stock)
     names = package or ()
     if into and not package:  # a project gets the packages that it names, and the base
-        names = [name for name in project_file.named_packages(Path(into)) if name in facts.packages] or [base.package]
+        names = [
+            name for name in project_file.named_packages(Path(into)) if name in facts.packages
+        ] or [base.package]
     releases = _releases(facts, stock, base, variants, names)
-    requests = [SnippetRequest(releases, one, wanted, native.native_arch(), direct) for one in variants]
+    requests = [
+        SnippetRequest(releases, one, wanted, native.native_arch(), direct) for one in variants
+    ]
     decisions = [decide(facts, stock, request) for request in requests]
     if not set.intersection(*(set(one.pythons) for one in decisions)):
         pythons = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
-        raise DeliveryError(f"no Python has wheels of all variants ({pythons}): name one", code="no-common-python")
+        raise DeliveryError(
+            f"no Python has wheels of all variants ({pythons}): name one", code="no-common-python"
+        )
     text = render(decisions)
     if not into:
         return text
-    told = (line.removeprefix("# ") for line in text.partition("\n\n")[0].splitlines())  # at the snippet's top
+    told = (
+        line.removeprefix("# ") for line in text.partition("\n\n")[0].splitlines()
+    )  # at the snippet's top
     return "\n".join([project_file.edit_project(Path(into), text, tool, extra), *told])
 
 
@@ -101,7 +111,10 @@ def _release(facts: Facts, chosen: Release | None, stock: WheelStock) -> Release
     for release in [chosen] if chosen else reversed(facts.releases[package]):
         if _base_offers(facts, stock, release):
             return release
-    has = ", ".join(sorted({str(one.version) for one in stock.offers if one.package == package})) or "none"
+    has = (
+        ", ".join(sorted({str(one.version) for one in stock.offers if one.package == package}))
+        or "none"
+    )
     wanted = chosen or f"a known release of {package}"
     raise DeliveryError(
         f"{stock.where} has no wheel of {wanted} (of {package}: {has}): build it, name another release with "
@@ -122,7 +135,8 @@ def _require_variant(facts: Facts, base: Release) -> tuple[str, ...]:
     named = [CPU, *(toolkit.variant for toolkit in facts.toolkits)]
     known = ", ".join(variant for variant in named if _is_official(facts, base, variant))
     raise DeliveryError(
-        f"there is no wheel of ours, and {base} has official ones as {known}: name one with --variant", code="no-wheels"
+        f"there is no wheel of ours, and {base} has official ones as {known}: name one with --variant",
+        code="no-wheels",
     )
 
 
@@ -133,7 +147,11 @@ def _is_official(facts: Facts, base: Release, variant: str) -> bool:
 
 
 def _served(
-    facts: Facts, ours: Sequence[WheelOffer], variants: Sequence[str], base: Release, stock: WheelStock
+    facts: Facts,
+    ours: Sequence[WheelOffer],
+    variants: Sequence[str],
+    base: Release,
+    stock: WheelStock,
 ) -> tuple[Arch, ...]:
     """Return the platforms that have wheels; without any of ours, this machine. Raises DeliveryError for none."""
     if not stock.offers:
@@ -161,7 +179,9 @@ def _releases(
     else:
         paired = (matrix.paired_release(facts, name, base) for name in facts.packages)
         offers = [one for one in stock.offers if one.variant in variants]
-        asked = tuple(one for one in paired if one and any(is_offer_of(facts, each, one) for each in offers))
+        asked = tuple(
+            one for one in paired if one and any(is_offer_of(facts, each, one) for each in offers)
+        )
     return (base, *(one for one in asked if one != base))
 
 

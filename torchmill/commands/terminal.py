@@ -19,7 +19,9 @@ from torchmill.plan.doctor.finding import Cures
 FETCH = "invoke fetch"  # whose cure is of a warning: the doctor is asked before there are sources
 STOPPED = "stopped: the same command goes on from here"
 _FINDS = {"nox": "--noxfile", "invoke": "--search-root"}  # the suite, whatever folder this is
-Trial = tuple[str, str]  # a command, and what was found before it ran: that differs once another step was done
+Trial = tuple[
+    str, str
+]  # a command, and what was found before it ran: that differs once another step was done
 _OF_PYTHON = {"invoke", "nox", "pip", "uv"}  # run by the Python that runs this
 
 
@@ -55,7 +57,11 @@ def bring_missing(
         cures = examine()
         if all_of_it:
             _require_curable(cures, done)
-        new = [command for command, finding in cures.commands.items() if (command, finding.found) not in done]
+        new = [
+            command
+            for command, finding in cures.commands.items()
+            if (command, finding.found) not in done
+        ]
         if not new:
             return None
         if unseen := [command for command in new if command not in agreed]:
@@ -70,7 +76,12 @@ def bring_missing(
 def show_cures(cures: Cures, commands: Iterable[str]) -> str:
     """Return a list of commands with what each is for."""
     found = [(command, cures.commands[command]) for command in commands]
-    return "\n".join(["to do, in this order:", *(f"  {how}\n      {one.subject}: {one.found}" for how, one in found)])
+    return "\n".join(
+        [
+            "to do, in this order:",
+            *(f"  {how}\n      {one.subject}: {one.found}" for how, one in found),
+        ]
+    )
 
 
 def _require_curable(cures: Cures, done: Collection[Trial]) -> None:
@@ -80,8 +91,12 @@ def _require_curable(cures: Cures, done: Collection[Trial]) -> None:
         if (command, finding.found) in done and finding.verdict == "failure"
     ]
     if lacking := [*cures.left, *tried]:
-        lines = "\n".join(dict.fromkeys(f"  {one.sentence()}" for one in lacking))  # cells lack the same
-        raise HostError(f"this machine lacks what no command can install:\n{lines}", code="not-curable")
+        lines = "\n".join(
+            dict.fromkeys(f"  {one.sentence()}" for one in lacking)
+        )  # cells lack the same
+        raise HostError(
+            f"this machine lacks what no command can install:\n{lines}", code="not-curable"
+        )
 
 
 def _run_cures(cures: Cures, commands: Iterable[str]) -> int:

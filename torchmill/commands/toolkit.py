@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config.arch_list import check_arch_list, find_toolkit, format_arch_list, unserved_capabilities
+from torchmill.config.arch_list import (
+    check_arch_list,
+    find_toolkit,
+    format_arch_list,
+    unserved_capabilities,
+)
 from torchmill.config.facts_model import ToolkitPart, ToolkitSource
 from torchmill.config.model import Facts
 from torchmill.core import console
@@ -61,8 +66,12 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
     if options.listing and asked:
         raise _refuse("--list only shows: leave it out to install something")
     if (options.provider or options.channel) and not asked:
-        raise _refuse("name what to install: --cuda VERSION, --library NAME=VERSION or --compiler NAME")
-    major_only = options.cuda.isdecimal() and options.libraries  # says which CUDA the libraries are for
+        raise _refuse(
+            "name what to install: --cuda VERSION, --library NAME=VERSION or --compiler NAME"
+        )
+    major_only = (
+        options.cuda.isdecimal() and options.libraries
+    )  # says which CUDA the libraries are for
     requests = []
     if options.cuda and not major_only:
         requests.append(_toolkit_request("--cuda", options.cuda, facts, arch))
@@ -104,7 +113,11 @@ def _library_request(text: str, options: ToolkitOptions, facts: Facts, arch: str
                 "--cuda 11.8, too; `invoke toolkit --list` shows them",
                 code="library-without-cuda",
             )
-        listed = check_arch_list(facts, options.arch_list, toolkit, None, ()) if options.arch_list else ()
+        listed = (
+            check_arch_list(facts, options.arch_list, toolkit, None, ())
+            if options.arch_list
+            else ()
+        )
         return ToolkitRequest(MAGMA, version, toolkit.version, arch, format_arch_list(listed))
     major = match["major"] or options.cuda.partition(".")[0]
     if not major:
@@ -118,9 +131,12 @@ def _library_request(text: str, options: ToolkitOptions, facts: Facts, arch: str
 def _compiler_request(name: str, facts: Facts, arch: str) -> ToolkitRequest:
     if not _COMPILER.fullmatch(name):
         sources = [source for source in facts.toolkit_sources if source.kind == COMPILER]
-        names = ", ".join(dict.fromkeys(name for one in sources for name in one.versions)) or "gcc-11"
+        names = (
+            ", ".join(dict.fromkeys(name for one in sources for name in one.versions)) or "gcc-11"
+        )
         raise ConfigError(
-            f"unknown --compiler {name}: name family and major version, one of {names}", code="unknown-compiler"
+            f"unknown --compiler {name}: name family and major version, one of {names}",
+            code="unknown-compiler",
         )
     return ToolkitRequest(COMPILER, name, None, arch)
 
@@ -129,18 +145,30 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
     """Return the providers to ask, in their order. Raises ConfigError for an unknown one."""
     from torchmill.fetch.toolkit import conda, debian, pypi
 
-    providers: dict[str, AskProvider] = {"conda": conda.offer, "debian": debian.offer, "pypi": pypi.offer}
+    providers: dict[str, AskProvider] = {
+        "conda": conda.offer,
+        "debian": debian.offer,
+        "pypi": pypi.offer,
+    }
     name = options.provider or ("conda" if options.channel else "")
     if options.channel and name != "conda":
         raise _refuse(f"--channel names a conda channel, which --from {name} does not use")
-    return {name: providers[require_choice("--from", name, providers, "unknown-provider")]} if name else providers
+    return (
+        {name: providers[require_choice("--from", name, providers, "unknown-provider")]}
+        if name
+        else providers
+    )
 
 
 def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitSource]:
     """Return what the providers have; a channel that the user names stands for conda's own."""
     if not options.channel:
         return facts.toolkit_sources
-    return [replace(one, where=(options.channel,)) for one in facts.toolkit_sources if one.provider == "conda"]
+    return [
+        replace(one, where=(options.channel,))
+        for one in facts.toolkit_sources
+        if one.provider == "conda"
+    ]
 
 
 def show_or_install(  # noqa: PLR0917 - every one is an option
@@ -156,7 +184,9 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
     arch_list: str = "",
 ) -> CommandOutput:
     """List or install CUDA toolkits, libraries, compilers, without root."""
-    options = ToolkitOptions(list_, cuda, tuple(library or ()), compiler, from_, channel, complete, arch_list)
+    options = ToolkitOptions(
+        list_, cuda, tuple(library or ()), compiler, from_, channel, complete, arch_list
+    )
     arch, run = native_arch(), make_runner(os.environ)
     requests = requested_items(options, facts, arch)
     machine = (os.environ, Path("/"), Path.home(), run)
@@ -180,7 +210,11 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
         one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
         for one in cuda_toolkits.complete_toolkits(*machine)
     }
-    others = [one for one in list_provisioned(layout.cache, arch).values() if one.record.kind != TOOLKIT_KIND]
+    others = [
+        one
+        for one in list_provisioned(layout.cache, arch).values()
+        if one.record.kind != TOOLKIT_KIND
+    ]
     return list_toolkits(toolkits, others, facts.toolkit_sources, arch)
 
 
@@ -197,13 +231,18 @@ def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext
         f"{name} had no {got}: it is complete in {made.home}, and builds take it from there",
         *(f"{part.called} is not available: {part.without}" for part in left),
     ]
-    return CommandOutput("\n".join(lines), {"kept": [_folder_as_data(made)], "lacks": [part.name for part in left]})
+    return CommandOutput(
+        "\n".join(lines), {"kept": [_folder_as_data(made)], "lacks": [part.name for part in left]}
+    )
 
 
 def describe_installed(folders: Iterable[ProvisionedFolder]) -> CommandOutput:
     """Describe what was installed, or had been before."""
     entries = [_folder_as_data(one) for one in folders]
-    lines = [f"{one['name']} is in {one['home']} ({one['full']} from {one['provider']})" for one in entries]
+    lines = [
+        f"{one['name']} is in {one['home']} ({one['full']} from {one['provider']})"
+        for one in entries
+    ]
     return CommandOutput("\n".join(lines), {"kept": entries})
 
 
@@ -217,7 +256,12 @@ def list_toolkits(
     available, entries = _available(sources, arch), [_folder_as_data(one) for one in others]
     data = {
         "toolkits": [
-            {"version": one.version, "home": str(one.home), "by": one.found_by, "lacks": [part.name for part in lacks]}
+            {
+                "version": one.version,
+                "home": str(one.home),
+                "by": one.found_by,
+                "lacks": [part.name for part in lacks],
+            }
             for one, lacks in toolkits.items()
         ],
         "kept": entries,
@@ -226,7 +270,9 @@ def list_toolkits(
     rows = [(one.version, one.found_by, str(one.home)) for one in toolkits]
     none = "no CUDA toolkit was found on this machine"
     parts = [console.format_table(("CUDA", "found by", "folder"), rows) if rows else none]
-    used = {one.version: one for one in reversed(list(toolkits))}  # the first of a version, which builds take
+    used = {
+        one.version: one for one in reversed(list(toolkits))
+    }  # the first of a version, which builds take
     if lines := [
         f"{one.home} has no {format_part_names(lacks)}: `invoke toolkit --complete {one.version}`"
         for one, lacks in toolkits.items()
@@ -245,7 +291,9 @@ def list_toolkits(
 def _folder_as_data(folder: ProvisionedFolder) -> dict[str, Any]:
     record = folder.record
     names = ("kind", "version", "full", "provider", "completes")
-    return {"name": folder.name, "home": str(folder.home)} | {name: getattr(record, name) for name in names}
+    return {"name": folder.name, "home": str(folder.home)} | {
+        name: getattr(record, name) for name in names
+    }
 
 
 def _available(sources: Iterable[ToolkitSource], arch: str) -> list[dict[str, Any]]:
@@ -271,7 +319,9 @@ def _short_list(versions: Sequence[str]) -> str:
 
 TOOLKIT = TaskCommand(
     show_or_install,
-    help={"library": f"install {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or the newest; may be repeated"},
+    help={
+        "library": f"install {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or the newest; may be repeated"
+    },
     repeated=("library",),
     json=True,
 )

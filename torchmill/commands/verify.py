@@ -41,18 +41,32 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
         raise ConfigError(f"--original {named}: no such file", code="not-a-wheel")
     signers = signature.read_public_keys(key or ())
     if identity or issuer or trusted_root:
-        signers = replace(signature.read_identity(identity, issuer, trusted_root), keys=signers.keys)
-    verdicts = [_with_processor(signature.add_check(agreement.examine_wheel(file, named), signers)) for file in files]
+        signers = replace(
+            signature.read_identity(identity, issuer, trusted_root), keys=signers.keys
+        )
+    verdicts = [
+        _with_processor(signature.add_check(agreement.examine_wheel(file, named), signers))
+        for file in files
+    ]
     lines = []
     for one in verdicts:
         lines += [f"{one.wheel.name}: {one.sentence}", *(f"  {check.text}" for check in one.checks)]
-    return CommandOutput("\n".join(lines), {"wheels": list(map(_as_data, verdicts))}, partial(require_sound, verdicts))
+    return CommandOutput(
+        "\n".join(lines),
+        {"wheels": list(map(_as_data, verdicts))},
+        partial(require_sound, verdicts),
+    )
 
 
 def _as_data(verdict: AgreementVerdict) -> dict[str, object]:
     """Return a verdict as JSON-ready data."""
     checks = [asdict(check) | {"ok": not check.problems} for check in verdict.checks]
-    return {"wheel": str(verdict.wheel), "word": verdict.word, "ok": not verdict.problems, "checks": checks}
+    return {
+        "wheel": str(verdict.wheel),
+        "word": verdict.word,
+        "ok": not verdict.problems,
+        "checks": checks,
+    }
 
 
 def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
@@ -87,10 +101,15 @@ def named_wheels(layout: Layout, names: Sequence[str]) -> list[Path]:
     for named in map(Path, names or [str(layout.dist)]):
         if (names and not named.exists()) or (named.is_file() and named.suffix != ".whl"):
             what = "not a wheel" if named.exists() else "no such file"
-            raise ConfigError(f"{named}: {what}: name wheels, or folders of them", code="not-a-wheel")
+            raise ConfigError(
+                f"{named}: {what}: name wheels, or folders of them", code="not-a-wheel"
+            )
         found = [named] if named.is_file() else wheel_file.list_wheels(named)
         if not found:
-            raise DeliveryError(f"{named} has no wheels: build one with nox, or name another folder", code="no-wheels")
+            raise DeliveryError(
+                f"{named} has no wheels: build one with nox, or name another folder",
+                code="no-wheels",
+            )
         files += found
     return list(dict.fromkeys(files))
 

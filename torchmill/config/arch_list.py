@@ -9,7 +9,14 @@ from itertools import combinations
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchmill.config.matrix import Cell, ReleaseTerms, base_package, format_bounds, is_within, newest_release
+from torchmill.config.matrix import (
+    Cell,
+    ReleaseTerms,
+    base_package,
+    format_bounds,
+    is_within,
+    newest_release,
+)
 from torchmill.config.model import Capability, Facts, Gpu, Host, Release, Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
 from torchmill.core.files import read_table_beside
@@ -19,11 +26,16 @@ SEPARATORS = re.compile(r"[;,\s]+")
 _BETWEEN_GPUS = re.compile(r"[,;+&/]|\band\b")
 NUMBER = re.compile(r"(\d+\.\d)([af]?)")
 # How nvcc ("sm_86", "compute_86") and CMake ("86-real") write it.
-UNDOTTED = re.compile(r"(sm_?|compute_?|lto_?)?(\d{1,2}?)(\d?)([af]?)(-real|-virtual)?", re.IGNORECASE)
+UNDOTTED = re.compile(
+    r"(sm_?|compute_?|lto_?)?(\d{1,2}?)(\d?)([af]?)(-real|-virtual)?", re.IGNORECASE
+)
 OFFICIAL = "official"  # in place of a list: that of the official build, for all its GPUs
 # A virtual GPU is called by its board, letters for the board's memory, the profile's size in GB and its series:
 # "GRID A100D-80C" (https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/).
-_VIRTUAL = re.compile(r"(?:nvidia |grid )*(rtx ?(\d+)|[a-z]{0,2}\d+)[a-z]*-(?:\d+-)?\d+[abcq](?:\d|me)?", re.IGNORECASE)
+_VIRTUAL = re.compile(
+    r"(?:nvidia |grid )*(rtx ?(\d+)|[a-z]{0,2}\d+)[a-z]*-(?:\d+-)?\d+[abcq](?:\d|me)?",
+    re.IGNORECASE,
+)
 WHOLES: dict[str, str] = read_table_beside(__file__, "not_names.toml")["capabilities"]
 
 
@@ -51,7 +63,9 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
         return (NamedGpu(number.name, number),)
     whole = name.strip().lower()  # "Quadro RTX 4000" is no RTX 4000 Ada
     everything = [NamedGpu(gpu, one) for one in facts.capabilities for gpu in one.gpus]
-    if found := [one for one in everything if one.gpu.lower() in {whole, whole.removeprefix("nvidia ")}]:
+    if found := [
+        one for one in everything if one.gpu.lower() in {whole, whole.removeprefix("nvidia ")}
+    ]:
         return tuple(found)
     if virtual := _VIRTUAL.fullmatch(name.strip()):
         return find_gpus(facts, f"Quadro RTX {virtual[2]}" if virtual[2] else virtual[1])
@@ -79,7 +93,14 @@ def _similar_gpus(everything: Sequence[NamedGpu], asked: Sequence[str]) -> list[
 
 def _refuse_other_maker(facts: Facts, name: str, alike: Sequence[str]) -> None:
     """Raise ConfigError for the name of a device that is not NVIDIA's; `alike` are GPUs of NVIDIA's with that name."""
-    maker = next((one for one in facts.makers if any(re.search(each, name, re.IGNORECASE) for each in one.names)), None)
+    maker = next(
+        (
+            one
+            for one in facts.makers
+            if any(re.search(each, name, re.IGNORECASE) for each in one.names)
+        ),
+        None,
+    )
     if maker is None:
         return
     if alike:
@@ -106,11 +127,14 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[
         known = find_gpus(facts, gpu.name)[0].capability if said is None else facts.capability(said)
         if known is None:
             raise ConfigError(
-                f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks", code="unknown-capability"
+                f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks",
+                code="unknown-capability",
             )
         found.append(NamedGpu(gpu.name, known))
     if not found and unknown:
-        raise ConfigError(f"cannot tell which GPUs are here ({unknown}): name one, as in --gpu 8.6", code="no-gpu")
+        raise ConfigError(
+            f"cannot tell which GPUs are here ({unknown}): name one, as in --gpu 8.6", code="no-gpu"
+        )
     if not found:
         raise ConfigError("no GPU was found here: name one, as in --gpu 'RTX 3090'", code="no-gpu")
     return tuple(found)
@@ -176,7 +200,9 @@ def is_plain_target(name: str) -> bool:
 
 def format_arch_list(targets: Iterable[ArchTarget]) -> str:
     """Return a list as PyTorch writes it, "8.0;8.6+PTX": each target once, the oldest first."""
-    each_once = {one.name: one for one in sorted(targets, key=lambda one: one.ptx)}  # with PTX, if one has it
+    each_once = {
+        one.name: one for one in sorted(targets, key=lambda one: one.ptx)
+    }  # with PTX, if one has it
     return ";".join(map(str, sorted(each_once.values(), key=target_key)))
 
 
@@ -195,7 +221,10 @@ def code_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
         return True
     if target.suffix == "a" or gpu.tegra or is_chip(facts, target.capability):
         return False
-    (major, minor), (gpu_major, gpu_minor) = capability_key(target.capability), capability_key(gpu.name)
+    (major, minor), (gpu_major, gpu_minor) = (
+        capability_key(target.capability),
+        capability_key(gpu.name),
+    )
     return major == gpu_major and minor < gpu_minor
 
 
@@ -212,11 +241,15 @@ def how_served(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> 
     return served[0] if served else None
 
 
-def serving_target(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> tuple[str, ArchTarget] | None:
+def serving_target(
+    facts: Facts, targets: Iterable[ArchTarget], gpu: Capability
+) -> tuple[str, ArchTarget] | None:
     """Return how a list serves GPUs of a capability, "code" or "PTX", and the entry that does; None: not at all."""
     newest_first = sorted(targets, key=target_key, reverse=True)
     ways = (("code", code_runs), ("PTX", ptx_runs))
-    return next(((way, one) for way, runs in ways for one in newest_first if runs(facts, one, gpu)), None)
+    return next(
+        ((way, one) for way, runs in ways for one in newest_first if runs(facts, one, gpu)), None
+    )
 
 
 def shortest_arch_list(facts: Facts, gpus: Iterable[Capability]) -> tuple[ArchTarget, ...]:
@@ -281,19 +314,25 @@ def _native(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
 
 def _named(facts: Facts, name: str, torch: str) -> tuple[str, ...]:
     """Return the capabilities behind an architecture's name, however its letters are cased."""
-    known = {one.name.casefold(): one.means for one in facts.arch_names if is_within(one.release, torch)}
+    known = {
+        one.name.casefold(): one.means for one in facts.arch_names if is_within(one.release, torch)
+    }
     if name.casefold() in known:
         return known[name.casefold()]
     for one in facts.arch_names:
         if one.name.casefold() == name.casefold():
-            raise UnreadableArchError(f"is not a name that torch {torch} knows; write {';'.join(one.means)}")
+            raise UnreadableArchError(
+                f"is not a name that torch {torch} knows; write {';'.join(one.means)}"
+            )
     raise UnreadableArchError(_advice(name, known))
 
 
 def _advice(name: str, known: Mapping[str, tuple[str, ...]]) -> str:
     """Return what to write instead of a word that is neither a capability nor a name."""
     if (code := UNDOTTED.fullmatch(name)) and (code[2] or code[3]):
-        virtual = (code[1] or "").lower().startswith("compute") or (code[5] or "").lower() == "-virtual"
+        virtual = (code[1] or "").lower().startswith("compute") or (
+            code[5] or ""
+        ).lower() == "-virtual"
         whole = f"{code[2]}.{code[3] or 0}{code[4]}"
         return f"is not how PyTorch writes it: write {whole}{'+PTX' * virtual}"
     if before := re.match(r"\d+\.\d(?=\()", name):
@@ -310,7 +349,9 @@ def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
     """
     there, wanted = parse_targets(facts, code), parse_targets(facts, listed)
     known = {one.capability: facts.capability(one.capability) for one in wanted}
-    return [name for name, gpu in known.items() if gpu is None or how_served(facts, there, gpu) is None]
+    return [
+        name for name, gpu in known.items() if gpu is None or how_served(facts, there, gpu) is None
+    ]
 
 
 def listed_capabilities(facts: Facts, listed: str) -> list[Capability]:
@@ -321,7 +362,9 @@ def listed_capabilities(facts: Facts, listed: str) -> list[Capability]:
 
 def without_cudnn(version: str, capabilities: Iterable[Capability]) -> list[str]:
     """Return for which capabilities a version of cuDNN has no code."""
-    return list(dict.fromkeys(one.name for one in capabilities if Version(version) not in one.cudnn))
+    return list(
+        dict.fromkeys(one.name for one in capabilities if Version(version) not in one.cudnn)
+    )
 
 
 def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:
@@ -331,13 +374,19 @@ def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:
 
 def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:
     """Return "11.8", or "11.1 to 13.3"; "none" of no toolkits, such as those of the sample's facts."""
-    return " to ".join(dict.fromkeys(one.version for one in (*toolkits[:1], *toolkits[-1:]))) or "none"
+    return (
+        " to ".join(dict.fromkeys(one.version for one in (*toolkits[:1], *toolkits[-1:]))) or "none"
+    )
 
 
 def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
     """Return the toolkits that make code for a target which a driver of its boards runs, oldest first."""
     gpu = facts.capability(name)
-    return [one for one in facts.toolkits if name in one.capabilities and (not gpu or one.version in gpu.jetpack)]
+    return [
+        one
+        for one in facts.toolkits
+        if name in one.capabilities and (not gpu or one.version in gpu.jetpack)
+    ]
 
 
 def first_makers(facts: Facts, gpu: Capability, toolkit: Toolkit) -> str:
@@ -366,14 +415,19 @@ def find_toolkit(facts: Facts, option: str, version: str) -> Toolkit:
     """Return the toolkit of a version: "11.8", or "cu118". Raises ConfigError that names all of them."""
     by_variant = {one.variant: one for one in facts.toolkits}
     by_version = {one.version: one for one in facts.toolkits}
-    return by_variant.get(version) or by_version[require_choice(option, version, by_version, "unknown-toolkit")]
+    return (
+        by_variant.get(version)
+        or by_version[require_choice(option, version, by_version, "unknown-toolkit")]
+    )
 
 
 def can_build_with(facts: Facts, release: Release, toolkit: Toolkit) -> bool:
     """Tell whether any build of a release with a toolkit is possible."""
     terms = ReleaseTerms.for_release(facts, release)
     return any(
-        build.cuda == toolkit.version and terms.allow(build) for arch in release.arches for build in terms.builds(arch)
+        build.cuda == toolkit.version and terms.allow(build)
+        for arch in release.arches
+        for build in terms.builds(arch)
     )
 
 
@@ -396,20 +450,28 @@ def _nobody(facts: Facts, target: ArchTarget) -> str:
     major, _ = capability_key(target.capability)
     names = {name for one in facts.toolkits for name in one.capabilities if is_plain_target(name)}
     near = [name for name in sorted(names, key=capability_key) if capability_key(name)[0] == major]
-    return f"{target.name}: no toolkit makes code for it" + (f"; there is {', '.join(near)}" if near else "")
+    return f"{target.name}: no toolkit makes code for it" + (
+        f"; there is {', '.join(near)}" if near else ""
+    )
 
 
-def _toolkit_reason(facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release | None) -> str:
+def _toolkit_reason(
+    facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release | None
+) -> str:
     able = toolkits_with_target(facts, target.name)
     text = f"{target.name}: CUDA {toolkit.version} makes no code for it, CUDA {format_toolkit_range(able)} does"
     if release is not None:
         fitting = [one for one in able if can_build_with(facts, release, one)]
-        text += f"; {release} builds with " + (f"CUDA {format_toolkit_range(fitting)}" if fitting else "none of them")
+        text += f"; {release} builds with " + (
+            f"CUDA {format_toolkit_range(fitting)}" if fitting else "none of them"
+        )
         text += "" if fitting else _first_makers_clause(facts, target, toolkit, release)
     return text + _instead(facts, target, toolkit, release)
 
 
-def _first_makers_clause(facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release) -> str:
+def _first_makers_clause(
+    facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release
+) -> str:
     gpu = facts.capability(target.capability) if release.torch is None else None
     first = first_makers(facts, gpu, toolkit) if gpu else ""
     return f"; the first with code for {target.capability} are {first}" if first else ""
@@ -436,7 +498,8 @@ def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str |
         return None
     others = f"that of torch {format_bounds(takers)} does" if takers else "that of no release does"
     return (
-        f"{target.name}: {release.package} is built by torch {torch}'s cpp_extension, which does not take it ({others})"
+        f"{target.name}: {release.package} is built by torch {torch}'s cpp_extension, "
+        f"which does not take it ({others})"
     )
 
 
@@ -450,7 +513,9 @@ def _unread(facts: Facts, target: ArchTarget, torch: str) -> str | None:
     return None
 
 
-def _instead(facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release: Release | None) -> str:
+def _instead(
+    facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release: Release | None
+) -> str:
     """Return what else serves the GPUs that a target was meant for, or nothing."""
     gpu = facts.capability(target.capability)
     able = {name for one in ([toolkit] if toolkit else facts.toolkits) for name in one.capabilities}
@@ -501,13 +566,17 @@ def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -
             "option out, or take a CUDA build (`nox -l` lists them)",
             code="arch-list-without-cuda",
         )
-    return _format_for_package(facts, cell, check_arch_list(facts, asked, toolkit, cell.release, host.gpus))
+    return _format_for_package(
+        facts, cell, check_arch_list(facts, asked, toolkit, cell.release, host.gpus)
+    )
 
 
 def _format_for_package(facts: Facts, cell: Cell, targets: Iterable[ArchTarget]) -> str:
     """Return a list as PyTorch writes it, "9.0" as "9.0a" where the package's kernels are empty without."""
     alone = facts.packages[cell.release.package].chip_code
-    return format_arch_list(replace(one, suffix=one.suffix or "a" * (one.capability in alone)) for one in targets)
+    return format_arch_list(
+        replace(one, suffix=one.suffix or "a" * (one.capability in alone)) for one in targets
+    )
 
 
 def check_arch_list(
@@ -517,7 +586,9 @@ def check_arch_list(
 
     Raises ConfigError and ImpossibleBuildError as `resolve_arch_list` does, with everything that stands against it.
     """
-    targets, unreadable = parse_arch_list(facts, asked, (release or newest_release(facts)).torch_version, gpus)
+    targets, unreadable = parse_arch_list(
+        facts, asked, (release or newest_release(facts)).torch_version, gpus
+    )
     against = [*unreadable, *find_arch_problems(facts, targets, toolkit, release)]
     if against:
         head = f"arch list '{asked}' cannot be used"
@@ -543,7 +614,11 @@ def official_arch_list(facts: Facts, cell: Cell) -> str | None:
         return None
     targets, _ = parse_arch_list(facts, listed, cell.release.torch_version)
     own = facts.packages[cell.release.package].capabilities
-    kept = [one for one in targets if one.name in toolkit.capabilities and is_within(own, one.capability)]
+    kept = [
+        one
+        for one in targets
+        if one.name in toolkit.capabilities and is_within(own, one.capability)
+    ]
     lost = [capability_key(one.capability) for one in targets if one.ptx and one not in kept]
     if kept and lost:
         later = [one for one in kept if capability_key(one.capability) > lost[-1]]

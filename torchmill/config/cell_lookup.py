@@ -15,7 +15,10 @@ from torchmill.core.files import read_table_beside
 from torchmill.core.paths import locate_page
 
 NO_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_names.toml")["variants"]
-_WAYS_OUT = {arch: table["way_out"] for arch, table in read_table_beside(__file__, "other_machines.toml").items()}
+_WAYS_OUT = {
+    arch: table["way_out"]
+    for arch, table in read_table_beside(__file__, "other_machines.toml").items()
+}
 _CELL_NAME = re.compile(r"(?P<word>[a-z][\w.-]*?)-\d+\.\d+t?-(?:cpu|cu\d+)(?:-\w+)?")
 _MISSPELT = 0.75  # of difflib's ratio: "whel" is "wheel", "pytorch3d" is not "torch"
 _PACKAGE_PAGE = "docs/how-to/add-a-package.md"
@@ -32,7 +35,9 @@ def find_cell(facts: Facts, identifier: str, native: str, selected: Release | No
     for found in _cells(facts, find_build(facts, identifier, native, selected), selected):
         if found.possible:
             return found
-    raise ImpossibleBuildError(explain_cell(facts, identifier, native, selected), code="impossible-build")
+    raise ImpossibleBuildError(
+        explain_cell(facts, identifier, native, selected), code="impossible-build"
+    )
 
 
 def find_build(facts: Facts, identifier: str, native: str, selected: Release | None) -> Build:
@@ -49,9 +54,13 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     identifier = identifier.removesuffix(f"-{native}")  # said in full, as on another machine
     if identifier not in known:
         require_machine(facts, native)
-        hint = _near_names(facts, usual_spelling(identifier), native, selected) or did_you_mean(identifier, known, 3)
+        hint = _near_names(facts, usual_spelling(identifier), native, selected) or did_you_mean(
+            identifier, known, 3
+        )
         for word in identifier.lower().split("-"):
-            hint = f": {reason}" if (reason := NO_VARIANTS.get(word.rstrip("0123456789."))) else hint
+            hint = (
+                f": {reason}" if (reason := NO_VARIANTS.get(word.rstrip("0123456789."))) else hint
+            )
         raise UnknownReleaseError(
             _undescribed_package(facts, identifier)
             or f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)",
@@ -59,7 +68,9 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
         )
     build = known[identifier]
     if selected is not None and matrix.paired_release(facts, build.package, selected) is None:
-        raise UnknownReleaseError(_without_partner(facts, build.package, selected), code="no-partner-release")
+        raise UnknownReleaseError(
+            _without_partner(facts, build.package, selected), code="no-partner-release"
+        )
     return build
 
 
@@ -70,7 +81,11 @@ def _undescribed_package(facts: Facts, identifier: str) -> str:
     match = _CELL_NAME.fullmatch(usual_spelling(identifier))
     packages = facts.packages.values()
     words = [word for package in packages for word in (package.session, package.name)]
-    if match is None or match["word"] in NO_VARIANTS or get_close_matches(match["word"], words, 1, _MISSPELT):
+    if (
+        match is None
+        or match["word"] in NO_VARIANTS
+        or get_close_matches(match["word"], words, 1, _MISSPELT)
+    ):
         return ""
     described = ", ".join(f"{package.name} ({package.session})" for package in packages)
     return (
@@ -85,11 +100,17 @@ def _without_partner(facts: Facts, package: str, torch: Release) -> str:
     taken = [release for release in facts.releases[torch.package] if release.version in partners]
     lines = [f"no release of {package} is known to go with {torch.package} {torch.version}"]
     if taken:
-        lines.append(f"releases that {package} is known to go with: {_series(facts, reversed(taken))}")
+        lines.append(
+            f"releases that {package} is known to go with: {_series(facts, reversed(taken))}"
+        )
     if project := facts.packages[package].pypi:
         wheel = f"`pip install --only-binary :all: {project} {torch.package}=={torch.version}`"
-        lines.append(f"pip finds a wheel of another release that goes with it, if PyPI has one: {wheel}")
-        lines.append(f"another release of {package} can be described, and tried: {locate_page(_PACKAGE_PAGE)}")
+        lines.append(
+            f"pip finds a wheel of another release that goes with it, if PyPI has one: {wheel}"
+        )
+        lines.append(
+            f"another release of {package} can be described, and tried: {locate_page(_PACKAGE_PAGE)}"
+        )
     return "\n".join(lines)
 
 
@@ -98,12 +119,21 @@ def _near_names(facts: Facts, name: str, native: str, selected: Release | None) 
 
     A toolkit without its minor version, "wheel-3.12-cu13", means those that somebody has built such a wheel with.
     """
-    cells = {cell.build.identifier(native): cell for cell in matrix.buildable_cells(facts, selected, native)}
-    minors = [cell for one, cell in cells.items() if re.fullmatch(rf"{re.escape(name)}\d", one) and cell.build.cuda]
+    cells = {
+        cell.build.identifier(native): cell
+        for cell in matrix.buildable_cells(facts, selected, native)
+    }
+    minors = [
+        cell
+        for one, cell in cells.items()
+        if re.fullmatch(rf"{re.escape(name)}\d", one) and cell.build.cuda
+    ]
     if not minors:
         return did_you_mean(name, cells, 3)
     tried = [cell for cell in minors if find_trial(facts, cell).witness] or minors
-    return f"; did you mean {' or '.join(cell.build.identifier(native) for cell in reversed(tried))}?"
+    return (
+        f"; did you mean {' or '.join(cell.build.identifier(native) for cell in reversed(tried))}?"
+    )
 
 
 def uncontained_arch(facts: Facts, names: Iterable[str], native: str) -> str:
@@ -112,7 +142,11 @@ def uncontained_arch(facts: Facts, names: Iterable[str], native: str) -> str:
     On Linux, "wheel-3.13-cpu-x86_64" asks for a container also where wheel-3.13-cpu is for x86_64.
     """
     arch = facts.arches.get(native)
-    contains = arch is not None and arch.system == "linux" and any(name.endswith(f"-{native}") for name in names)
+    contains = (
+        arch is not None
+        and arch.system == "linux"
+        and any(name.endswith(f"-{native}") for name in names)
+    )
     return "" if contains else native
 
 
@@ -121,13 +155,18 @@ def require_machine(facts: Facts, native: str) -> None:
     if native not in facts.arches:
         known = ", ".join(facts.arches)
         way_out = f": {_WAYS_OUT[native]}" if native in _WAYS_OUT else ""
-        raise ImpossibleBuildError(f"torchmill builds for {known}, not for {native}{way_out}", code="unknown-machine")
+        raise ImpossibleBuildError(
+            f"torchmill builds for {known}, not for {native}{way_out}", code="unknown-machine"
+        )
 
 
 def usual_spelling(identifier: str) -> str:
     """Return a name with Python and CUDA as ours have them: "wheel-py312-cuda12.1" is "wheel-3.12-cu121"."""
     name = re.sub(
-        r"-(?:cp|py|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)(?=-|$)", r"-\1.\2\3", identifier.strip().lower(), count=1
+        r"-(?:cp|py|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)(?=-|$)",
+        r"-\1.\2\3",
+        identifier.strip().lower(),
+        count=1,
     )
     return re.sub(r"(-\d\.\d+t?)-(?:cu|cuda)?-?(\d+)\.?(\d)(?:\.\d+)?$", r"\1-cu\2\3", name)
 
@@ -157,7 +196,9 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
         lines.append("nothing near it can be built: `invoke matrix` shows what can")
     if merely_untried:
         release = nearest.release
-        declared = f"packages/{release.package}.toml" if facts.packages[release.package].editions else ""
+        declared = (
+            f"packages/{release.package}.toml" if facts.packages[release.package].editions else ""
+        )
         file = declared or f"releases/{release.torch_version}.toml"
         lines.append(
             f"to try it all the same, add it to `pythons`, or to `range` below `cuda`, in build_configs/{file}"
@@ -233,7 +274,10 @@ def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
     if not pythons and not variants:
         pythons = [one for one in same if one.variant == CPU]
     return [
-        *_nearest(pythons, sum(matrix.python_key(one.python) < matrix.python_key(build.python) for one in pythons)),
+        *_nearest(
+            pythons,
+            sum(matrix.python_key(one.python) < matrix.python_key(build.python) for one in pythons),
+        ),
         *_nearest(variants, sum(Version(one.cuda or "0") < cuda for one in variants)),
     ]
 

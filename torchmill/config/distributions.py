@@ -42,7 +42,9 @@ class DistributionRelease:
     def has_gcc(self, major: int) -> bool:
         """Tell whether a gcc of a major version is known to be in its archives, beside the usual one."""
         since = (self.compilers or {}).get(str(major))
-        return since is not None and (not since or "." not in self.minor or Version(self.minor) >= Version(since))
+        return since is not None and (
+            not since or "." not in self.minor or Version(self.minor) >= Version(since)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +85,26 @@ def find_release(distribution: LinuxDistribution | None) -> DistributionRelease 
         if name not in table["ids"] or (recorded := _recorded_version(table, version)) is None:
             continue
         known = {key: table[key] for key in ("manager", "gcc", "pythons")}
-        known |= {key: table[key] for key in ("look_for", "compiler_command", "suite", "isl") if key in table}
+        known |= {
+            key: table[key]
+            for key in ("look_for", "compiler_command", "suite", "isl")
+            if key in table
+        }
         known["compilers"] = table.get("compilers")
         packages = tuple(table.get("compiler_packages", ()))
         minor = version if _is_version(version) else ""
-        return DistributionRelease(str(distribution), name, recorded, minor, compiler_packages=packages, **known)
+        return DistributionRelease(
+            str(distribution), name, recorded, minor, compiler_packages=packages, **known
+        )
     return None
 
 
 def _origin(distribution: LinuxDistribution) -> tuple[str, str]:
     """Return the ID and VERSION_ID of the distribution whose packages one has."""
     releases = _tables()["derived"].get(distribution.id, {})
-    known = releases.get(distribution.version) or releases.get(distribution.version.partition(".")[0])
+    known = releases.get(distribution.version) or releases.get(
+        distribution.version.partition(".")[0]
+    )
     return (known[0], known[1]) if known else (distribution.id, distribution.version)
 
 
@@ -132,7 +142,9 @@ def find_board(host: Host) -> Board | None:
 def has_one_gcc(distribution: LinuxDistribution | None) -> bool:
     """Tell whether no recorded release of a distribution has another gcc than its own."""
     compilers = [
-        table.get("compilers") for table in _tables()["release"] if distribution and distribution.id in table["ids"]
+        table.get("compilers")
+        for table in _tables()["release"]
+        if distribution and distribution.id in table["ids"]
     ]
     return bool(compilers) and all(recorded == {} for recorded in compilers)
 
@@ -147,7 +159,11 @@ def usual_managers(distribution: LinuxDistribution | None) -> tuple[str, ...]:
     managers = dict(_managers_by_id())
     names = (distribution.id, *distribution.like)
     release = find_release(distribution)
-    usual = release.manager if release else next((managers[name] for name in names if name in managers), "")
+    usual = (
+        release.manager
+        if release
+        else next((managers[name] for name in names if name in managers), "")
+    )
     return {"dnf": ("dnf", "microdnf", "yum"), "yum": ("yum", "dnf"), "": ()}.get(usual, (usual,))
 
 
@@ -155,4 +171,7 @@ def _managers_by_id() -> Iterator[tuple[str, str]]:
     for table in _tables()["release"]:
         for name in table["ids"]:
             yield name, table["manager"]
-    yield from (("suse", "zypper"), ("opensuse", "zypper"))  # words of ID_LIKE that are the ID of none
+    yield from (
+        ("suse", "zypper"),
+        ("opensuse", "zypper"),
+    )  # words of ID_LIKE that are the ID of none

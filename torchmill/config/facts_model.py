@@ -17,7 +17,9 @@ Bounds = Literal["same", "major", "minor", "none"]
 SystemManager = Literal["apt", "dnf", "yum"]
 ArchiveKind = Literal["toolkit", "cudnn", "nccl", "python"]
 ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
-ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "nvshmem", "magma"]
+ToolkitKind = Literal[
+    "toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "nvshmem", "magma"
+]
 no_entries: Any = partial(field, default_factory=dict)  # the default of a field that maps
 
 # Texts of a certain form: the reader of facts refuses any other.
@@ -106,11 +108,17 @@ class CostAssumptions:
 
     scaling: float  # n jobs do the work of n**scaling
     years: float  # by which a run that much older or newer counts for a third (1/e)
-    serial_seconds: CostRange  # of every build in which one program runs: configure, link, pack, verify
+    serial_seconds: (
+        CostRange  # of every build in which one program runs: configure, link, pack, verify
+    )
     dependent_seconds: CostRange  # the same for a package that is built against another
-    share_seconds: CostRange  # of a share of a build, before it compiles: requirements, configure, generators
+    share_seconds: (
+        CostRange  # of a share of a build, before it compiles: requirements, configure, generators
+    )
     job_seconds: CostRange  # that a CI job adds to its build
-    further_python: CostRange  # processor time for each that the first Python took, whose tree is there
+    further_python: (
+        CostRange  # processor time for each that the first Python took, whose tree is there
+    )
     spread: Spread
     packed: CostRange  # bytes of a wheel for each byte of its libraries
     tree: CostRange  # bytes on disk for each byte of the libraries
@@ -189,8 +197,12 @@ class BaseImage:
     compiled: Pythons = ()  # that it can compile from the sources of an archive
     toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
     gcc: str | None = None  # the version of the compiler that it uses, at least the major one
-    compilers: tuple[str, ...] = ()  # further major versions of gcc that its package manager can bring
-    compiler: CompilerTemplate = ""  # what such a compiler's package is called: "gcc-toolset-{major}-gcc-c++"
+    compilers: tuple[
+        str, ...
+    ] = ()  # further major versions of gcc that its package manager can bring
+    compiler: CompilerTemplate = (
+        ""  # what such a compiler's package is called: "gcc-toolset-{major}-gcc-c++"
+    )
     lacks: tuple[str, ...] = ()  # packages that its archives do not have
     source: str = ""  # where the digest was read
 
@@ -239,8 +251,12 @@ class ImageFacts:
     uv_pythons: Pythons = ()  # that it can bring
     unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
     companions: tuple[Companion, ...] = ()
-    unpacking: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages that unpack an archive
-    compiling: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages that compile a Python
+    unpacking: Mapping[str, tuple[str, ...]] = (
+        no_entries()
+    )  # manager -> packages that unpack an archive
+    compiling: Mapping[str, tuple[str, ...]] = (
+        no_entries()
+    )  # manager -> packages that compile a Python
     archives: tuple[Archive, ...] = ()
 
 
@@ -250,16 +266,30 @@ class ToolkitSource:
 
     provider: str  # "conda", "debian", "pypi"
     kind: ToolkitKind
-    versions: tuple[str, ...]  # that it is known to have, oldest first: "11.8", "gcc-11", "8.5.0.96"
-    packages: tuple[str, ...]  # as the provider writes them, with pins; what {…} stands for, it knows
+    versions: tuple[
+        str, ...
+    ]  # that it is known to have, oldest first: "11.8", "gcc-11", "8.5.0.96"
+    packages: tuple[
+        str, ...
+    ]  # as the provider writes them, with pins; what {…} stands for, it knows
     arches: tuple[str, ...]
     where: tuple[str, ...]  # channels of conda, "bookworm/non-free" of Debian; (): it has one place
-    cuda: str | None  # the toolkits that a library goes with, by their major version; of MAGMA "11.8"
+    cuda: (
+        str | None
+    )  # the toolkits that a library goes with, by their major version; of MAGMA "11.8"
     source: str
-    capabilities: tuple[str, ...] = ()  # of a library with code of its own for GPUs: what that is for
-    glibc: VersionText | None = None  # the oldest with which its programs are known to run; None: not recorded
-    download: Bytes | None = None  # of all packages of its largest version, for the larger machine; None: not counted
-    isl: str = ""  # of compilers: the number in the name of the libisl that they take from the system
+    capabilities: tuple[
+        str, ...
+    ] = ()  # of a library with code of its own for GPUs: what that is for
+    glibc: VersionText | None = (
+        None  # the oldest with which its programs are known to run; None: not recorded
+    )
+    download: Bytes | None = (
+        None  # of all packages of its largest version, for the larger machine; None: not counted
+    )
+    isl: str = (
+        ""  # of compilers: the number in the name of the libisl that they take from the system
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +337,9 @@ class ReadLibrary:
 
     name: str  # of its file: "libtorch_cuda.so"
     sizes: tuple[int, ...]  # bytes, unpacked; several where wheels of one release differ
-    fatbins: Mapping[str, int]  # targets, as in "8.6;9.0;9.0 PTX" -> how many fatbins have code for exactly these
+    fatbins: Mapping[
+        str, int
+    ]  # targets, as in "8.6;9.0;9.0 PTX" -> how many fatbins have code for exactly these
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,12 +349,20 @@ class WheelCode:
     package: str
     release: str  # its version
     arch: str
-    files: tuple[str, ...]  # that were read; other wheels count if their libraries have the same sizes
+    files: tuple[
+        str, ...
+    ]  # that were read; other wheels count if their libraries have the same sizes
     date: DateText | None  # of the reading
-    code: Mapping[str, ReadLibrary]  # by library; without CUDA the largest library alone, which has no fatbins
+    code: Mapping[
+        str, ReadLibrary
+    ]  # by library; without CUDA the largest library alone, which has no fatbins
     cuda: VersionText | None = None  # the toolkit that version.py names
-    own: str = ""  # what most fatbins of the largest library are for, as TORCH_CUDA_ARCH_LIST says it
-    beside: tuple[str, ...] = ()  # packages with device code that the wheel requires: "nvidia-nccl-cu13==2.30.7"
+    own: str = (
+        ""  # what most fatbins of the largest library are for, as TORCH_CUDA_ARCH_LIST says it
+    )
+    beside: tuple[
+        str, ...
+    ] = ()  # packages with device code that the wheel requires: "nvidia-nccl-cu13==2.30.7"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,13 @@ from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.stat_cache import StatCache
 
 T = TypeVar("T")
-_SAID_ONCE = ("date", "commit", "built_from", "wheels", "explained")  # of a release that pairs with several torch
+_SAID_ONCE = (
+    "date",
+    "commit",
+    "built_from",
+    "wheels",
+    "explained",
+)  # of a release that pairs with several torch
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of a file or a folder, wherever it is made
 PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
@@ -39,7 +45,9 @@ def _causes(file: TomlTable, names: Mapping[str, str]) -> Iterator[model.Failure
         table.where = f"{file.where}: {table.data.get('name')}"
         cause = table.read(model.FailureCause)
         if cause.known not in {"", *names}:
-            table.problem(f"'known' is '{cause.known}', expected a table of known_names.toml: {', '.join(names)}")
+            table.problem(
+                f"'known' is '{cause.known}', expected a table of known_names.toml: {', '.join(names)}"
+            )
         yield replace(cause, known=names.get(cause.known, ""))
 
 
@@ -75,7 +83,9 @@ def _images(file: TomlTable, archives: TomlTable) -> ImageFacts:
 
 
 def _base_image(table: TomlTable) -> facts_model.BaseImage:
-    found = table.read(facts_model.BaseImage, digest=table.text("digest", ""), source=table.text("source"))
+    found = table.read(
+        facts_model.BaseImage, digest=table.text("digest", ""), source=table.text("source")
+    )
     if found.digest and not DIGEST.fullmatch(found.digest):
         table.problem(f"'digest' is '{found.digest}', expected sha256: and 64 hexadecimal digits")
     if found.role in {"cuda", "toolkit"} and found.toolkit is None:
@@ -86,15 +96,21 @@ def _base_image(table: TomlTable) -> facts_model.BaseImage:
 def _wheel_code(file: TomlTable, package: str) -> Iterator[facts_model.WheelCode]:
     """Yield what was read in the wheels of a package."""
     for table in file.tables("wheel"):
-        code = table.map("code", lambda code, name: code.table(name).read(facts_model.ReadLibrary, name=name))
+        code = table.map(
+            "code", lambda code, name: code.table(name).read(facts_model.ReadLibrary, name=name)
+        )
         yield table.read(facts_model.WheelCode, package=package, code=code)
 
 
-def _of_official_wheels(file: Callable[[str], TomlTable], packages: Iterable[str]) -> dict[str, Any]:
+def _of_official_wheels(
+    file: Callable[[str], TomlTable], packages: Iterable[str]
+) -> dict[str, Any]:
     """Return what is known of official wheels and of machines that they are for, by the field of the facts."""
     beside = file("wheel_code/nvidia")
     return {
-        "wheel_code": tuple(one for name in packages for one in _wheel_code(file(f"wheel_code/{name}"), name)),
+        "wheel_code": tuple(
+            one for name in packages for one in _wheel_code(file(f"wheel_code/{name}"), name)
+        ),
         "package_code": beside.read_each("package", facts_model.PackageCode),
         "feature_libraries": beside.read_each("feature", facts_model.FeatureLibrary),
         "processor_needs": file("processors").read_each("need", facts_model.ProcessorNeed),
@@ -135,22 +151,33 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         opened.append(read_toml(folder / f"{name}.toml", problems, required=required, cache=cache))
         return opened[-1]
 
-    read = (read_package(path, problems, cache) for path in sorted((folder / "packages").glob("*.toml")))
+    read = (
+        read_package(path, problems, cache) for path in sorted((folder / "packages").glob("*.toml"))
+    )
     packages = {package.name: package for package in read}
     if not packages:
         problems.append(f"{folder} holds no packages/*.toml")
-    arch_names, runs, linking, conda = file("arch_names"), file("runs"), file("linking"), file("conda")
+    arch_names, runs, linking, conda = (
+        file("arch_names"),
+        file("runs"),
+        file("linking"),
+        file("conda"),
+    )
     gpus, toolkits = file("gpus"), file("toolkits", required=True)
     facts = Facts(
         packages,
         read_releases(folder / "releases", packages, problems, cache),
         tuple(
-            toolkits.table(one).read(model.Toolkit, version=one, variant=f"cu{one.replace('.', '')}")
+            toolkits.table(one).read(
+                model.Toolkit, version=one, variant=f"cu{one.replace('.', '')}"
+            )
             for one in sorted(toolkits.data, key=version_key)
         ),
         {arch.name: arch for arch in _named(file("arches", required=True), model.Arch)},
         folder / "patches",
-        capabilities=tuple(sorted(_named(gpus, model.Capability), key=lambda one: version_key(one.name))),
+        capabilities=tuple(
+            sorted(_named(gpus, model.Capability), key=lambda one: version_key(one.name))
+        ),
         arch_names=arch_names.read_each("name", model.ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
         causes=tuple(_causes(file("causes"), file("known_names").map("names", TomlTable.text))),
@@ -212,7 +239,9 @@ def _cross_check(facts: Facts, problems: list[str]) -> None:
         if key not in tried
     )
     named = [(f"units.toml: '{one.pattern}'", one.package) for one in facts.units]
-    named += [("runs.toml", one.package) for one in facts.runs] + [("runs.toml", one.package) for one in facts.peaks]
+    named += [("runs.toml", one.package) for one in facts.runs] + [
+        ("runs.toml", one.package) for one in facts.peaks
+    ]
     problems.extend(
         f"{where}: unknown package '{name}'; packages/ has {', '.join(facts.packages)}"
         for where, name in named
@@ -264,17 +293,26 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
     if not found.repository and found.pypi is None:
         file.problem("neither 'repository' nor 'pypi' says where its source is")
     if found.editions and found.after is None:
-        file.problem("it has [[release]], which pair with a release of 'after', but it has no 'after'")
+        file.problem(
+            "it has [[release]], which pair with a release of 'after', but it has no 'after'"
+        )
     return found
 
 
 def _check_names(file: TomlTable, package: Package) -> None:
     """Note names of a package that cannot be those of files and folders: facts may come from anybody."""
     tag = package.tag.replace("{version}", "1.0")
-    names = {"name": package.name, "session": package.session, "import_name": package.import_name, "tag": tag}
+    names = {
+        "name": package.name,
+        "session": package.session,
+        "import_name": package.import_name,
+        "tag": tag,
+    }
     for key, name in {**names, "checks": package.checks}.items():
         if name and not _PLAIN_NAME.fullmatch(name):
-            file.problem(f"'{key}' is '{name}', which cannot name a folder: use letters, digits and . _ + -")
+            file.problem(
+                f"'{key}' is '{name}', which cannot name a folder: use letters, digits and . _ + -"
+            )
     for patch in (patch for rule in package.rules for patch in rule.patches):
         if not all(_PLAIN_NAME.fullmatch(part) for part in patch.split("/")):
             file.problem(
@@ -284,7 +322,9 @@ def _check_names(file: TomlTable, package: Package) -> None:
 
 def _edition(table: TomlTable) -> Edition:
     if "torch" not in table.data:
-        table.problem("'torch' is missing: it says which releases it goes with, such as '>=2.2,<2.13'")
+        table.problem(
+            "'torch' is missing: it says which releases it goes with, such as '>=2.2,<2.13'"
+        )
     return table.read(Edition, version=table.version("version"))
 
 
@@ -306,7 +346,9 @@ def read_releases(
         file.check_unknown_keys()
     for package in packages.values():
         if package.editions and package.after in found:
-            found[package.name] += _declared(package, found[package.name], found[package.after], problems)
+            found[package.name] += _declared(
+                package, found[package.name], found[package.after], problems
+            )
     for all_ in found.values():
         all_.sort(key=lambda one: (version_key(one.version), version_key(one.torch or "0")))
     return {name: _completed(all_) for name, all_ in found.items()}
@@ -317,9 +359,14 @@ def _declared(
 ) -> list[Release]:
     """Return what a package's own file declares: with each torch goes the newest release that takes it."""
     where = f"{package.name}.toml"
-    problems.extend(f"{where}: {one} stands in releases/ too; say it in one place" for one in listed)
+    problems.extend(
+        f"{where}: {one} stands in releases/ too; say it in one place" for one in listed
+    )
     editions = sorted(package.editions, key=lambda one: version_key(one.version), reverse=True)
-    taking = ((base, next((one for one in editions if is_within(one.torch, base.version)), None)) for base in bases)
+    taking = (
+        (base, next((one for one in editions if is_within(one.torch, base.version)), None))
+        for base in bases
+    )
     found = [_of_edition(package, edition, base) for base, edition in taking if edition is not None]
     used = {release.version for release in found}
     problems.extend(
@@ -367,11 +414,17 @@ def _release(table: TomlTable, package: Package, base: Release | None) -> Releas
     version = table.version("version")
     cuda = table.table("cuda")
     if base is not None and not cuda.data:
-        toolkits = {"cuda": base.cuda, "cuda_official": base.cuda_official, "cuda_pypi": base.cuda_pypi}
+        toolkits = {
+            "cuda": base.cuda,
+            "cuda_official": base.cuda_official,
+            "cuda_pypi": base.cuda_pypi,
+        }
     else:
         toolkits = {
             "cuda": cuda.specifier("range"),
-            "cuda_official": cuda.map("official", lambda inner, name: _cuda(inner.table(name), name)),
+            "cuda_official": cuda.map(
+                "official", lambda inner, name: _cuda(inner.table(name), name)
+            ),
             "cuda_pypi": cuda.optional("pypi"),
         }
     cuda.check_unknown_keys()
@@ -400,7 +453,10 @@ def _built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
 def _cuda(table: TomlTable, version: str) -> Cuda:
     if not is_version(version):
         table.problem(f"'{version}' is not a version of CUDA, such as '12.4'")
-    lists = {"x86_64": table.optional("capabilities"), "aarch64": table.optional("capabilities_aarch64")}
+    lists = {
+        "x86_64": table.optional("capabilities"),
+        "aarch64": table.optional("capabilities_aarch64"),
+    }
     requires = table.texts("requires", ())
     for text in requires:
         try:

@@ -10,7 +10,17 @@ from operator import and_
 from packaging.specifiers import Specifier, SpecifierSet
 from packaging.version import Version
 
-from torchmill.config.model import Build, Case, Compiler, Facts, Package, Release, Rule, Toolkit, When
+from torchmill.config.model import (
+    Build,
+    Case,
+    Compiler,
+    Facts,
+    Package,
+    Release,
+    Rule,
+    Toolkit,
+    When,
+)
 from torchmill.core.errors import ConfigError, UnknownReleaseError
 
 CPU = "cpu"
@@ -49,7 +59,9 @@ def python_key(python: str) -> tuple[Version, bool]:
 
 def all_pythons(facts: Facts) -> tuple[str, ...]:
     """Return every CPython that any release supports, oldest first."""
-    known = {python for releases in facts.releases.values() for one in releases for python in one.pythons}
+    known = {
+        python for releases in facts.releases.values() for one in releases for python in one.pythons
+    }
     return tuple(sorted(known, key=python_key))
 
 
@@ -74,7 +86,9 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
     if release.cuda is None:
         yield f"{release} is built without CUDA"
     elif not is_within(release.cuda, toolkit.version):
-        newer = any(one.operator[0] == "<" and not one.contains(toolkit.version) for one in release.cuda)
+        newer = any(
+            one.operator[0] == "<" and not one.contains(toolkit.version) for one in release.cuda
+        )
         yield f"{release} takes CUDA {format_bounds(release.cuda)}{f': {UNTRIED}' * newer}"
     if build.arch not in toolkit.arches:
         yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
@@ -106,10 +120,16 @@ class ReleaseTerms:
         """Return the terms of a release."""
         package = facts.packages[release.package]
         conflicts = tuple(
-            rule for rule in package.rules if rule.conflict and is_within(rule.when.release, release.version)
+            rule
+            for rule in package.rules
+            if rule.conflict and is_within(rule.when.release, release.version)
         )
         paired_with = package.after if release.torch is not None else None
-        base = cls.for_release(facts, find_release(facts, paired_with, str(release.torch))) if paired_with else None
+        base = (
+            cls.for_release(facts, find_release(facts, paired_with, str(release.torch)))
+            if paired_with
+            else None
+        )
         return cls(facts, release, conflicts, base)
 
     def axes(self, arch: str) -> tuple[tuple[str, ...], tuple[Toolkit, ...]]:
@@ -117,7 +137,9 @@ class ReleaseTerms:
         release = self.release
         if arch not in release.arches:
             return (), ()
-        pythons, toolkits = self.base.axes(arch) if self.base else (release.pythons, self.facts.toolkits)
+        pythons, toolkits = (
+            self.base.axes(arch) if self.base else (release.pythons, self.facts.toolkits)
+        )
         inherited = self.base is not None and self.base.release.cuda is release.cuda
         return tuple(one for one in release.pythons if one in pythons), tuple(
             one
@@ -135,7 +157,9 @@ class ReleaseTerms:
         yield from (rule for rule in self.conflicts if rule_matches(rule.when, known))
         if self.base is not None:
             package = self.facts.packages[self.base.release.package]
-            yield from self.base.forbidding(replace(build, package=package.name, session=package.session))
+            yield from self.base.forbidding(
+                replace(build, package=package.name, session=package.session)
+            )
 
     def allow(self, build: Build) -> bool:
         """Tell whether no conflict forbids a build."""
@@ -161,7 +185,9 @@ def all_builds(facts: Facts, package: Package) -> Iterator[Build]:
         yield from _product(package, arch, all_pythons(facts), facts.toolkits)
 
 
-def _product(package: Package, arch: str, pythons: Iterable[str], toolkits: Collection[Toolkit]) -> Iterator[Build]:
+def _product(
+    package: Package, arch: str, pythons: Iterable[str], toolkits: Collection[Toolkit]
+) -> Iterator[Build]:
     for python in pythons:
         yield Build(package.name, package.session, python, CPU, arch)
         for one in toolkits:
@@ -182,7 +208,9 @@ def find_release(facts: Facts, package: str, version: str) -> Release:
             return release
     known = [release.tag for release in facts.releases[package]]
     named = re.sub(r"^\D*", "v", version)  # "release/2.4", "V2.4.1"
-    near = [tag for tag in reversed(known) if tag.startswith(f"{named}.")][:3] or get_close_matches(named, known, 3)
+    near = [tag for tag in reversed(known) if tag.startswith(f"{named}.")][:3] or get_close_matches(
+        named, known, 3
+    )
     there = ", ".join(near) if near else f"{known[0]} to {known[-1]}"
     raise UnknownReleaseError(
         f"no release of {package} is called '{version}'; there is {there} (build_configs/releases has them all)",
@@ -210,11 +238,15 @@ def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> 
     words = {word: one for one in facts.packages.values() for word in (one.session, one.name)}
     if unknown := sorted(set(names) - words.keys()):
         there = ", ".join(f"{one.name} ({one.session})" for one in facts.packages.values())
-        raise ConfigError(f"unknown package {', '.join(unknown)}: choose from {there}", code="unknown-package")
+        raise ConfigError(
+            f"unknown package {', '.join(unknown)}: choose from {there}", code="unknown-package"
+        )
     wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
     found = {name: partner for name in wanted if (partner := paired_release(facts, name, release))}
     if missing := ", ".join(name for name in wanted if name not in found):
-        raise UnknownReleaseError(f"no release of {missing} is known to fit {release.tag}", code="no-partner-release")
+        raise UnknownReleaseError(
+            f"no release of {missing} is known to fit {release.tag}", code="no-partner-release"
+        )
     return tuple(found.values())
 
 
@@ -249,7 +281,12 @@ def possible_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
 
 def _order(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Version]:
     package = facts.packages[build.package]
-    return package.after is not None, package.name, *python_key(build.python), _number(build.cuda or "0")
+    return (
+        package.after is not None,
+        package.name,
+        *python_key(build.python),
+        _number(build.cuda or "0"),
+    )
 
 
 def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:
@@ -266,14 +303,21 @@ def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
     """Return bounds without those that another already says: of several on one side the narrowest."""
 
     def side(operator: str) -> list[Specifier]:
-        return sorted((one for one in specifier if one.operator == operator), key=lambda one: Version(one.version))
+        return sorted(
+            (one for one in specifier if one.operator == operator),
+            key=lambda one: Version(one.version),
+        )
 
     others = [one for one in specifier if one.operator not in {">=", "<"}]
     return SpecifierSet(",".join(map(str, [*side(">=")[-1:], *side("<")[:1], *others])))
 
 
 def make_case(
-    facts: Facts, build: Build, release: Release, provider: str | None = None, compiler: Compiler | None = None
+    facts: Facts,
+    build: Build,
+    release: Release,
+    provider: str | None = None,
+    compiler: Compiler | None = None,
 ) -> Case:
     """Return what rules are held against."""
     return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
@@ -339,7 +383,11 @@ class CellConstraints:
         """Return the rules of the package that hold with a compiler."""
         build = self.cell.build
         known = make_case(self.facts, build, self.cell.release, self.provider, compiler)
-        return tuple(rule for rule in self.facts.packages[build.package].rules if rule_matches(rule.when, known))
+        return tuple(
+            rule
+            for rule in self.facts.packages[build.package].rules
+            if rule_matches(rule.when, known)
+        )
 
     def rules_with_base(self, compiler: Compiler | None) -> tuple[Rule, ...]:
         """Return the rules whose demands hold: what is built against a package includes its headers."""

@@ -38,8 +38,13 @@ from torchmill.config.facts_model import (
 from torchmill.core.units import Bytes
 
 Launch = Literal["cmake", "path"]
-Precedence = Literal["machine", "specific", "general", "report"]  # whatever else fails, fails of what a machine lacks
-SWITCHED_ON, SWITCHED_OFF = {"1", "ON", "YES", "TRUE", "Y"}, {"0", "OFF", "NO", "FALSE", "N"}  # whatever their case
+Precedence = Literal[
+    "machine", "specific", "general", "report"
+]  # whatever else fails, fails of what a machine lacks
+SWITCHED_ON, SWITCHED_OFF = (
+    {"1", "ON", "YES", "TRUE", "Y"},
+    {"0", "OFF", "NO", "FALSE", "N"},
+)  # whatever their case
 # major version of L4T -> of JetPack: https://developer.nvidia.com/embedded/jetpack-archive
 JETPACKS: Mapping[str, int] = {"32": 4, "34": 5, "35": 5, "36": 6, "38": 7, "39": 7}
 SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})  # changes how fast, not what
@@ -59,7 +64,9 @@ class When:
     gcc: SpecifierSet | None = None  # never matches another compiler
     clang: SpecifierSet | None = None
     kept: tuple[str, ...] | None = None  # libraries that are taken from the kept ones: "cudnn"
-    lacking: tuple[str, ...] | None = None  # libraries that the machine is known not to have: "magma"
+    lacking: tuple[str, ...] | None = (
+        None  # libraries that the machine is known not to have: "magma"
+    )
     another_toolkit: bool = False  # only where the toolkit is not the variant's own
 
 
@@ -75,7 +82,9 @@ class Rule:
     set: Mapping[str, str] = no_entries()
     append: Mapping[str, str] = no_entries()  # flags, joined to what other rules and the user say
     requires: tuple[str, ...] = ()
-    installs: tuple[str, ...] = ()  # what pip is to install with the wheel; {triton} is that partner's version
+    installs: tuple[
+        str, ...
+    ] = ()  # what pip is to install with the wheel; {triton} is that partner's version
     folders: tuple[str, ...] = ()  # of the source, which a build compiles: empty ones stop it
     unless: tuple[str, ...] = ()  # variables with which it does not
     patches: tuple[str, ...] = ()
@@ -83,7 +92,9 @@ class Rule:
     system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager
     front_end: str | None = None  # "setup.py" or "pep517"
     needs: Mapping[str, SpecifierSet] = no_entries()  # "gcc" -> bounds outside which it fails
-    advises: Mapping[str, SpecifierSet] = no_entries()  # outside them nobody is known to have built it
+    advises: Mapping[str, SpecifierSet] = (
+        no_entries()
+    )  # outside them nobody is known to have built it
     cxx: int | None = None  # the C++ standard that it is written in
 
 
@@ -94,8 +105,12 @@ class OfficialPart:
     name: str
     when: When
     source: str
-    shown: tuple[str, ...] = ()  # by patterns of what a plan says, "USE_LLVM=*"; (): the release does it by itself
-    unless: tuple[str, ...] = ()  # patterns of what a plan says that has it not: "USE_KINETO=0", "lacking magma"
+    shown: tuple[
+        str, ...
+    ] = ()  # by patterns of what a plan says, "USE_LLVM=*"; (): the release does it by itself
+    unless: tuple[
+        str, ...
+    ] = ()  # patterns of what a plan says that has it not: "USE_KINETO=0", "lacking magma"
     cost: str = ""  # of being without it
     brings: VariantTemplate = ""  # how to bring it
     explained: str = ""  # why ours differs on purpose
@@ -114,9 +129,15 @@ class Edition:
     commit: Commit | None = None
     sha256: str | None = None  # of its archive on PyPI
     date: DateText | None = None
-    wheel_tag: str | None = None  # "py39-none" where its libraries use nothing of Python's interface
-    stable_abi: SpecifierSet | None = None  # torch that one wheel serves, by libtorch's stable ABI: ">=2.10"
-    built: tuple[str, ...] = ()  # as what the source says that it was built: "cu118", "cpu-arm64" for other than x86_64
+    wheel_tag: str | None = (
+        None  # "py39-none" where its libraries use nothing of Python's interface
+    )
+    stable_abi: SpecifierSet | None = (
+        None  # torch that one wheel serves, by libtorch's stable ABI: ">=2.10"
+    )
+    built: tuple[
+        str, ...
+    ] = ()  # as what the source says that it was built: "cu118", "cpu-arm64" for other than x86_64
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +149,9 @@ class Package:
     import_name: str
     after: str | None  # the package it is built against
     tag: VersionTemplate  # "v{version}"
-    version_variables: Mapping[str, VersionTemplate]  # environment that fixes the version, values with {version}
+    version_variables: Mapping[
+        str, VersionTemplate
+    ]  # environment that fixes the version, values with {version}
     off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", where a rule asks for it
     off_spelling_releases: SpecifierSet
     memory_per_job: Bytes  # the largest compile seen
@@ -137,15 +160,23 @@ class Package:
     repository: str = ""  # "": it is fetched from PyPI
     checks: str = "package"  # what checks/<checks>_checks.py tries
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
-    compilers: Launch = "cmake"  # how they are started: by launchers of CMake's, or looked for on PATH
-    debian: Mapping[str, str] = no_entries()  # version -> suite and source package in Debian: "trixie/pytorch"
-    debian_fill: Mapping[str, Mapping[str, str]] = no_entries()  # suite -> submodule path -> source package
+    compilers: Launch = (
+        "cmake"  # how they are started: by launchers of CMake's, or looked for on PATH
+    )
+    debian: Mapping[str, str] = (
+        no_entries()
+    )  # version -> suite and source package in Debian: "trixie/pytorch"
+    debian_fill: Mapping[str, Mapping[str, str]] = (
+        no_entries()
+    )  # suite -> submodule path -> source package
     pypi: str | None = None  # the project on PyPI that has its sources as archives
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
     gpu_smoke: tuple[str, ...] = ()  # and with it and a GPU
     capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
     chip_code: tuple[str, ...] = ()  # "9.0", where kernels are empty unless compiled as "9.0a"
-    imports: tuple[str, ...] = ()  # other packages of the facts that it imports, without requiring them
+    imports: tuple[
+        str, ...
+    ] = ()  # other packages of the facts that it imports, without requiring them
     editions: tuple[Edition, ...] = ()  # releases that its own file declares
 
 
@@ -157,12 +188,20 @@ class Arch:
     system: str  # "linux", "macos", "windows"
     machines: tuple[str, ...]  # what platform.machine() says there
     platform_tag: PlatformTemplate  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
-    emulated: CostRange | None = None  # by which factor compilers take longer on a machine that plays it
+    emulated: CostRange | None = (
+        None  # by which factor compilers take longer on a machine that plays it
+    )
     crossed: CostRange | None = None  # the same where cross compilers run on that machine itself
-    oldest_glibc: str | None = None  # "2.17": that a tag of wheels can name there; None: no tag names one
+    oldest_glibc: str | None = (
+        None  # "2.17": that a tag of wheels can name there; None: no tag names one
+    )
     cpu_option: str = ""  # by which gcc and clang are told a processor: "-march"; "": they are not
-    cpu_wants: Mapping[str, tuple[str, ...]] = no_entries()  # a processor -> a flag it wants, as compilers spell it
-    features: Mapping[str, str] = no_entries()  # macro of the compilers -> what Linux calls it: "__AVX2__" -> "avx2"
+    cpu_wants: Mapping[str, tuple[str, ...]] = (
+        no_entries()
+    )  # a processor -> a flag it wants, as compilers spell it
+    features: Mapping[str, str] = (
+        no_entries()
+    )  # macro of the compilers -> what Linux calls it: "__AVX2__" -> "avx2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +218,12 @@ class Toolkit:
     source: str
     deprecated: tuple[str, ...] = ()  # capabilities that it warns about
     driver_windows: VersionText | None = None
-    driver_ptx: VersionText | None = None  # the Linux driver that came with it: sure to compile the PTX that it makes
-    jetson: tuple[str, ...] = ()  # capabilities of the Jetson boards that its aarch64 means, if it does
+    driver_ptx: VersionText | None = (
+        None  # the Linux driver that came with it: sure to compile the PTX that it makes
+    )
+    jetson: tuple[
+        str, ...
+    ] = ()  # capabilities of the Jetson boards that its aarch64 means, if it does
     msvc: SpecifierSet | None = None  # Visual Studio's compilers that nvcc takes; None: not known
 
 
@@ -192,9 +235,15 @@ class Capability:
     architecture: str  # "Ampere"
     gpus: tuple[str, ...]  # as their vendor names them: "GeForce RTX 3090"
     tegra: bool = False  # a system on a chip: code for another minor is not promised to run on it
-    jetpack: SpecifierSet = field(default_factory=SpecifierSet)  # toolkits that a driver of its boards' runs
-    extensions: Mapping[str, SpecifierSet] = no_entries()  # "9.0a" -> torch whose cpp_extension takes it
-    cudnn: SpecifierSet = field(default_factory=SpecifierSet)  # the versions that have code for it, as far as is known
+    jetpack: SpecifierSet = field(
+        default_factory=SpecifierSet
+    )  # toolkits that a driver of its boards' runs
+    extensions: Mapping[str, SpecifierSet] = (
+        no_entries()
+    )  # "9.0a" -> torch whose cpp_extension takes it
+    cudnn: SpecifierSet = field(
+        default_factory=SpecifierSet
+    )  # the versions that have code for it, as far as is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +285,9 @@ class Release:
     source: str
     date: DateText | None = None  # "2022-12-15"
     wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
-    glibc: VersionText | None = None  # that the official Linux x86_64 builds were made with; their tag may say less
+    glibc: VersionText | None = (
+        None  # that the official Linux x86_64 builds were made with; their tag may say less
+    )
     cuda_pypi: VersionText | None = None  # the toolkit of the wheels on PyPI
     sizes: Mapping[str, int] = no_entries()  # library in the Linux x86_64 wheel -> bytes, unpacked
     partners: Mapping[str, str] = no_entries()  # package that the suite does not build -> version
@@ -244,8 +295,12 @@ class Release:
     built_from: Mapping[str, tuple[str, ...]] = no_entries()
     explained: Mapping[str, str] = no_entries()  # what PyPI says otherwise -> why
     sha256: str | None = None  # of its source archive on PyPI
-    stable_abi: SpecifierSet | None = None  # torch that its wheel serves, by libtorch's stable ABI: ">=2.10"
-    tried: Mapping[str, str] = no_entries()  # "cu114", "cu114-aarch64" -> who built it so, beside upstream: an address
+    stable_abi: SpecifierSet | None = (
+        None  # torch that its wheel serves, by libtorch's stable ABI: ">=2.10"
+    )
+    tried: Mapping[str, str] = (
+        no_entries()
+    )  # "cu114", "cu114-aarch64" -> who built it so, beside upstream: an address
 
     def __str__(self) -> str:
         """Return "torch 1.13.1"."""
@@ -262,7 +317,9 @@ class FailureCause:
     """A way in which builds fail, told by what stands in the log."""
 
     name: str  # "memory"
-    patterns: tuple[str, ...]  # regular expressions; a line of the log that one of them finds tells the cause
+    patterns: tuple[
+        str, ...
+    ]  # regular expressions; a line of the log that one of them finds tells the cause
     cause: str
     cure: str
     source: str
@@ -292,7 +349,9 @@ class OfferedWheels:
     url: VariantTemplate
     packages: tuple[str, ...]
     release: SpecifierSet  # of torch
-    variants: tuple[str, ...]  # "cpu", "cuda": every toolkit that the release was officially built with
+    variants: tuple[
+        str, ...
+    ]  # "cpu", "cuda": every toolkit that the release was officially built with
     arches: tuple[str, ...]
     source: str
     label: VariantTemplate = ""  # of their versions: "+{variant}"
@@ -310,7 +369,9 @@ class Facts:
     patches: Path
     capabilities: tuple[Capability, ...] = ()  # oldest first
     arch_names: tuple[ArchName, ...] = ()
-    arch_spelling: Mapping[str, SpecifierSet] = no_entries()  # "two_digits", "a" -> torch whose CMake takes it
+    arch_spelling: Mapping[str, SpecifierSet] = (
+        no_entries()
+    )  # "two_digits", "a" -> torch whose CMake takes it
     causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
     runs: tuple[MeasuredRun, ...] = ()
     peaks: tuple[CompilePeak, ...] = ()
@@ -324,11 +385,17 @@ class Facts:
     kept_libraries: tuple[str, ...] = ()  # patterns of files that are never slimmed: "libcublas*"
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
-    makers: tuple[DeviceMaker, ...] = ()  # of other devices than NVIDIA's; the first whose name fits counts
+    makers: tuple[
+        DeviceMaker, ...
+    ] = ()  # of other devices than NVIDIA's; the first whose name fits counts
     wheel_code: tuple[WheelCode, ...] = ()  # what was read in official wheels
-    package_code: tuple[PackageCode, ...] = ()  # what was read in the packages of libraries that they require
+    package_code: tuple[
+        PackageCode, ...
+    ] = ()  # what was read in the packages of libraries that they require
     feature_libraries: tuple[FeatureLibrary, ...] = ()
-    processor_needs: tuple[ProcessorNeed, ...] = ()  # of official wheels; all that fit a release count
+    processor_needs: tuple[
+        ProcessorNeed, ...
+    ] = ()  # of official wheels; all that fit a release count
     boards: tuple[GpuHost, ...] = ()
     board_indexes: tuple[BoardIndex, ...] = ()
 
@@ -376,11 +443,15 @@ class DiskSpace:
 
     folder: str  # by which the user knows it
     free: int  # bytes
-    there: Mapping[str, int]  # part of the build that goes there -> bytes of it that are there already
+    there: Mapping[
+        str, int
+    ]  # part of the build that goes there -> bytes of it that are there already
     inodes: int | None = None  # more files that it takes; None: any number
     source: int = 0  # files of the source that is still to be copied there
     noexec: bool = False  # no program on it can be run
-    misread: str = ""  # characters in the name of the tree there that programs take for something else
+    misread: str = (
+        ""  # characters in the name of the tree there that programs take for something else
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,11 +461,15 @@ class LinuxDistribution:
     id: str  # ID, "ubuntu"
     version: str = ""  # VERSION_ID, "22.04"; "" for one without releases, as Arch
     like: tuple[str, ...] = ()  # ID_LIKE, the nearest first: "rhel", "fedora"
-    l4t: str | None = None  # the release of Jetson Linux on a board of NVIDIA's, "36.4.3"; None: no Jetson
+    l4t: str | None = (
+        None  # the release of Jetson Linux on a board of NVIDIA's, "36.4.3"; None: no Jetson
+    )
 
     def __str__(self) -> str:
         """Return "ubuntu 22.04", with "JetPack 6" if it is a Jetson's."""
-        board = f"(JetPack {self.jetpack})" if self.jetpack else f"(L4T {self.l4t})" if self.l4t else ""
+        board = (
+            f"(JetPack {self.jetpack})" if self.jetpack else f"(L4T {self.l4t})" if self.l4t else ""
+        )
         return " ".join(filter(None, (self.id, self.version, board)))
 
     @property
@@ -412,12 +487,16 @@ class Host:
     cores: int  # that this process may use
     memory: Bytes  # that this process may use
     disk: Bytes | None = None  # free where builds happen
-    processor_seconds: int | None = None  # that one process may use (`ulimit -t`); None: as many as it likes
+    processor_seconds: int | None = (
+        None  # that one process may use (`ulimit -t`); None: as many as it likes
+    )
     glibc: VersionText | None = None  # "2.36"; None: not Linux, or another C library
     distribution: LinuxDistribution | None = None  # None: not Linux, or not described
     complete: bool = False  # what is not named below is not there; else it is only not known
     translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
-    compiler: Compiler | None = None  # that a build would use: CXX, or the default; None: there is none
+    compiler: Compiler | None = (
+        None  # that a build would use: CXX, or the default; None: there is none
+    )
     cuda_compiler: Compiler | None = None  # that CUDAHOSTCXX names for nvcc; None: it names none
     compilers: Mapping[str, Compiler] = no_entries()  # every one by its command: "g++-11"
     tools: Mapping[str, str] = no_entries()  # "ccache" -> path
@@ -426,21 +505,33 @@ class Host:
     libraries: Mapping[str, str] = no_entries()
     manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
     managers: tuple[str, ...] = ()  # all that are there, `manager` or not; none: not described
-    archives: tuple[str, ...] = ()  # whose packages apt can check: "debian", "ubuntu"; none: not described
-    root: bool | None = None  # commands can be run as root, by sudo if `tools` has it; None: cannot be told
+    archives: tuple[
+        str, ...
+    ] = ()  # whose packages apt can check: "debian", "ubuntu"; none: not described
+    root: bool | None = (
+        None  # commands can be run as root, by sudo if `tools` has it; None: cannot be told
+    )
     packages: Mapping[str, str] = no_entries()  # that were asked for -> version; "": not installed
     toolkits: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME
-    completed: Mapping[str, str] = no_entries()  # "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9"
-    lacking: Mapping[str, str] = no_entries()  # names of parts that toolkits lack: "11.8" -> "cublas, cufft"
+    completed: Mapping[str, str] = (
+        no_entries()
+    )  # "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9"
+    lacking: Mapping[str, str] = (
+        no_entries()
+    )  # names of parts that toolkits lack: "11.8" -> "cublas, cufft"
     kept: Mapping[str, str] = no_entries()  # what was provisioned: "cudnn-8.5.0.96-cu11" -> folder
     interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path
     broken_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> shim that fails
     headless_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, without Python.h
-    translated_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, made for another machine
+    translated_interpreters: Mapping[str, str] = (
+        no_entries()
+    )  # "3.10" -> path, made for another machine
     processor: tuple[str, ...] = ()  # what it can do, as Linux calls it: "avx2"; none: not known
     driver: VersionText | None = None  # of the GPU, as its library says it: "535.104.05"
     kernel_driver: VersionText | None = None  # as the running kernel says it
-    compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
+    compat: tuple[
+        str, ...
+    ] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
     gpus: tuple[Gpu, ...] = ()
     # programs that were asked and did not answer: "nvidia-smi" -> "did not answer within 30 s"
     unanswered: Mapping[str, str] = no_entries()
@@ -449,7 +540,9 @@ class Host:
 
     def named_compiler(self, command: str) -> Compiler | None:
         """Return the compiler of a command, a name or a path; the host's own of one that is not known."""
-        return self.compilers.get(command, self.compilers.get(PurePath(command).name, self.compiler))
+        return self.compilers.get(
+            command, self.compilers.get(PurePath(command).name, self.compiler)
+        )
 
     @property
     def gpus_unknown(self) -> str:
@@ -508,16 +601,22 @@ class Source:
     tag: str
     provider: str  # "git", "path", "debian", "pypi"
     origin: str  # URL, path or archive, for people
-    commit: str | None  # that the files were proven to be, by git's objects; None: nothing proves any
+    commit: (
+        str | None
+    )  # that the files were proven to be, by git's objects; None: nothing proves any
     path: Path
     verified: bool  # the commit, or the digest of the archive, is the one that the facts record for the release
     submodules: Mapping[str, str] = no_entries()  # path -> commit; proven as `commit` is
     build_backend: str | None = None  # of [build-system] in its pyproject.toml
     contents: str = ""  # sha256 over names, modes and contents of all files
     archive: str | None = None  # sha256 of the archive that it was unpacked from
-    declared: str | None = None  # the commit that an archive or a folder names, which nothing proves
+    declared: str | None = (
+        None  # the commit that an archive or a folder names, which nothing proves
+    )
     unproven: str = ""  # why no commit is proven, as a clause
-    refusal: str = ""  # why a build refuses it as it lies there now: it was changed after it was fetched
+    refusal: str = (
+        ""  # why a build refuses it as it lies there now: it was changed after it was fetched
+    )
 
     @property
     def identity(self) -> str:
@@ -536,9 +635,13 @@ class Source:
 class SourceName:
     """What a wheel and its documents may call a source."""
 
-    commit: str | None  # that it is proven to be; where none is fetched yet, that which git would bring
+    commit: (
+        str | None
+    )  # that it is proven to be; where none is fetched yet, that which git would bring
     label: str  # of versions by `--label git`: "git49444c3"; "" where nothing is known
-    git_version: str | None  # what the wheel's version module shall say; None: what upstream writes there
+    git_version: (
+        str | None
+    )  # what the wheel's version module shall say; None: what upstream writes there
     title: str  # what is known of its files, for people
 
 
@@ -556,9 +659,13 @@ class Options:
     arch_list: str | None = None  # compute capabilities
     jobs: int | None = None
     memory: int | None = None  # bytes
-    torch: str | None = None  # what a dependent package is built against: "PyPI", a wheel, or an environment
+    torch: str | None = (
+        None  # what a dependent package is built against: "PyPI", a wheel, or an environment
+    )
     toolkit: str | None = None  # the version of CUDA to build with, where it is not the variant's
-    platform: str = "auto"  # the wheel's tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64"
+    platform: str = (
+        "auto"  # the wheel's tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64"
+    )
     guard: bool = True  # False: a fixed number of compilers at a time, and no gate before them
     network: bool = False  # True: what the build itself starts may use the network
     cpu: str | None = None  # the processor that it is for: "native", "x86-64-v3"; None: any
@@ -566,7 +673,9 @@ class Options:
     shard: str | None = None  # "3/16": compile this share alone, "auto" as the engine says
     parts: str | None = None  # the folder of what shares made
     until: float | None = None  # seconds after which the run ends, done or not
-    patches: Mapping[str, str] = no_entries()  # "given/fix.patch" to the path of the user's file, in their order
+    patches: Mapping[str, str] = (
+        no_entries()
+    )  # "given/fix.patch" to the path of the user's file, in their order
 
     @property
     def torch_wheel(self) -> Path | None:
@@ -637,7 +746,9 @@ class PublishedWheel:
     @property
     def requirement(self) -> str:
         """Return the arguments of pip by which it finds the wheel."""
-        return f"{self.package}=={self.version}" + (f" --extra-index-url {self.index}" * bool(self.index))
+        return f"{self.package}=={self.version}" + (
+            f" --extra-index-url {self.index}" * bool(self.index)
+        )
 
     @property
     def would_do(self) -> bool:
@@ -652,11 +763,17 @@ class PublishedWheel:
     @property
     def summary(self) -> str:
         """Return the command and the verdict without its reasons."""
-        return f"`{self.command}` would do as well" if self.would_do else f"`{self.command}`: {self._doubt}"
+        return (
+            f"`{self.command}` would do as well"
+            if self.would_do
+            else f"`{self.command}`: {self._doubt}"
+        )
 
     @property
     def _doubt(self) -> str:
-        return "does not fit" if self.verdict.fit == "does not fit" else "cannot tell whether it fits"
+        return (
+            "does not fit" if self.verdict.fit == "does not fit" else "cannot tell whether it fits"
+        )
 
     def as_data(self) -> dict[str, object]:
         """Return it as JSON-ready data."""
@@ -688,10 +805,14 @@ class Plan:
     build: Build
     identifier: str
     release: Release
-    commit: str | None  # that the source is proven to be; where none is fetched yet, that which git would bring
+    commit: (
+        str | None
+    )  # that the source is proven to be; where none is fetched yet, that which git would bring
     version: str  # with the local label
     set: Mapping[str, str]
-    passed: tuple[str, ...]  # patterns of the variables of the user's shell that the build sees, and no others
+    passed: tuple[
+        str, ...
+    ]  # patterns of the variables of the user's shell that the build sees, and no others
     requirements: tuple[str, ...]
     kit: tuple[str, ...]  # requirements that serve every interpreter: CMake, ninja
     patches: tuple[str, ...]
@@ -703,13 +824,19 @@ class Plan:
     reasons: tuple[str, ...]  # of the rules that shaped it
     lacks: tuple[Shortfall, ...]  # what the official wheel has and this one will not
     torch: str | None  # what a dependent package is built against: "torch==1.13.1+cpu"
-    lender: Path | None = None  # the folder of packages that lends that; None: it is installed for the build
-    toolkit: str | None = None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
+    lender: Path | None = (
+        None  # the folder of packages that lends that; None: it is installed for the build
+    )
+    toolkit: str | None = (
+        None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
+    )
     libraries: Mapping[str, str] = no_entries()  # "cudnn" -> "8.5.0.96", where a kept one is taken
     kept: Mapping[str, str] = no_entries()  # how these are called where they are kept
     differs: tuple[Shortfall, ...] = ()  # where it is not as the official wheel on purpose, and why
     folders: tuple[str, ...] = ()  # of the source that may not be empty
-    computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
+    computed: bool = (
+        False  # `platform_tag` is the newest that there can be: symbols say which it is
+    )
     published: PublishedWheel | None = None  # the nearest to it, whether it would do or not
     processor: Processor | None = None  # that it is for; None: any
     given: Mapping[str, str] = no_entries()  # of the patches, the user's own, with their paths

@@ -18,14 +18,24 @@ def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
 
 def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
     """Return the Pythons that a release has wheels for on a machine, oldest first."""
-    tagged = (pythons for tag, pythons in release.wheels.items() if platform_of_tag(facts, tag) == facts.arches[arch])
+    tagged = (
+        pythons
+        for tag, pythons in release.wheels.items()
+        if platform_of_tag(facts, tag) == facts.arches[arch]
+    )
     return tuple(sorted({python for some in tagged for python in some}, key=python_key))
 
 
-def wheel_places(facts: Facts, release: Release, variant: str, arch: str) -> Iterator[OfferedWheels]:
+def wheel_places(
+    facts: Facts, release: Release, variant: str, arch: str
+) -> Iterator[OfferedWheels]:
     """Yield the indexes that have a release's wheels of a variant for a machine."""
-    release = find_release(facts, release.package, release.tag)  # its own, not those of a later torch that it goes with
-    official = {one.variant: one.version for one in facts.toolkits if one.version in release.cuda_official}
+    release = find_release(
+        facts, release.package, release.tag
+    )  # its own, not those of a later torch that it goes with
+    official = {
+        one.variant: one.version for one in facts.toolkits if one.version in release.cuda_official
+    }
     kinds = {CPU} if variant == CPU else {"cuda"} if variant in official else set()
     if official.get(variant, "") == release.cuda_pypi:
         kinds.add("pypi")

@@ -29,7 +29,12 @@ def merge_facts(own: Path, shipped: Path, place: Path) -> Path | None:
     if not added:
         return None
     files = dict(_list_facts(shipped, shipped)) | added
-    merged = place / digest_data([(name, str(path), *_look(path)) for name, path in sorted(files.items())])[:32]
+    merged = (
+        place
+        / digest_data([(name, str(path), *_look(path)) for name, path in sorted(files.items())])[
+            :32
+        ]
+    )
     if not merged.is_dir():
         _copy(files, merged)
     return merged
@@ -80,9 +85,14 @@ def _fact(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
     if not os.path.lexists(path):
         return
     if not path.is_file():
-        raise ConfigError(f"{path} is not a file: facts are read from files, remove it", code="fact-not-a-file")
+        raise ConfigError(
+            f"{path} is not a file: facts are read from files, remove it", code="fact-not-a-file"
+        )
     if path.stat().st_size > _MAX_FILE_BYTES:
-        raise ConfigError(f"{path} has more than {_MAX_FILE_BYTES} bytes, too many for facts", code="fact-not-a-file")
+        raise ConfigError(
+            f"{path} has more than {_MAX_FILE_BYTES} bytes, too many for facts",
+            code="fact-not-a-file",
+        )
     yield name, path
 
 

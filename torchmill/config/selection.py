@@ -20,7 +20,12 @@ from torchmill.core.paths import Layout, facts_folder
 if TYPE_CHECKING:
     from torchmill.config.model import Facts, Release
 
-MADE_FROM_WHEELS = ("conda", "libtorch", "check", "speed")  # the words of sessions that make something of a wheel
+MADE_FROM_WHEELS = (
+    "conda",
+    "libtorch",
+    "check",
+    "speed",
+)  # the words of sessions that make something of a wheel
 _MADE_FROM_WHEEL = re.compile(rf"({'|'.join(MADE_FROM_WHEELS)})-(?=\D|(\d))")
 READ = ("*.toml", "packages/*.toml", "releases/*.toml")  # what there is of facts
 
@@ -127,7 +132,8 @@ def selected_tag(layout: Layout) -> str | None:
         return None
     if not isinstance(tag := load_object(layout.selection).get("tag"), str):
         raise SourceError(
-            f"{layout.selection} does not name a release: run `invoke fetch --tag TAG` again", code="selection-invalid"
+            f"{layout.selection} does not name a release: run `invoke fetch --tag TAG` again",
+            code="selection-invalid",
         )
     return tag
 
@@ -155,8 +161,14 @@ def describe_selection(layout: Layout, tag: str) -> str:
 def describe_state(layout: Layout) -> str:
     """Return which release is selected, and by what, or that none is."""
     if not (selected := selected_tag(layout)):
-        return "no release is selected: each command takes the newest that fits, or what `--tag` names"
-    by = "TORCHMILL_TAG" if os.environ.get("TORCHMILL_TAG") else f"`invoke fetch` ({layout.selection})"
+        return (
+            "no release is selected: each command takes the newest that fits, or what `--tag` names"
+        )
+    by = (
+        "TORCHMILL_TAG"
+        if os.environ.get("TORCHMILL_TAG")
+        else f"`invoke fetch` ({layout.selection})"
+    )
     return f"{selected} is selected, by {by}: commands are about it unless `--tag` names another"
 
 

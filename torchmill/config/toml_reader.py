@@ -70,7 +70,9 @@ class TomlTable:
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
         if kind is str and isinstance(value, float):
-            self.problem(f"'{key}' is the number {value}: quote it, as in \"3.10\" (unquoted, TOML reads 3.10 as 3.1)")
+            self.problem(
+                f"'{key}' is the number {value}: quote it, as in \"3.10\" (unquoted, TOML reads 3.10 as 3.1)"
+            )
         else:
             self.problem(f"'{key}' is {value!r}, expected {expected}")
         return None
@@ -103,14 +105,20 @@ class TomlTable:
         """Take a list of strings, or one string."""
         if isinstance(self.data.get(key), str):
             return (self.text(key),)
-        values = self.take(key, list, "a list of strings", None if default is None else list(default))
-        return tuple(TomlTable(self.where, {key: value}, self.problems).text(key) for value in values or ())
+        values = self.take(
+            key, list, "a list of strings", None if default is None else list(default)
+        )
+        return tuple(
+            TomlTable(self.where, {key: value}, self.problems).text(key) for value in values or ()
+        )
 
     def commit(self, key: str) -> str | None:
         """Take a commit that may be absent."""
         text = self.optional(key)
         if text and not _COMMIT.fullmatch(text):
-            self.problem(f"'{key}' is '{text}', expected a commit, with all of its 40 hexadecimal digits")
+            self.problem(
+                f"'{key}' is '{text}', expected a commit, with all of its 40 hexadecimal digits"
+            )
             return None
         return text
 
@@ -130,10 +138,14 @@ class TomlTable:
             parts = list(Formatter().parse(text))
         except ValueError:
             parts = [("", "?", "", None)]
-        if all(name is None or (name in names and not spec and not how) for _, name, spec, how in parts):
+        if all(
+            name is None or (name in names and not spec and not how) for _, name, spec, how in parts
+        ):
             return text
         named = ", ".join(f"{{{name}}}" for name in names)
-        self.problem(f"'{key}' is '{text}', expected a text in which braces stand only around names: {named}")
+        self.problem(
+            f"'{key}' is '{text}', expected a text in which braces stand only around names: {named}"
+        )
         return ""
 
     def specifier(self, key: str) -> SpecifierSet | None:
@@ -142,7 +154,9 @@ class TomlTable:
         try:
             return SpecifierSet(text) if text else None
         except InvalidSpecifier:
-            self.problem(f"'{key}' is '{text}', which is not a version specifier such as '>=1.8,<2'")
+            self.problem(
+                f"'{key}' is '{text}', which is not a version specifier such as '>=1.8,<2'"
+            )
             return None
 
     def number(self, key: str) -> float:
@@ -156,7 +170,9 @@ class TomlTable:
     def counts(self, key: str) -> tuple[int, ...]:
         """Take a list of whole numbers."""
         values = self.take(key, list, "a list of whole numbers") or ()
-        return tuple(TomlTable(self.where, {key: value}, self.problems).count(key) or 0 for value in values)
+        return tuple(
+            TomlTable(self.where, {key: value}, self.problems).count(key) or 0 for value in values
+        )
 
     def size(self, key: str) -> int:
         """Take a quantity of bytes such as "2.2 GiB"."""
@@ -180,7 +196,9 @@ class TomlTable:
 
     def table(self, key: str) -> "TomlTable":
         """Take a table that may be absent."""
-        return TomlTable(f"{self.where}: {key}", self.take(key, dict, "a table", {}) or {}, self.problems)
+        return TomlTable(
+            f"{self.where}: {key}", self.take(key, dict, "a table", {}) or {}, self.problems
+        )
 
     def tables(self, key: str) -> tuple["TomlTable", ...]:
         """Take a list of tables that may be absent."""
@@ -189,7 +207,8 @@ class TomlTable:
             self.problem(f"'{key}' is {values!r}, expected a list of tables")
             values = []
         return tuple(
-            TomlTable(f"{self.where}: {key} {number}", one, self.problems) for number, one in enumerate(values, 1)
+            TomlTable(f"{self.where}: {key} {number}", one, self.problems)
+            for number, one in enumerate(values, 1)
         )
 
     def map(self, key: str, read: Callable[["TomlTable", str], T]) -> dict[str, T]:
@@ -204,7 +223,10 @@ class TomlTable:
     def check_unknown_keys(self) -> None:
         """Complain about every key that nobody asked for."""
         for key in self.data:
-            hint = did_you_mean(key, self.requested) or f": expected one of {', '.join(dict.fromkeys(self.requested))}"
+            hint = (
+                did_you_mean(key, self.requested)
+                or f": expected one of {', '.join(dict.fromkeys(self.requested))}"
+            )
             self.problem(f"unknown key '{key}'{hint}")
 
 
@@ -284,14 +306,20 @@ def _parse(path: Path, cache: StatCache | None) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
 
     if cache is not None:
-        with suppress(TypeError, json.JSONDecodeError):  # dates, which JSON does not know; a spoiled memory
-            text = cache.remember(str(path.absolute()), [stat_file(path)], lambda: json.dumps(parse()))
+        with suppress(
+            TypeError, json.JSONDecodeError
+        ):  # dates, which JSON does not know; a spoiled memory
+            text = cache.remember(
+                str(path.absolute()), [stat_file(path)], lambda: json.dumps(parse())
+            )
             if isinstance(data := json.loads(text), dict):
                 return data
     return parse()
 
 
-def read_toml(path: Path, problems: list[str], *, required: bool = True, cache: StatCache | None = None) -> TomlTable:
+def read_toml(
+    path: Path, problems: list[str], *, required: bool = True, cache: StatCache | None = None
+) -> TomlTable:
     """Read a TOML file; a broken one, and a missing one that is required, is a problem and an empty table.
 
     What it holds is remembered in `cache`: parsing build_configs/ takes 60 ms, reading what was remembered of it

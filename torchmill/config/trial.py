@@ -61,12 +61,20 @@ def nearest_tried(facts: Facts, cell: Cell, serves: Callable[[Cell], bool]) -> C
     Of several that serve it is the newest that is older, or else the oldest.
     """
     build = cell.build
-    alike = [one for one in possible_cells(facts, cell.release, build.arch) if one.build.python == build.python]
+    alike = [
+        one
+        for one in possible_cells(facts, cell.release, build.arch)
+        if one.build.python == build.python
+    ]
     order = [one.variant for one in facts.toolkits]
     if build.variant not in order:
         return None
     place = order.index(build.variant)
-    known = [one for one in alike if one.build.cuda and find_trial(facts, one).standing in {"wheel", "tried"}]
+    known = [
+        one
+        for one in alike
+        if one.build.cuda and find_trial(facts, one).standing in {"wheel", "tried"}
+    ]
     tried = list(filter(serves, known))
     older = [one for one in tried if order.index(one.build.variant) < place]
     return next(iter([*older[-1:], *tried[:1]]), None)
@@ -86,18 +94,31 @@ def _evidence(facts: Facts, cell: Cell, own: Iterable[MeasuredRun]) -> Iterator[
         )
 
     for run in filter(is_of_cell, own):
-        yield Trial("tried", f"{release} was built {with_cuda} on this machine", run.source, "this machine")
+        yield Trial(
+            "tried", f"{release} was built {with_cuda} on this machine", run.source, "this machine"
+        )
     if _is_upstreams(facts, release, build.variant, build.cuda, build.arch):
         file = f"build_configs/releases/{release.torch_version}.toml"
-        yield Trial("tried", f"upstream built {release} {with_cuda} for {build.arch}", file, "upstream")
+        yield Trial(
+            "tried", f"upstream built {release} {with_cuda} for {build.arch}", file, "upstream"
+        )
     key = build.variant if build.arch == _UPSTREAM_ARCH else f"{build.variant}-{build.arch}"
     if key in release.tried:
-        yield Trial("tried", f"{release} was built {with_cuda} for {build.arch}", release.tried[key], "others")
+        yield Trial(
+            "tried",
+            f"{release} was built {with_cuda} for {build.arch}",
+            release.tried[key],
+            "others",
+        )
     for run in filter(is_of_cell, facts.runs):
-        yield Trial("tried", f"{release} was built {with_cuda} for {build.arch}", run.source, "others")
+        yield Trial(
+            "tried", f"{release} was built {with_cuda} for {build.arch}", run.source, "others"
+        )
 
 
-def _is_upstreams(facts: Facts, release: Release, variant: str, cuda: str | None, arch: str) -> bool:
+def _is_upstreams(
+    facts: Facts, release: Release, variant: str, cuda: str | None, arch: str
+) -> bool:
     """Tell whether upstream itself is known to have built a release with a toolkit for a machine."""
     if facts.packages[release.package].editions:  # whose toolkits are those of torch
         return False
@@ -109,7 +130,9 @@ def _is_upstreams(facts: Facts, release: Release, variant: str, cuda: str | None
     official = release.cuda_official.get(cuda or "")
     if official is None:
         return False
-    of_base = release.torch is None  # what is said of other machines is said of torch, not of what is built on it
+    of_base = (
+        release.torch is None
+    )  # what is said of other machines is said of torch, not of what is built on it
     return arch == _UPSTREAM_ARCH or (of_base and arch in official.capabilities)
 
 
@@ -119,7 +142,9 @@ def _unknown_toolkit(facts: Facts, cell: Cell) -> str:
         return f"nobody is known to have built {release} without CUDA for {build.arch}"
     text = f"nobody is known to have built {release} with CUDA {build.cuda} for {build.arch}"
     upstream = [
-        one.version for one in facts.toolkits if _is_upstreams(facts, release, one.variant, one.version, build.arch)
+        one.version
+        for one in facts.toolkits
+        if _is_upstreams(facts, release, one.variant, one.version, build.arch)
     ]
     return f"{text}; upstream used CUDA {', '.join(upstream)}" if upstream else text
 
@@ -127,4 +152,8 @@ def _unknown_toolkit(facts: Facts, cell: Cell) -> str:
 def _unknown_python(cell: Cell, pythons: Iterable[str]) -> str:
     build, listed = cell.build, ", ".join(pythons)
     text = f"nobody is known to have built {cell.release} for Python {build.python} on {build.arch}"
-    return f"{text}; upstream has wheels for {listed}" if listed else f"{text}; upstream has no wheels for it"
+    return (
+        f"{text}; upstream has wheels for {listed}"
+        if listed
+        else f"{text}; upstream has no wheels for it"
+    )

@@ -71,7 +71,9 @@ class ThrottledOutput:
 class ProgressDisplay:
     """Where bars are shown: they move where there is a `live` display, else lines say how far they are."""
 
-    def __init__(self, file: TextIO, clock: Clock = time.monotonic, live: "Progress | None" = None) -> None:
+    def __init__(
+        self, file: TextIO, clock: Clock = time.monotonic, live: "Progress | None" = None
+    ) -> None:
         self._file, self._clock, self._live = file, clock, live
 
     def task(self, title: str, total: int | None = None) -> "ProgressBar":
@@ -82,7 +84,9 @@ class ProgressDisplay:
 class ProgressBar:
     """One thing that takes long: a bar that moves, or a line at its beginning, now and then, at its end."""
 
-    def __init__(self, out: ThrottledOutput, title: str, total: int | None, live: "Progress | None") -> None:
+    def __init__(
+        self, out: ThrottledOutput, title: str, total: int | None, live: "Progress | None"
+    ) -> None:
         self._out, self._title, self._total, self._live = out, title, total, live
         self._last = ""
         if live is not None:
@@ -96,7 +100,9 @@ class ProgressBar:
         count = f"{done}/{self._total}" if self._total else str(done) if done else ""
         self._last = ", ".join(filter(None, (count, note)))
         if self._live is not None:
-            self._live.update(self._number, completed=done, total=self._total, count=count, note=note)
+            self._live.update(
+                self._number, completed=done, total=self._total, count=count, note=note
+            )
         else:
             self._out.write_throttled(lambda: f"{self._title}: {self._last}")
 
@@ -143,7 +149,10 @@ def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         widths[widths.index(max(widths))] -= 1
     text = []
     for line in lines:
-        cells = [wrap(cell, width) if len(cell) > width else [cell] for cell, width in zip(line, widths, strict=True)]
+        cells = [
+            wrap(cell, width) if len(cell) > width else [cell]
+            for cell, width in zip(line, widths, strict=True)
+        ]
         parts = (zip(row, widths, strict=True) for row in zip_longest(*cells, fillvalue=""))
         text += ["  ".join(part.ljust(width) for part, width in row).rstrip() for row in parts]
     return "\n".join(text)
@@ -154,11 +163,16 @@ def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
     lines = []
     for line in text.split("\n"):
         if len(line) > columns and not _COMMAND_LINE.match(line):
-            row, whole = _ROW.match(line), re.sub("`[^`]+`", lambda one: one[0].replace(" ", "\0"), line.lstrip())
+            row, whole = (
+                _ROW.match(line),
+                re.sub("`[^`]+`", lambda one: one[0].replace(" ", "\0"), line.lstrip()),
+            )
             begin = len(line) - len(line.lstrip())
             hang = row.end() if row and row.end() <= columns // 2 else begin + 2
             room = max(columns, hang + 1)
-            fold = TextWrapper(room, " " * begin, " " * hang, break_long_words=False, break_on_hyphens=False)
+            fold = TextWrapper(
+                room, " " * begin, " " * hang, break_long_words=False, break_on_hyphens=False
+            )
             line = fold.fill(whole).replace("\0", " ")  # noqa: PLW2901
         lines.append(line)
     return "\n".join(lines)
@@ -170,7 +184,11 @@ def fit_screen(text: str, file: TextIO | None = None) -> str:
     Its commands name the programs that are here: they are longer, and have their place in the lines.
     """
     text = name_programs(text)
-    return fold_text(text, shutil.get_terminal_size().columns) if (file or sys.stdout).isatty() else text
+    return (
+        fold_text(text, shutil.get_terminal_size().columns)
+        if (file or sys.stdout).isatty()
+        else text
+    )
 
 
 def colour_words(text: str, file: TextIO | None = None) -> str:
@@ -178,8 +196,16 @@ def colour_words(text: str, file: TextIO | None = None) -> str:
 
     That is on a terminal, unless NO_COLOR is set (https://no-color.org).
     """
-    shown = (file or sys.stdout).isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return _MATRIX_ROW.sub(lambda row: _MARK.sub(_coloured, row[0]), _VERDICT.sub(_coloured, text)) if shown else text
+    shown = (
+        (file or sys.stdout).isatty()
+        and "NO_COLOR" not in os.environ
+        and os.environ.get("TERM") != "dumb"
+    )
+    return (
+        _MATRIX_ROW.sub(lambda row: _MARK.sub(_coloured, row[0]), _VERDICT.sub(_coloured, text))
+        if shown
+        else text
+    )
 
 
 def _coloured(word: re.Match[str]) -> str:

@@ -98,7 +98,9 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     from difflib import get_close_matches  # only where something is wrong
 
     words = list(known)
-    longer = [one for one in words if word[:2] == "--" and one.startswith(word)]  # --arch: --arch-list, not --torch
+    longer = [
+        one for one in words if word[:2] == "--" and one.startswith(word)
+    ]  # --arch: --arch-list, not --torch
     low = {one.lower(): one for one in words}
     alike = (low[one] for one in get_close_matches(word.strip().lower(), low, most))
     near = [word] if word in words else longer[:most] or list(alike)
@@ -115,8 +117,15 @@ def require_choice(what: str, word: str, choices: Collection[str], code: str) ->
 
 def require_count(option: str, text: str, least: int, most: int, code: str) -> int:
     """Return the number that is the text of an option; raise ConfigError for one out of bounds, or none."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and least <= int(text) <= most):
-        raise ConfigError(f"{option} {text[:40]}: give a whole number from {least} to {most}", code=code)
+    if not (
+        text.isascii()
+        and text.isdecimal()
+        and len(text) <= len(str(most))
+        and least <= int(text) <= most
+    ):
+        raise ConfigError(
+            f"{option} {text[:40]}: give a whole number from {least} to {most}", code=code
+        )
     return int(text)
 
 
@@ -135,4 +144,6 @@ def require_package(what: str, requirement: str, code: str) -> Iterator[None]:
         yield
     except ImportError:
         how = f"run `{install_command([requirement], Path(sys.executable))}`"
-        raise HostError(f"{what} needs {requirement}, which is not installed: {how}", code=code) from None
+        raise HostError(
+            f"{what} needs {requirement}, which is not installed: {how}", code=code
+        ) from None

@@ -26,7 +26,9 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
             body(*args, **kwargs)
-            print_now("", end="")  # else it is Python's end that meets a pipe without a reader, or a full disk
+            print_now(
+                "", end=""
+            )  # else it is Python's end that meets a pipe without a reader, or a full disk
         except BrokenPipeError:
             _close_stdout()
         except (Exception, KeyboardInterrupt) as error:
@@ -50,7 +52,9 @@ def open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # pictures of text, where the locale has no such characters
+            stream.reconfigure(
+                errors="replace"
+            )  # pictures of text, where the locale has no such characters
 
 
 def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> None:
@@ -58,7 +62,9 @@ def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> N
     if isinstance(error, BrokenPipeError):
         _close_stdout()
         return
-    if isinstance(error, OSError) and error.filename is None:  # of the runners, what they print alone has no name
+    if (
+        isinstance(error, OSError) and error.filename is None
+    ):  # of the runners, what they print alone has no name
         error.filename = os.path.realpath("/dev/stdout")
     sys.stderr.write(as_plain_text(f"error: {as_torchmill_error(error)}\n"))
 
@@ -73,17 +79,28 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
     if isinstance(error, TorchmillError):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return InterruptedBuildError("interrupted: run the same command to go on", code="interrupted")
+        return InterruptedBuildError(
+            "interrupted: run the same command to go on", code="interrupted"
+        )
     if isinstance(error, OSError) and is_of_system(error):
         return machine_error(error, None)
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-        return HostError("no memory is left: free some, or raise `ulimit -v` and `-u`, then retry", code="no-memory")
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "torchmill":
+        return HostError(
+            "no memory is left: free some, or raise `ulimit -v` and `-u`, then retry",
+            code="no-memory",
+        )
+    if (
+        isinstance(error, ModuleNotFoundError)
+        and (error.name or "").partition(".")[0] != "torchmill"
+    ):
         how = install_command(["-r", str(CHECKOUT / "requirements.txt")], Path(sys.executable))
-        return HostError(f"the package {error.name} is not installed: run `{how}`", code="package-missing")
+        return HostError(
+            f"the package {error.name} is not installed: run `{how}`", code="package-missing"
+        )
     gist = hide_password(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
     return UnforeseenError(
-        f"torchmill has a bug ({gist}): please report it{_write_traceback(error)}", code="unforeseen"
+        f"torchmill has a bug ({gist}): please report it{_write_traceback(error)}",
+        code="unforeseen",
     )
 
 
@@ -96,7 +113,12 @@ def _write_traceback(error: BaseException) -> str:
     about = f"Python {platform.python_version()}, {platform.platform()}\n"
     try:
         with tempfile.NamedTemporaryFile(
-            "w", prefix="torchmill-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
+            "w",
+            prefix="torchmill-",
+            suffix=".txt",
+            delete=False,
+            encoding="utf-8",
+            errors="replace",
         ) as file:
             file.write(about + hide_password(text))
     except OSError:

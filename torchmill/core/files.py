@@ -21,7 +21,9 @@ from torchmill.core.errors import BusyError, HostError
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
 from torchmill.core.units import format_bytes
 
-_TRIAL_BYTES = 2**25  # more than pip and setuptools in a new environment take: what failed may have given some back
+_TRIAL_BYTES = (
+    2**25
+)  # more than pip and setuptools in a new environment take: what failed may have given some back
 _TRIAL_FILES = 2**11  # the same, in files
 _SMALLEST_LIMIT_BYTES = 2**26  # of a file: below that pip and compilers fail
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -33,13 +35,19 @@ _REFUSALS = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _CLOSED),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), _TAKEN),
     errno.ENOENT: ("not-writable", "create the folder that it should be in, or use another"),
-    **dict.fromkeys((errno.EIO, errno.ESTALE), ("disk-failed", "the disk, or its server, is failing")),
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), ("too-many-files", "raise the limit (`ulimit -n 4096`)")),
+    **dict.fromkeys(
+        (errno.EIO, errno.ESTALE), ("disk-failed", "the disk, or its server, is failing")
+    ),
+    **dict.fromkeys(
+        (errno.EMFILE, errno.ENFILE), ("too-many-files", "raise the limit (`ulimit -n 4096`)")
+    ),
     errno.ENOMEM: ("no-memory", "free some memory, and run the command again to go on"),
 }
 
 _MARK_LENGTH = 8  # hexadecimal digits
-LARGEST_JSON_BYTES = 1 << 26  # bytes; a manifest of torch has 10 000, and one of gigabytes is an attack
+LARGEST_JSON_BYTES = (
+    1 << 26
+)  # bytes; a manifest of torch has 10 000, and one of gigabytes is an attack
 DELETED_NAME = ".gone-"  # begins the name of what was put away and is not deleted yet
 DELETED_KEY = "key"  # says that a tree is complete, so it goes first
 _DAY = 86400  # seconds; what was put away longer ago is nobody's, whoever has that number now
@@ -245,7 +253,10 @@ def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
     moved = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            names = (path.with_name(f"{DELETED_NAME}{os.getpid()}-{number}-{path.name}") for number in count())
+            names = (
+                path.with_name(f"{DELETED_NAME}{os.getpid()}-{number}-{path.name}")
+                for number in count()
+            )
             moved.append(path.rename(next(name for name in names if not os.path.lexists(name))))
     return moved
 
@@ -253,7 +264,11 @@ def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
 def list_contents(folder: Path) -> list[Path]:
     """Return what a folder holds beside its lock, in the order in which it may go; of none, nothing."""
     staying, there = {LOCK_FILE, HOLDER_FILE}, list(folder.iterdir()) if folder.is_dir() else []
-    found = [path for path in there if path.name not in staying and not path.name.startswith(DELETED_NAME)]
+    found = [
+        path
+        for path in there
+        if path.name not in staying and not path.name.startswith(DELETED_NAME)
+    ]
     return sorted(found, key=lambda path: (path.name != DELETED_KEY, path.name))
 
 
@@ -279,8 +294,12 @@ def delete_paths(paths: Iterable[Path]) -> None:
             if not path.is_dir() or path.is_symlink():
                 path.unlink()
                 continue
-            shutil.rmtree(path, ignore_errors=True)  # where two do so at a time, each goes on behind the other
-            if path.exists():  # something in it may be deleted only by who may write to the folder it is in
+            shutil.rmtree(
+                path, ignore_errors=True
+            )  # where two do so at a time, each goes on behind the other
+            if (
+                path.exists()
+            ):  # something in it may be deleted only by who may write to the folder it is in
                 for inner, _, _ in os.walk(path):
                     with contextlib.suppress(OSError):
                         Path(inner).chmod(0o700)
@@ -331,11 +350,17 @@ def report_unwritable(where: Path, *others: Path, wanted: int = 0) -> Iterator[N
 
 def read_refusal(text: str, where: Path, *, wanted: int = 0) -> HostError | None:
     """Return the error to show where a program's output says that the system refused it something."""
-    numbers = (one for one in _REFUSALS if _REFUSALS[one] != _TAKEN and os.strerror(one).lower() in text.lower())
+    numbers = (
+        one
+        for one in _REFUSALS
+        if _REFUSALS[one] != _TAKEN and os.strerror(one).lower() in text.lower()
+    )
     if (number := next(numbers, None)) is None:
         return None
     why = os.strerror(number)
-    named = None if number in _DISK_FULL else re.search(rf"(?i){re.escape(why)}: '(.+?)'", text)  # may be what is read
+    named = (
+        None if number in _DISK_FULL else re.search(rf"(?i){re.escape(why)}: '(.+?)'", text)
+    )  # may be what is read
     return machine_error(OSError(number, why), Path(named[1]) if named else where, wanted=wanted)
 
 
@@ -388,7 +413,11 @@ def nearest_existing(folder: Path) -> Path:
 
 def is_of_system(error: BaseException) -> bool:
     """Tell whether the system refused something; what gzip, ssl or requests raise may be an OSError too."""
-    return isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins"
+    return (
+        isinstance(error, OSError)
+        and error.errno is not None
+        and type(error).__module__ == "builtins"
+    )
 
 
 def machine_error(error: OSError, where: Path | None, *others: Path, wanted: int = 0) -> HostError:
@@ -399,7 +428,11 @@ def machine_error(error: OSError, where: Path | None, *others: Path, wanted: int
     named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else where
     if error.errno in _DISK_FULL:
         tried = [one for one in (where, named, *others) if one]
-        first = min(tried, key=_room) if others and error.errno == errno.ENOSPC else (tried or [Path()])[0]
+        first = (
+            min(tried, key=_room)
+            if others and error.errno == errno.ENOSPC
+            else (tried or [Path()])[0]
+        )
         return disk_full_error(first, wanted, error.errno)
     code, advice = _REFUSALS.get(error.errno or 0, ("system-error", "see what is wrong there"))
     return HostError(f"{named or 'the system'}: {error.strerror or error}: {advice}", code=code)
@@ -435,4 +468,6 @@ def free_files(folder: Path) -> int | None:
     if not hasattr(os, "statvfs"):
         return None
     seen = os.statvfs(folder)
-    return seen.f_favail if seen.f_files else None  # some make files as they are needed, and count none
+    return (
+        seen.f_favail if seen.f_files else None
+    )  # some make files as they are needed, and count none

@@ -50,7 +50,9 @@ def find_work_tree(folder: Path) -> WorkTree | None:
             word, _, name = _read_start(place).partition(b": ")
             git_folder = top / os.fsdecode(name.rstrip(b"\n"))
             if word == b"gitdir" and name:
-                common = git_folder / os.fsdecode(_read_start(git_folder / "commondir").rstrip(b"\n"))
+                common = git_folder / os.fsdecode(
+                    _read_start(git_folder / "commondir").rstrip(b"\n")
+                )
                 return WorkTree(top, git_folder / "index", common / "config")
     return None
 
@@ -68,7 +70,9 @@ def list_tracked(folder: Path, names: re.Pattern[bytes]) -> list[TrackedFile] | 
         data = _read_index(tree.file)
         if not _mentions(data, names):
             return []
-        digest_bytes = _SHA256_BYTES if b"sha256" in _read_start(tree.settings).lower() else _SHA1_BYTES
+        digest_bytes = (
+            _SHA256_BYTES if b"sha256" in _read_start(tree.settings).lower() else _SHA1_BYTES
+        )
         entries = list(_read_entries(data, digest_bytes))
     except (OSError, ValueError, IndexError):
         return None
@@ -107,7 +111,9 @@ def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
         at += _STAT_BYTES + digest_bytes
         extended = int.from_bytes(data[at : at + 2]) & _EXTENDED_FLAG
         at += 4 if extended else 2
-        if version == _COMPRESSED:  # a path begins with that of the entry before, without its last bytes
+        if (
+            version == _COMPRESSED
+        ):  # a path begins with that of the entry before, without its last bytes
             dropped, at = _read_varint(data, at)
             path = path[: len(path) - dropped]
         else:

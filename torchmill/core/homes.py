@@ -41,7 +41,9 @@ PLACES = (
     f"{FACTS}/patches",
 )
 _STATE_OF_GIT = (STATE, ENVIRONMENTS)  # of these, git tracks nothing
-_OUR_ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+")  # nox's name for that of a build: "wheel-3-12-cpu"
+_OUR_ENVIRONMENT = re.compile(
+    r"\w+-\d+-\d+t?-\w+"
+)  # nox's name for that of a build: "wheel-3-12-cpu"
 _MENTIONED = re.compile("|".join(re.escape(place) for place in PLACES).encode(), re.IGNORECASE)
 
 
@@ -171,7 +173,9 @@ def _list_links(root: Path) -> Iterator[str]:
     """Yield the names of links at the places of a home, and of those in its state folder."""
     yield from (place for place in PLACES if (root / place).is_symlink())
     with contextlib.suppress(OSError):
-        yield from (f"{STATE}/{path.name}" for path in sorted((root / STATE).iterdir()) if path.is_symlink())
+        yield from (
+            f"{STATE}/{path.name}" for path in sorted((root / STATE).iterdir()) if path.is_symlink()
+        )
 
 
 def _is_own_link(root: Path, name: str, record: HomeRecord | None) -> bool:

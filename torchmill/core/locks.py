@@ -50,7 +50,8 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
             lock = _try_lock(folder, -1.0)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again", code="interrupted"
+            f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again",
+            code="interrupted",
         ) from None
     with lock:
         (folder / HOLDER_FILE).write_text(who, encoding="utf-8")
@@ -85,7 +86,11 @@ def _left_behind(folder: Path) -> str:
     with contextlib.suppress(OSError):
         said = (folder / LOCK_FILE).read_text(encoding="utf-8", errors="replace").split()
     who = f"process {said[0]} of {said[1]}" if len(said) > 1 else ""
-    return f"; its disk has no locks: if {who} is gone, `rm {shlex.quote(str(folder / LOCK_FILE))}`" if who else ""
+    return (
+        f"; its disk has no locks: if {who} is gone, `rm {shlex.quote(str(folder / LOCK_FILE))}`"
+        if who
+        else ""
+    )
 
 
 def read_holder(folder: Path) -> str:

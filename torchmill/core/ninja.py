@@ -18,8 +18,12 @@ _FAILED = re.compile(r"FAILED: (?:\[code=\d+\] )?(?P<output>\S+)")  # the code s
 _FEWEST = 5  # edges before an estimate is worth showing
 _EARLIEST = 0.25  # and this share of all: the first files of torch are its quickest
 _EARLIEST_WEIGHED = 0.01  # where it is known what takes long
-_EDGE = re.compile(r"^build ((?:[^\s:|$]|\$.)++)(?:[^:\n$]|\$.)*+: (?!phony\b)", re.MULTILINE)  # of build.ninja
-_LOG_TABS = 4  # in a line of .ninja_log: begun, ended, time of the file, its path, hash of the command
+_EDGE = re.compile(
+    r"^build ((?:[^\s:|$]|\$.)++)(?:[^:\n$]|\$.)*+: (?!phony\b)", re.MULTILINE
+)  # of build.ninja
+_LOG_TABS = (
+    4  # in a line of .ninja_log: begun, ended, time of the file, its path, hash of the command
+)
 _SIGNATURE = b"# ninjadeps\n"
 _BEFORE = {3: 8, 4: 12}  # version of the log -> bytes of a record before its dependencies
 _IS_DEPENDENCIES = 1 << 31
@@ -88,7 +92,9 @@ class EdgePace:
     """
 
     def __init__(
-        self, weigh: Callable[[str], float] = lambda _: 1.0, coming: Callable[[], Iterable[str]] = tuple
+        self,
+        weigh: Callable[[str], float] = lambda _: 1.0,
+        coming: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.edge: Edge | None = None
         self.weighed = False  # is it known what is to be made, so that a share says more than the number of edges?
@@ -124,7 +130,9 @@ class EdgePace:
     @property
     def share(self) -> float:
         """Return which share of the work is done, from 0 to 1."""
-        return self._done[-1] / (self._done[-1] + self._weight_left(self.edge)) if self.edge else 0.0
+        return (
+            self._done[-1] / (self._done[-1] + self._weight_left(self.edge)) if self.edge else 0.0
+        )
 
     def _weight_left(self, edge: Edge) -> float:
         # not all that could be made is made: an edge left weighs what those do on average
@@ -138,7 +146,10 @@ class EdgePace:
             return None
         if self.share < (_EARLIEST_WEIGHED if self.weighed else _EARLIEST):
             return None
-        later = (bisect_right(series, (series[0] + series[-1]) / 2) - 1 for series in (self._done, self._at))
+        later = (
+            bisect_right(series, (series[0] + series[-1]) / 2) - 1
+            for series in (self._done, self._at)
+        )
         since = min(max(later), len(self._done) - 1 - _FEWEST)
         pace = (self._at[-1] - self._at[since]) / (self._done[-1] - self._done[since])
         return max(0.0, self._weight_left(self.edge) * pace - (now - self._at[-1]))

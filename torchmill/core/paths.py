@@ -10,7 +10,9 @@ from torchmill.core.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parent
-GUEST = "TORCHMILL_GUEST"  # names the arch of a container in which a suite works beside the machine's
+GUEST = (
+    "TORCHMILL_GUEST"  # names the arch of a container in which a suite works beside the machine's
+)
 EMPTY_ENVIRONMENTS = "environments"
 CACHE_FILES = ("facts.json", "sessions.json", "recall.json")
 HOMES = "homes"  # of the cache: which folders' states are the user's
@@ -34,7 +36,9 @@ class Layout:
 
     root: Path
     cache: Path
-    guest: str = ""  # the arch of a container: it shares sources and dist/ with its machine, nothing else
+    guest: str = (
+        ""  # the arch of a container: it shares sources and dist/ with its machine, nothing else
+    )
 
     @classmethod
     def of_checkout(cls, root: Path) -> "Layout":
@@ -49,14 +53,27 @@ class Layout:
             raise ConfigError(told, code="invalid-home")
         guest = os.environ.get(GUEST, "")
         if not re.fullmatch(r"\w*", guest):
-            raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it", code="invalid-guest")
+            raise ConfigError(
+                f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it",
+                code="invalid-guest",
+            )
         if not os.path.isabs(own := os.path.expanduser("~")):  # noqa: PTH111, PTH117 - ~ where a user is a mere number
-            why = "HOME is not set, and the system knows no user with this number" if own == "~" else f"HOME is {own}"
-            raise ConfigError(f"{why}: `export HOME=FOLDER`, one that you may write to", code="no-home")
-        return cls(Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path(own)), guest)
+            why = (
+                "HOME is not set, and the system knows no user with this number"
+                if own == "~"
+                else f"HOME is {own}"
+            )
+            raise ConfigError(
+                f"{why}: `export HOME=FOLDER`, one that you may write to", code="no-home"
+            )
+        return cls(
+            Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path(own)), guest
+        )
 
     # in the user's cache
-    environments = _Below("cache", EMPTY_ENVIRONMENTS)  # empty ones, and tools, out of which all others are made
+    environments = _Below(
+        "cache", EMPTY_ENVIRONMENTS
+    )  # empty ones, and tools, out of which all others are made
     # what the TOML files of facts hold, the sessions of the matrix, digests of files by what their stat says
     facts_cache, sessions_cache, stat_cache = (_Below("cache", name) for name in CACHE_FILES)
     # in the checkout
@@ -70,7 +87,9 @@ class Layout:
     logs = _Below("state", "logs")  # of builds
     images = _Below("state", "images")  # what images are built of
     demo = _Below("state", "demo")  # everything that `nox -s demo` makes
-    bisect = _Below("state", "bisect")  # the search of `invoke bisect`, and everything that it makes
+    bisect = _Below(
+        "state", "bisect"
+    )  # the search of `invoke bisect`, and everything that it makes
     cluster = _Below("state", "cluster")  # the jobs of `invoke cluster`, their logs and their parts
     selection = _Below("state", "selected.json")  # the file that names the selected release
 
@@ -91,7 +110,9 @@ class Layout:
 def user_cache_folder(environ: Mapping[str, str], home: Path) -> Path:
     """Return the folder of what all checkouts of a user share."""
     name = f"torchmill-{environ[GUEST]}" if environ.get(GUEST) else "torchmill"
-    named = Path(environ.get("XDG_CACHE_HOME") or ".")  # a relative one is to be ignored, as XDG's specification says
+    named = Path(
+        environ.get("XDG_CACHE_HOME") or "."
+    )  # a relative one is to be ignored, as XDG's specification says
     return (named if named.is_absolute() else home / ".cache") / name
 
 

@@ -16,7 +16,9 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,20}m)")  # what torchmill itself writes: 
 _COMMAND = re.compile(r"(?m)^(\s*)(::|##\[)(?=[A-Za-z])")
 
 
-def as_plain_text(text: str, environ: Mapping[str, str] = os.environ, *, colours: bool = False) -> str:
+def as_plain_text(
+    text: str, environ: Mapping[str, str] = os.environ, *, colours: bool = False
+) -> str:
     """Return a text that steers no terminal and gives a workflow of GitHub no command.
 
     Tabs and newlines stay, and with `colours` the sequences that set a colour. A carriage return before a newline is
@@ -24,5 +26,7 @@ def as_plain_text(text: str, environ: Mapping[str, str] = os.environ, *, colours
     """
     text = name_programs(text.replace("\r\n", "\n"), environ)
     parts = _COLOUR.split(text) if colours else [text]
-    text = "".join(part if number % 2 else _STEERING.sub("\ufffd", part) for number, part in enumerate(parts))
+    text = "".join(
+        part if number % 2 else _STEERING.sub("\ufffd", part) for number, part in enumerate(parts)
+    )
     return _COMMAND.sub("\\1\ufffd\\2", text) if "GITHUB_ACTIONS" in environ else text

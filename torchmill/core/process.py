@@ -33,10 +33,14 @@ WATCHERS: set[int] = set()  # processes of this run that see to their own end: r
 END_ROUNDS = 5  # what is ended may have started more a moment before
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that makes or unpacks something
 NOTICE_SECONDS = 5.0  # after which a person reads what is waited for
-KILL_SECONDS = 1.0  # that a killed program is waited for; the kernel may hold it in a driver for ever
+KILL_SECONDS = (
+    1.0  # that a killed program is waited for; the kernel may hold it in a driver for ever
+)
 TAIL_LINES = 200  # lines of output that an error carries
 _SHOWN_CHARACTERS = 200  # of a command that an error names
-_PYTHON_CRASH = re.compile(r"\(most recent call first\):\n +(File .+)")  # as its faulthandler prints it
+_PYTHON_CRASH = re.compile(
+    r"\(most recent call first\):\n +(File .+)"
+)  # as its faulthandler prints it
 INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
 
 
@@ -68,7 +72,9 @@ def end_children() -> None:
     """End all processes that this one has started, without the watchers."""
     import psutil
 
-    end_processes([one for one in psutil.Process().children(recursive=True) if one.pid not in WATCHERS])
+    end_processes(
+        [one for one in psutil.Process().children(recursive=True) if one.pid not in WATCHERS]
+    )
 
 
 def wait_until_ended(processes: Sequence[psutil.Process], patience: float) -> list[psutil.Process]:
@@ -77,7 +83,9 @@ def wait_until_ended(processes: Sequence[psutil.Process], patience: float) -> li
 
     until = time.monotonic() + patience
     left = list(processes)
-    while left:  # looked at now and then: in a container, nobody may take note of one that has ended
+    while (
+        left
+    ):  # looked at now and then: in a container, nobody may take note of one that has ended
         seconds = min(ORPHAN_POLL_SECONDS, max(0.0, until - time.monotonic()))
         left = [one for one in psutil.wait_procs(left, timeout=seconds)[1] if _lives(one)]
         if time.monotonic() >= until:
@@ -85,7 +93,9 @@ def wait_until_ended(processes: Sequence[psutil.Process], patience: float) -> li
     return left
 
 
-def end_processes(processes: Sequence[psutil.Process], patience: float = END_TIMEOUT_SECONDS) -> None:
+def end_processes(
+    processes: Sequence[psutil.Process], patience: float = END_TIMEOUT_SECONDS
+) -> None:
     """End processes, paused ones too: those that do not go within `patience` seconds are killed."""
     import psutil
 
@@ -93,7 +103,9 @@ def end_processes(processes: Sequence[psutil.Process], patience: float = END_TIM
         with contextlib.suppress(psutil.Error):
             one.terminate()
             if sys.platform != "win32":
-                one.send_signal(signal.SIGCONT)  # one that is stopped learns of it only when it goes on
+                one.send_signal(
+                    signal.SIGCONT
+                )  # one that is stopped learns of it only when it goes on
     left = wait_until_ended(processes, patience)
     for one in left:
         with contextlib.suppress(psutil.Error):
@@ -155,9 +167,13 @@ class CommandError(TorchmillError):
         self.argv = tuple(argv)
         self.returncode = returncode
         self.output = "\n".join(lines)
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        last = next(
+            (line.strip() for line in reversed(lines) if line.strip()), "it printed nothing"
+        )
         crash = _PYTHON_CRASH.search(output)
-        told = hide_password(f"`{_shown(argv)}` {_ended(returncode)}: {crash[1] if crash else last}")
+        told = hide_password(
+            f"`{_shown(argv)}` {_ended(returncode)}: {crash[1] if crash else last}"
+        )
         super().__init__(told, code="command-failed")
 
 
@@ -193,7 +209,9 @@ class NoAnswerError(HostError):
     """A program that only tells something did not end in time: what it would have told is not known."""
 
 
-def ask(argv: Sequence[str], env: Mapping[str, str] | None = None, seconds: float | None = None) -> str:
+def ask(
+    argv: Sequence[str], env: Mapping[str, str] | None = None, seconds: float | None = None
+) -> str:
     """Return what a program that changes nothing writes to stdout.
 
     A program that has not ended after `seconds`, by default those of `answer_limit`, is killed with its process group
@@ -219,7 +237,9 @@ def _answer(process: subprocess.Popen[str], argv: Sequence[str], seconds: float)
     except subprocess.TimeoutExpired:
         pass
     if seconds > notice:
-        waiting = f"`{_shown(argv)}` has not answered for {notice:g} s; it is ended after {seconds:g} s"
+        waiting = (
+            f"`{_shown(argv)}` has not answered for {notice:g} s; it is ended after {seconds:g} s"
+        )
         print(as_plain_text(waiting), file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
     try:
         return process.communicate(timeout=seconds - notice)
@@ -277,7 +297,9 @@ def stream(
     with interrupt_on_sigterm():
         process = _start(argv, cwd, env)
         try:
-            for line in until_silent(_lines(process), waits_for) if waits_for else process.stdout or ():
+            for line in (
+                until_silent(_lines(process), waits_for) if waits_for else process.stdout or ()
+            ):
                 log.write(line)
                 tail.append(line)
                 on_line(line.rstrip("\n"))
@@ -316,7 +338,9 @@ def end_after(seconds: float | None) -> Iterator[None]:
         raise TimeUpError
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 0.001), 1e9))  # a system cannot wait longer
+    signal.setitimer(
+        signal.ITIMER_REAL, min(max(seconds, 0.001), 1e9)
+    )  # a system cannot wait longer
     try:
         yield
     finally:
@@ -338,7 +362,9 @@ def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
             with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
                 process.wait(INTERRUPT_TIMEOUT_SECONDS)
             end_children()
-            raise InterruptedBuildError("interrupted: run the same command to go on", code="interrupted") from None
+            raise InterruptedBuildError(
+                "interrupted: run the same command to go on", code="interrupted"
+            ) from None
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
@@ -381,7 +407,9 @@ def _start(
         "creationflags": 0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
     }
     try:
-        return subprocess.Popen(list(argv), cwd=cwd, env=env, **(how if in_terminal else how | apart))
+        return subprocess.Popen(
+            list(argv), cwd=cwd, env=env, **(how if in_terminal else how | apart)
+        )
     except FileNotFoundError:
         if cwd is not None and not cwd.is_dir():
             told = f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again"
@@ -390,7 +418,11 @@ def _start(
         raise HostError(told, code="program-missing") from None
     except OSError as error:  # not executable, made for another machine, or more than may run
         short = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-        cure = "free some memory, or raise the limits (`ulimit -a`)" if short else "reinstall it for this machine"
+        cure = (
+            "free some memory, or raise the limits (`ulimit -a`)"
+            if short
+            else "reinstall it for this machine"
+        )
         told = f"`{argv[0]}` cannot be run here ({error.strerror}): {cure}"
         raise HostError(told, code="program-not-runnable") from None
 
@@ -420,7 +452,9 @@ def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: b
 def _asked_first(leader: subprocess.Popen[str]) -> list[psutil.Process]:
     """Return those of the group that run another program than its leader, which may have several processes."""
     own = _program(leader.pid)  # a part of the names of those that it starts from memory
-    return [one for one in find_by_group(leader.pid) if (name := _program(one.pid)) and own not in name]
+    return [
+        one for one in find_by_group(leader.pid) if (name := _program(one.pid)) and own not in name
+    ]
 
 
 def _program(pid: int) -> str:
@@ -433,7 +467,9 @@ def _program(pid: int) -> str:
         return ""
 
 
-def _ended_politely(process: subprocess.Popen[str], first: Sequence[psutil.Process], *, reads: bool) -> str:
+def _ended_politely(
+    process: subprocess.Popen[str], first: Sequence[psutil.Process], *, reads: bool
+) -> str:
     """Ask the group to end, `first` some of it, until its leader has; return what was still said."""
     import psutil
 
@@ -452,7 +488,10 @@ def _ended_politely(process: subprocess.Popen[str], first: Sequence[psutil.Proce
             if reads:
                 return process.communicate(timeout=patience)[0] or ""
             process.wait(timeout=patience)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # who asks twice has no more patience
+        except (
+            subprocess.TimeoutExpired,
+            KeyboardInterrupt,
+        ):  # who asks twice has no more patience
             continue
     return ""
 
@@ -474,5 +513,7 @@ def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> Non
     if sys.platform == "win32":
         process.send_signal(signal.CTRL_BREAK_EVENT if number == signal.SIGINT else number)
     else:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # all gone, or zombies (macOS)
+        with contextlib.suppress(
+            ProcessLookupError, PermissionError
+        ):  # all gone, or zombies (macOS)
             os.killpg(process.pid, number)

@@ -16,7 +16,10 @@ from pathlib import Path
 
 from torchmill.core.task_lines import LINES
 
-INVOKE, NOX = "TORCHMILL_INVOKE", "TORCHMILL_NOX"  # variables with the command that runs tasks, and sessions
+INVOKE, NOX = (
+    "TORCHMILL_INVOKE",
+    "TORCHMILL_NOX",
+)  # variables with the command that runs tasks, and sessions
 _VARIABLES = {"invoke": INVOKE, "nox": NOX}
 _UNQUOTABLE = re.compile(r"[\"\\\x00-\x1f]")  # what would have to be escaped in JSON
 
@@ -91,7 +94,9 @@ def started_program(argument: str, python: Path, environ: Mapping[str, str]) -> 
     return "torchmill" if _UNQUOTABLE.search(command) else command
 
 
-def install_command(words: Sequence[str], python: Path, environ: Mapping[str, str] = os.environ) -> str:
+def install_command(
+    words: Sequence[str], python: Path, environ: Mapping[str, str] = os.environ
+) -> str:
     """Return the command that installs, by words of pip, into the environment of the Python that runs this.
 
     Environments that uv makes, those of `uv tool install` too, have no pip.

@@ -37,7 +37,9 @@ def watch_run() -> None:
 
 
 @contextlib.contextmanager
-def watch_container(mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str]) -> Iterator[None]:
+def watch_container(
+    mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str]
+) -> Iterator[None]:
     """Have a container ended, as by `end_marked`, where this process is killed while the context lasts."""
     watch, pipe = _start_watch(mark, after, without_mark(environ))
     try:
@@ -49,7 +51,9 @@ def watch_container(mark: Mapping[str, str], after: Sequence[str], environ: Mapp
         watch.wait()
 
 
-def end_marked(mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+def end_marked(
+    mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str] | None = None
+) -> None:
     """End the processes that carry a variable, the only one in `mark`, and run the command `after` them, if any."""
     if sys.platform != "win32":
         for name, value in mark.items():
@@ -71,7 +75,17 @@ def _start_watch(
     reading, writing = os.pipe()
     try:
         watch = subprocess.Popen(
-            ["/bin/sh", "-c", _WAIT, "sh", sys.executable, "-P", "-m", "torchmill.core.reaper", told],
+            [
+                "/bin/sh",
+                "-c",
+                _WAIT,
+                "sh",
+                sys.executable,
+                "-P",
+                "-m",
+                "torchmill.core.reaper",
+                told,
+            ],
             env={**environ, "PYTHONPATH": path},
             stdin=reading,
             stdout=subprocess.DEVNULL,

@@ -15,7 +15,9 @@ from torchmill.core.plain_text import as_plain_text
 TOLD_AFTER_SECONDS = 15.0
 ENDED_AFTER_SECONDS = 60.0
 VARIABLE = "TORCHMILL_SILENCE"  # seconds, in place of 60
-ANSWER_SECONDS = 20.0  # for a program that only tells something: one from a cold network disk needs some seconds
+ANSWER_SECONDS = (
+    20.0  # for a program that only tells something: one from a cold network disk needs some seconds
+)
 # Without its persistence daemon, nvidia-smi initialises every GPU of the machine first.
 # https://docs.nvidia.com/deploy/driver-persistence/
 _ANSWER_SECONDS: Mapping[str, float] = {"nvidia-smi": 30.0}
@@ -54,14 +56,22 @@ def _seconds(environ: Mapping[str, str], variable: str, usual: float, what: str)
     return seconds
 
 
-def until_silent(source: Iterable[Item], who: str, size: Callable[[Item], int] | None = None) -> Generator[Item]:
+def until_silent(
+    source: Iterable[Item], who: str, size: Callable[[Item], int] | None = None
+) -> Generator[Item]:
     """Yield what `source` does, which is waited for in a thread of its own.
 
     `size` is how many bytes an item has; None: each shows that all is well, however small. Raises SilentError
     after the limit of `silence_limit`, and what `source` raises. A source that never answers keeps its thread.
     """
-    limit, box, gone = silence_limit(), queue.Queue[Item | BaseException](_QUEUED), threading.Event()
-    threading.Thread(target=_pass_on, args=(source, box, gone), daemon=True, name=f"wait for {who}").start()
+    limit, box, gone = (
+        silence_limit(),
+        queue.Queue[Item | BaseException](_QUEUED),
+        threading.Event(),
+    )
+    threading.Thread(
+        target=_pass_on, args=(source, box, gone), daemon=True, name=f"wait for {who}"
+    ).start()
     silent, told = 0.0, False  # seconds, counted: the clock goes on while this process is stopped
     try:
         while True:
@@ -92,7 +102,9 @@ def _complaint(who: str, seconds: float) -> str:
     return f"{who} has sent nothing, or next to nothing, for {seconds:.0f} s"
 
 
-def _pass_on(source: Iterable[Item], box: queue.Queue[Item | BaseException], gone: threading.Event) -> None:
+def _pass_on(
+    source: Iterable[Item], box: queue.Queue[Item | BaseException], gone: threading.Event
+) -> None:
     def put(item: Item | BaseException) -> None:
         while not gone.is_set():
             with contextlib.suppress(queue.Full):

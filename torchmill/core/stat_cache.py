@@ -22,9 +22,16 @@ _CODE = frozenset({".py", ".cpp", ".txt", ".toml"})
 # A file that changed so short a time before it was read may change again and look the same: the clocks of
 # file systems tick every few milliseconds, those of some every two seconds.
 SETTLED_SECONDS = 2.0
-MAX_BYTES = 1 << 21  # of a memory, which is read in 10 ms; of a larger one, what this run used is kept
+MAX_BYTES = (
+    1 << 21
+)  # of a memory, which is read in 10 ms; of a larger one, what this run used is kept
 _packed = Struct("<qqqQ").pack
-_NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")  # Linux, macOS (two), Windows
+_NATIVE = (
+    b"\x7fELF",
+    b"\xcf\xfa\xed\xfe",
+    b"\xca\xfe\xba\xbe",
+    b"MZ",
+)  # Linux, macOS (two), Windows
 
 
 class FileStat(NamedTuple):
@@ -50,16 +57,22 @@ class StatCache:
     def digest(self, path: Path | str) -> str | None:
         """Return the sha256 of a file's content; None where it cannot be read."""
         try:
-            return self.remember(str(Path(path).absolute()), [stat_file(path)], lambda: hash_file(path))
+            return self.remember(
+                str(Path(path).absolute()), [stat_file(path)], lambda: hash_file(path)
+            )
         except OSError:
             return None
 
-    def program_output(self, question: str, files: Iterable[Path | str], ask: Callable[[], str]) -> str:
+    def program_output(
+        self, question: str, files: Iterable[Path | str], ask: Callable[[], str]
+    ) -> str:
         """Return what `ask` returns, asked once for as long as the files that decide it look the same.
 
         A script decides nothing, for it may lead anywhere: where one is among them, it is asked anew.
         """
-        return self.remember(question, [stat_file(path) if is_native(path) else None for path in files], ask)
+        return self.remember(
+            question, [stat_file(path) if is_native(path) else None for path in files], ask
+        )
 
     def remember(self, what: str, looks: Sequence[FileStat | None], ask: Callable[[], str]) -> str:
         """Return what `ask` returns, asked once for as long as everything that decides it looks the same.
@@ -69,7 +82,9 @@ class StatCache:
         present = [look for look in looks if look is not None]
         if not present or len(present) < len(looks):
             return ask()
-        seen = FileStat(", ".join(look.text for look in present), max(look.since for look in present))
+        seen = FileStat(
+            ", ".join(look.text for look in present), max(look.since for look in present)
+        )
         answer = self.lookup(what, seen)
         if not answer:  # "" is of a program that did not run, and may do so now
             answer = ask()
@@ -80,7 +95,11 @@ class StatCache:
         """Return what was kept of something that looked like this; None where nothing was."""
         self._used.add(what)
         kept = self._memory.get(what)
-        return str(kept[1]) if isinstance(kept, list) and len(kept) > 1 and kept[0] == seen.text else None
+        return (
+            str(kept[1])
+            if isinstance(kept, list) and len(kept) > 1 and kept[0] == seen.text
+            else None
+        )
 
     def store(self, what: str, seen: FileStat, answer: str) -> None:
         """Keep an answer, unless what it is about changed just now."""
@@ -113,7 +132,9 @@ def stat_file(path: Path | str) -> FileStat | None:
     except OSError:
         return None
     # what changes when a file does: nobody sets back size, both times and number at once
-    return FileStat(f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino}", changed_at_ns(seen))
+    return FileStat(
+        f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino}", changed_at_ns(seen)
+    )
 
 
 def stat_folder(folder: Path | str, skip: Container[str] = (".git",)) -> FileStat:
@@ -129,7 +150,9 @@ def stat_folder(folder: Path | str, skip: Container[str] = (".git",)) -> FileSta
                 if not entry.is_dir(follow_symlinks=False):
                     seen = entry.stat(follow_symlinks=False)
                     newest = max(newest, changed_at_ns(seen))
-                    found[entry.name] = _packed(seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
+                    found[entry.name] = _packed(
+                        seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino
+                    )
                 elif entry.name not in skip:
                     waiting.append(entry.path)
         waiting.sort()  # folders come in any order
@@ -166,8 +189,12 @@ def digest_code(cache: StatCache, *places: str) -> str:
     code: list[Path] = []
     for place in places:
         root = PACKAGE / place
-        found = [file for file in root.rglob("*") if file.suffix in _CODE] if root.is_dir() else [root]
+        found = (
+            [file for file in root.rglob("*") if file.suffix in _CODE] if root.is_dir() else [root]
+        )
         if not found or not all(file.is_file() for file in found):
             raise FileNotFoundError(f"no code in {root}")
         code += found
-    return digest_data([(file.relative_to(PACKAGE).as_posix(), cache.digest(file)) for file in sorted(code)])
+    return digest_data(
+        [(file.relative_to(PACKAGE).as_posix(), cache.digest(file)) for file in sorted(code)]
+    )

@@ -50,8 +50,12 @@ _BEGIN = {
 
 def list_tasks() -> str:
     """Return the tasks by stage, and how sessions are run; commands in it name `invoke` and `nox`."""
-    lines = ["Tasks, by stage. Run one with `invoke TASK`; `invoke TASK --help` explains its options."]
+    lines = [
+        "Tasks, by stage. Run one with `invoke TASK`; `invoke TASK --help` explains its options."
+    ]
     for stage, tasks in STAGES.items():
         lines += ["", f"{stage}:", *(f"  {task:{_COLUMNS}}{line}" for task, line in tasks.items())]
-    begin = [line for command, meaning in _BEGIN.items() for line in (f"  {command}", f"      {meaning}")]
+    begin = [
+        line for command, meaning in _BEGIN.items() for line in (f"  {command}", f"      {meaning}")
+    ]
     return "\n".join([*lines, "", "Wheels are built by sessions of nox:", *begin])

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 Bytes = int
 
 _UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgt", 1):  # a lone letter is binary, as for docker, systemd and Slurm
+for _power, _letter in enumerate(
+    "kmgt", 1
+):  # a lone letter is binary, as for docker, systemd and Slurm
     _UNITS |= {f"{_letter}b": 1000**_power, f"{_letter}ib": 1024**_power, _letter: 1024**_power}
 _QUANTITY = re.compile(r"\s*(?P<number>\d{1,20}(?:\.\d+)?)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
 _STEP = 1024
@@ -43,7 +45,9 @@ def format_share(part: float, whole: float) -> str:
     """Return bytes of a number of bytes, in the unit of the whole: "5.2 of 7.8 GiB"."""
     text = format_bytes(whole)
     unit = text.split()[1]
-    return f"{part / _UNITS[unit.lower()]:.1f} of {text}" if unit != "B" else f"{part:.0f} of {text}"
+    return (
+        f"{part / _UNITS[unit.lower()]:.1f} of {text}" if unit != "B" else f"{part:.0f} of {text}"
+    )
 
 
 def parse_duration(text: str) -> float:

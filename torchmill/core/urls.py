@@ -10,14 +10,18 @@ _SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")  # RFC 3986 has no
 SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:path"
 # a user alone may be a token, but for ssh, where it is "git"
 _LOGIN = re.compile(r"(?i)(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
-_QUERY = re.compile(r"\?[^\s?'\")\\]*=[^\s'\")\\]*")  # which may be a signature that opens a bucket, or a token
+_QUERY = re.compile(
+    r"\?[^\s?'\")\\]*=[^\s'\")\\]*"
+)  # which may be a signature that opens a bucket, or a token
 _CONDA_TOKEN = re.compile(  # as conda's servers take it: https://HOST/t/TOKEN/CHANNEL
     r"(//[^\s/]+(?:/[^\s/]+)*?/t)/[\w-]{8,}(?=/)"
 )
 _HERE = {"", "localhost"}  # the machines that file: may name
 
 
-def validate_url(option: str, url: str, schemes: Collection[str], example: str, no_login: str = "") -> SplitResult:
+def validate_url(
+    option: str, url: str, schemes: Collection[str], example: str, no_login: str = ""
+) -> SplitResult:
     """Return the parts of an address of a folder, which may have a user and a password in it.
 
     `option` is how the address was given, `example` how it should look, `no_login` why nobody may be named in it
@@ -25,7 +29,9 @@ def validate_url(option: str, url: str, schemes: Collection[str], example: str, 
     and no query.
     """
     if why := _wrong(url, schemes):
-        raise ConfigError(f"{option} {redact_url(url)}: {why}: write it as {example}", code="invalid-url")
+        raise ConfigError(
+            f"{option} {redact_url(url)}: {why}: write it as {example}", code="invalid-url"
+        )
     parts = urlsplit(url)
     if no_login and "@" in parts.netloc:  # be it a user alone, who may be a token
         raise ConfigError(f"{option} {redact_url(url)}: {no_login}", code="password-in-url")
@@ -66,7 +72,12 @@ def host_of(url: str) -> str:
     """Return the host that an address names, or the address of a folder. Raises ConfigError for http://[bad/."""
     if SCP_URL.match(url):
         return url.split(":", 1)[0].rpartition("@")[2]
-    return parse_option(f"correct the address {redact_url(url)}", url, urlsplit, "invalid-url").hostname or url
+    return (
+        parse_option(
+            f"correct the address {redact_url(url)}", url, urlsplit, "invalid-url"
+        ).hostname
+        or url
+    )
 
 
 def hide_password(url: str) -> str:

@@ -41,7 +41,9 @@ class Reference:
     documents: Mapping[str, bytes] = field(default_factory=dict)  # that follow from it, by suffix
 
 
-def document_differences(found: Any, expected: Any, reference: Reference, path: str = "") -> list[str]:
+def document_differences(
+    found: Any, expected: Any, reference: Reference, path: str = ""
+) -> list[str]:
     """Return a clause for each of the first MOST_DIFFERENCES fields that are not as expected.
 
     `path` is where in the document the two are.
@@ -60,12 +62,18 @@ def _differences(found: Any, expected: Any, reference: Reference, path: str) -> 
                 return
             ours, theirs = dict(enumerate(found)), dict(enumerate(expected))
         yield from _member_differences(ours, theirs, reference, f"{path}[", "]")
-    elif type(found) is not type(expected) or found != expected:  # True is 1 in Python, and not in JSON
+    elif (
+        type(found) is not type(expected) or found != expected
+    ):  # True is 1 in Python, and not in JSON
         yield f"{path or 'it'} is {_format_value(found)}, {reference.name} says {_format_value(expected)}"
 
 
 def _member_differences(
-    found: Mapping[Any, Any], expected: Mapping[Any, Any], reference: Reference, before: str, after: str
+    found: Mapping[Any, Any],
+    expected: Mapping[Any, Any],
+    reference: Reference,
+    before: str,
+    after: str,
 ) -> Iterator[str]:
     """Compare what has the same name on both sides; `before` and `after` stand around it in a path."""
     for name in sorted({*found, *expected}):
@@ -115,9 +123,15 @@ class AgreementCheck:
     @property
     def text(self) -> str:
         """Return it in one line."""
-        told = f"{self.said}; note: {first_problems(self.notes, MOST_NOTES)}" if self.notes else self.said
+        told = (
+            f"{self.said}; note: {first_problems(self.notes, MOST_NOTES)}"
+            if self.notes
+            else self.said
+        )
         text = f"{self.name:10}  {first_problems(self.problems, MOST_DIFFERENCES) or told}"
-        return "".join(one if one.isprintable() else "\ufffd" for one in text)  # others' words, which could be lines
+        return "".join(
+            one if one.isprintable() else "\ufffd" for one in text
+        )  # others' words, which could be lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +144,9 @@ class AgreementVerdict:
     @property
     def problems(self) -> tuple[str, ...]:
         """Return what is wrong with it."""
-        return tuple(f"{check.name}: {problem}" for check in self.checks for problem in check.problems)
+        return tuple(
+            f"{check.name}: {problem}" for check in self.checks for problem in check.problems
+        )
 
     @property
     def word(self) -> str:
@@ -159,7 +175,9 @@ class AgreementVerdict:
         return f"{self.wheel}: {first_problems(self.problems, MOST_DIFFERENCES)}"
 
 
-def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution | None = None) -> AgreementVerdict:
+def examine_wheel(
+    wheel: Path, original: Path | None = None, found: Distribution | None = None
+) -> AgreementVerdict:
     """Return the checks of a wheel: it is read to its end, several times.
 
     One that was slimmed is compared with its `original`, by default the one beside it. `found` is what was read of the
@@ -167,9 +185,14 @@ def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution
     """
     try:
         found = found or wheel_file.read_wheel(wheel)
-        contents, odd = tuple(wheel_file.wheel_problems(wheel)), tuple(wheel_file.wheel_oddities(wheel))
+        contents, odd = (
+            tuple(wheel_file.wheel_problems(wheel)),
+            tuple(wheel_file.wheel_oddities(wheel)),
+        )
     except DeliveryError as error:
-        return AgreementVerdict(wheel, (AgreementCheck("wheel", "", (str(error).removeprefix(f"{wheel}: "),)),))
+        return AgreementVerdict(
+            wheel, (AgreementCheck("wheel", "", (str(error).removeprefix(f"{wheel}: "),)),)
+        )
     with ZipFile(wheel) as archive:
         files = sum(not info.is_dir() for info in archive.infolist())
     manifest, expected = _check_manifest(found)
@@ -177,12 +200,21 @@ def examine_wheel(wheel: Path, original: Path | None = None, found: Distribution
     original = original or wheel.with_name(Path(str(made_of.get("wheel"))).name or "?")
     kept = f"{'as' if is_file(original) else 'not judged: said to be'} those of the wheel that it was made from"
     checks = [
-        AgreementCheck("wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"),
+        AgreementCheck(
+            "wheel",
+            f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}",
+        ),
         AgreementCheck("contents", f"{files} files match RECORD", contents, odd),
         AgreementCheck("tags", kept) if made_of else _check_tags(wheel, ours=manifest.vouches),
         manifest,
         _check_document(STATEMENT, dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
-        _check_document("SBOM", dist_files.SBOM_SUFFIX, found, expected, partial(_read_sbom, sha256=found.sha256)),
+        _check_document(
+            "SBOM",
+            dist_files.SBOM_SUFFIX,
+            found,
+            expected,
+            partial(_read_sbom, sha256=found.sha256),
+        ),
         _check_inner_sbom(found),
     ]
     if made_of:
@@ -199,7 +231,9 @@ def _check_tags(wheel: Path, *, ours: bool) -> AgreementCheck:
 
     tags = static_checks.platform_tags(wheel.name)
     promised = ", ".join(tag for tag in tags if tag.startswith(("manylinux", "musllinux")))
-    promise = f"its files need no more than {promised}" if promised else "its name promises no C library"
+    promise = (
+        f"its files need no more than {promised}" if promised else "its name promises no C library"
+    )
     judgement, renamed = static_checks.judge_tags(wheel), wheel_file.renamed_platform(wheel)
     broken = (*judgement.broken_promises, *filter(None, [renamed]))
     if ours:
@@ -229,7 +263,9 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | No
     if age == "invalid":
         wrong.append(f"says format {manifest.get(formats.KEY)!r}, which is none")
     source = f"{manifest.get('package')} {manifest.get('tag')}, {_describe_source(manifest, known=age == 'same')}"
-    check = AgreementCheck(name, f"{manifest.get('identifier')} of {source}", tuple(wrong), vouches=not wrong)
+    check = AgreementCheck(
+        name, f"{manifest.get('identifier')} of {source}", tuple(wrong), vouches=not wrong
+    )
     if wrong:
         return check, None
     if age == "older":
@@ -301,9 +337,14 @@ def _check_document(
         if expected is None or not summary:
             wrong = tuple(not_of_wheel)
             parameters = _object_at(document, "predicate", "buildDefinition", "internalParameters")
-            known = name == STATEMENT and formats.judge_format(parameters, formats.STATEMENT) in {"same", "older"}
+            known = name == STATEMENT and formats.judge_format(parameters, formats.STATEMENT) in {
+                "same",
+                "older",
+            }
             return AgreementCheck(name, summary, wrong, vouches=known and not wrong)
-        wrong = tuple(document_differences(document, parse_json_object(expected.documents[suffix]), expected))
+        wrong = tuple(
+            document_differences(document, parse_json_object(expected.documents[suffix]), expected)
+        )
         return AgreementCheck(name, summary, wrong)
     except DAMAGED as error:  # a document may say anything
         return damaged(name, error)
@@ -325,7 +366,9 @@ def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[s
     )
 
 
-def _read_sbom(found: Distribution, document: Mapping[str, Any], *, sha256: str | None) -> tuple[str, Iterable[str]]:
+def _read_sbom(
+    found: Distribution, document: Mapping[str, Any], *, sha256: str | None
+) -> tuple[str, Iterable[str]]:
     """Return what an SBOM says in short, and how it does not fit the wheel, of which it should give this digest."""
     from torchmill.wheel import sbom
 
@@ -334,7 +377,10 @@ def _read_sbom(found: Distribution, document: Mapping[str, Any], *, sha256: str 
     about = _object_at(document, "metadata", "component")
     name = canonicalize_name(str(about.get("name")))
     claimed = {"name": name, "version": about.get("version"), "hashes": about.get("hashes")}
-    hashes, serial = [{"alg": "SHA-256", "content": sha256}] if sha256 else None, sbom.serial_number(document, sha256)
+    hashes, serial = (
+        [{"alg": "SHA-256", "content": sha256}] if sha256 else None,
+        sbom.serial_number(document, sha256),
+    )
     actual = {"name": found.name, "version": str(found.version), "hashes": hashes}
     return (
         f"CycloneDX {document.get('specVersion')}, {_count(document.get('components'))} components",
@@ -358,9 +404,14 @@ def _check_inner_sbom(found: Distribution) -> AgreementCheck:
             return AgreementCheck(name, "none in it: not compared", wrong)
         document = parse_json_object(content)
         summary, problems = _read_sbom(found, document, sha256=None)
-        if summary and (beside := _read(dist_files.document_path(found.path, dist_files.SBOM_SUFFIX), "")[0]):
+        if summary and (
+            beside := _read(dist_files.document_path(found.path, dist_files.SBOM_SUFFIX), "")[0]
+        ):
             other = Reference("the SBOM beside it")
-            problems = [*problems, *document_differences(_parts(document), _parts(beside), other, "components")]
+            problems = [
+                *problems,
+                *document_differences(_parts(document), _parts(beside), other, "components"),
+            ]
         return AgreementCheck(name, summary, tuple(problems))
     except (*ARCHIVE_ERRORS, *DAMAGED) as error:
         return damaged(name, error)
@@ -371,7 +422,11 @@ def _parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     source = f"{statement.SOURCE_KIND}:"  # whose digest is that of an archive
     parts = []
     for one in document["components"]:
-        fetched = {"purl", "externalReferences", *(["hashes"] if str(one["bom-ref"]).startswith(source) else [])}
+        fetched = {
+            "purl",
+            "externalReferences",
+            *(["hashes"] if str(one["bom-ref"]).startswith(source) else []),
+        }
         if "scope" not in one:  # neither built with, nor required
             parts.append({key: one[key] for key in one.keys() - fetched})
     return parts

@@ -36,7 +36,9 @@ ABI = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
 EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
 
-def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *, empty: Path, log: TextIO) -> str:
+def try_archive(
+    archive: Path, project: str, home: str | None, scratch: Path, *, empty: Path, log: TextIO
+) -> str:
     """Unzip the archive into `scratch`, build the consumer `project` against it and run it; return what it printed.
 
     `home` is the CUDA toolkit, None without one. CMake and ninja come from PyPI where the machine has none,
@@ -47,13 +49,26 @@ def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *,
         root = scratch / packed.namelist()[0].partition("/")[0]
     source = shutil.copytree(PROJECTS / project, scratch / "consumer")
     build, cmake, ninja = source / "build", *_tools(scratch, empty, log)
-    definitions = [f"CMAKE_PREFIX_PATH={root}", f"CMAKE_MAKE_PROGRAM={ninja}", "CMAKE_BUILD_TYPE=Release"]
+    definitions = [
+        f"CMAKE_PREFIX_PATH={root}",
+        f"CMAKE_MAKE_PROGRAM={ninja}",
+        "CMAKE_BUILD_TYPE=Release",
+    ]
     environ = clean_environment.clean_variables()
     if home is not None:
         definitions.append(f"CUDA_TOOLKIT_ROOT_DIR={home}")
         environ |= {"CUDA_HOME": home, "CUDACXX": f"{home}/bin/nvcc"}
     steps: dict[str, list[str | Path]] = {
-        "configured": [cmake, "-G", "Ninja", "-S", source, "-B", build, *(f"-D{one}" for one in definitions)],
+        "configured": [
+            cmake,
+            "-G",
+            "Ninja",
+            "-S",
+            source,
+            "-B",
+            build,
+            *(f"-D{one}" for one in definitions),
+        ],
         "compiled": [cmake, "--build", build],
         "run": [build / "consumer"],
     }
@@ -65,7 +80,10 @@ def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *,
         try:
             stream(words, cwd=scratch, env=environ, log=log, on_line=printed.append)
         except CommandError as error:
-            cause = first_error.first_failure(first_error.last_run(error.output.splitlines()).lines) or error
+            cause = (
+                first_error.first_failure(first_error.last_run(error.output.splitlines()).lines)
+                or error
+            )
             raise VerifyError(
                 f"{archive.name}: a C++ program could not be {step} against it, so it is not published "
                 f"({cause}): see {log.name}",
@@ -77,10 +95,14 @@ def try_archive(archive: Path, project: str, home: str | None, scratch: Path, *,
 def _tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
     """Return CMake and ninja: this machine's if they will do, or those of PyPI in an environment of their own."""
     cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
-    version = programs.parse_tool_version("cmake", program_output(cmake, "--version")) if cmake else None
+    version = (
+        programs.parse_tool_version("cmake", program_output(cmake, "--version")) if cmake else None
+    )
     if cmake and ninja and Requirement(TOOLS[0]).specifier.contains(version or "0"):
         return cmake, ninja
-    python = clean_environment.create_environment(Path(sys.executable), scratch / "tools", log, empty)
+    python = clean_environment.create_environment(
+        Path(sys.executable), scratch / "tools", log, empty
+    )
     clean_environment.install_packages(python, TOOLS, log)
     suffix = ".exe" if sys.platform == "win32" else ""
     return str(python.with_name(f"cmake{suffix}")), str(python.with_name(f"ninja{suffix}"))
@@ -105,9 +127,15 @@ def python_libraries(libraries: list[Path]) -> Iterator[Path]:
     """Yield the libraries that call Python, or need one that does; what is no ELF file goes by its name."""
     found = {path: elf.read_elf(path) for path in libraries if elf.is_elf(path)}
     named = [path for path in libraries if path not in found and "_python" in path.name]
-    dropped = {path for path in found if any(PYTHON.match(name) for name in elf.undefined_symbols(path))}
+    dropped = {
+        path for path in found if any(PYTHON.match(name) for name in elf.undefined_symbols(path))
+    }
     names = {path.name for path in dropped}
-    while more := {path for path, info in found.items() if path not in dropped and info and names & set(info.needed)}:
+    while more := {
+        path
+        for path, info in found.items()
+        if path not in dropped and info and names & set(info.needed)
+    }:
         dropped |= more
         names |= {path.name for path in more}
     yield from (*named, *dropped)
@@ -133,14 +161,23 @@ def archive_name(import_name: str, version: str, system: str, arch: str, abi: st
     return f"{stem}-{abi}shared-with-deps-{version}{machine}.zip"
 
 
-def write_zip(archive: Path, top: str, files: Mapping[str, Path], texts: Mapping[str, str], members: Path) -> str:
+def write_zip(
+    archive: Path, top: str, files: Mapping[str, Path], texts: Mapping[str, str], members: Path
+) -> str:
     """Write `files` and `texts`, by their place below the folder `top`, and return the archive's sha256.
 
     Compressed members are kept in the folder `members`, and copied from there. Raises HostError where the
     disk refuses it.
     """
-    listed = [wheel_writer.member_source(f"{top}/{name}", path, path.stat()) for name, path in sorted(files.items())]
-    with report_unwritable(archive), archive.open("wb") as sink, open_compressor(members) as compressor:
+    listed = [
+        wheel_writer.member_source(f"{top}/{name}", path, path.stat())
+        for name, path in sorted(files.items())
+    ]
+    with (
+        report_unwritable(archive),
+        archive.open("wb") as sink,
+        open_compressor(members) as compressor,
+    ):
         whole = ZipWriter(sink, EPOCH)
         deque(compressor.add_files(whole, listed), 0)
         for name, text in sorted(texts.items()):
@@ -157,9 +194,15 @@ def make_libtorch(found: VerifiedWheel) -> Product:
     """
     stat_cache = StatCache(found.layout.stat_cache)
     parts = _parts(found, stat_cache)
-    unchanged = products.find_unchanged(sorted(found.layout.dist.glob("lib*.zip")), parts, stat_cache)
+    unchanged = products.find_unchanged(
+        sorted(found.layout.dist.glob("lib*.zip")), parts, stat_cache
+    )
     stat_cache.save()
-    return Product(unchanged, kept=True) if unchanged else Product(_make_archive(found, parts), kept=False)
+    return (
+        Product(unchanged, kept=True)
+        if unchanged
+        else Product(_make_archive(found, parts), kept=False)
+    )
 
 
 def _parts(found: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
@@ -169,7 +212,9 @@ def _parts(found: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
     named = [package.import_name, package.checks, found.plan.version, _texts(found)]
     return {
         **products.wheel_parts(found, stat_cache),
-        "facts": digest_data([*named, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]),
+        "facts": digest_data(
+            [*named, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]
+        ),
         "code": digest_code(stat_cache, "deliver/libtorch.py", "deliver/consumers", "wheel/pack"),
         "tools": str(zip_archive.best_codec()),
     }
@@ -191,14 +236,18 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
         unpacked.mkdir()
         root = staging.stage_wheel(found.wheel, unpacked).root / package.import_name
         abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
-        archive = scratch / archive_name(package.import_name, plan.version, found.facts.arches[arch].system, arch, abi)
+        archive = scratch / archive_name(
+            package.import_name, plan.version, found.facts.arches[arch].system, arch, abi
+        )
         top, members = f"lib{package.import_name}", layout.cache / "members"
         sha256 = write_zip(archive, top, cxx_files(root), _texts(found), members)
         home = None
         if plan.toolkit is not None:
             host = measurement.measure_host(layout.root)
             home = cuda_toolkit.cuda_placeholders(plan, host).get("cuda_home", "/usr/local/cuda")
-        printed = try_archive(archive, package.checks, home, consumer, empty=layout.environments, log=output)
+        printed = try_archive(
+            archive, package.checks, home, consumer, empty=layout.environments, log=output
+        )
         place = layout.dist / archive.name
         dist_files.move_file(archive, place)
         products.write_record(place, parts, sha256, {"consumer": printed})
@@ -208,4 +257,6 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
 def _texts(found: VerifiedWheel) -> dict[str, str]:
     """Return the two files by which an official archive says what it is."""
     commit = dist_files.proven_commit(found.manifest)
-    return {"build-version": f"{found.plan.version}\n"} | ({"build-hash": f"{commit}\n"} if commit else {})
+    return {"build-version": f"{found.plan.version}\n"} | (
+        {"build-hash": f"{commit}\n"} if commit else {}
+    )

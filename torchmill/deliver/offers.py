@@ -66,7 +66,9 @@ def parse_places(text: str) -> list[str]:
             no_login = "leave user and password out, and write them to ~/.netrc"
             urls.validate_url(VARIABLE, place, (scheme,), f"{scheme}://…", no_login)
         elif scheme and not (BUCKET.fullmatch(place) or GITHUB.fullmatch(place)):
-            raise ConfigError(f"{VARIABLE}: {urls.redact_url(place)}: give {FORMS}", code="invalid-wheels-setting")
+            raise ConfigError(
+                f"{VARIABLE}: {urls.redact_url(place)}: give {FORMS}", code="invalid-wheels-setting"
+            )
     return places
 
 
@@ -93,9 +95,17 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
                         note(f"{offer.name} is taken from {place}: nothing is compiled")
                         return True
             except (TorchmillError, *READ_ERRORS, *DAMAGED) as error:  # whatever a place answers
-                said = str(error) if isinstance(error, TorchmillError) else describe_http_error(error)
-                asked = urlsplit(getattr(getattr(error, "response", None), "url", "")).path.rpartition("/")[2]
-                note(urls.hide_password(f"{place} is left out: {said}{f', asked for {asked}' if asked else ''}"))
+                said = (
+                    str(error) if isinstance(error, TorchmillError) else describe_http_error(error)
+                )
+                asked = urlsplit(
+                    getattr(getattr(error, "response", None), "url", "")
+                ).path.rpartition("/")[2]
+                note(
+                    urls.hide_password(
+                        f"{place} is left out: {said}{f', asked for {asked}' if asked else ''}"
+                    )
+                )
     return False
 
 
@@ -122,7 +132,9 @@ def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
             dist_files.document_path(wheel, suffix).write_bytes(documents[suffix])
     verdict = signature.add_check(examine_wheel(wheel), signers)
     if not verdict.problems:
-        dist_files.publish_wheel(wheel, context.layout.dist / offer.name, manifest, context.wheel, documents)
+        dist_files.publish_wheel(
+            wheel, context.layout.dist / offer.name, manifest, context.wheel, documents
+        )
     shutil.rmtree(context.outputs.offers)
     return first_problems(verdict.problems)
 
@@ -130,7 +142,12 @@ def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
 def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str, object]) -> str:
     """Return in what a manifest is not that of the very wheel that a cell would make; "" where it is."""
     plan = context.plan
-    expected = {"wheel": name, "planned": plan.wheel, "identifier": plan.identifier, "package": plan.build.package}
+    expected = {
+        "wheel": name,
+        "planned": plan.wheel,
+        "identifier": plan.identifier,
+        "package": plan.build.package,
+    }
     if other := [key for key, value in expected.items() if manifest.get(key) != value]:
         return f"its manifest differs in {', '.join(other)}"
     log = StageLog(context, parse_records(manifest))
@@ -140,7 +157,11 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
         return f"{log.why} compared with what the cell would be built from here"
     made = log.valid["verify"].made
     one = log.valid["pack"].made == made == manifest.get("sha256") and _SHA256.fullmatch(made)
-    return "" if one and isinstance(manifest.get("size"), int) else "its manifest does not name one wheel"
+    return (
+        ""
+        if one and isinstance(manifest.get("size"), int)
+        else "its manifest does not name one wheel"
+    )
 
 
 def _list_offers(place: str, plan: Plan) -> Iterator[Offer]:
@@ -156,7 +177,10 @@ def _all_offers(place: str, project: str) -> Iterable[Offer]:
         return _of_releases(match["repository"], match["tag"])
     if match := BUCKET.fullmatch(place):
         bucket = BucketTarget.from_address(match["bucket"], match["path"] or "")
-        return [Offer(key.rpartition("/")[2], partial(bucket.signed_url, key)) for key in bucket.list_keys()]
+        return [
+            Offer(key.rpartition("/")[2], partial(bucket.signed_url, key))
+            for key in bucket.list_keys()
+        ]
     if not place.startswith(("http:", "https:")):
         folder = Path(url2pathname(urlsplit(place).path) if place.startswith("file:") else place)
         if not folder.is_dir():
@@ -169,14 +193,19 @@ def _all_offers(place: str, project: str) -> Iterable[Offer]:
             response, body = read_body(session, place, {})
             found = parse_html_page(body.decode("utf-8", "replace"), response.url)
         else:
-            found = find_project_files(session, place, project, "check the address, or try again later") or ()
+            found = (
+                find_project_files(session, place, project, "check the address, or try again later")
+                or ()
+            )
     return [Offer(file.name, partial(operator.add, file.url)) for file in found if not file.yanked]
 
 
 def _of_releases(repository: str, tag: str | None) -> Iterator[Offer]:
     """Yield the files of a public repository's releases (https://docs.github.com/rest/releases/releases)."""
     missing = "it answers 404: there is no such public repository"
-    releases = GithubApi.from_environment(os.environ).pages(f"/repos/{repository}/releases", missing)
+    releases = GithubApi.from_environment(os.environ).pages(
+        f"/repos/{repository}/releases", missing
+    )
     try:
         found = [one for one in releases if tag in {None, one["tag_name"]}]
         if tag and not found:
@@ -184,7 +213,9 @@ def _of_releases(repository: str, tag: str | None) -> Iterator[Offer]:
         for asset in (asset for one in found for asset in one["assets"]):
             yield Offer(asset["name"], partial(operator.add, asset["browser_download_url"]))
     except (KeyError, TypeError):
-        raise DeliveryError("it does not answer as GitHub does: check GITHUB_API_URL", code="not-github") from None
+        raise DeliveryError(
+            "it does not answer as GitHub does: check GITHUB_API_URL", code="not-github"
+        ) from None
 
 
 def _read(offer: Offer, suffix: str) -> bytes:
@@ -214,5 +245,7 @@ def _fetch(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Path:
         return Path(shutil.copyfile(where, wheel))
     refused = f"it is not available, and {_BUILT}"
     with show_progress() as display:
-        got = download_file(where, folder, display.task(offer.name), otherwise=_BUILT, refused=refused, said=said)
+        got = download_file(
+            where, folder, display.task(offer.name), otherwise=_BUILT, refused=refused, said=said
+        )
     return got.rename(wheel)

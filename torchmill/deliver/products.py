@@ -25,7 +25,11 @@ from torchmill.wheel import dist_files
 
 ProductParts = Mapping[str, str]  # all that can change a file, by names for people
 MADE_OF = "made_of"  # the key of the record: a list, because several wheels can make the same bytes
-BUILD_NUMBER_OPTION, LIBTORCH_OPTION, PUBLISHED_OPTION = "--build-number", "--libtorch", "--published"
+BUILD_NUMBER_OPTION, LIBTORCH_OPTION, PUBLISHED_OPTION = (
+    "--build-number",
+    "--libtorch",
+    "--published",
+)
 MAX_BUILD_NUMBER = 999_999_999  # as a build number; more is a slip, such as a date with its time
 
 
@@ -40,7 +44,9 @@ class Product:
         return f"{self.file} is there and nothing changed" if self.kept else f"{self.file} is made"
 
 
-def product_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> tuple[str, Cell]:
+def product_cell(
+    facts: Facts, identifier: str, native: str, selected: Release | None
+) -> tuple[str, Cell]:
     """Return the word of what is made of a wheel, "" for the wheel itself, and the cell of the wheel.
 
     Raises UnknownReleaseError for a name that nothing has, ImpossibleBuildError for what cannot be made.
@@ -48,7 +54,9 @@ def product_cell(facts: Facts, identifier: str, native: str, selected: Release |
     product, name = selection.split_product(identifier)
     cell = cell_lookup.find_cell(facts, name, native, selected)
     if product in {"libtorch", "speed"} and facts.packages[cell.build.package].after:
-        raise UnknownReleaseError(f"'{identifier}' names no session: {product} is of torch alone", code="unknown-build")
+        raise UnknownReleaseError(
+            f"'{identifier}' names no session: {product} is of torch alone", code="unknown-build"
+        )
     if product == "conda":
         from torchmill.deliver.conda import requirements
 
@@ -56,10 +64,18 @@ def product_cell(facts: Facts, identifier: str, native: str, selected: Release |
     return product, cell
 
 
-def find_unchanged(files: Iterable[Path], parts: ProductParts, stat_cache: StatCache) -> Path | None:
+def find_unchanged(
+    files: Iterable[Path], parts: ProductParts, stat_cache: StatCache
+) -> Path | None:
     """Return the file that was made of just these parts and is as it was then; None where there is none."""
-    same = ((file, record) for file in files if dict(parts) in _made_of(record := dist_files.read_manifest(file)))
-    return next((file for file, record in same if stat_cache.digest(file) == record.get("sha256")), None)
+    same = (
+        (file, record)
+        for file in files
+        if dict(parts) in _made_of(record := dist_files.read_manifest(file))
+    )
+    return next(
+        (file for file, record in same if stat_cache.digest(file) == record.get("sha256")), None
+    )
 
 
 def write_record(file: Path, parts: ProductParts, sha256: str, fields: Mapping[str, Any]) -> None:
@@ -99,14 +115,20 @@ class ProductOptions:
 
     number: int | None = None  # the build number of a conda package; None: that of the wheel
     libtorch: bool = False  # a conda package for C++, too
-    published: str = ""  # what a wheel is compared with, a file or a requirement; "": what the facts name
+    published: str = (
+        ""  # what a wheel is compared with, a file or a requirement; "": what the facts name
+    )
 
     @property
     def words(self) -> tuple[str, ...]:
         """Return the words that say it."""
         number = () if self.number is None else (f"{BUILD_NUMBER_OPTION}={self.number}",)
         library = (LIBTORCH_OPTION,) if self.libtorch else ()
-        return (*number, *library, *([f"{PUBLISHED_OPTION}={self.published}"] if self.published else ()))
+        return (
+            *number,
+            *library,
+            *([f"{PUBLISHED_OPTION}={self.published}"] if self.published else ()),
+        )
 
 
 def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
@@ -115,14 +137,22 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
     Raises ConfigError for a build number that is none.
     """
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
-    parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", help="of the conda package; by default the wheel's, else 0")
-    parser.add_argument(LIBTORCH_OPTION, action="store_true", help="make a package of its libraries for C++, too")
+    parser.add_argument(
+        BUILD_NUMBER_OPTION,
+        metavar="N",
+        help="of the conda package; by default the wheel's, else 0",
+    )
+    parser.add_argument(
+        LIBTORCH_OPTION, action="store_true", help="make a package of its libraries for C++, too"
+    )
     options, rest = parser.parse_known_args(list(arguments))
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
         parser.print_help()
     number = None
     if (text := options.build_number) is not None:
-        number = require_count(f"{prog}: {BUILD_NUMBER_OPTION}", text, 0, MAX_BUILD_NUMBER, "invalid-build-number")
+        number = require_count(
+            f"{prog}: {BUILD_NUMBER_OPTION}", text, 0, MAX_BUILD_NUMBER, "invalid-build-number"
+        )
     return ProductOptions(number, options.libtorch), rest
 
 
@@ -163,7 +193,11 @@ def find_verified(
     from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`
 
     layout = Layout.of_checkout(root)
-    host = measure_host(layout.root) if cell.build.cuda else measure_basic_host(StatCache(layout.stat_cache))
+    host = (
+        measure_host(layout.root)
+        if cell.build.cuda
+        else measure_basic_host(StatCache(layout.stat_cache))
+    )
     options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")
     options = resolve_processor(facts, cell.build.arch, host, options)
     options = options if contained else with_local_gpus(facts, cell, host, options)
@@ -171,7 +205,11 @@ def find_verified(
     plan = build_plan.compute_plan(facts, cell, host, options, source)
     wheel = dist_files.find_wheel(layout.dist, plan, contained=contained)
     manifest = dist_files.read_manifest(wheel)
-    return VerifiedWheel(layout, facts, cell, plan, wheel, manifest) if wheel.is_file() and manifest else None
+    return (
+        VerifiedWheel(layout, facts, cell, plan, wheel, manifest)
+        if wheel.is_file() and manifest
+        else None
+    )
 
 
 def require_verified(

@@ -17,9 +17,16 @@ from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.wheel_file import Distribution
 
 _MOST = 1000  # releases; what is meant to be more is no number of them
-_SYSTEM = re.compile(r"(?:many)?(linux|musllinux|macosx)_?\d+(?:_\d+)?(?=_)")  # which system a platform tag needs
+_SYSTEM = re.compile(
+    r"(?:many)?(linux|musllinux|macosx)_?\d+(?:_\d+)?(?=_)"
+)  # which system a platform tag needs
 # Of a wheel and the files beside it, in the order of removal: the statement, which proves that they are ours, last.
-_SUFFIXES = ("", dist_files.MANIFEST_SUFFIX, *dist_files.SIGNATURE_SUFFIXES, *reversed(dist_files.DOCUMENT_SUFFIXES))
+_SUFFIXES = (
+    "",
+    dist_files.MANIFEST_SUFFIX,
+    *dist_files.SIGNATURE_SUFFIXES,
+    *reversed(dist_files.DOCUMENT_SUFFIXES),
+)
 
 
 def parse_keep(text: str) -> int:
@@ -45,7 +52,9 @@ def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = 
         kinds[kind][wheel] = version
     older = []
     for versions in kinds.values():
-        counted = sorted({version for wheel, version in versions.items() if wheel not in uncounted}, reverse=True)
+        counted = sorted(
+            {version for wheel, version in versions.items() if wheel not in uncounted}, reverse=True
+        )
         if 0 < keep <= len(counted):
             older += [wheel for wheel, version in versions.items() if version < counted[keep - 1]]
     return sorted(older)
@@ -66,7 +75,9 @@ def sort_out(
     return [wheel for wheel in wheels if wheel.path.name not in old], late, stale
 
 
-def _find_published(target: PublishTarget, kinds: Collection[Hashable]) -> dict[str, list[StoredFile]]:
+def _find_published(
+    target: PublishTarget, kinds: Collection[Hashable]
+) -> dict[str, list[StoredFile]]:
     """Return the files of the wheels of some kinds that torchmill brought to a place, in the order of removal."""
     sets: dict[str, dict[str, StoredFile]] = defaultdict(dict)
     for file in target.stored():
@@ -75,7 +86,9 @@ def _find_published(target: PublishTarget, kinds: Collection[Hashable]) -> dict[
             if suffix in _SUFFIXES and _parse_release(name + end)[0] in kinds:
                 sets[name + end][suffix] = file
     found = {wheel: files for wheel, files in sets.items() if _is_published(wheel, files)}
-    return {wheel: [files[end] for end in _SUFFIXES if end in files] for wheel, files in found.items()}
+    return {
+        wheel: [files[end] for end in _SUFFIXES if end in files] for wheel, files in found.items()
+    }
 
 
 def _is_published(wheel: str, files: Mapping[str, StoredFile]) -> bool:
@@ -85,7 +98,10 @@ def _is_published(wheel: str, files: Mapping[str, StoredFile]) -> bool:
         [subject] = document["subject"]
         sha256 = files[""].digest() if "" in files else subject["digest"]["sha256"]
         kind = document["predicate"]["buildDefinition"]["buildType"]
-        return bool(kind == statement.BUILD_TYPE and subject == {"name": wheel, "digest": {"sha256": sha256}})
+        return bool(
+            kind == statement.BUILD_TYPE
+            and subject == {"name": wheel, "digest": {"sha256": sha256}}
+        )
     except (*DAMAGED, OSError):
         return False
 
@@ -98,4 +114,6 @@ def remove_files(files: Sequence[StoredFile]) -> None:
                 file.remove()
         except TorchmillError as error:
             gone = ", ".join(one.name for one in files[:number]) or "nothing"
-            raise type(error)(f"{error} (everything is uploaded; removed: {gone})", code=error.code) from None
+            raise type(error)(
+                f"{error} (everything is uploaded; removed: {gone})", code=error.code
+            ) from None

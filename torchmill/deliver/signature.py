@@ -16,10 +16,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmill.core.errors import ConfigError, require_package
-from torchmill.core.files import hash_file, parse_json_object, read_document, read_json_object, write_atomically
+from torchmill.core.files import (
+    hash_file,
+    parse_json_object,
+    read_document,
+    read_json_object,
+    write_atomically,
+)
 from torchmill.deliver.agreement import DAMAGED, AgreementCheck, AgreementVerdict
 from torchmill.wheel import dist_files
-from torchmill.wheel.dist_files import BUNDLE_SUFFIX, ENVELOPE_SUFFIX, PROVENANCE_SUFFIX, STATEMENT_SUFFIX
+from torchmill.wheel.dist_files import (
+    BUNDLE_SUFFIX,
+    ENVELOPE_SUFFIX,
+    PROVENANCE_SUFFIX,
+    STATEMENT_SUFFIX,
+)
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -35,7 +46,9 @@ class Signers:
     """Who must have signed a delivery; by default nobody in particular."""
 
     keys: "tuple[SSlibKey, ...]" = ()  # any of them
-    open_bundle: Callable[[bytes], bytes] | None = None  # the payload that an identity signed, else ValueError
+    open_bundle: Callable[[bytes], bytes] | None = (
+        None  # the payload that an identity signed, else ValueError
+    )
 
 
 def read_public_keys(files: Iterable[str]) -> Signers:
@@ -48,7 +61,8 @@ def read_trusted_keys(environ: Mapping[str, str]) -> Signers:
     files = environ.get(KEYS_VARIABLE, "").split()
     if KEYS_VARIABLE in environ and not files:
         raise ConfigError(
-            f"{KEYS_VARIABLE} is set, and names no key: name files with public keys, or unset it", code="invalid-key"
+            f"{KEYS_VARIABLE} is set, and names no key: name files with public keys, or unset it",
+            code="invalid-key",
         )
     return read_public_keys(files)
 
@@ -80,7 +94,9 @@ def read_signer(file: str, environ: Mapping[str, str]) -> "CryptoSigner":
     data = _read_key(file)
     encrypted = b"ENCRYPTED" in data
     try:
-        key = load_pem_private_key(data, environ.get(PASSPHRASE_VARIABLE, "").encode() if encrypted else None)
+        key = load_pem_private_key(
+            data, environ.get(PASSPHRASE_VARIABLE, "").encode() if encrypted else None
+        )
     except (ValueError, TypeError, UnsupportedAlgorithm):
         wrong = "wrong-passphrase" if encrypted else "invalid-key"
         why = f"is encrypted, and {PASSPHRASE_VARIABLE} does not open it: set it, for this command"
@@ -93,7 +109,9 @@ def _read_key(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error.strerror or error})", code="invalid-key") from None
+        raise ConfigError(
+            f"{file}: cannot be read ({error.strerror or error})", code="invalid-key"
+        ) from None
 
 
 def _name_key(file: str, key: Any) -> "SSlibKey":
@@ -106,7 +124,9 @@ def _name_key(file: str, key: Any) -> "SSlibKey":
         named = SSlibKey.from_crypto(key, hashlib.sha256(der).hexdigest())
         if named.keytype in {"ed25519", "ecdsa"}:
             return named
-    raise ConfigError(f"{file}: is neither ed25519 nor ECDSA on P-256, P-384 or P-521", code="invalid-key")
+    raise ConfigError(
+        f"{file}: is neither ed25519 nor ECDSA on P-256, P-384 or P-521", code="invalid-key"
+    )
 
 
 def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers:
@@ -116,18 +136,24 @@ def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers
     the library has them. Nothing is asked of a server. Raises ConfigError, HostError.
     """
     if not (identity and issuer):
-        raise ConfigError("--identity and --issuer go together: give both", code="incomplete-identity")
+        raise ConfigError(
+            "--identity and --issuer go together: give both", code="incomplete-identity"
+        )
     with require_package("a signature by Sigstore", "sigstore", "signing-library-missing"):
         from sigstore.errors import Error
         from sigstore.models import Bundle, TrustedRoot
         from sigstore.verify import Verifier, policy
-    logging.getLogger("sigstore").setLevel(logging.ERROR)  # it warns of each run that asks no server
+    logging.getLogger("sigstore").setLevel(
+        logging.ERROR
+    )  # it warns of each run that asks no server
     try:
         root = TrustedRoot.from_file(trusted_root) if trusted_root else None
         verifier = Verifier(trusted_root=root) if root else Verifier.production(offline=True)
     except (OSError, ValueError, Error) as error:
         reason = str(error).partition("\n")[0]
-        raise ConfigError(f"{trusted_root}: is not a Sigstore trusted root ({reason})", code="invalid-key") from None
+        raise ConfigError(
+            f"{trusted_root}: is not a Sigstore trusted root ({reason})", code="invalid-key"
+        ) from None
 
     def open_bundle(raw: bytes) -> bytes:
         try:
@@ -175,7 +201,10 @@ def _provenance_problems(wheel: Path, signers: Signers) -> Iterator[str]:
     try:
         for bundle in _read_provenance(parse_json_object(read_document(file))):
             _, payload = _open_bundle(bundle, signers)
-            subjects = [(one["name"], one["digest"]["sha256"]) for one in parse_json_object(payload)["subject"]]
+            subjects = [
+                (one["name"], one["digest"]["sha256"])
+                for one in parse_json_object(payload)["subject"]
+            ]
             if subjects != [(wheel.name, hash_file(wheel))]:
                 yield f"{file.name} is not for {wheel.name} alone"
     except FileNotFoundError:
@@ -189,12 +218,17 @@ def _read_provenance(document: Mapping[str, Any]) -> Iterator[bytes]:
 
     https://packaging.python.org/specifications/index-hosted-attestations/
     """
-    for one in [one for publisher in document["attestation_bundles"] for one in publisher["attestations"]]:
+    for one in [
+        one for publisher in document["attestation_bundles"] for one in publisher["attestations"]
+    ]:
         material, envelope = one["verification_material"], one["envelope"]
         certificate = {"rawBytes": material["certificate"]}
         bundle = {
             "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
-            "verificationMaterial": {"certificate": certificate, "tlogEntries": material["transparency_entries"]},
+            "verificationMaterial": {
+                "certificate": certificate,
+                "tlogEntries": material["transparency_entries"],
+            },
             "dsseEnvelope": {
                 "payload": envelope["statement"],
                 "payloadType": PAYLOAD_TYPE,
@@ -215,7 +249,9 @@ def _open_envelope(raw: bytes, signers: Signers) -> tuple[str, bytes]:
     from securesystemslib.signer import Signature
 
     signed = Envelope(payload, PAYLOAD_TYPE, {}).pae()
-    for key, (_, signature) in product(signers.keys, signatures):  # the key that a signature names is but a hint
+    for key, (_, signature) in product(
+        signers.keys, signatures
+    ):  # the key that a signature names is but a hint
         with contextlib.suppress(UnverifiedSignatureError):
             key.verify_signature(Signature(key.keyid, signature.hex()), signed)
             return f"of {key.keyid}", payload
@@ -243,7 +279,9 @@ def read_payload(raw: bytes) -> bytes:
 def _parse_envelope(envelope: Mapping[str, Any]) -> tuple[bytes, list[tuple[str, bytes]]]:
     """Return the payload of an envelope, and its signatures with the keys that they name. Raises DAMAGED."""
     payload = _require_type(envelope["payloadType"], _decode(envelope["payload"]))
-    return payload, [(str(one.get("keyid", "")), _decode(one["sig"])) for one in envelope["signatures"]]
+    return payload, [
+        (str(one.get("keyid", "")), _decode(one["sig"])) for one in envelope["signatures"]
+    ]
 
 
 def _decode(text: str) -> bytes:

@@ -16,7 +16,10 @@ def toml_string(value: str) -> str:
 
 
 _templates = Environment(  # noqa: S701 (no HTML)
-    loader=FileSystemLoader(_FOLDERS), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=FileSystemLoader(_FOLDERS),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 _templates.filters |= {"toml": toml_string, "sh": shlex.quote}
 

@@ -23,14 +23,24 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 18
 _CONNECT_TIMEOUT_SECONDS = 5.0
-LARGEST_BODY_BYTES = 64 << 20  # of a page that is read as a whole; the longest of the package index has 5 MB
+LARGEST_BODY_BYTES = (
+    64 << 20
+)  # of a page that is read as a whole; the longest of the package index has 5 MB
 _PLAIN = {"Accept-Encoding": "identity"}  # else lengths and ranges would mean something else
-Claim = tuple[str | None, int | None]  # of a file: its sha256 and its bytes; None where nobody says it
+Claim = tuple[
+    str | None, int | None
+]  # of a file: its sha256 and its bytes; None where nobody says it
 _PORTS = {"https": 443, "http": 80, "git": 9418}
 
 
 def download_file(
-    url: str, folder: Path, bar: ProgressBar, *, otherwise: str, refused: str, said: Claim = (None, None)
+    url: str,
+    folder: Path,
+    bar: ProgressBar,
+    *,
+    otherwise: str,
+    refused: str,
+    said: Claim = (None, None),
 ) -> Path:
     """Return the file of an http(s) URL, complete, in `folder`.
 
@@ -53,7 +63,9 @@ def download_file(
     return target
 
 
-def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused: str, *, said: Claim) -> None:
+def _download(
+    url: str, target: Path, bar: ProgressBar, otherwise: str, refused: str, *, said: Claim
+) -> None:
     import requests
     import urllib3
 
@@ -75,9 +87,12 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
     except requests.HTTPError as error:
         if error.response.status_code != requests.codes.requested_range_not_satisfiable:
             raise SourceError(
-                f"{hide_password(url)}: {describe_http_error(error)}: {refused}", code="download-refused"
+                f"{hide_password(url)}: {describe_http_error(error)}: {refused}",
+                code="download-refused",
             ) from None
-        if error.response.headers.get("Content-Range") != f"bytes */{begun}":  # which would be all of it
+        if (
+            error.response.headers.get("Content-Range") != f"bytes */{begun}"
+        ):  # which would be all of it
             part.unlink(missing_ok=True)
             raise SourceError(
                 f"{hide_password(url)} has changed since: run the command again to download all of it",
@@ -85,7 +100,8 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
             ) from None
     except requests.RequestException as error:
         raise NetworkError(
-            f"cannot reach {host_of(url)} ({describe_http_error(error)}): {otherwise}", code="host-unreachable"
+            f"cannot reach {host_of(url)} ({describe_http_error(error)}): {otherwise}",
+            code="host-unreachable",
         ) from None
     except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError, SilentError):
         arrived = format_bytes(part.stat().st_size if part.exists() else 0)
@@ -98,7 +114,12 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
 
 
 def _receive(  # noqa: PLR0917 - what comes, where it goes, and what is known of it
-    response: requests.Response, chunks: Iterator[bytes], part: Path, mark: Path, bar: ProgressBar, size: int | None
+    response: requests.Response,
+    chunks: Iterator[bytes],
+    part: Path,
+    mark: Path,
+    bar: ProgressBar,
+    size: int | None,
 ) -> None:
     tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
     if tag and not tag.startswith("W/"):
@@ -113,7 +134,10 @@ def _receive(  # noqa: PLR0917 - what comes, where it goes, and what is known of
             if size is not None and done > size:
                 part.unlink()
                 what = f"{host_of(response.url)} sends more than the {size} bytes that {part.stem} is said to have"
-                raise SourceError(f"{what}: none of it is kept; tell whoever runs that host", code="download-too-long")
+                raise SourceError(
+                    f"{what}: none of it is kept; tell whoever runs that host",
+                    code="download-too-long",
+                )
             bar.update(done, total, "downloading")
 
 
@@ -130,14 +154,18 @@ def open_url(
 
     def answers() -> Iterator[bytes | requests.Response]:
         limit = silence_limit()
-        with session.get(url, headers={**_PLAIN, **headers}, stream=True, timeout=(limit, limit)) as response:
+        with session.get(
+            url, headers={**_PLAIN, **headers}, stream=True, timeout=(limit, limit)
+        ) as response:
             response.raise_for_status()
             yield response
             # not iter_content: where the connection breaks, that loses the chunk it was filling
             while chunk := response.raw.read1(_CHUNK_BYTES):
                 yield chunk
 
-    came = until_silent(answers(), host_of(url), lambda item: len(item) if isinstance(item, bytes) else _CHUNK_BYTES)
+    came = until_silent(
+        answers(), host_of(url), lambda item: len(item) if isinstance(item, bytes) else _CHUNK_BYTES
+    )
     try:
         response = cast("requests.Response", next(came))
     except ValueError as error:  # a redirect to http://[bad/
@@ -151,7 +179,9 @@ def open_url(
         yield response, cast("Iterator[bytes]", came)
 
 
-def read_body(session: requests.Session, url: str, headers: Mapping[str, str]) -> tuple[requests.Response, bytes]:
+def read_body(
+    session: requests.Session, url: str, headers: Mapping[str, str]
+) -> tuple[requests.Response, bytes]:
     """Return the response to a request, and its content. Raises what `open_url` does.
 
     Raises NetworkError for content of more than LARGEST_BODY_BYTES.
@@ -176,7 +206,9 @@ def http_session() -> requests.Session:
     session = requests.Session()
     session.headers["User-Agent"] = "torchmill"
     paths = ssl.get_default_verify_paths()
-    hashed = paths.capath and find_paths(Path(paths.capath), "????????.[0-9]")  # which OpenSSL looks for: RHEL has none
+    hashed = paths.capath and find_paths(
+        Path(paths.capath), "????????.[0-9]"
+    )  # which OpenSSL looks for: RHEL has none
     session.verify = paths.cafile or (paths.capath if hashed else True)
     return session
 

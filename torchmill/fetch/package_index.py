@@ -46,9 +46,15 @@ def configured_index(environment: Mapping[str, str] = os.environ) -> str:
     Raises NetworkError for what is no address of a server.
     """
     argv = (sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url")
-    index = environment.get("PIP_INDEX_URL") or program_output(*argv, env=environment).strip() or DEFAULT_INDEX
+    index = (
+        environment.get("PIP_INDEX_URL")
+        or program_output(*argv, env=environment).strip()
+        or DEFAULT_INDEX
+    )
     try:
-        urls.validate_url("the index that pip uses,", index, ("https", "http"), "https://HOST/simple")
+        urls.validate_url(
+            "the index that pip uses,", index, ("https", "http"), "https://HOST/simple"
+        )
     except ConfigError as error:
         raise NetworkError(str(error), code="index-unreadable") from None
     return index
@@ -66,7 +72,9 @@ def project_files(session: requests.Session, index: str, project: str) -> tuple[
     return found
 
 
-def find_project_files(session: requests.Session, index: str, project: str, cure: str) -> tuple[IndexFile, ...] | None:
+def find_project_files(
+    session: requests.Session, index: str, project: str, cure: str
+) -> tuple[IndexFile, ...] | None:
     """Return the files of a project; None if the index has no such project.
 
     Raises NetworkError, which ends with `cure`, where it does not answer, or not with a page of an index.
@@ -77,7 +85,10 @@ def find_project_files(session: requests.Session, index: str, project: str, cure
         answered = getattr(error, "response", None)
         if answered is not None and answered.status_code == requests.codes.not_found:
             return None
-        if answered is not None and answered.status_code in {requests.codes.unauthorized, requests.codes.forbidden}:
+        if answered is not None and answered.status_code in {
+            requests.codes.unauthorized,
+            requests.codes.forbidden,
+        }:
             cure = "correct user and password (~/.netrc; for uploads also TWINE_USERNAME and TWINE_PASSWORD)"
         raise _unreadable(index, project, describe_http_error(error), cure) from None
     try:
@@ -100,7 +111,9 @@ def parse_html_page(html: str, url: str) -> tuple[IndexFile, ...]:
     return tuple(_from_json(page.entries, url))
 
 
-def source_archives(files: Iterable[IndexFile], project: str) -> Iterator[tuple[Version, IndexFile]]:
+def source_archives(
+    files: Iterable[IndexFile], project: str
+) -> Iterator[tuple[Version, IndexFile]]:
     """Yield the source archives of a project with their versions; other files are left out."""
     for file in files:
         with contextlib.suppress(InvalidSdistFilename):
@@ -137,6 +150,10 @@ class _Links(HTMLParser):
         """Note the file that a link leads to."""
         attributes = dict(attrs)
         if tag == "a" and (link := attributes.get("href")):
-            about = {key: attributes.get(f"data-{key}") for key in ("requires-python", "upload-time")}
+            about = {
+                key: attributes.get(f"data-{key}") for key in ("requires-python", "upload-time")
+            }
             name = unquote(urldefrag(link).url.rpartition("/")[2])
-            self.entries.append({"filename": name, "url": link, "yanked": "data-yanked" in attributes, **about})
+            self.entries.append(
+                {"filename": name, "url": link, "yanked": "data-yanked" in attributes, **about}
+            )

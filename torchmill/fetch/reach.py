@@ -21,7 +21,9 @@ _WEB = ("http://", "https://")
 _CONNECTED = {"http", "https", "git"}  # not ssh: its hosts have names of their own in its settings
 
 
-def ask_addresses(addresses: Iterable[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def ask_addresses(
+    addresses: Iterable[str], environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """Return why each address does not answer, as a clause; "" where it does. What cannot be asked is left out.
 
     Files and folders are looked at. Raises ConfigError for a wrong TORCHMILL_SILENCE.
@@ -29,11 +31,19 @@ def ask_addresses(addresses: Iterable[str], environ: Mapping[str, str] = os.envi
     if environ.get(VARIABLE, "").lower() == "off":
         return {}
     names = list(dict.fromkeys(addresses))
-    answers = {name: complaint for name in names if (complaint := _local_complaint(name)) is not None}
-    hosts = {name: host for name in names if name not in answers and (host := _host_address(name)) is not None}
+    answers = {
+        name: complaint for name in names if (complaint := _local_complaint(name)) is not None
+    }
+    hosts = {
+        name: host
+        for name in names
+        if name not in answers and (host := _host_address(name)) is not None
+    }
     limit = min(ANSWER_SECONDS, silence_limit(environ))
     connections = _ask_all(set(hosts.values()), _connection_complaint, limit)
-    connected = [name for name, host in hosts.items() if not connections[host] and name.startswith(_WEB)]
+    connected = [
+        name for name, host in hosts.items() if not connections[host] and name.startswith(_WEB)
+    ]
     pages = _ask_all(connected, _page_complaint, limit)
     return answers | {name: pages.get(name, connections[host]) for name, host in hosts.items()}
 
@@ -44,7 +54,11 @@ def _host_address(address: str) -> str | None:
         parts = urlsplit(address)
     except ValueError:  # http://[bad/
         return None
-    return parts._replace(path="/", query="", fragment="").geturl() if parts.scheme in _CONNECTED else None
+    return (
+        parts._replace(path="/", query="", fragment="").geturl()
+        if parts.scheme in _CONNECTED
+        else None
+    )
 
 
 def _local_complaint(address: str) -> str | None:
@@ -53,7 +67,11 @@ def _local_complaint(address: str) -> str | None:
         return None
     if SCP_URL.match(address):
         return None
-    path = Path(url2pathname(urlsplit(address).path)) if address.startswith("file://") else Path(address)
+    path = (
+        Path(url2pathname(urlsplit(address).path))
+        if address.startswith("file://")
+        else Path(address)
+    )
     try:
         return "" if path.exists() else f"there is no {path}"
     except OSError as error:
@@ -73,7 +91,10 @@ def _page_complaint(address: str) -> str:
     shown = hide_password(address).partition("?")[0]
     limit = min(ANSWER_SECONDS, silence_limit())
     try:
-        with http_session() as session, session.get(address, stream=True, timeout=limit) as response:
+        with (
+            http_session() as session,
+            session.get(address, stream=True, timeout=limit) as response,
+        ):
             status = response.status_code
             if status < _LOWEST_ERROR or status in _CLOSED_TO_US:
                 return ""
@@ -94,7 +115,10 @@ def _ask_all(names: Collection[str], ask: Callable[[str], str], limit: float) ->
     def note(name: str) -> None:
         found[name] = ask(name)
 
-    threads = [threading.Thread(target=note, args=(name,), daemon=True, name=f"ask {name}") for name in names]
+    threads = [
+        threading.Thread(target=note, args=(name,), daemon=True, name=f"ask {name}")
+        for name in names
+    ]
     for thread in threads:
         thread.start()
     end = time.monotonic() + limit

@@ -31,7 +31,11 @@ FOLDER = "programs"  # of the user's cache
 _REFUSED = "the index lists a file that it does not have: run the command again later, or name another in PIP_INDEX_URL"
 _OTHERWISE = "set PIP_INDEX_URL to another index"
 _DATA = ".data"
-_SCHEMES = {"scripts": "bin", "purelib": "", "platlib": ""}  # folders of a wheel's data, and where their files go
+_SCHEMES = {
+    "scripts": "bin",
+    "purelib": "",
+    "platlib": "",
+}  # folders of a wheel's data, and where their files go
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,9 @@ def bring_package(package: OnDemandPackage, cache: Path, progress: ProgressDispl
         return home
     index = configured_index()
     if complaint := connection_complaint(index):
-        raise NetworkError(f"cannot reach {host_of(index)} ({complaint}): {_OTHERWISE}", code="host-unreachable")
+        raise NetworkError(
+            f"cannot reach {host_of(index)} ({complaint}): {_OTHERWISE}", code="host-unreachable"
+        )
     with http_session() as session:
         file = _choose(package, index, project_files(session, index, package.project))
     home = cache / FOLDER / file.name.removesuffix(".whl")
@@ -106,11 +112,16 @@ def bring_package(package: OnDemandPackage, cache: Path, progress: ProgressDispl
         contextlib.closing(progress.task(title)) as bar,
     ):
         claim = file.sha256, file.size
-        archive = download_file(file.url, scratch, bar, otherwise=_OTHERWISE, refused=_REFUSED, said=claim)
+        archive = download_file(
+            file.url, scratch, bar, otherwise=_OTHERWISE, refused=_REFUSED, said=claim
+        )
         whole = scratch / "whole"
         _unpack(archive, whole)
         if not (whole / package.sign).is_file():
-            raise SourceError(f"{file.name} contains no {package.sign}: {_OTHERWISE}", code="program-missing-in-wheel")
+            raise SourceError(
+                f"{file.name} contains no {package.sign}: {_OTHERWISE}",
+                code="program-missing-in-wheel",
+            )
         _publish(whole, home, package.sign)
     return home
 
@@ -133,7 +144,10 @@ def has_rattler() -> bool:
     try:
         there = importlib.util.find_spec("rattler") is not None
         return there and importlib.metadata.version(RATTLER.project) in RATTLER.versions
-    except (importlib.metadata.PackageNotFoundError, ValueError):  # ValueError: it was made unimportable
+    except (
+        importlib.metadata.PackageNotFoundError,
+        ValueError,
+    ):  # ValueError: it was made unimportable
         return False
 
 
@@ -159,7 +173,9 @@ def _choose(package: OnDemandPackage, index: str, files: Iterable[IndexFile]) ->
 def _takes_python(file: IndexFile) -> bool:
     """Tell whether a file is for the version of this Python, as the index says; one without bounds is for all."""
     try:
-        return SpecifierSet(file.requires_python or "").contains(platform.python_version(), prereleases=True)
+        return SpecifierSet(file.requires_python or "").contains(
+            platform.python_version(), prereleases=True
+        )
     except InvalidSpecifier:
         return False
 

@@ -19,7 +19,14 @@ from torchmill.host.programs import RunProgram, parse_tool_version
 from torchmill.host.provisioned import TOOLKIT, ProvisionedFolder, list_provisioned
 
 _NAMES = {"cuda", "cudatoolkit", "cuda-toolkit", "cuda_toolkit"}
-_HOMES = ("CUDA_HOME", "CUDA_ROOT", "CUDA_PATH", "CUDADIR", "CUDA_DIR", "EBROOTCUDA")  # what modules set
+_HOMES = (
+    "CUDA_HOME",
+    "CUDA_ROOT",
+    "CUDA_PATH",
+    "CUDADIR",
+    "CUDA_DIR",
+    "EBROOTCUDA",
+)  # what modules set
 _TCL = re.compile(r"^\s*(setenv|set|prepend-path)\s+(\S+)\s+(\S.*?)\s*$", re.MULTILINE)
 _LUA = re.compile(
     r"^\s*(?:(setenv|prepend_path)\s*\(\s*[\"'](\w+)[\"']\s*,\s*(.+?)\s*\)|(?:local\s+)?(\w+)\s*=\s*(.+?))"
@@ -59,7 +66,9 @@ def _tcl(text: str) -> dict[str, str]:
     known: dict[str, str] = {}
     found: dict[str, str] = {}
     for command, name, value in _TCL.findall(text):
-        filled = re.sub(r"\$\{?(\w+)\}?", lambda match: known.get(match[1], match[0]), value.strip('"{}'))
+        filled = re.sub(
+            r"\$\{?(\w+)\}?", lambda match: known.get(match[1], match[0]), value.strip('"{}')
+        )
         if "$" not in filled and "[" not in filled:
             (known if command == "set" else found)[name] = filled
     return found
@@ -82,7 +91,9 @@ def _lua_value(expression: str, known: Mapping[str, str]) -> str | None:
         return None if None in parts else "/".join(part for part in parts if part)
     words = [part.strip() for part in expression.split("..")]
     quoted = [re.fullmatch(r"([\"'])(.*)\1", word) for word in words]
-    texts = [match[2] if match else known.get(word) for word, match in zip(words, quoted, strict=True)]
+    texts = [
+        match[2] if match else known.get(word) for word, match in zip(words, quoted, strict=True)
+    ]
     return None if None in texts else "".join(filter(None, texts))
 
 
@@ -95,7 +106,9 @@ class FoundToolkit:
     found_by: str  # what leads to it: "CUDA_HOME", "brought from debian", "module cuda/11.8.0"
 
 
-def find_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunProgram) -> dict[str, str]:
+def find_toolkits(
+    environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
+) -> dict[str, str]:
     """Return the toolkit to use of each version, "11.8" to the folder for CUDA_HOME.
 
     One that is named goes first, then one that was brought. `home` is the user's folder.
@@ -106,7 +119,9 @@ def find_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunPr
     return used
 
 
-def complete_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunProgram) -> Iterator[FoundToolkit]:
+def complete_toolkits(
+    environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
+) -> Iterator[FoundToolkit]:
     """Yield all toolkits that have a compiler and headers in one folder, each once."""
     every = toolkits_with_compiler(environ, root, home, run)
     yield from (one for one in every if exists(one.home / "include/cuda_runtime_api.h"))
@@ -139,7 +154,9 @@ def toolkits_with_compiler(
             yield FoundToolkit(version, folder, origin)
 
 
-def _places(environ: Mapping[str, str], root: Path, home: Path, kept: Collection[ProvisionedFolder]) -> Iterator[Place]:
+def _places(
+    environ: Mapping[str, str], root: Path, home: Path, kept: Collection[ProvisionedFolder]
+) -> Iterator[Place]:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield name, Path(environ[name])
@@ -148,7 +165,9 @@ def _places(environ: Mapping[str, str], root: Path, home: Path, kept: Collection
             yield one.record.origin, one.home
     usual = [*reversed(find_paths(root / "usr/local", "cuda*")), root / "opt/cuda"]
     if sys.platform == "win32":
-        usual += find_paths(Path(environ.get("PROGRAMFILES", "C:/"), "NVIDIA GPU Computing Toolkit/CUDA"), "v*")
+        usual += find_paths(
+            Path(environ.get("PROGRAMFILES", "C:/"), "NVIDIA GPU Computing Toolkit/CUDA"), "v*"
+        )
     yield from (("system", real_path(folder)) for folder in usual)
     # Debian spreads its toolkit over /usr; what lies in its own folder is incomplete.
     if exists(root / "usr/lib/nvidia-cuda-toolkit"):
@@ -160,7 +179,11 @@ def _places(environ: Mapping[str, str], root: Path, home: Path, kept: Collection
     yield from (("conda", folder) for folder in conda_environments(environ, home, root))
     # The toolkits inside NVIDIA's HPC SDK; its libraries of mathematics lie apart from them.
     sdk = find_paths(root / "opt/nvidia/hpc_sdk", "Linux_*/*/cuda/[0-9]*")
-    named = find_paths(Path(environ["NVHPC_ROOT"], "cuda"), "[0-9]*") if environ.get("NVHPC_ROOT") else []
+    named = (
+        find_paths(Path(environ["NVHPC_ROOT"], "cuda"), "[0-9]*")
+        if environ.get("NVHPC_ROOT")
+        else []
+    )
     for folder in (*reversed(named), *reversed(sdk)):
         yield "HPC SDK", folder
 
@@ -175,7 +198,9 @@ def _recorded_version(home: Path) -> str | None:
     return match[0] if match else None
 
 
-def lacking_toolkit_parts(home: Path, version: str, parts: Iterable[ToolkitPart]) -> tuple[ToolkitPart, ...]:
+def lacking_toolkit_parts(
+    home: Path, version: str, parts: Iterable[ToolkitPart]
+) -> tuple[ToolkitPart, ...]:
     """Return the parts that a toolkit of some version should have and lacks, or has without their headers."""
 
     def has(names: Iterable[str], places: Iterable[str]) -> bool:
@@ -185,7 +210,8 @@ def lacking_toolkit_parts(home: Path, version: str, parts: Iterable[ToolkitPart]
     return tuple(
         part
         for part in parts
-        if is_within(part.cuda, version) and not (has(part.headers, _HEADERS) and has(part.libraries, _LIBRARIES))
+        if is_within(part.cuda, version)
+        and not (has(part.headers, _HEADERS) and has(part.libraries, _LIBRARIES))
     )
 
 

@@ -29,7 +29,9 @@ _SUDO_GROUPS = frozenset({"sudo", "wheel", "admin"})
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)=(.*)")
 # "# R36 (release), REVISION: 4.3, GCID: …": https://docs.nvidia.com/jetson/archives/r36.4/DeveloperGuide/
 _TEGRA_RELEASE = re.compile(r"R(\d+) \(release\), REVISION: (\d+(?:\.\d+)*)")
-_TEGRA_PACKAGE = re.compile(r"^Package: nvidia-l4t-core\n(?:.+\n)*?Version: (\d+(?:\.\d+)*)", re.MULTILINE)
+_TEGRA_PACKAGE = re.compile(
+    r"^Package: nvidia-l4t-core\n(?:.+\n)*?Version: (\d+(?:\.\d+)*)", re.MULTILINE
+)
 
 
 def measure_distribution(root: Path) -> LinuxDistribution | None:
@@ -53,7 +55,9 @@ def os_release(root: Path) -> dict[str, str]:
 def _assignments(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         if match := _ASSIGNMENT.fullmatch(line):
-            with suppress(ValueError):  # a quote that is never closed: the other lines are good all the same
+            with suppress(
+                ValueError
+            ):  # a quote that is never closed: the other lines are good all the same
                 yield match[1], " ".join(shlex.split(match[2]))
 
 
@@ -70,7 +74,9 @@ def _tegra_release(root: Path) -> str | None:
 def installed_managers(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the package managers that are on PATH."""
     path = environ.get("PATH")
-    return tuple(name for name, program in MANAGER_PROGRAMS.items() if shutil.which(program, path=path))
+    return tuple(
+        name for name, program in MANAGER_PROGRAMS.items() if shutil.which(program, path=path)
+    )
 
 
 def is_root() -> bool:

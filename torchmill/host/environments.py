@@ -67,7 +67,9 @@ def hold_environment(venv: Path, who: str) -> AbstractContextManager[None]:
     Raises BusyError where another run holds it, HostError where it cannot be locked.
     """
     beside = venv.with_name(".locks") / venv.name  # in it, the lock would not outlive `--clear`
-    return locks.hold_lock(beside, f"{who} of another release or checkout, in the same environment ({venv}),")
+    return locks.hold_lock(
+        beside, f"{who} of another release or checkout, in the same environment ({venv}),"
+    )
 
 
 def provide_environment(
@@ -88,7 +90,9 @@ def provide_environment(
     note.write_text(f"{wanted}\n{_packages_stat(venv)}", encoding="utf-8")
 
 
-def make_environment(interpreter: Path, venv: Path, empty: Path, run: Callable[[list[str]], object] = capture) -> None:
+def make_environment(
+    interpreter: Path, venv: Path, empty: Path, run: Callable[[list[str]], object] = capture
+) -> None:
     """Make an environment with nothing but pip in place of what is there; raises HostError where that is not possible.
 
     `empty` is a folder of such environments, one for each interpreter: to make one takes seconds of processor time,
@@ -99,7 +103,9 @@ def make_environment(interpreter: Path, venv: Path, empty: Path, run: Callable[[
     _copy_kept(kept, venv, partial(_run_venv, run, interpreter), _copy_packages)
 
 
-def provide_shared_tools(folder: Path, requirements: Sequence[str], install: Install, kept: Path) -> None:
+def provide_shared_tools(
+    folder: Path, requirements: Sequence[str], install: Install, kept: Path
+) -> None:
     """Fill a folder with the tools that all interpreters share, unless it exists; it appears whole.
 
     `install` is pip's in any environment. What it installs works whichever interpreter installed it, and is
@@ -117,8 +123,16 @@ def provide_shared_tools(folder: Path, requirements: Sequence[str], install: Ins
 def _install_tools(requirements: Sequence[str], install: Install, folder: Path) -> None:
     (folder / "bin").mkdir(parents=True)
     if requirements:
-        install("--ignore-installed", "--no-warn-script-location", "--prefix", str(folder), *requirements)
-    for script in (folder / "bin").iterdir():  # in place of each Python script, a link to what it starts
+        install(
+            "--ignore-installed",
+            "--no-warn-script-location",
+            "--prefix",
+            str(folder),
+            *requirements,
+        )
+    for script in (
+        folder / "bin"
+    ).iterdir():  # in place of each Python script, a link to what it starts
         if not script.is_symlink() and script.read_bytes()[:2] == b"#!":
             program = next(folder.glob(f"**/data/bin/{script.name}"), None)
             script.unlink()
@@ -128,11 +142,15 @@ def _install_tools(requirements: Sequence[str], install: Install, folder: Path) 
 
 def list_shared_tools(folder: Path) -> list[str]:
     """Return what is installed in the folder of shared tools, "name==version" each."""
-    names = sorted(path.name.removesuffix(".dist-info") for path in folder.glob("**/*-packages/*.dist-info"))
+    names = sorted(
+        path.name.removesuffix(".dist-info") for path in folder.glob("**/*-packages/*.dist-info")
+    )
     return [name.replace("-", "==", 1) for name in names]
 
 
-def _copy_kept(kept: Path, target: Path, make: Callable[[Path], object], copy: Callable[[Path, Path], object]) -> None:
+def _copy_kept(
+    kept: Path, target: Path, make: Callable[[Path], object], copy: Callable[[Path, Path], object]
+) -> None:
     """Copy a kept folder, which is made where it lacks anything; what others remove meanwhile is made in its place."""
     with contextlib.suppress(OSError):  # where nothing can be kept, or others are at it
         if not _is_whole(kept):
@@ -171,14 +189,21 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
     return kept | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PROGRESS_BAR": "off"}
 
 
-def _run_venv(run: Callable[[list[str]], object], interpreter: Path, venv: Path, *options: str) -> None:
+def _run_venv(
+    run: Callable[[list[str]], object], interpreter: Path, venv: Path, *options: str
+) -> None:
     try:
         run([str(interpreter), "-I", "-m", "venv", "--clear", *options, str(venv)])
     except CommandError as error:
-        if (refusal := files.blame_disk(error.output, venv) or files.read_refusal(error.output, venv)) is not None:
+        if (
+            refusal := files.blame_disk(error.output, venv)
+            or files.read_refusal(error.output, venv)
+        ) is not None:
             raise refusal from None
         problem = f"{interpreter}: cannot create a virtual environment ({error})"
-        raise HostError(f"{problem}: install its venv and ensurepip modules", code="venv-failed") from None
+        raise HostError(
+            f"{problem}: install its venv and ensurepip modules", code="venv-failed"
+        ) from None
 
 
 def _copy_packages(kept: Path, venv: Path) -> None:
@@ -217,7 +242,9 @@ def _read_stamp(venv: Path) -> list[str]:
 
 def _packages_stat(venv: Path) -> str:
     # Python compiles what it imports whenever it likes
-    return " ".join(stat_folder(found, ("__pycache__",)).text for site in _SITES for found in venv.glob(site))
+    return " ".join(
+        stat_folder(found, ("__pycache__",)).text for site in _SITES for found in venv.glob(site)
+    )
 
 
 def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:
@@ -227,13 +254,17 @@ def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:
     """
     version, *said = parse_json(ask([str(python), "-I", "-c", _PROBE]))
     headers = _with_real(said)
-    identity = digest_data([str(venv), wanted, version, headers, installed_distributions(venv, wanted)])
+    identity = digest_data(
+        [str(venv), wanted, version, headers, installed_distributions(venv, wanted)]
+    )
     return TreeUser(identity, headers, _with_real([str(link), str(venv), *headers]))
 
 
 def _with_real(folders: list[str]) -> tuple[str, ...]:
     """Return the folders as they were said and as they are, each once."""
-    return tuple(dict.fromkeys(one for folder in folders for one in (folder, os.path.realpath(folder))))
+    return tuple(
+        dict.fromkeys(one for folder in folders for one in (folder, os.path.realpath(folder)))
+    )
 
 
 def base_interpreter(venv: Path, python: str) -> Path:
@@ -245,7 +276,9 @@ def base_interpreter(venv: Path, python: str) -> Path:
     homes = [Path(line.partition("=")[2].strip()) for line in lines if line.startswith("home")]
     names = (f"python{python}", "python3", "python", "python.exe")
     known = [*(home / name for home in homes for name in names), in_environment(venv)]
-    return next((one for one in known if homes and one.exists()), None) or resolve_interpreter(python)
+    return next((one for one in known if homes and one.exists()), None) or resolve_interpreter(
+        python
+    )
 
 
 def in_environment(venv: Path) -> Path:

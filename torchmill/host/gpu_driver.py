@@ -29,7 +29,11 @@ def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None
     A forward-compatibility library is passed over: `compat` names its folder.
     """
     folders = [folder for folder in _searched(environ, root) if not _is_compat(root, folder)]
-    libraries = (_below(root, folder) / name for name in ("libcuda.so.1", "libnvidia-ml.so.1") for folder in folders)
+    libraries = (
+        _below(root, folder) / name
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1")
+        for folder in folders
+    )
     matches = (_LIBRARY.fullmatch(real_path(library).name) for library in libraries)
     return next((match[1] for match in matches if match), None)
 
@@ -42,7 +46,9 @@ def kernel_driver_version(root: Path) -> str | None:
 
 def compat_folders(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
     """Return the folders of CUDA's forward-compatibility libraries that the loader searches."""
-    return tuple(dict.fromkeys(folder for folder in _searched(environ, root) if _is_compat(root, folder)))
+    return tuple(
+        dict.fromkeys(folder for folder in _searched(environ, root) if _is_compat(root, folder))
+    )
 
 
 def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
@@ -50,12 +56,24 @@ def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
     query = ("nvidia-smi", "--format=csv,noheader")
     # drivers before 510 do not know the second field; a program that did not answer is not asked again
     said = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
-    board = read_text(root / "proc/device-tree/model").rstrip("\0\n").replace("NVIDIA Orin", "NVIDIA Jetson Orin")
+    board = (
+        read_text(root / "proc/device-tree/model")
+        .rstrip("\0\n")
+        .replace("NVIDIA Orin", "NVIDIA Jetson Orin")
+    )
     jetson = (Gpu(board),) if "Jetson" in board else ()
     if said.strip():
-        rows = [[word.strip() for word in line.partition(",")] for line in said.splitlines() if line.strip()]
-        told = tuple(Gpu(name, number if _CAPABILITY.fullmatch(number) else None) for name, _, number in rows)
-        return told if all(one.capability for one in told) else jetson or told  # JetPack 6 says "Orin (nvgpu), [N/A]"
+        rows = [
+            [word.strip() for word in line.partition(",")]
+            for line in said.splitlines()
+            if line.strip()
+        ]
+        told = tuple(
+            Gpu(name, number if _CAPABILITY.fullmatch(number) else None) for name, _, number in rows
+        )
+        return (
+            told if all(one.capability for one in told) else jetson or told
+        )  # JetPack 6 says "Orin (nvgpu), [N/A]"
     files = find_paths(root / "proc/driver/nvidia/gpus", "*/information")
     models = (re.search(r"^Model:\s*(.+?)\s*$", read_text(file), re.MULTILINE) for file in files)
     return tuple(Gpu(model[1]) for model in models if model) or jetson

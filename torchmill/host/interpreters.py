@@ -18,8 +18,16 @@ from torchmill.host import native
 from torchmill.host.disk_usage import list_children, list_names
 
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
-_CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")  # not pypy, not a named environment
-_CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")  # folders that its installers make
+_CPYTHON = re.compile(
+    r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)"
+)  # not pypy, not a named environment
+_CONDAS = (
+    "miniforge3",
+    "mambaforge",
+    "miniconda3",
+    "anaconda3",
+    "micromamba",
+)  # folders that its installers make
 _OLDEST_OF_UV = 8  # of Python 3
 _MOST_AT_ONCE = 16  # interpreters that are asked at the same time
 Answer = TypeVar("Answer")
@@ -32,43 +40,59 @@ print(json.dumps([sys.implementation.name, version, sysconfig.get_paths()["inclu
 """
 
 
-def installed_interpreters(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
+def installed_interpreters(
+    environ: Mapping[str, str] = os.environ, home: Path | None = None
+) -> Interpreters:
     """Return the CPythons found, "3.10" or "3.13t" to executable, oldest first; runs nothing."""
     found = _candidates(environ, home)
-    oldest_first = sorted(found, key=lambda one: (int(one.rstrip("t").partition(".")[2]), one.endswith("t")))
+    oldest_first = sorted(
+        found, key=lambda one: (int(one.rstrip("t").partition(".")[2]), one.endswith("t"))
+    )
     return {version: found[version][0] for version in oldest_first}
 
 
 def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
     """Return the shims on PATH that stand for a version, whether or not they run."""
     folders = [folder for folder in _path(environ) if folder.name == "shims"]
-    return dict(one for folder in reversed(folders) for one in _executables(folder))  # the first on PATH wins
+    return dict(
+        one for folder in reversed(folders) for one in _executables(folder)
+    )  # the first on PATH wins
 
 
 def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the shims that do not run, of versions that are not installed; runs each of those."""
     known = _candidates(environ, home)
-    missing = {version: path for version, path in find_shims(environ).items() if version not in known}
+    missing = {
+        version: path for version, path in find_shims(environ).items() if version not in known
+    }
     answers = _at_once(_probe, missing)
     return {version: path for version, path in missing.items() if isinstance(answers[version], str)}
 
 
-def interpreters_without_headers(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
+def interpreters_without_headers(
+    environ: Mapping[str, str] = os.environ, home: Path | None = None
+) -> Interpreters:
     """Return the CPythons without their headers, of which no other is installed; runs each suspect."""
     suspects = {version: places[0] for version, places in _candidates(environ, home).items()}
     asked = {version: path for version, path in suspects.items() if not _has_headers(path)}
     answers = _at_once(_query, asked)
-    headers = {version: answer[1] for version, answer in answers.items() if not isinstance(answer, str)}
+    headers = {
+        version: answer[1] for version, answer in answers.items() if not isinstance(answer, str)
+    }
     return {version: asked[version] for version, header in headers.items() if not is_file(header)}
 
 
-def _at_once(question: Callable[[str, Path], Answer], asked: Mapping[str, Path]) -> dict[str, Answer]:
+def _at_once(
+    question: Callable[[str, Path], Answer], asked: Mapping[str, Path]
+) -> dict[str, Answer]:
     """Return what a question about each interpreter is answered, by version; those that hang do so together."""
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
         return dict(zip(asked, threads.map(question, asked, asked.values()), strict=True))
 
 
-def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
+def resolve_interpreter(
+    version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None
+) -> Path:
     """Return a CPython that was seen to run, to be `version`, and to have its headers.
 
     What Nox takes wins: the one that it runs on, else what comes first on PATH where that is a shim that runs.
@@ -77,15 +101,25 @@ def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, h
     places, rejected = list(_candidates(environ, home).get(version, [])), []
     if shim := find_shims(environ).get(version):
         first = shutil.which(f"python{version}", path=environ.get("PATH")) == str(shim)
-        runs = first and not shadowing_shims({version: shim}, environ, Path.home() if home is None else home)
+        runs = first and not shadowing_shims(
+            {version: shim}, environ, Path.home() if home is None else home
+        )
         places.insert(0 if runs else len(places), shim)
-    if version == f"3.{sys.version_info.minor}" and is_file(own := Path(sys.base_prefix, "bin", f"python{version}")):
+    if version == f"3.{sys.version_info.minor}" and is_file(
+        own := Path(sys.base_prefix, "bin", f"python{version}")
+    ):
         places.insert(0, own)
     for place in dict.fromkeys(places):
         proven = _probe(version, place)
         if isinstance(proven, Path):
-            return proven if place == shim else place  # what a shim runs: tomorrow it may run another
-        rejected.append(proven if place != shim else f"{proven}, and it is a shim whose version is not installed")
+            return (
+                proven if place == shim else place
+            )  # what a shim runs: tomorrow it may run another
+        rejected.append(
+            proven
+            if place != shim
+            else f"{proven}, and it is a shim whose version is not installed"
+        )
     tried = f" ({'; '.join(rejected)})" if rejected else ""
     how = how_to_install(version, pyenv=shutil.which("pyenv", path=environ.get("PATH")) is not None)
     run = how if "`" in how else f"run `{how}`"
@@ -98,10 +132,16 @@ def translated_interpreters(places: Mapping[str, Path], arch: str) -> Interprete
     What they build would be for that machine too.
     """
     machines = {version: native.machines_of_binary(path) for version, path in places.items()}
-    return {version: places[version] for version, names in machines.items() if names and arch not in names}
+    return {
+        version: places[version]
+        for version, names in machines.items()
+        if names and arch not in names
+    }
 
 
-def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home: Path) -> Interpreters:
+def shadowing_shims(
+    places: Mapping[str, Path], environ: Mapping[str, str], home: Path
+) -> Interpreters:
     """Return pyenv's shims that come first on PATH and do not run, of versions that are installed.
 
     None is run: pyenv takes a sixth of a second to say so, and its files say it too.
@@ -109,15 +149,25 @@ def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home
     base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     selected = environ.get("PYENV_VERSION", "").replace(":", " ") or read_text(base / "version")
     folders = [base / "versions" / name / "bin" for name in selected.split()]
-    found = {version: Path(shutil.which(f"python{version}", path=environ.get("PATH")) or "") for version in places}
+    found = {
+        version: Path(shutil.which(f"python{version}", path=environ.get("PATH")) or "")
+        for version in places
+    }
     shims = {version: first for version, first in found.items() if first.parent == base / "shims"}
-    return {version: one for version, one in shims.items() if not any(exists(each / one.name) for each in folders)}
+    return {
+        version: one
+        for version, one in shims.items()
+        if not any(exists(each / one.name) for each in folders)
+    }
 
 
 def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
     """Return PATH with the folders of CPythons that it does not reach appended, newest first."""
     folders = (folder for folder in environ.get("PATH", "").split(os.pathsep) if folder)
-    found = (str(executable.parent) for executable in reversed(installed_interpreters(environ, home).values()))
+    found = (
+        str(executable.parent)
+        for executable in reversed(installed_interpreters(environ, home).values())
+    )
     return os.pathsep.join(dict.fromkeys((*folders, *found)))
 
 
@@ -129,7 +179,11 @@ def how_to_install(version: str, *, pyenv: bool) -> str:
     if int(version.rstrip("t").partition(".")[2]) >= _OLDEST_OF_UV:
         return f"uv python install {version}"
     line = f"pyenv install {version}"
-    return line if pyenv else f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{line}`"
+    return (
+        line
+        if pyenv
+        else f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{line}`"
+    )
 
 
 def _probe(version: str, executable: Path) -> Path | str:
@@ -145,7 +199,9 @@ def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
     """Return where the interpreter and its header really are, or what is wrong with it."""
     environ = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     try:
-        implementation, actual, include, real = json.loads(ask([str(executable), "-I", "-c", _PROBE], environ))
+        implementation, actual, include, real = json.loads(
+            ask([str(executable), "-I", "-c", _PROBE], environ)
+        )
     except CommandError as error:
         without = "" if environ == os.environ else " without LD_LIBRARY_PATH, as a wheel is tried"
         return f"{executable} ends with exit code {error.returncode}{without}"
@@ -164,7 +220,10 @@ def _candidates(environ: Mapping[str, str], home: Path | None) -> dict[str, list
     for folder in _folders(environ, Path.home() if home is None else home):
         for version, path in _executables(folder):
             found.setdefault(version, {})[path] = None
-    return {version: sorted(places, key=lambda path: not _has_headers(path)) for version, places in found.items()}
+    return {
+        version: sorted(places, key=lambda path: not _has_headers(path))
+        for version, places in found.items()
+    }
 
 
 def _has_headers(executable: Path) -> bool:
@@ -178,8 +237,13 @@ def _has_headers(executable: Path) -> bool:
 def _executables(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the interpreters that a folder holds by their names."""
     for name in list_names(folder):
-        match, twin = _EXECUTABLE.fullmatch(name), folder / f"{name}t"  # one of free threads may have both names
-        if match and not (is_file(twin) and is_file(folder / name) and twin.samefile(folder / name)):
+        match, twin = (
+            _EXECUTABLE.fullmatch(name),
+            folder / f"{name}t",
+        )  # one of free threads may have both names
+        if match and not (
+            is_file(twin) and is_file(folder / name) and twin.samefile(folder / name)
+        ):
             yield match["version"], folder / name
         elif name == "python.exe" and (numbers := _numbers(folder)):
             yield f"3.{numbers[1]}", folder / name
@@ -200,9 +264,13 @@ def _folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield from (environment / "bin" for environment in conda_environments(environ, home))
 
 
-def conda_environments(environ: Mapping[str, str], home: Path, root: Path = Path("/")) -> Iterator[Path]:
+def conda_environments(
+    environ: Mapping[str, str], home: Path, root: Path = Path("/")
+) -> Iterator[Path]:
     """Yield conda's environments: the active one, those that it has noted, those in its usual folders, gone or not."""
-    named = [Path(environ[name]) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if environ.get(name)]
+    named = [
+        Path(environ[name]) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if environ.get(name)
+    ]
     yield from named
     noted = read_text(home / ".conda/environments.txt").splitlines()
     yield from (Path(line.strip()) for line in noted if line.strip())
@@ -217,7 +285,9 @@ def _bases(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local/share")
     yield Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
     yield Path("/opt/python")  # manylinux images
-    yield Path(environ.get("RUNNER_TOOL_CACHE") or "/opt/hostedtoolcache") / "Python"  # GitHub's runners
+    yield (
+        Path(environ.get("RUNNER_TOOL_CACHE") or "/opt/hostedtoolcache") / "Python"
+    )  # GitHub's runners
     if sys.platform == "darwin":
         yield Path("/Library/Frameworks/Python.framework/Versions")
         yield Path("/Library/Frameworks/PythonT.framework/Versions")

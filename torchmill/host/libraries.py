@@ -12,7 +12,9 @@ _HEADERS = read_table_beside(__file__, "headers.toml")
 _OF_TOOLKITS = ("cudnn", "nccl", "magma", "cufile")  # one copy may lie in each toolkit
 
 
-def find_libraries(environ: Mapping[str, str], root: Path, toolkits: Mapping[str, str]) -> dict[str, str]:
+def find_libraries(
+    environ: Mapping[str, str], root: Path, toolkits: Mapping[str, str]
+) -> dict[str, str]:
     """Return the libraries and their versions, "" where a header does not tell its own.
 
     What lies inside a toolkit stands under its name and the toolkit's, "cudnn@11.8"; what only a variable
@@ -21,7 +23,10 @@ def find_libraries(environ: Mapping[str, str], root: Path, toolkits: Mapping[str
     usual = list(_folders(environ, root))
     places = {name: (name, usual) for name in _HEADERS}
     for cuda, home in toolkits.items():
-        inner = [Path(home, "include"), *find_paths(Path(home), "targets/*/include")]  # the latter of conda's
+        inner = [
+            Path(home, "include"),
+            *find_paths(Path(home), "targets/*/include"),
+        ]  # the latter of conda's
         places |= {f"{name}@{cuda}": (name, inner) for name in _OF_TOOLKITS}
     for name, header in _HEADERS.items():
         for folder in filter(None, map(environ.get, header.get("roots", ()))):
@@ -46,7 +51,9 @@ def parse_header_version(name: str, text: str) -> str:
     """Return the version that the macros of a library's header make up, "" where one of them is missing."""
     numbers = []
     for macro in _HEADERS[name].get("macros", ()):
-        match = re.search(rf"^\s*#\s*define\s+{macro}[ \t]+[^\d\n]*?(\d+(?:\.\d+)*)", text, re.MULTILINE)
+        match = re.search(
+            rf"^\s*#\s*define\s+{macro}[ \t]+[^\d\n]*?(\d+(?:\.\d+)*)", text, re.MULTILINE
+        )
         if match is None:
             return ""
         numbers.append(match[1])

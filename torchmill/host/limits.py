@@ -98,7 +98,9 @@ class CpuQuota:
         return max(1, math.ceil(self.cores))
 
 
-def _memory_limit(limit: Path, used: Path, stat: Path, cache: Mapping[str, float]) -> LimitReading | None:
+def _memory_limit(
+    limit: Path, used: Path, stat: Path, cache: Mapping[str, float]
+) -> LimitReading | None:
     """Return the memory that a control group allows; None for no limit. Raises OSError where it is gone.
 
     `cache` tells which rows of `stat` the kernel gives back on demand.
@@ -144,19 +146,31 @@ def memory_limits(root: Path = Path("/")) -> list[Reader[LimitReading]]:
             if version == 1:
                 files = [
                     (folder / f"{kind}.limit_in_bytes", folder / f"{kind}.usage_in_bytes")
-                    for kind in ("memory", "memory.memsw")  # the second counts what was swapped out as well
+                    for kind in (
+                        "memory",
+                        "memory.memsw",
+                    )  # the second counts what was swapped out as well
                 ]
             else:
-                files = [(folder / name, folder / "memory.current") for name in ("memory.max", "memory.high")]
+                files = [
+                    (folder / name, folder / "memory.current")
+                    for name in ("memory.max", "memory.high")
+                ]
             cache = _CACHE_V1 if version == 1 else _CACHE_V2
-            found += [partial(_memory_limit, limit, used, stat, cache) for limit, used in files if _text(limit)]
+            found += [
+                partial(_memory_limit, limit, used, stat, cache)
+                for limit, used in files
+                if _text(limit)
+            ]
         if version == 1:  # an ancestor that is not mounted here; its own usage cannot be seen
             top = folders[-1]
             stat = top / "memory.stat"
             within = _number(_text(top / "memory.limit_in_bytes"))
             hidden = _table(_text(stat)).get(_HIDDEN_ROW)
             if within is not None and hidden is not None and hidden < within:
-                found.append(partial(_memory_limit, stat, top / "memory.usage_in_bytes", stat, _CACHE_V1))
+                found.append(
+                    partial(_memory_limit, stat, top / "memory.usage_in_bytes", stat, _CACHE_V1)
+                )
     return found
 
 
@@ -167,8 +181,12 @@ def core_limits(root: Path = Path("/")) -> list[Reader[CpuQuota]]:
         for folder in folders:
             quota = folder / ("cpu.cfs_quota_us" if version == 1 else "cpu.max")
             if _text(quota):
-                found.append(partial(_quota, quota, folder / "cpu.cfs_period_us" if version == 1 else None))
-    for version, folders in _hierarchies(root, "cpuset"):  # what is effective is within every ancestor's
+                found.append(
+                    partial(_quota, quota, folder / "cpu.cfs_period_us" if version == 1 else None)
+                )
+    for version, folders in _hierarchies(
+        root, "cpuset"
+    ):  # what is effective is within every ancestor's
         cores = folders[0] / ("cpuset.effective_cpus" if version == 1 else "cpuset.cpus.effective")
         if _text(cores):
             found.append(partial(_core_set, cores))
@@ -180,7 +198,9 @@ def process_room(root: Path = Path("/")) -> int | None:
     found = [process_limit("RLIMIT_NPROC")]
     for folder in (one for _, folders in _hierarchies(root, "pids") for one in folders):
         most = _number(_text(folder / "pids.max"))
-        found.append(None if most is None else most - (_number(_text(folder / "pids.current")) or 0))
+        found.append(
+            None if most is None else most - (_number(_text(folder / "pids.current")) or 0)
+        )
     return min((one for one in found if one is not None), default=None)
 
 
@@ -220,9 +240,16 @@ def _mounts(root: Path) -> Iterator[tuple[int, frozenset[str], PurePosixPath, Pa
         if kind not in {"cgroup", "cgroup2"} or len(fields) < 5:  # noqa: PLR2004 - proc(5) counts them
             continue
         # a path as it is: mountinfo writes a blank as a backslash and 040
-        base, point = (_OCTAL.sub(lambda match: chr(int(match[1], 8)), field) for field in fields[3:5])
+        base, point = (
+            _OCTAL.sub(lambda match: chr(int(match[1], 8)), field) for field in fields[3:5]
+        )
         controllers = frozenset(options.rpartition(" ")[2].split(","))
-        yield 1 if kind == "cgroup" else 2, controllers, PurePosixPath(base), root / point.lstrip("/")
+        yield (
+            1 if kind == "cgroup" else 2,
+            controllers,
+            PurePosixPath(base),
+            root / point.lstrip("/"),
+        )
 
 
 class LimitMeter:
@@ -275,7 +302,9 @@ def process_memory_limits() -> list[LimitReading]:
     return [LimitReading(name, limit) for name, limit in soft.items() if limit is not None]
 
 
-def _read_again(find: Callable[[], Sequence[Reader[_T]]], clock: Callable[[], float]) -> Callable[[], list[_T]]:
+def _read_again(
+    find: Callable[[], Sequence[Reader[_T]]], clock: Callable[[], float]
+) -> Callable[[], list[_T]]:
     """Return what reads limits each time; it finds them now and then, and when one is gone."""
     readers: Sequence[Reader[_T]] = ()
     until = -math.inf
@@ -285,7 +314,9 @@ def _read_again(find: Callable[[], Sequence[Reader[_T]]], clock: Callable[[], fl
         for due in (clock() >= until, True):
             if due:
                 readers, until = find(), clock() + KEPT_SECONDS
-            with contextlib.suppress(OSError):  # a group is gone: this process has been moved to another one
+            with contextlib.suppress(
+                OSError
+            ):  # a group is gone: this process has been moved to another one
                 return [found for one in readers if (found := one()) is not None]
         return []
 
@@ -294,7 +325,9 @@ def _read_again(find: Callable[[], Sequence[Reader[_T]]], clock: Callable[[], fl
 
 def _affinity() -> CpuQuota:
     if sys.platform == "linux":
-        return CpuQuota("processors of this machine given to this process", len(os.sched_getaffinity(0)))
+        return CpuQuota(
+            "processors of this machine given to this process", len(os.sched_getaffinity(0))
+        )
     return CpuQuota("processors of this machine", os.cpu_count() or 1)
 
 
@@ -304,7 +337,9 @@ def _slurm_memory(environ: Mapping[str, str]) -> list[LimitReading]:
         name: _slurm_number(environ, name) * (_slurm_number(environ, times) if times else 1)
         for name, times in _SLURM_MEMORY.items()
     }
-    return [LimitReading(name, many * 2**20) for name, many in granted.items() if many]  # 0 is all of the machine
+    return [
+        LimitReading(name, many * 2**20) for name, many in granted.items() if many
+    ]  # 0 is all of the machine
 
 
 def _slurm_number(environ: Mapping[str, str], name: str) -> int:

@@ -43,7 +43,9 @@ def measure_basic_host(stat_cache: StatCache) -> Host:
     return replace(host, unanswered=dict(run.unanswered))
 
 
-def with_named_compiler(host: Host, settings: Mapping[str, str], environ: Mapping[str, str]) -> Host:
+def with_named_compiler(
+    host: Host, settings: Mapping[str, str], environ: Mapping[str, str]
+) -> Host:
     """Return a host that also knows the compiler that CXX names in a build's settings, or that it has none of these."""
     if not (name := settings.get("CXX")):
         return host
@@ -52,14 +54,20 @@ def with_named_compiler(host: Host, settings: Mapping[str, str], environ: Mappin
         return replace(host, compilers={**host.compilers, name: named})
     tools = {tool: place for tool, place in host.tools.items() if tool != "c++"}
     tools |= {"c++": shlex.join(command)} if command else {}
-    others = {other: compiler for other, compiler in host.compilers.items() if other != Path(name).name}
+    others = {
+        other: compiler for other, compiler in host.compilers.items() if other != Path(name).name
+    }
     return replace(host, compiler=None, compilers=others, tools=tools)
 
 
-def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:
+def _measure_basis(
+    environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram
+) -> Host:
     """`run` asks compilers what they are."""
     native_arch = native.native_arch()
-    translated = native_arch == "macos_x86_64" and programs.is_translated(programs.make_runner(environ))
+    translated = native_arch == "macos_x86_64" and programs.is_translated(
+        programs.make_runner(environ)
+    )
     arch = "arm64" if translated else native_arch
     libc, version = platform.libc_ver()
     meter = limits.LimitMeter(environ=environ)
@@ -75,15 +83,22 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         memory=meter.memory().available,
         processor_seconds=process_limit("RLIMIT_CPU"),
         glibc=version if libc == "glibc" else None,
-        distribution=distribution.measure_distribution(root) if native.native_system() == "linux" else None,
+        distribution=distribution.measure_distribution(root)
+        if native.native_system() == "linux"
+        else None,
         translated=translated,
         processor=tuple(sorted(native.processor_flags(root))),
         compiler=programs.identify_compiler(command, environ, run),
-        cuda_compiler=programs.identify_compiler(programs.command_words(environ, "CUDAHOSTCXX"), environ, run),
+        cuda_compiler=programs.identify_compiler(
+            programs.command_words(environ, "CUDAHOSTCXX"), environ, run
+        ),
         tools=tools | ({"c++": shlex.join(command)} if command else {}),
-        libraries=libraries.find_libraries(environ, root, toolkits) | programs.own_cxx_library(command, run),
+        libraries=libraries.find_libraries(environ, root, toolkits)
+        | programs.own_cxx_library(command, run),
         toolkits=toolkits,
-        completed={version: completed[place] for version, place in toolkits.items() if place in completed},
+        completed={
+            version: completed[place] for version, place in toolkits.items() if place in completed
+        },
         kept={one.name: str(one.home) for one in there if one.record.kind != provisioned.TOOLKIT},
     )
 
@@ -103,7 +118,9 @@ def measure_host(
     home = home or Path.home()
     run = programs.make_runner(environ)
     tools = programs.find_tools(environ)
-    brought = provisioned.provisioned_compilers(user_cache_folder(environ, home), native.native_arch())
+    brought = provisioned.provisioned_compilers(
+        user_cache_folder(environ, home), native.native_arch()
+    )
     with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
         known = threads.submit(programs.installed_compilers, environ, root, brought, run, probes)
         versions = threads.submit(programs.tool_versions, tools, run, probes)
@@ -122,7 +139,9 @@ def measure_host(
             managers=distribution.installed_managers(environ),
             root=distribution.may_use_root(environ),
             interpreters=_texts(places),
-            broken_interpreters=_texts(interpreters.shadowing_shims(places, environ, home) | broken.result()),
+            broken_interpreters=_texts(
+                interpreters.shadowing_shims(places, environ, home) | broken.result()
+            ),
             headless_interpreters=_texts(headless.result()),
             translated_interpreters=_texts(interpreters.translated_interpreters(places, host.arch)),
             driver=gpu_driver.driver_library_version(environ, root),
@@ -168,7 +187,10 @@ def load_host(path: Path) -> Host:
     table = read_toml(path, problems)
     if problems:
         raise ConfigError("\n".join(problems), code="invalid-host-file")
-    system, compilers = table.choice("system", native.SYSTEMS.values()), table.map("compilers", _compiler)
+    system, compilers = (
+        table.choice("system", native.SYSTEMS.values()),
+        table.map("compilers", _compiler),
+    )
     host = table.read(
         Host,
         arch=_arch(table, system),
@@ -227,9 +249,13 @@ def describe_host(host: Host) -> str:
     told |= {name: f"{told[name]} B" for name in ("memory", "disk") if told[name]}
     told |= {name: str(told[name]) for name in ("compiler", "cuda_compiler") if told[name]}
     told["compilers"] = {name: str(one) for name, one in host.compilers.items()}
-    told["gpus"] = [{key: value for key, value in asdict(gpu).items() if value} for gpu in host.gpus]
+    told["gpus"] = [
+        {key: value for key, value in asdict(gpu).items() if value} for gpu in host.gpus
+    ]
     if host.distribution is not None:
-        told["distribution"] = {key: value for key, value in asdict(host.distribution).items() if value}
+        told["distribution"] = {
+            key: value for key, value in asdict(host.distribution).items() if value
+        }
     kept = {name: value for name, value in told.items() if value and name not in {"rooms", "runs"}}
     kept |= {} if host.root is None else {"root": host.root}  # false says something too
     first = "# A machine, as `invoke doctor --save` wrote it; examine it with `invoke doctor --host FILE`\n"
@@ -240,7 +266,9 @@ def _arch(table: TomlTable, system: str) -> str:
     """Take the arch: one that the system has, or one that `native_arch` made a name for."""
     arch, usual = table.text("arch"), native.ARCHES.get(system, ())
     if arch and usual and arch not in usual and not arch.startswith(f"{system}_"):
-        table.problem(f"'arch' is '{arch}', expected {' or '.join(usual)} where 'system' is '{system}'")
+        table.problem(
+            f"'arch' is '{arch}', expected {' or '.join(usual)} where 'system' is '{system}'"
+        )
     return arch
 
 
@@ -254,7 +282,9 @@ def _distribution(table: TomlTable, system: str) -> LinuxDistribution | None:
     inner = table.table("distribution")
     found = inner.read(LinuxDistribution)
     if found.l4t and not is_version(found.l4t):
-        inner.problem(f"'l4t' is '{found.l4t}', expected a release of Jetson Linux, such as '36.4.3'")
+        inner.problem(
+            f"'l4t' is '{found.l4t}', expected a release of Jetson Linux, such as '36.4.3'"
+        )
     return found
 
 
@@ -264,7 +294,9 @@ def _compiler(table: TomlTable, key: str) -> Compiler | None:
     family, _, version = (text or "").partition(" ")
     if text and (family not in FAMILIES or not is_version(version)):
         families = ", ".join(FAMILIES)
-        table.problem(f"'{key}' is '{text}', expected one of {families} and a version, as in 'gcc 12.2.0'")
+        table.problem(
+            f"'{key}' is '{text}', expected one of {families} and a version, as in 'gcc 12.2.0'"
+        )
         return None
     return Compiler(family, version) if text else None
 

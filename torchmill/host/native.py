@@ -12,7 +12,10 @@ _MACH = {0x01000007: "x86_64", 0x0100000C: "arm64"}
 _THIN, _FAT = 0xFEEDFACF, 0xCAFEBABE
 _ENOUGH = 4096  # bytes: a fat file has one entry of 20 bytes for each machine
 SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
-_OTHER_NAMES = {("linux", "arm64"): "aarch64", ("windows", "AMD64"): "amd64"}  # than those of platform tags
+_OTHER_NAMES = {
+    ("linux", "arm64"): "aarch64",
+    ("windows", "AMD64"): "amd64",
+}  # than those of platform tags
 ARCHES = {"linux": ("x86_64", "aarch64"), "macos": ("arm64",), "windows": ("amd64",)}
 
 
@@ -32,8 +35,13 @@ def machines_of_binary(path: Path) -> frozenset[str]:
         names = [_MACH.get(struct.unpack_from("<I", start, 4)[0])]
     else:
         magic, count = struct.unpack_from(">II", start)
-        is_fat = magic == _FAT and count <= (len(start) - 8) // 20  # a Java class has the same magic
-        names = [_MACH.get(struct.unpack_from(">I", start, 8 + 20 * index)[0]) for index in range(count * is_fat)]
+        is_fat = (
+            magic == _FAT and count <= (len(start) - 8) // 20
+        )  # a Java class has the same magic
+        names = [
+            _MACH.get(struct.unpack_from(">I", start, 8 + 20 * index)[0])
+            for index in range(count * is_fat)
+        ]
     return frozenset(filter(None, names))
 
 
@@ -57,4 +65,8 @@ def container_arch(arch: str) -> str:
 def processor_flags(root: Path = Path("/")) -> frozenset[str]:
     """Return what this machine's processor can do, as the kernel of Linux calls it; nothing elsewhere."""
     lines = (line.partition(":") for line in read_text(root / "proc" / "cpuinfo").splitlines())
-    return frozenset(next((words.split() for name, _, words in lines if name.strip() in {"flags", "Features"}), ()))
+    return frozenset(
+        next(
+            (words.split() for name, _, words in lines if name.strip() in {"flags", "Features"}), ()
+        )
+    )

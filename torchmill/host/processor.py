@@ -24,7 +24,9 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
     Raises ConfigError for a name that the compiler does not know, with the nearest that it does.
     """
     option = facts.arches[arch].cpu_option  # without one the plan refuses the name
-    if options.cpu is None or not option or arch != host.arch:  # in a container its own session asks
+    if (
+        options.cpu is None or not option or arch != host.arch
+    ):  # in a container its own session asks
         return options
     named = options.settings.get("CXX", "")
     compiler, command = host.named_compiler(named), named or host.tools.get("c++", "c++")
@@ -38,19 +40,32 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
     try:
         macros = ask([*words, f"{option}={options.cpu}", "-dM", *_QUIET], variables)
     except (CommandError, HostError) as error:
-        raise _unknown_processor(options.cpu, compiler, str(getattr(error, "output", error))) from None
+        raise _unknown_processor(
+            options.cpu, compiler, str(getattr(error, "output", error))
+        ) from None
     name, flags = options.cpu, [f"{option}={options.cpu}"]
     if options.cpu == NATIVE:
         name, flags = _resolve_native(words, option, variables)
     spellings = facts.arches[arch].cpu_wants.get(name.removeprefix(f"{NATIVE}."), ())
-    trial = ("-c", "-x", "c++", os.devnull, "-o", os.devnull)  # fails where the compiler or its assembler is older
-    flags += [each for each in spellings if why_failed([*words, each, *trial], variables) is None][:1]
+    trial = (
+        "-c",
+        "-x",
+        "c++",
+        os.devnull,
+        "-o",
+        os.devnull,
+    )  # fails where the compiler or its assembler is older
+    flags += [each for each in spellings if why_failed([*words, each, *trial], variables) is None][
+        :1
+    ]
     features = facts.arches[arch].features
     needs = sorted({flag for macro, flag in features.items() if f"#define {macro} " in macros})
     return replace(options, processor=Processor(name, tuple(flags), tuple(needs)))
 
 
-def _resolve_native(words: Sequence[str], option: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:
+def _resolve_native(
+    words: Sequence[str], option: str, variables: Mapping[str, str]
+) -> tuple[str, list[str]]:
     """Return what this machine's processor is called, and flags that mean it elsewhere; clang does not tell."""
 
     def settings(name: str) -> str:
@@ -63,13 +78,24 @@ def _resolve_native(words: Sequence[str], option: str, variables: Mapping[str, s
     except (CommandError, HostError, IndexError):
         return NATIVE, [f"{option}={NATIVE}"]
     unusual = [each for each in _SWITCH.findall(here) if each not in usual]
-    return f"{NATIVE}.{name}", [f"{option}={name}", *(f"-m{'no-' * (on != 'enabled')}{each}" for each, on in unusual)]
+    return f"{NATIVE}.{name}", [
+        f"{option}={name}",
+        *(f"-m{'no-' * (on != 'enabled')}{each}" for each, on in unusual),
+    ]
 
 
 def _unknown_processor(name: str, compiler: Compiler, said: str) -> ConfigError:
-    names = [name for valid in _VALID.findall(said) for name in re.split(r"[,\s]+", valid.partition(";")[0])]
-    hint = did_you_mean(name, [*names, NATIVE], 3) or (f"; it knows {', '.join(names)}" if names else "")
-    return ConfigError(f"--cpu {name}: {compiler} knows no such processor{hint}", code="unknown-processor")
+    names = [
+        name
+        for valid in _VALID.findall(said)
+        for name in re.split(r"[,\s]+", valid.partition(";")[0])
+    ]
+    hint = did_you_mean(name, [*names, NATIVE], 3) or (
+        f"; it knows {', '.join(names)}" if names else ""
+    )
+    return ConfigError(
+        f"--cpu {name}: {compiler} knows no such processor{hint}", code="unknown-processor"
+    )
 
 
 def known_processors(arch: str) -> dict[str, tuple[str, ...]]:

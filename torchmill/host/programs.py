@@ -25,7 +25,18 @@ RunProgram = Callable[[Sequence[str]], str]  # what a program prints; "" where i
 
 LINKERS = ("ld.bfd", "ld.gold", "ld.lld", "ld.mold")  # that gcc and clang start for -fuse-ld
 TOOLS = (
-    *("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf", "nvidia-smi", "pyenv", "xcode-select"),
+    *(
+        "git",
+        "cmake",
+        "ninja",
+        "ccache",
+        "sccache",
+        "nvcc",
+        "patchelf",
+        "nvidia-smi",
+        "pyenv",
+        "xcode-select",
+    ),
     *LINKERS,
     *("docker", "podman"),
 )
@@ -80,7 +91,9 @@ class ProgramRunner:
         if self._stat_cache is None or starts_another(Path(program)):
             return self._ask(command)
         question = f"{shlex.join(command)} {self._searched}"
-        return self._stat_cache.program_output(question, [real_path(program)], lambda: self._ask(command))
+        return self._stat_cache.program_output(
+            question, [real_path(program)], lambda: self._ask(command)
+        )
 
     def _ask(self, command: Sequence[str]) -> str:
         name = Path(command[0]).name
@@ -101,7 +114,9 @@ def make_runner(environ: Mapping[str, str], stat_cache: StatCache | None = None)
 
 def starts_another(program: Path) -> bool:
     """Tell whether a program starts another, which may change while it does not."""
-    if sys.platform == "darwin" and program.parent == Path("/usr/bin"):  # Xcode's, whichever is selected
+    if sys.platform == "darwin" and program.parent == Path(
+        "/usr/bin"
+    ):  # Xcode's, whichever is selected
         return True
     return real_path(program).stem in LAUNCHERS
 
@@ -166,18 +181,26 @@ def is_translated(run: RunProgram) -> bool:
 def command_words(environ: Mapping[str, str], name: str) -> list[str]:
     """Return the words of the command that a variable names. Raises ConfigError for a quote that is left open."""
     said = environ.get(name) or ""
-    return parse_option(f"{name}={said} is not a command such as `g++-12`", said, shlex.split, "invalid-command")
+    return parse_option(
+        f"{name}={said} is not a command such as `g++-12`", said, shlex.split, "invalid-command"
+    )
 
 
-def compiler_command(environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CPP) -> list[str] | None:
+def compiler_command(
+    environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CPP
+) -> list[str] | None:
     """Return the command of the compiler that a build would use; None where that is not installed."""
     path, (variable, usual) = environ.get("PATH"), of
-    if words := command_words(environ, variable):  # a build fails on a wrong one, so we do not look past it
+    if words := command_words(
+        environ, variable
+    ):  # a build fails on a wrong one, so we do not look past it
         return words if shutil.which(words[0], path=path) else None
     return next(([name] for name in usual if shutil.which(name, path=path)), None)
 
 
-def identify_compiler(words: list[str] | None, environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
+def identify_compiler(
+    words: list[str] | None, environ: Mapping[str, str], run: RunProgram
+) -> Compiler | None:
     """Return what the compiler of a command is; None where it does not say, or there is no command."""
     if not words:
         return None
@@ -212,7 +235,10 @@ def installed_compilers(
     names = (name for folder in folders for name in list_names(folder))
     on_path = (name for name in names if _NAME.fullmatch(name.removesuffix(".exe")))
     # Red Hat's systems keep the newer ones out of PATH
-    beside = [find_paths(root, f"opt/rh/{kind}-*/root/usr/bin/g++") for kind in ("gcc-toolset", "devtoolset")]
+    beside = [
+        find_paths(root, f"opt/rh/{kind}-*/root/usr/bin/g++")
+        for kind in ("gcc-toolset", "devtoolset")
+    ]
     commands = dict.fromkeys((*on_path, *map(str, chain(*beside, kept))))
     known = threads.map(lambda name: identify_compiler([name], environ, run), commands)
     return {name: one for name, one in zip(commands, known, strict=True) if one is not None}
@@ -221,7 +247,9 @@ def installed_compilers(
 def chosen_compilers(environ: Mapping[str, str]) -> set[str]:
     """Return the absolute paths of the compilers that a build in this environment uses."""
     commands = (environ.get(name) or default for name, default in (("CC", "cc"), ("CXX", "c++")))
-    return find_programs((word for one in commands for word in lenient_words(one)), environ.get("PATH"))
+    return find_programs(
+        (word for one in commands for word in lenient_words(one)), environ.get("PATH")
+    )
 
 
 def lenient_words(command: str) -> list[str]:
@@ -251,6 +279,10 @@ def digest_compiler(compiler: str, digest: Digest) -> str:
 def _programs_behind(compiler: str) -> set[Path]:
     answers = (program_output(compiler, f"-print-prog-name={name}").strip() for name in _BEHIND)
     programs = {real_path(one) for one in answers if one.startswith("/") and is_file(Path(one))}
-    clang = [str(one) for one in programs if one.name.startswith("clang")] if shutil.which("ldd") else []
+    clang = (
+        [str(one) for one in programs if one.name.startswith("clang")]
+        if shutil.which("ldd")
+        else []
+    )
     found = (one for program in clang for one in _LIBRARY.findall(program_output("ldd", program)))
     return programs | {real_path(one) for one in found}

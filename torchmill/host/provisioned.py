@@ -15,7 +15,10 @@ MAGMA: Final = "magma"
 _KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
 FOLDER = "toolkits"  # in the user's cache
 RECORD = "torchmill-toolkit.json"
-MAKING, WHOLE = (".making-", "whole")  # begins the name of the folder of what is being made; where it lies there
+MAKING, WHOLE = (
+    ".making-",
+    "whole",
+)  # begins the name of the folder of what is being made; where it lies there
 TOOLKIT: Final = "toolkit"
 COMPILER: Final = "compiler"
 COMPLETED = ", completed with "  # between a toolkit that lacked parts and the packages of these
@@ -30,12 +33,18 @@ class ProvisionRecord:
     full: str  # the provider's own version of the whole: "11.8.89"
     provider: str
     pieces: tuple[ProviderPackage, ...]
-    completes: str = ""  # the folder of the toolkit whose files are in it beside those of the pieces
+    completes: str = (
+        ""  # the folder of the toolkit whose files are in it beside those of the pieces
+    )
 
     @property
     def origin(self) -> str:
         """Return where it is from, for a person: "brought from debian"."""
-        return f"completed from {self.completes}" if self.completes else f"brought from {self.provider}"
+        return (
+            f"completed from {self.completes}"
+            if self.completes
+            else f"brought from {self.provider}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,11 @@ def completed_toolkits(there: Iterable[ProvisionedFolder]) -> dict[str, str]:
 def provisioned_compilers(cache: Path, arch: str) -> list[Path]:
     """Return the C++ compilers that are kept."""
     there = list_provisioned(cache, arch).values()
-    return [provisioned_cxx(one.home, one.record.version) for one in there if one.record.kind == COMPILER]
+    return [
+        provisioned_cxx(one.home, one.record.version)
+        for one in there
+        if one.record.kind == COMPILER
+    ]
 
 
 def provisioned_cxx(home: Path, version: str) -> Path:
@@ -86,7 +99,9 @@ def read_provision_record(file: Path) -> ProvisionRecord | None:
         said = parse_json(file.read_text(encoding="utf-8"))
         pieces = tuple(ProviderPackage(**piece) for piece in said["pieces"])
         base = said.get("completes", "")
-        return ProvisionRecord(said["kind"], said["version"], said["full"], said["provider"], pieces, base)
+        return ProvisionRecord(
+            said["kind"], said["version"], said["full"], said["provider"], pieces, base
+        )
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

@@ -28,7 +28,9 @@ def board_drive(host: Host, cuda: str) -> Drive | None:
     if not fitting:
         return None
     limits = _table()[max(fitting, key=len)]
-    return next((way for way in _WAYS if way in limits and cuda in SpecifierSet(limits[way])), "none")
+    return next(
+        (way for way in _WAYS if way in limits and cuda in SpecifierSet(limits[way])), "none"
+    )
 
 
 def board_runs(host: Host, cuda: str) -> bool:

@@ -17,7 +17,18 @@ from torchmill.config import matrix, model
 from torchmill.config.arch_list import OFFICIAL
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, find_release, is_within, rule_matches
-from torchmill.config.model import PYPI, Build, Facts, Host, Options, Package, Plan, Processor, Rule, Source
+from torchmill.config.model import (
+    PYPI,
+    Build,
+    Facts,
+    Host,
+    Options,
+    Package,
+    Plan,
+    Processor,
+    Rule,
+    Source,
+)
 from torchmill.config.official_wheels import wheel_places
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_text
@@ -33,12 +44,21 @@ from torchmill.plan.wheel_name import local_label
 _DIGEST = re.compile(r"[0-9a-f]{40,64}")
 _CUDA = re.compile(r"^cuda\b.*= (?:None|'([\d.]+)')$", re.MULTILINE)  # in torch/version.py
 INSTALLED = ".dist-info"  # ends the name of what records an installed package
-_PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
-PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
+_PYPI_HAS_CUDA = (
+    "linux",
+    "x86_64",
+)  # where the wheels on PyPI are those of the release's `cuda_pypi`
+PREPROCESSOR_BYTES = (
+    128 * 2**20
+)  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
 
 
 def build_variables(
-    facts: Facts, using: CudaSelection, rules: Iterable[Rule], options: Options, stated: Mapping[str, str | None]
+    facts: Facts,
+    using: CudaSelection,
+    rules: Iterable[Rule],
+    options: Options,
+    stated: Mapping[str, str | None],
 ) -> Mapping[str, str]:
     """Return the variables to set: facts first, rules in file order, the user's last.
 
@@ -60,35 +80,54 @@ def build_variables(
         variables["TORCH_CUDA_ARCH_LIST"] = options.arch_list
     user = {name: value.replace("$", "$$") for name, value in options.settings.items()}
     variables |= _append_flags(variables, rules, user)
-    if is_within(package.off_spelling_releases, using.cell.release.version):  # reads otherwise that a switch is off
-        off = [old for new, old in package.off_spelling.items() if variables.get(new, "").upper() in model.SWITCHED_OFF]
+    if is_within(
+        package.off_spelling_releases, using.cell.release.version
+    ):  # reads otherwise that a switch is off
+        off = [
+            old
+            for new, old in package.off_spelling.items()
+            if variables.get(new, "").upper() in model.SWITCHED_OFF
+        ]
         variables |= dict.fromkeys(off, "1")
     return dict(sorted(variables.items()))
 
 
-def _append_flags(variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping[str, str]) -> dict[str, str]:
+def _append_flags(
+    variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping[str, str]
+) -> dict[str, str]:
     """Return what rules append to variables, and the user's own settings, whose flags come last."""
     flags: dict[str, list[str]] = {}
     for name, more in ((name, more) for rule in rules for name, more in rule.append.items()):
         flags.setdefault(name, [variables[name]] if name in variables else []).append(more)
-    return {**user, **{name: " ".join([*said, *filter(None, [user.get(name)])]) for name, said in flags.items()}}
+    return {
+        **user,
+        **{
+            name: " ".join([*said, *filter(None, [user.get(name)])]) for name, said in flags.items()
+        },
+    }
 
 
-def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None) -> Plan:
+def compute_plan(
+    facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None
+) -> Plan:
     """Return the plan of a possible cell on a host, of the fetched `source` or else a complete git checkout.
 
     Raises ConfigError where options contradict the cell, ImpossibleBuildError where release or toolkit do.
     """
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
     _refuse_idle(package, build, build.identifier(host.arch), options)
-    using = cuda_toolkit.select_cuda(facts, cell, host, options, source.provider if source else "git")
+    using = cuda_toolkit.select_cuda(
+        facts, cell, host, options, source.provider if source else "git"
+    )
     rules = [one for one in package.rules if rule_matches(one.when, using.case)]
     named = wheel_name.name_source(release, source, modified=bool(options.patches))
     processor = _asked_processor(facts, build, options)
     rules += [_processor_rule(processor)] if processor else []
     version = _own_version(facts, cell, options, named.label)
     torch = base_version(facts, cell, options)
-    own = source and (source.provider == "path" or source.commit not in {None, release.commit or source.commit})
+    own = source and (
+        source.provider == "path" or source.commit not in {None, release.commit or source.commit}
+    )
     usual = asks_for_usual_wheel(without_usual_list(facts, host, options)) and not own
     options = replace(options, arch_list=using.arch_list)
     need = int(largest_compile(facts, build, release.version).high)
@@ -98,8 +137,15 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     variables = build_variables(facts, using, rules, options, stated)
     platform = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
     kit, requirements = _requirements(rules, package, torch, options)
-    patches = (*(f"{package.name}/{patch}" for rule in rules for patch in rule.patches), *options.patches)
-    said = {*_sayings(rules, variables), *(f"lacking {name}" for name in using.case.lacking), f"platform={platform}"}
+    patches = (
+        *(f"{package.name}/{patch}" for rule in rules for patch in rule.patches),
+        *options.patches,
+    )
+    said = {
+        *_sayings(rules, variables),
+        *(f"lacking {name}" for name in using.case.lacking),
+        f"platform={platform}",
+    }
     missed = [] if package.after else list(_missed_parts(facts, using.case, said))
     return Plan(
         build=build,
@@ -120,15 +166,26 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         platform_tag=platform,
         reasons=tuple(rule.reason for rule in rules if _explains(rule)),
         lacks=tuple(
-            model.Shortfall(one.name, one.cost, one.brings.format(variant=build.variant)) for one in missed if one.cost
+            model.Shortfall(one.name, one.cost, one.brings.format(variant=build.variant))
+            for one in missed
+            if one.cost
         ),
-        folders=tuple(one for rule in rules if variables.keys().isdisjoint(rule.unless) for one in rule.folders),
+        folders=tuple(
+            one
+            for rule in rules
+            if variables.keys().isdisjoint(rule.unless)
+            for one in rule.folders
+        ),
         torch=f"{package.after}=={torch}" if torch else None,
-        lender=find_installed(package.after, lent).parent if package.after and (lent := options.torch_folder) else None,
+        lender=find_installed(package.after, lent).parent
+        if package.after and (lent := options.torch_folder)
+        else None,
         toolkit=using.cell.build.cuda,
         libraries=using.libraries,
         kept=using.kept,
-        differs=tuple(model.Shortfall(one.name, one.explained, "") for one in missed if not one.cost),
+        differs=tuple(
+            model.Shortfall(one.name, one.explained, "") for one in missed if not one.cost
+        ),
         processor=processor,
         computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
         published=published.find_published(facts, cell, host, using.arch_list) if usual else None,
@@ -149,17 +206,27 @@ def _refuse_idle(package: Package, build: Build, session: str, options: Options)
     if options.torch and not package.after:
         why = f"{session} builds {package.name} itself, against no other: leave the option out"
         raise ConfigError(f"--torch {options.torch}: {why}", code="torch-for-itself")
-    versions = [name for name, text in package.version_variables.items() if "{version" in text or "{" not in text]
+    versions = [
+        name
+        for name, text in package.version_variables.items()
+        if "{version" in text or "{" not in text
+    ]
     said = dict.fromkeys(versions, f"`--label {options.label}`")
-    said |= dict.fromkeys(("USE_CUDA", "FORCE_CUDA"), "the name of the session (`nox -l` has them all)")
+    said |= dict.fromkeys(
+        ("USE_CUDA", "FORCE_CUDA"), "the name of the session (`nox -l` has them all)"
+    )
     said |= dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), "`--toolkit`, or CUDA_HOME in the shell,")
-    said["MAX_JOBS"] = f"`--jobs {options.jobs or options.settings.get('MAX_JOBS')}`, which changes no wheel,"
+    said["MAX_JOBS"] = (
+        f"`--jobs {options.jobs or options.settings.get('MAX_JOBS')}`, which changes no wheel,"
+    )
     if options.arch_list:
         said["TORCH_CUDA_ARCH_LIST"] = f"`--arch-list {options.arch_list}`"
     elif build.cuda is None:
         said["TORCH_CUDA_ARCH_LIST"] = "a session with CUDA"
     for name in said.keys() & options.settings:
-        raise ConfigError(f"--set {name}: {said[name]} decides that: leave the setting out", code="two-settings")
+        raise ConfigError(
+            f"--set {name}: {said[name]} decides that: leave the setting out", code="two-settings"
+        )
 
 
 def _partner_requirements(rules: Iterable[Rule], release: model.Release) -> Iterator[str]:
@@ -177,12 +244,18 @@ def without_usual_list(facts: Facts, host: Host, options: Options) -> Options:
     """Return options without a list that changes nothing here: that of the official build, or of the host's GPUs."""
     listed = options.arch_list
     official = listed is not None and listed.strip().lower() == OFFICIAL
-    return replace(options, arch_list=None) if official or is_local_list(facts, host, listed) else options
+    return (
+        replace(options, arch_list=None)
+        if official or is_local_list(facts, host, listed)
+        else options
+    )
 
 
 def asks_for_usual_wheel(options: Options) -> bool:
     """Tell whether options leave a wheel as it is: its name, and how it is built, do not count."""
-    usual = replace(options, label=model.NO_OPTIONS.label, jobs=None, memory=None, guard=True, network=False)
+    usual = replace(
+        options, label=model.NO_OPTIONS.label, jobs=None, memory=None, guard=True, network=False
+    )
     return replace(usual, shard=None, parts=None, until=None) == model.NO_OPTIONS
 
 
@@ -193,7 +266,9 @@ def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor 
     if not (told := facts.arches[build.arch].cpu_option):
         message = f"--cpu {options.cpu}: this option works on Linux only: leave it out"
         raise ConfigError(message, code="processor-not-told")
-    return Processor(options.cpu, (f"{told}={options.cpu}",), processor_needs(build.arch, options.cpu))
+    return Processor(
+        options.cpu, (f"{told}={options.cpu}",), processor_needs(build.arch, options.cpu)
+    )
 
 
 def _processor_rule(processor: Processor) -> Rule:
@@ -208,13 +283,18 @@ def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[st
     for name, value in variables.items():
         word = value.upper()
         number = "1" if word in model.SWITCHED_ON else "0" if word in model.SWITCHED_OFF else value
-        yield from {f"{name}={value}", f"{name}={number}"}  # by which parts know a switch, however it is spelled
+        yield from {
+            f"{name}={value}",
+            f"{name}={number}",
+        }  # by which parts know a switch, however it is spelled
     for rule in rules:
         yield from rule.requires
         yield from (name for names in rule.system_packages.values() for name in names)
 
 
-def _missed_parts(facts: Facts, case: model.Case, said: Collection[str]) -> Iterator[model.OfficialPart]:
+def _missed_parts(
+    facts: Facts, case: model.Case, said: Collection[str]
+) -> Iterator[model.OfficialPart]:
     """Yield what the official wheel has and one of such a plan, which says all this, has not."""
 
     def matched(patterns: Iterable[str]) -> bool:
@@ -263,7 +343,10 @@ def _requirements(
 def _prepare_commands(patches: Iterable[str], rules: Iterable[Rule]) -> tuple[model.Command, ...]:
     """Return the commands that run once in a fresh tree: patches first."""
     apply = ("git", "apply", "--whitespace=nowarn")
-    applied = (model.Command(f"patch {one.rpartition('/')[2]}", (*apply, f"${{patches}}/{one}")) for one in patches)
+    applied = (
+        model.Command(f"patch {one.rpartition('/')[2]}", (*apply, f"${{patches}}/{one}"))
+        for one in patches
+    )
     return (*applied, *(model.Command(argv[0], argv) for rule in rules for argv in rule.prepare))
 
 
@@ -280,7 +363,15 @@ def _build_command(rules: Iterable[Rule], package: Package, source: Source | Non
             argv = (*argv, "--skip-dependency-check")
     else:
         # the wheel is packed again when it is repaired: compressing it here would be for nothing
-        argv = ("${python}", "setup.py", "bdist_wheel", "--compression", "stored", "--dist-dir", "${raw}")
+        argv = (
+            "${python}",
+            "setup.py",
+            "bdist_wheel",
+            "--compression",
+            "stored",
+            "--dist-dir",
+            "${raw}",
+        )
     return model.Command("build the wheel", argv)
 
 
@@ -296,7 +387,9 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     system = facts.arches[build.arch].system
     if options.torch is None:
         source = wheel_name.name_source(base, None, modified=False)
-        label = local_label(build, system, options.label, source.label, _asked_processor(facts, build, options))
+        label = local_label(
+            build, system, options.label, source.label, _asked_processor(facts, build, options)
+        )
         return base.version + label
     version, has = base.version, build.variant
     if options.torch != PYPI:
@@ -335,8 +428,17 @@ def _given_version(base: str, build: Build, place: Path) -> tuple[str, str]:
             version = Version(text := info.name.removesuffix(INSTALLED).partition("-")[2])
             tags = re.findall(r"(?m)^Tag: (.+)$", read_text(info / "WHEEL"))
             said = _CUDA.search(read_text(info.parent / base / "version.py"))
-        if any(tag.startswith(wheel_name.python_tag(build.python) + "-") and tag.endswith(build.arch) for tag in tags):
-            label = (version.local or "").partition(".")[0] if said is None else f"cu{said[1]}" if said[1] else "cpu"
+        if any(
+            tag.startswith(wheel_name.python_tag(build.python) + "-") and tag.endswith(build.arch)
+            for tag in tags
+        ):
+            label = (
+                (version.local or "").partition(".")[0]
+                if said is None
+                else f"cu{said[1]}"
+                if said[1]
+                else "cpu"
+            )
             return text, label.replace(".", "") if re.fullmatch(r"cpu|cu[\d.]+", label) else ""
     why = f"this is no {base} for Python {build.python}, {build.arch}: give a wheel or an environment of it, or PyPI"
     raise ConfigError(f"--torch {place}: {why}", code="no-such-wheel")
@@ -345,10 +447,14 @@ def _given_version(base: str, build: Build, place: Path) -> tuple[str, str]:
 def find_installed(base: str, folder: Path) -> Path:
     """Return the .dist-info of a package in an environment, or in a folder of packages; raise ConfigError for none."""
     places = (folder, *folder.glob("lib/python*/*-packages"), *folder.glob("lib/site-packages"))
-    whole = (place for place in places if (place / base).is_dir())  # not where it is somebody's tree, "editable"
+    whole = (
+        place for place in places if (place / base).is_dir()
+    )  # not where it is somebody's tree, "editable"
     found = {info.resolve() for place in whole for info in place.glob(f"{base}-*{INSTALLED}")}
     if len(found) != 1:
-        raise ConfigError(f"--torch {folder}: {base} is there {len(found)} times, not once", code="no-such-wheel")
+        raise ConfigError(
+            f"--torch {folder}: {base} is there {len(found)} times, not once", code="no-such-wheel"
+        )
     return found.pop()
 
 
@@ -360,7 +466,9 @@ def base_pip_requirement(base: str, version: str, options: Options) -> str:
     return f"{base}==={version}" if options.torch == PYPI else options.torch or f"{base}=={version}"
 
 
-def tree_inputs(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]) -> dict[str, str]:
+def tree_inputs(
+    plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]
+) -> dict[str, str]:
     """Return, by name, all that is the same for every interpreter that a tree can serve.
 
     `machine_inputs` names what the machine puts in: compilers, a toolkit, variables that are the user's.
@@ -403,7 +511,9 @@ def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:
 
     `tools` names the interpreter, and the wheel that a dependent package is built against.
     """
-    return digest_data({"python": plan.build.python, "requirements": plan.requirements, "tools": dict(tools)})
+    return digest_data(
+        {"python": plan.build.python, "requirements": plan.requirements, "tools": dict(tools)}
+    )
 
 
 def compile_key(tree: str, environment: str, plan: Plan) -> str:
@@ -428,7 +538,9 @@ def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:
     found = [
         peak.memory
         for peak in facts.peaks
-        if peak.package == build.package and is_within(peak.release, version) and is_within(peak.cuda, build.cuda)
+        if peak.package == build.package
+        and is_within(peak.release, version)
+        and is_within(peak.cuda, build.cuda)
     ]
     per_job = float(facts.packages[build.package].memory_per_job)
     return max(found, key=lambda memory: memory.high, default=CostRange(per_job / 2, per_job))
@@ -457,5 +569,9 @@ def count_jobs(cores: int, memory: int, per_job: int, options_jobs: int | None =
     if carried < 1:
         return JobCount(1, f"1, the least possible, although {room} is short")
     if carried < cores:
-        return JobCount(carried, f"{carried} because of memory ({room}) though there are {cores} cores")
-    return JobCount(max(1, cores), f"{max(1, cores)} because of the cores ({room} would carry {carried})")
+        return JobCount(
+            carried, f"{carried} because of memory ({room}) though there are {cores} cores"
+        )
+    return JobCount(
+        max(1, cores), f"{max(1, cores)} because of the cores ({room} would carry {carried})"
+    )

@@ -14,15 +14,29 @@ from torchmill.core.errors import BuildError, ConfigError, TorchmillError
 from torchmill.core.paths import locate_page
 from torchmill.plan import first_error
 from torchmill.plan.first_error import LOG_WORDS, BuildFailure, LogLine
-from torchmill.plan.line_patterns import LinePattern, PatternIndex, bounded_pattern, cut_text, literals_of, may_match
+from torchmill.plan.line_patterns import (
+    LinePattern,
+    PatternIndex,
+    bounded_pattern,
+    cut_text,
+    literals_of,
+    may_match,
+)
 
 # All quotes are made one, and the words of all tools those of GNU's in English, which patterns know.
-_QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
-_MOST_LINES = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
+_QUOTES = str.maketrans(
+    dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'")
+)
+_MOST_LINES = (
+    20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
+)
 _SHARE_OF_HEAD = 0.5  # of the time for a diagnosis that is spent on the first lines of a long log
 _RANKS = get_args(Precedence)
 _SECONDS = 1.5  # of processor time for the comparison with the catalogue
-_WORDINGS = [(literals_of(pattern), bounded_pattern(pattern), words) for pattern, words in LOG_WORDS["wordings"]]
+_WORDINGS = [
+    (literals_of(pattern), bounded_pattern(pattern), words)
+    for pattern, words in LOG_WORDS["wordings"]
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +123,9 @@ def _unread(reading: first_error.LogReading, budget: DiagnosisBudget) -> str:
     """Return a sentence on what was not looked at; "" if everything was."""
     parts = [reading.skipped] if reading.skipped else []
     if budget.stopped_at:
-        parts.append(f"lines from {budget.stopped_at} on were not compared with the catalogue: that took too long")
+        parts.append(
+            f"lines from {budget.stopped_at} on were not compared with the catalogue: that took too long"
+        )
     return "; ".join(parts)
 
 
@@ -118,7 +134,11 @@ class _Catalogue:
 
     def __init__(self, causes: Sequence[FailureCause]) -> None:
         self.causes = sorted(causes, key=_rank)
-        self._patterns = [(number, pattern) for number, cause in enumerate(self.causes) for pattern in _patterns(cause)]
+        self._patterns = [
+            (number, pattern)
+            for number, cause in enumerate(self.causes)
+            for pattern in _patterns(cause)
+        ]
         self._index = PatternIndex([pattern for _, pattern in self._patterns])
 
     def told_cause(self, said: str, below: int) -> FailureCause | None:
@@ -141,7 +161,11 @@ def _index_catalogue(causes: tuple[FailureCause, ...]) -> _Catalogue:
 def _match_cause(
     catalogue: Sequence[FailureCause], run: Sequence[LogLine], budget: DiagnosisBudget
 ) -> DiagnosedCause | None:
-    telling = {line.text: line for line in reversed(run) if any(word in line.text for word in LOG_WORDS["trouble"])}
+    telling = {
+        line.text: line
+        for line in reversed(run)
+        if any(word in line.text for word in LOG_WORDS["trouble"])
+    }
     suspects = list(reversed(telling.values()))  # each text once
     known = _index_catalogue(tuple(catalogue))
     head, tail = suspects[:_MOST_LINES], suspects[_MOST_LINES:][-_MOST_LINES:]
@@ -153,7 +177,11 @@ def _match_cause(
 
 
 def _earliest(
-    catalogue: _Catalogue, lines: Iterable[LogLine], below: int, budget: DiagnosisBudget, share: float = 1.0
+    catalogue: _Catalogue,
+    lines: Iterable[LogLine],
+    below: int,
+    budget: DiagnosisBudget,
+    share: float = 1.0,
 ) -> tuple[FailureCause, LogLine] | None:
     """Return the cause of the best precedence below a rank, and the first of the lines that tells it."""
     found: tuple[FailureCause, LogLine] | None = None
@@ -173,7 +201,9 @@ def _in_gnus_words(text: str) -> str:
     return cut_text(said)
 
 
-def _with_name(cause: FailureCause, pattern: LinePattern, match: re.Match[str]) -> FailureCause | None:
+def _with_name(
+    cause: FailureCause, pattern: LinePattern, match: re.Match[str]
+) -> FailureCause | None:
     """Return the cause with what is known of the name in the line; None where nothing is known of that name."""
     if "name" not in pattern.names:
         return cause
@@ -182,13 +212,17 @@ def _with_name(cause: FailureCause, pattern: LinePattern, match: re.Match[str]) 
     if cause.known and not known:
         return None
     told = {key: getattr(cause, key).replace("{name}", name) for key in ("cause", "cure")}
-    return replace(cause, **{key: text.replace("{answer}", "".join(known[:1])) for key, text in told.items()})
+    return replace(
+        cause, **{key: text.replace("{answer}", "".join(known[:1])) for key, text in told.items()}
+    )
 
 
 @cache
 def _answers(known: str) -> list[tuple[re.Pattern[str], str]]:
     lines = (line.rpartition(": ") for line in known.splitlines())  # "zlib1g-dev: zlib.h zconf.h"
-    return [(re.compile("|".join(map(translate, names.split()))), answer) for answer, _, names in lines]
+    return [
+        (re.compile("|".join(map(translate, names.split()))), answer) for answer, _, names in lines
+    ]
 
 
 def _unmangle(name: str) -> str:
@@ -220,9 +254,15 @@ def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
     """Return a diagnosis for a person to read; `log` is what the log is called."""
     unread = [f"  {diagnosis.unread}"] if diagnosis.unread else []
     if diagnosis.failure is None and diagnosis.match is None:
-        return "\n".join([f"{log} shows no failure{' in what was read' if unread else ''}", *unread])
+        return "\n".join(
+            [f"{log} shows no failure{' in what was read' if unread else ''}", *unread]
+        )
     lines = [f"{log}:{diagnosis.line_number}: {diagnosis.headline}", *diagnosis_advice(diagnosis)]
-    if diagnosis.match and diagnosis.failure and diagnosis.failure.number < diagnosis.match.line.number:
+    if (
+        diagnosis.match
+        and diagnosis.failure
+        and diagnosis.failure.number < diagnosis.match.line.number
+    ):
         lines.append(f"  before that, on line {diagnosis.failure.number}: {diagnosis.failure}")
     return "\n".join([*lines, *unread])
 
@@ -239,7 +279,9 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
 def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
     """Return a diagnosis as JSON-ready data; what is not known is null."""
     told, failure = diagnosis.match, diagnosis.failure
-    cause = told and {name: getattr(told.cause, name) for name in ("name", "cause", "cure", "source")}
+    cause = told and {
+        name: getattr(told.cause, name) for name in ("name", "cause", "cure", "source")
+    }
     line = told and {"line": told.line.number, "text": told.line.text, "making": told.target}
     return {
         "log": log,

@@ -13,8 +13,13 @@ from torchmill.host.provisioned import MAGMA, ProvisionedMagma, provisioned_magm
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _COMPILED_ALONG = frozenset({"nccl"})
-_REQUIRED_ON_ARM = Version("2.11")  # since then PyPI's aarch64 wheels have CUDA, and require what those for x86_64 do
-_OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
+_REQUIRED_ON_ARM = Version(
+    "2.11"
+)  # since then PyPI's aarch64 wheels have CUDA, and require what those for x86_64 do
+_OPTIONAL = (
+    "cusparselt",
+    "nvshmem",
+)  # of which no trace is in a wheel that was compiled without them
 
 
 def official_version(constraints: CellConstraints, name: str) -> str | None:
@@ -27,7 +32,11 @@ def official_version(constraints: CellConstraints, name: str) -> str | None:
     own = Version(cell.build.cuda or "0")
     releases = constraints.facts.releases[cell.release.package]
     older = reversed(releases[: releases.index(cell.release)] if cell.release in releases else ())
-    alike = (one for one in (cell.release, *older) if own.major in {Version(cuda).major for cuda in one.cuda_official})
+    alike = (
+        one
+        for one in (cell.release, *older)
+        if own.major in {Version(cuda).major for cuda in one.cuda_official}
+    )
     release = next(alike, cell.release)
     said = {Version(cuda): getattr(one, name) for cuda, one in release.cuda_official.items()}
     known = sorted(cuda for cuda, version in said.items() if version)
@@ -47,12 +56,18 @@ def choose_libraries(
     """
     # of MAGMA, what fits follows from its code for GPUs: see choose_magma
     asked = [one for one in libraries_in_rules(constraints, "kept") if one != MAGMA]
-    lacking = [one for one in asked if not (is_user_configured(one, settings) or _has_usable(constraints, host, one))]
+    lacking = [
+        one
+        for one in asked
+        if not (is_user_configured(one, settings) or _has_usable(constraints, host, one))
+    ]
     wanted = {one: _version_to_use(constraints, host, one, listed) for one in lacking}
     return {name: version for name, version in wanted.items() if version is not None}
 
 
-def required_nvidia_packages(constraints: CellConstraints, taken: Mapping[str, str]) -> tuple[str, ...]:
+def required_nvidia_packages(
+    constraints: CellConstraints, taken: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return what a wheel requires of NVIDIA's packages: what the official one of the very same toolkit does.
 
     Nothing where it was compiled against another cuDNN or NCCL than those packages hold: it brings its own.
@@ -65,22 +80,29 @@ def required_nvidia_packages(constraints: CellConstraints, taken: Mapping[str, s
         return ()
     pins = {one.name: str(one.specifier) for one in map(Requirement, said.requires)}
     for library in ("cudnn", "nccl"):
-        pinned = next((pin for name, pin in pins.items() if name.startswith(f"nvidia-{library}-")), None)
+        pinned = next(
+            (pin for name, pin in pins.items() if name.startswith(f"nvidia-{library}-")), None
+        )
         if pinned is not None and pinned != f"=={taken.get(library)}":
             return ()
     unused = tuple(f"nvidia-{library}-" for library in _OPTIONAL if library not in taken)
     return tuple(one for one in said.requires if not one.startswith(unused))
 
 
-def lacking_libraries(constraints: CellConstraints, host: Host, settings: Mapping[str, str]) -> frozenset[str]:
+def lacking_libraries(
+    constraints: CellConstraints, host: Host, settings: Mapping[str, str]
+) -> frozenset[str]:
     """Return the libraries that rules ask about and that are known not to be where a build would look."""
     if not host.complete:
         return frozenset()
-    parts = {one.name for one in constraints.facts.toolkit_parts}  # a toolkit that is brought has its own
+    parts = {
+        one.name for one in constraints.facts.toolkit_parts
+    }  # a toolkit that is brought has its own
     return frozenset(
         name
         for name in libraries_in_rules(constraints, "lacking")
-        if not is_user_configured(name, settings) and visible_version(host, name, constraints.cell.build.cuda) is None
+        if not is_user_configured(name, settings)
+        and visible_version(host, name, constraints.cell.build.cuda) is None
         if name not in parts or constraints.cell.build.cuda in host.toolkits
     )
 
@@ -90,13 +112,20 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
 
     "" where it does not say, None where there is none.
     """
-    return next((host.libraries[place] for place in (f"{name}@{cuda}", name) if place in host.libraries), None)
+    return next(
+        (host.libraries[place] for place in (f"{name}@{cuda}", name) if place in host.libraries),
+        None,
+    )
 
 
 def used_cudnn(plan: Plan, host: Host) -> str | None:
     """Return the version of cuDNN that a build on a machine has; None where it has none, or that is not known."""
     off = plan.build.cuda is None or plan.set.get("USE_CUDNN", "").upper() in SWITCHED_OFF
-    return None if off else plan.libraries.get("cudnn") or visible_version(host, "cudnn", plan.toolkit) or None
+    return (
+        None
+        if off
+        else plan.libraries.get("cudnn") or visible_version(host, "cudnn", plan.toolkit) or None
+    )
 
 
 def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
@@ -105,8 +134,14 @@ def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
     That it shall not be static, as no kept one is, says nothing.
     """
     upper = name.upper()
-    shared = {f"USE_STATIC_{upper}"} if settings.get(f"USE_STATIC_{upper}", "").upper() in SWITCHED_OFF else set()
-    return any(one.startswith(f"{upper}_") or one.endswith(f"_{upper}") for one in settings.keys() - shared)
+    shared = (
+        {f"USE_STATIC_{upper}"}
+        if settings.get(f"USE_STATIC_{upper}", "").upper() in SWITCHED_OFF
+        else set()
+    )
+    return any(
+        one.startswith(f"{upper}_") or one.endswith(f"_{upper}") for one in settings.keys() - shared
+    )
 
 
 def library_key(name: str, version: str, cuda: str) -> str:
@@ -134,7 +169,9 @@ def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
     if not version:
         return True
     needs = constraints.needs(name, None)
-    return needs.allows(version) if needs.bounds else _has_official_major(constraints, name, version)
+    return (
+        needs.allows(version) if needs.bounds else _has_official_major(constraints, name, version)
+    )
 
 
 def _has_official_major(constraints: CellConstraints, name: str, version: str) -> bool:
@@ -164,7 +201,11 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str, listed:
         return None
     for there in (_provisioned_versions(host, name, cuda), offered):
         alike = [version for version in there if _has_official_major(constraints, name, version)]
-        fitting = [version for version in alike if constraints.needs(name, None).allows(version) and serves(version)]
+        fitting = [
+            version
+            for version in alike
+            if constraints.needs(name, None).allows(version) and serves(version)
+        ]
         if fitting:
             newer = [version for version in fitting if Version(version) >= Version(theirs)]
             return min(newer, key=Version) if newer else max(fitting, key=Version)
@@ -200,15 +241,27 @@ def choose_magma(
     or one that the machine has, leave it out, as for other libraries.
     """
     cuda = constraints.cell.build.cuda
-    asked = MAGMA in libraries_in_rules(constraints, "kept") and not is_user_configured(MAGMA, settings)
+    asked = MAGMA in libraries_in_rules(constraints, "kept") and not is_user_configured(
+        MAGMA, settings
+    )
     if cuda is None or not asked or visible_version(host, MAGMA, cuda) is not None:
         return None
-    return best_magma(constraints.facts, host.kept, cuda, listed, official_version(constraints, MAGMA))
+    return best_magma(
+        constraints.facts, host.kept, cuda, listed, official_version(constraints, MAGMA)
+    )
 
 
 def best_magma(
     facts: Facts, names: Iterable[str], cuda: str, listed: str, theirs: str | None
 ) -> ProvisionedMagma | None:
     """Return the kept one that serves a list: the version `theirs`, else the newest."""
-    serving = [one for one in provisioned_magma(names, cuda) if not unserved_capabilities(facts, one.code, listed)]
-    return max(serving, key=lambda one: (one.version == theirs, Version(one.version), one.name), default=None)
+    serving = [
+        one
+        for one in provisioned_magma(names, cuda)
+        if not unserved_capabilities(facts, one.code, listed)
+    ]
+    return max(
+        serving,
+        key=lambda one: (one.version == theirs, Version(one.version), one.name),
+        default=None,
+    )

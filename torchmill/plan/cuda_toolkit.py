@@ -43,9 +43,17 @@ def compiler_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 def best_compiler(constraints: CellConstraints, compilers: Mapping[str, Compiler]) -> str | None:
     """Return the command of the newest compiler that fits; one that the release was tried with goes first."""
-    fitting = {command: one for command, one in compilers.items() if compiler_fits(constraints, one)}
-    tried = {command: one for command, one in fitting.items() if not is_untried(constraints, one)} or fitting
-    return max(tried, key=lambda one: (tried[one].family == "gcc", Version(tried[one].version)), default=None)
+    fitting = {
+        command: one for command, one in compilers.items() if compiler_fits(constraints, one)
+    }
+    tried = {
+        command: one for command, one in fitting.items() if not is_untried(constraints, one)
+    } or fitting
+    return max(
+        tried,
+        key=lambda one: (tried[one].family == "gcc", Version(tried[one].version)),
+        default=None,
+    )
 
 
 def variables_for_compiler(command: str, *, cuda: bool) -> dict[str, str]:
@@ -91,7 +99,11 @@ def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:
     """Tell whether the user says which compiler to take: by CXX or CC, for nvcc, or for this build."""
     usual = CPP[1]
     named = host.tools.get("c++", usual[0]) not in usual
-    return named or host.cuda_compiler is not None or any(name in settings for name in COMPILER_VARIABLES)
+    return (
+        named
+        or host.cuda_compiler is not None
+        or any(name in settings for name in COMPILER_VARIABLES)
+    )
 
 
 def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: str) -> str | None:
@@ -120,7 +132,8 @@ def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: 
         )
     if reasons := _obstacles(facts, cell, toolkit):
         raise ImpossibleBuildError(
-            f"--toolkit {requested} cannot be used for {cell.release}: {'; '.join(reasons)}", code="toolkit-impossible"
+            f"--toolkit {requested} cannot be used for {cell.release}: {'; '.join(reasons)}",
+            code="toolkit-impossible",
         )
     return toolkit.version
 
@@ -150,11 +163,22 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
     completed = host.completed.get(version, "").partition(COMPLETED)[0]
     for name in TOOLKIT_VARIABLES:
         folder = environ.get(name)
-        if folder and real_path(folder) not in {real_path(home) for home in (used, completed) if home}:
-            there = next((each for each, home in host.toolkits.items() if real_path(home) == real_path(folder)), None)
+        if folder and real_path(folder) not in {
+            real_path(home) for home in (used, completed) if home
+        }:
+            there = next(
+                (
+                    each
+                    for each, home in host.toolkits.items()
+                    if real_path(home) == real_path(folder)
+                ),
+                None,
+            )
             found = f"CUDA {there}" if there else "no toolkit that can be used"
             takes = f"takes from {used}" if used else "finds nowhere"
-            return f"{name}={folder} holds {found}; the build needs CUDA {version}, which it {takes}"
+            return (
+                f"{name}={folder} holds {found}; the build needs CUDA {version}, which it {takes}"
+            )
     return None
 
 
@@ -164,14 +188,20 @@ class CudaSelection:
 
     cell: Cell  # its build's `cuda` is that of the toolkit that compiles it
     case: Case  # that rules are held against
-    variables: Mapping[str, str]  # that choose the compiler; none where it is the one that a build would use
+    variables: Mapping[
+        str, str
+    ]  # that choose the compiler; none where it is the one that a build would use
     libraries: Mapping[str, str]  # "cudnn" -> "8.5.0.96": from the kept ones
-    kept: Mapping[str, str]  # "cudnn" -> "cudnn-8.5.0.96-cu11": how they are called where they are kept
+    kept: Mapping[
+        str, str
+    ]  # "cudnn" -> "cudnn-8.5.0.96-cu11": how they are called where they are kept
     arch_list: str | None  # compute capabilities; None: left to the build
     requires: str  # NVIDIA's packages that the wheel requires, as setup.py reads them; "": none
 
 
-def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider: str | None) -> CudaSelection:
+def select_cuda(
+    facts: Facts, cell: Cell, host: Host, options: Options, provider: str | None
+) -> CudaSelection:
     """Return with what a cell is compiled.
 
     Raises ConfigError and ImpossibleBuildError for a toolkit, or compute capabilities, that were asked for
@@ -183,13 +213,19 @@ def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider
     compiler, variables = choose_host_compiler(constraints, host, options.settings)
     listed = arch_list.resolve_arch_list(facts, compiled, host, options.arch_list)
     taken = cuda_libraries.choose_libraries(constraints, host, options.settings, listed or "")
-    names = {name: cuda_libraries.library_key(name, version, str(cuda)) for name, version in taken.items()}
-    if (own := cuda_libraries.choose_magma(constraints, host, options.settings, listed or "")) is not None:
+    names = {
+        name: cuda_libraries.library_key(name, version, str(cuda))
+        for name, version in taken.items()
+    }
+    if (
+        own := cuda_libraries.choose_magma(constraints, host, options.settings, listed or "")
+    ) is not None:
         taken[MAGMA], names[MAGMA] = own.version, own.name
     known = replace(
         make_case(facts, compiled.build, cell.release, provider, compiler),
         kept=frozenset(taken),
-        lacking=cuda_libraries.lacking_libraries(constraints, host, options.settings) - taken.keys(),
+        lacking=cuda_libraries.lacking_libraries(constraints, host, options.settings)
+        - taken.keys(),
         another_toolkit=cuda != cell.build.cuda,
     )
     requires = "|".join(cuda_libraries.required_nvidia_packages(constraints, taken))

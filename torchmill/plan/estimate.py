@@ -12,7 +12,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from torchmill.config import arch_list
-from torchmill.config.arch_list import find_toolkit, format_arch_list, gpu_capability, shortest_arch_list
+from torchmill.config.arch_list import (
+    find_toolkit,
+    format_arch_list,
+    gpu_capability,
+    shortest_arch_list,
+)
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, Release
@@ -35,9 +40,15 @@ _FURTHER = " in the tree of the first Python"
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 MINUTE_SECONDS, HOUR_SECONDS = 60, 3600
 _WITH_CUDA = "torch with CUDA"  # of what is installed: from PyPI, with what it requires
-_OWN = CostRange(0.95, 1.1)  # of what the same build took on this machine: another Python differs by so much
-UNEVEN = 1.1  # times the mean: the longest share of a real graph (docs/measurements/several-machines.md)
-ONE_IS_ENOUGH_SECONDS = 90 * 60  # a build that one machine makes in this time is not worth a queue of jobs
+_OWN = CostRange(
+    0.95, 1.1
+)  # of what the same build took on this machine: another Python differs by so much
+UNEVEN = (
+    1.1  # times the mean: the longest share of a real graph (docs/measurements/several-machines.md)
+)
+ONE_IS_ENOUGH_SECONDS = (
+    90 * 60
+)  # a build that one machine makes in this time is not worth a queue of jobs
 WORTH = 1.25  # times the machine time of one machine, for which more of them are still advised
 
 
@@ -60,13 +71,19 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
     own = [run for run in facts.runs if run.package == release.package]
     if not own:
         own = [run for run in facts.runs if _are_similar(facts, run.package, release.package)]
-    host = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if not run.capabilities])
+    host = _weighted_mean(
+        facts, facts.assumed, release, jobs, [run for run in own if not run.capabilities]
+    )
     found = host
     if images:
-        device = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
+        device = _weighted_mean(
+            facts, facts.assumed, release, jobs, [run for run in own if run.capabilities]
+        )
         if device is None:
             return None
-        seconds = images * device.seconds + (host.seconds if host else 0.0)  # extensions have hardly any for the host
+        seconds = images * device.seconds + (
+            host.seconds if host else 0.0
+        )  # extensions have hardly any for the host
         found = CompileWork(seconds, facts.assumed.spread.cuda, device.runs)
     if found and any(run.package != release.package for run in found.runs):
         found = replace(found, spread=facts.assumed.spread.other)
@@ -94,17 +111,26 @@ def _weighted_mean(
             weighed.append((math.exp(-away), math.log(seconds * scale), run))
     if not weighed:
         return None
-    mean = sum(weight * value for weight, value, _ in weighed) / sum(weight for weight, _, _ in weighed)
+    mean = sum(weight * value for weight, value, _ in weighed) / sum(
+        weight for weight, _, _ in weighed
+    )
     nearest = sorted(weighed, key=lambda one: -one[0])[:2]
     return CompileWork(math.exp(mean), assumed.spread.cpu, tuple(run for _, _, run in nearest))
 
 
-def _work_of_run(facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None) -> float | None:
+def _work_of_run(
+    facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None
+) -> float | None:
     """Return the work that a run shows; of a run with CUDA, that of one image of device code."""
     seconds = run.cpu_seconds
     if seconds is None and run.wall_seconds is not None and run.cores is not None:
-        overhead = assumed.serial_seconds.middle + (assumed.job_seconds.middle if run.scope == "job" else 0)
-        seconds = max(run.wall_seconds - overhead, run.wall_seconds / 4) * run_slots(run) ** assumed.scaling
+        overhead = assumed.serial_seconds.middle + (
+            assumed.job_seconds.middle if run.scope == "job" else 0
+        )
+        seconds = (
+            max(run.wall_seconds - overhead, run.wall_seconds / 4)
+            * run_slots(run) ** assumed.scaling
+        )
     if seconds is None or release is None or not run.capabilities:
         return seconds
     host = catalogue_work(facts, release, 0, run_slots(run))
@@ -148,7 +174,10 @@ def _years(release: Release, other: Release) -> float:
     """Return how far two releases are apart; nothing where a date is not known."""
     if release.date is None or other.date is None:
         return 0.0
-    return abs((date.fromisoformat(release.date) - date.fromisoformat(other.date)).days) / DAYS_PER_YEAR
+    return (
+        abs((date.fromisoformat(release.date) - date.fromisoformat(other.date)).days)
+        / DAYS_PER_YEAR
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +207,9 @@ class Estimate:
     basis: str  # the runs it stands on
 
 
-def estimate_build(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = False) -> Estimate | None:
+def estimate_build(
+    facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = False
+) -> Estimate | None:
     """Return what carrying out a plan costs with a cold compiler cache; None where nothing is known.
 
     A `further` Python has the first one's tree.
@@ -188,14 +219,25 @@ def estimate_build(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool
     assumed = facts.assumed
     if known is None or assumed is None:
         return None
-    found, confidence = _best_basis(facts, assumed, plan, known, [run for run in own if is_cold_run(facts, run)])
+    found, confidence = _best_basis(
+        facts, assumed, plan, known, [run for run in own if is_cold_run(facts, run)]
+    )
     if further:
         found = replace(found, seconds=found.seconds * assumed.further_python.middle)
     compiled = largest_compile(facts, plan.build, plan.release.version)
-    measured = [float(run.typical) for run in facts.runs if run.typical]  # bytes of a compile, averaged over time
+    measured = [
+        float(run.typical) for run in facts.runs if run.typical
+    ]  # bytes of a compile, averaged over time
     average = min([*measured, compiled.low]) if measured and not images else compiled.low / 2
-    alone = assumed.dependent_seconds if facts.packages[plan.build.package].after else assumed.serial_seconds
-    described = (f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})" for run in found.runs)
+    alone = (
+        assumed.dependent_seconds
+        if facts.packages[plan.build.package].after
+        else assumed.serial_seconds
+    )
+    described = (
+        f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})"
+        for run in found.runs
+    )
     return Estimate(
         wall=wall_seconds(alone, assumed.scaling, found, plan.jobs),
         cpu=EstimateSpan(found.seconds / found.spread, found.seconds, found.seconds * found.spread),
@@ -236,12 +278,24 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
 
 def _same_builds(plan: Plan, own: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """Return the runs that built what a plan builds, for as many capabilities."""
-    what = plan.release.package, plan.release.version, link_overflow.count_code_images(plan.arch_list)
-    return [run for run in own if (run.package, run.release, link_overflow.count_code_images(run.capabilities)) == what]
+    what = (
+        plan.release.package,
+        plan.release.version,
+        link_overflow.count_code_images(plan.arch_list),
+    )
+    return [
+        run
+        for run in own
+        if (run.package, run.release, link_overflow.count_code_images(run.capabilities)) == what
+    ]
 
 
 def _best_basis(
-    facts: Facts, assumed: CostAssumptions, plan: Plan, known: CompileWork, own: Sequence[MeasuredRun]
+    facts: Facts,
+    assumed: CostAssumptions,
+    plan: Plan,
+    known: CompileWork,
+    own: Sequence[MeasuredRun],
 ) -> tuple[CompileWork, str]:
     """Return the catalogue's work unless this machine's cold builds have shown better, and how sure that is."""
     if same := _same_builds(plan, own):
@@ -251,8 +305,14 @@ def _best_basis(
         return known, "builds of other packages"
     images = link_overflow.count_code_images(plan.arch_list)
     theirs = {run.release for run in known.runs if bool(run.capabilities) == bool(images)}
-    near = "builds of this release" if plan.release.version in theirs else "builds of other releases"
-    mine = [(run.cpu_seconds or 1, _expected_work(facts, run)) for run in own if run.package == plan.release.package]
+    near = (
+        "builds of this release" if plan.release.version in theirs else "builds of other releases"
+    )
+    mine = [
+        (run.cpu_seconds or 1, _expected_work(facts, run))
+        for run in own
+        if run.package == plan.release.package
+    ]
     ratios = [took / work.seconds for took, work in mine if work]
     # this machine is as much faster or slower as it was with what it has built
     factor = geometric_mean(ratios) if ratios else 1.0
@@ -266,7 +326,9 @@ def _disk_bytes(facts: Facts, plan: Plan, images: int, what: str) -> CostRange:
     if assumed is None or host is None:
         sizes = ((run.package, run.tree if what == "tree" else run.wheel) for run in facts.runs)
         alike = [(name, size) for name, size in sizes if size and facts.packages[name].after]
-        seen = [size for name, size in alike if name == release.package] or [size for _, size in alike]
+        seen = [size for name, size in alike if name == release.package] or [
+            size for _, size in alike
+        ]
         return CostRange(min(seen, default=0) / 2, max(seen, default=0) * 2)
     weighed = link_overflow.capability_weight(facts, release) if images else None
     libraries = host + (images * weighed[0] if weighed else 0)
@@ -287,7 +349,9 @@ def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
 def _read_run(facts: Facts, manifest: Path) -> MeasuredRun | None:
     try:
         said = parse_json(manifest.read_text(encoding="utf-8"))
-        release = next(one.version for one in facts.releases[said["package"]] if one.tag == said["tag"])
+        release = next(
+            one.version for one in facts.releases[said["package"]] if one.tag == said["tag"]
+        )
         toolkit = facts.toolkit(said.get("toolkit"))
         return MeasuredRun(
             package=said["package"],
@@ -315,34 +379,53 @@ def _disk_use(said: dict[str, Any], *parts: str) -> int | None:
     return sum(int(disk[part]) for part in parts) if disk else None
 
 
-def estimate_as_data(facts: Facts, plan: Plan, own: OwnRuns = (), gpus: Sequence[Capability] = ()) -> dict[str, Any]:
+def estimate_as_data(
+    facts: Facts, plan: Plan, own: OwnRuns = (), gpus: Sequence[Capability] = ()
+) -> dict[str, Any]:
     """Return the estimate and the risk as JSON-ready data; null where nothing is known.
 
     What is proposed against the risk serves `gpus`.
     """
     estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan, gpus)
-    return {"estimate": asdict(estimate) if estimate else None, "overflow": asdict(risk) if risk else None}
+    return {
+        "estimate": asdict(estimate) if estimate else None,
+        "overflow": asdict(risk) if risk else None,
+    }
 
 
-def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: OwnRuns = (), gpus: Sequence[Capability] = ()) -> str:
+def estimate_as_text(
+    facts: Facts, plan: Plan, memory: int, own: OwnRuns = (), gpus: Sequence[Capability] = ()
+) -> str:
     """Return the estimate and the risk for a person to read; `memory` is what the build may use, in bytes.
 
     What is proposed against the risk serves `gpus`.
     """
     estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan, gpus)
-    lines = ["", "estimate", *(f"  {line}" for line in _estimate_lines(estimate, memory))] if estimate else []
+    lines = (
+        ["", "estimate", *(f"  {line}" for line in _estimate_lines(estimate, memory))]
+        if estimate
+        else []
+    )
     if risk is not None and risk.level != "none":
-        lines += ["", f"warning: {risk.sentence}:", '  "relocation truncated to fit" would end the build']
+        lines += [
+            "",
+            f"warning: {risk.sentence}:",
+            '  "relocation truncated to fit" would end the build',
+        ]
         lines += [f"  instead: {cure}" for cure in risk.cures]
     return "\n".join(lines)
 
 
-def cost_rows(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = False) -> dict[str, str]:
+def cost_rows(
+    facts: Facts, plan: Plan, own: OwnRuns = (), *, further: bool = False
+) -> dict[str, str]:
     """Return what a build costs in a line each: time, memory, disk; what may go wrong at its end."""
     found, risk = estimate_build(facts, plan, own, further=further), _risk(facts, plan)
     rows = {"time": "unknown: nothing like it was ever measured"}
     if found is not None:
-        rows["time"] = f"{found.wall}{_FURTHER * further}, judged by {found.confidence}{_on_boards(plan, own)}"
+        rows["time"] = (
+            f"{found.wall}{_FURTHER * further}, judged by {found.confidence}{_on_boards(plan, own)}"
+        )
         rows |= {"memory": found.memory.in_bytes, "disk": f"{found.tree.in_bytes} for the tree"}
     return rows | ({"risk": risk.sentence} if risk is not None and risk.level != "none" else {})
 
@@ -362,32 +445,57 @@ def _on_boards(plan: Plan, own: OwnRuns) -> str:
     return "" if own or plan.build.arch != "aarch64" else f"; {boards}"
 
 
-def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_OPTIONS) -> list[str]:
+def saving_for_gpus(
+    facts: Facts, cell: Cell, host: Host, options: Options = NO_OPTIONS
+) -> list[str]:
     """Return a sentence on how much sooner a build ends with the shortest list for the GPUs of a host.
 
     Nothing where a list was asked for, toolkit, release or driver does not serve them, or it is no shorter.
     """
-    toolkit = find_toolkit(facts, "--toolkit", options.toolkit) if options.toolkit else facts.toolkit(cell.build.cuda)
+    toolkit = (
+        find_toolkit(facts, "--toolkit", options.toolkit)
+        if options.toolkit
+        else facts.toolkit(cell.build.cuda)
+    )
     listed_already = options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings
-    gpus = [gpu_capability(facts, gpu) for gpu in published.known_host(facts, host, cell.build.arch).gpus]
+    gpus = [
+        gpu_capability(facts, gpu)
+        for gpu in published.known_host(facts, host, cell.build.arch).gpus
+    ]
     able = [gpu for gpu in gpus if gpu and toolkit and gpu.name in toolkit.capabilities]
-    if toolkit is None or listed_already or not able or able != gpus or not published.is_driven(toolkit, host):
+    if (
+        toolkit is None
+        or listed_already
+        or not able
+        or able != gpus
+        or not published.is_driven(toolkit, host)
+    ):
         return []
     shortest = shortest_arch_list(facts, able)
-    if any(arch_list.find_arch_problems(facts, shortest, toolkit, cell.release)):  # which refuses what nobody asked for
+    if any(
+        arch_list.find_arch_problems(facts, shortest, toolkit, cell.release)
+    ):  # which refuses what nobody asked for
         return []
     listed = format_arch_list(shortest)
-    plans = [compute_plan(facts, cell, host, replace(options, arch_list=one)) for one in (listed, None)]
-    short, whole = (found.wall.likely if (found := estimate_build(facts, plan)) else 0.0 for plan in plans)
+    plans = [
+        compute_plan(facts, cell, host, replace(options, arch_list=one)) for one in (listed, None)
+    ]
+    short, whole = (
+        found.wall.likely if (found := estimate_build(facts, plan)) else 0.0 for plan in plans
+    )
     took = f"{plans[0].identifier} of {cell.release} then takes about {format_estimate(short)}"
-    word = "required" if any(gpu.tegra for gpu in able) else "enough"  # a board runs no code but its own
+    word = (
+        "required" if any(gpu.tegra for gpu in able) else "enough"
+    )  # a board runs no code but its own
     sentence = f"for the GPUs here `--arch-list '{listed}'` is {word}: {took} instead of {format_estimate(whole)}"
     return [sentence] if short < whole else []
 
 
 def _risk(facts: Facts, plan: Plan, gpus: Sequence[Capability] = ()) -> OverflowRisk | None:
     cuda = plan.toolkit
-    return link_overflow.predict_overflow(facts, plan.release, cuda, plan.set, gpus) if cuda else None
+    return (
+        link_overflow.predict_overflow(facts, plan.release, cuda, plan.set, gpus) if cuda else None
+    )
 
 
 def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
@@ -399,7 +507,11 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
         f"  {estimate.compile.in_bytes} by each of the largest",
         *([few] if estimate.memory.high > memory else []),
         f"disk: {estimate.tree.in_bytes} for the tree, {estimate.wheel.in_bytes} for the wheel",
-        *(f"  at worst a larger file than {one}" for one, most in _LARGEST.items() if estimate.wheel.high > most),
+        *(
+            f"  at worst a larger file than {one}"
+            for one, most in _LARGEST.items()
+            if estimate.wheel.high > most
+        ),
         f"judged by {estimate.confidence}: {estimate.basis}",
     ]
 
@@ -408,7 +520,11 @@ def format_estimate(seconds: float) -> str:
     """Return seconds as people read them: "40 s", "12 min", "2.4 h"."""
     if seconds < 2 * MINUTE_SECONDS:
         return f"{seconds:.0f} s"
-    return f"{seconds / MINUTE_SECONDS:.0f} min" if seconds < 2 * HOUR_SECONDS else f"{seconds / HOUR_SECONDS:.1f} h"
+    return (
+        f"{seconds / MINUTE_SECONDS:.0f} min"
+        if seconds < 2 * HOUR_SECONDS
+        else f"{seconds / HOUR_SECONDS:.1f} h"
+    )
 
 
 def storage_needs(facts: Facts, plan: Plan, own: OwnRuns = ()) -> Mapping[str, CostRange] | None:
@@ -426,7 +542,8 @@ def storage_needs(facts: Facts, plan: Plan, own: OwnRuns = ()) -> Mapping[str, C
     parts = {
         "tree": _measured_storage(run.tree for run in same) or made,
         "kit": _installed(facts.assumed, plan.kit),
-        "environment": _measured_storage(run.environment for run in same) or _environment(facts, facts.assumed, plan),
+        "environment": _measured_storage(run.environment for run in same)
+        or _environment(facts, facts.assumed, plan),
         "trial": _installed(facts.assumed, ["venv"]) + _installed_base(facts, facts.assumed, plan),
     }
     if expected:
@@ -451,7 +568,11 @@ def _environment(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRang
     """Return the bytes of the session's environment; that of a dependent package holds the one it is for."""
     wheels = [line for line in plan.requirements if line.endswith(".whl")]
     base = facts.packages[plan.release.package].after
-    projects = [line for line in plan.requirements if line not in wheels and not line.startswith(f"{base}==")]
+    projects = [
+        line
+        for line in plan.requirements
+        if line not in wheels and not line.startswith(f"{base}==")
+    ]
     tools = _installed(assumed, (*projects, "venv"))
     return tools + _installed_base(facts, assumed, plan) if base else tools
 
@@ -519,7 +640,9 @@ def forecast_shares(
         if count == 1:
             yield SharedBuild(1, estimate.wall.likely, 0.0)
         else:
-            yield SharedBuild(count, prepared + max(compiling * UNEVEN / count, longest), prepared + alone)
+            yield SharedBuild(
+                count, prepared + max(compiling * UNEVEN / count, longest), prepared + alone
+            )
 
 
 def advised_machines(builds: Sequence[SharedBuild]) -> SharedBuild:
@@ -527,4 +650,7 @@ def advised_machines(builds: Sequence[SharedBuild]) -> SharedBuild:
     one = builds[0]
     if one.wall <= ONE_IS_ENOUGH_SECONDS:
         return one
-    return min((each for each in builds if each.machine_seconds <= WORTH * one.machine_seconds), key=lambda it: it.wall)
+    return min(
+        (each for each in builds if each.machine_seconds <= WORTH * one.machine_seconds),
+        key=lambda it: it.wall,
+    )

@@ -19,7 +19,9 @@ from torchmill.plan.line_patterns import literals_of, may_match
 
 _HEAD_CHARACTERS = 3000  # of a line that are looked at, link commands are far longer
 _TAIL_CHARACTERS = 1000  # and of its end
-_HEAD_STEPS = _TAIL_STEPS = 20_000_000  # of a log's beginning and of its end that are looked at, about 20 MB each
+_HEAD_STEPS = _TAIL_STEPS = (
+    20_000_000  # of a log's beginning and of its end that are looked at, about 20 MB each
+)
 _STEPS_OF_LINE = 150  # a line takes as long as so many characters, and its own
 _BLOCK_BYTES = 1 << 20
 _LONG_LINE = 300  # characters, from which on a pattern is looked for only if its literals are there
@@ -81,9 +83,13 @@ def read_log(name: str) -> Iterator[str]:
     into which nobody writes.
     """
     if not name:
-        raise ConfigError("no log given: name a build's log, or - for standard input", code="no-log")
+        raise ConfigError(
+            "no log given: name a build's log, or - for standard input", code="no-log"
+        )
     if name != "-" and Path(name).is_dir():
-        raise ConfigError(f"{hide_password(name)} is a directory: name the log file in it", code="log-unreadable")
+        raise ConfigError(
+            f"{hide_password(name)} is a directory: name the log file in it", code="log-unreadable"
+        )
     lines = _read_lines(name)
     # nobody may ever write into a pipe that has a name, and opening it waits for that
     yield from until_silent(lines, name) if name != "-" and Path(name).is_fifo() else lines
@@ -91,7 +97,9 @@ def read_log(name: str) -> Iterator[str]:
 
 def _read_lines(name: str) -> Iterator[str]:
     try:
-        with BufferedReader(FileIO(0 if name == "-" else name, closefd=name != "-"), _BLOCK_BYTES) as raw:
+        with BufferedReader(
+            FileIO(0 if name == "-" else name, closefd=name != "-"), _BLOCK_BYTES
+        ) as raw:
             encoding = _encoding(raw.peek(_HEAD_BYTES)[:_HEAD_BYTES], name)
             with TextIOWrapper(raw, encoding, "replace") as text:
                 yield from _read_head(text)
@@ -111,7 +119,11 @@ def _read_head(text: TextIOWrapper) -> Iterator[str]:
     steps = 0
     while steps < _HEAD_STEPS and (line := text.readline(_HEAD_CHARACTERS)):
         end = ""
-        while not line.endswith("\n") and not end.endswith("\n") and (more := text.readline(_BLOCK_BYTES)):
+        while (
+            not line.endswith("\n")
+            and not end.endswith("\n")
+            and (more := text.readline(_BLOCK_BYTES))
+        ):
             end = (end + more)[-max(_TAIL_CHARACTERS, len(more)) :]
         line += end if len(end) <= _TAIL_CHARACTERS else f" … {end[-_TAIL_CHARACTERS:]}"
         steps += _STEPS_OF_LINE + len(line)
@@ -146,14 +158,18 @@ def _cut_line(line: str) -> str:
 def _encoding(head: bytes, name: str) -> str:
     if not head:
         raise ConfigError(
-            f"{hide_password(name)} is empty: name the file that has the build's output", code="log-empty"
+            f"{hide_password(name)} is empty: name the file that has the build's output",
+            code="log-empty",
         )
     if head[:2] in {b"\xff\xfe", b"\xfe\xff"}:
         return "utf-16"
     if head[1::2].count(0) > len(head) // 4 and not head[::2].count(0):
         return "utf-16-le"
     if sum(byte in _CONTROL for byte in head) > len(head) // _BYTES_PER_CONTROL:
-        raise ConfigError(f"{hide_password(name)} is not a text file: unpack it and name the log", code="log-not-text")
+        raise ConfigError(
+            f"{hide_password(name)} is not a text file: unpack it and name the log",
+            code="log-not-text",
+        )
     return "utf-8"
 
 
@@ -178,7 +194,9 @@ def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
         number += raw.line_count if isinstance(raw, SkippedLines) else 1
         text = _strip_prefixes(strip_colours(_cut_line(raw)).rstrip())
         words = text.lstrip()
-        warns = ("arning" in words or "note" in words or "remark" in words) and _WARNING.match(words)
+        warns = ("arning" in words or "note" in words or "remark" in words) and _WARNING.match(
+            words
+        )
         if not (failed and not _SAID.search(words)) and not _HARMLESS.match(words) and not warns:
             yield LogLine(number, text)
         failed = words.startswith("FAILED: ")  # ninja shows the command below
@@ -186,7 +204,9 @@ def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
 
 def _strip_prefixes(text: str) -> str:
     for _ in range(_MOST_PREFIXES):
-        hint = text and (text[0] in _PREFIXED or ">" in text[:14] or "\t" in text[:80] or " | " in text[:40])
+        hint = text and (
+            text[0] in _PREFIXED or ">" in text[:14] or "\t" in text[:80] or " | " in text[:40]
+        )
         if not hint or (prefix := _PREFIX.match(text)) is None:
             break
         text = text[prefix.end() :]
@@ -199,7 +219,9 @@ def _messages(lines: Iterable[LogLine]) -> Iterator[LogLine]:
     body: list[str] = []
     for line in lines:
         if head is not None:
-            if (not line.text or _indent(line.text) > _indent(head.text)) and len(body) < _MOST_MESSAGE_LINES:
+            if (not line.text or _indent(line.text) > _indent(head.text)) and len(
+                body
+            ) < _MOST_MESSAGE_LINES:
                 body.append(line.text)
                 continue
             yield from _join_message(head, body)
@@ -262,7 +284,9 @@ def last_run(log: Iterable[str]) -> LogReading:
         if _STOPPED.match(line.text):
             next_run = len(run)
         size += _size(line)
-        if size > 3 * _KEPT_BYTES:  # first errors stand at the beginning, what follows of them at the end
+        if (
+            size > 3 * _KEPT_BYTES
+        ):  # first errors stand at the beginning, what follows of them at the end
             first, last = _beginning(run), len(run) - _beginning(reversed(run))
             del run[first:last]
             next_run = max(min(next_run, first), next_run - (last - first))
@@ -275,7 +299,9 @@ def _noting_skipped(log: Iterable[str], skipped: list[str]) -> Iterator[str]:
     number = 1
     for line in log:
         if isinstance(line, SkippedLines):
-            skipped.append(f"the log is too long: lines {number} to {number + line.line_count - 1} were not read")
+            skipped.append(
+                f"the log is too long: lines {number} to {number + line.line_count - 1} were not read"
+            )
             number += line.line_count - 1
         number += 1
         yield line
@@ -316,7 +342,9 @@ def _failed_step(lines: Sequence[LogLine]) -> BuildFailure | None:
         return None
     texts = [line.text for line in first[1:] if line.text]
     message = texts[-1].strip() if texts else "failed without a message"
-    return BuildFailure("other", shorten_message(message), target_of_line(first, 0), number=first[0].number)
+    return BuildFailure(
+        "other", shorten_message(message), target_of_line(first, 0), number=first[0].number
+    )
 
 
 def _blocks(lines: Iterable[LogLine]) -> Iterator[list[LogLine]]:
@@ -352,7 +380,9 @@ def _first(kind: Kind, patterns: str, lines: Sequence[LogLine]) -> BuildFailure 
             if match := pattern.match(line.text):
                 groups = match.groupdict()
                 place = int(at) if (at := groups.get("line")) else None
-                return BuildFailure(kind, shorten_message(match["message"]), groups.get("file"), place, line.number)
+                return BuildFailure(
+                    kind, shorten_message(match["message"]), groups.get("file"), place, line.number
+                )
     return None
 
 
@@ -367,7 +397,9 @@ def _python(lines: Sequence[LogLine]) -> BuildFailure | None:
             said = text[len(frame["indent"]) :]
             if _RAISED.match(said):
                 if not any(word in said.split(":")[0] for word in _WRAPPERS):
-                    last = BuildFailure("python", shorten_message(said), frame["file"], int(frame["line"]), number)
+                    last = BuildFailure(
+                        "python", shorten_message(said), frame["file"], int(frame["line"]), number
+                    )
                 frame = None
     return last
 

@@ -29,7 +29,12 @@ _NESTED = re.compile(r"\)(?:[*+]|\{\d*,\})")  # a repeated group
 _GRAM = 4  # characters of the pieces of literals by which patterns are found
 _SHORTEST_LITERAL = 2
 _MOST_ALTERNATIVES = 200
-_TRIED = [*map(chr, range(9, 127)), "é", "文", "\N{RIGHT SINGLE QUOTATION MARK}"]  # stand for all characters
+_TRIED = [
+    *map(chr, range(9, 127)),
+    "é",
+    "文",
+    "\N{RIGHT SINGLE QUOTATION MARK}",
+]  # stand for all characters
 _SINGLE = (_ops.LITERAL, _ops.NOT_LITERAL, _ops.ANY, _ops.IN)
 _REPEATS = (_ops.MAX_REPEAT, _ops.MIN_REPEAT)
 _LOOKS = (_ops.ASSERT, _ops.ASSERT_NOT)
@@ -47,7 +52,11 @@ class Opening(NamedTuple):
 
 def cut_text(text: str) -> str:
     """Return a line of at most LONGEST_TEXT characters: of a longer one, its beginning and its end."""
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - _TAIL - 3]} … {text[-_TAIL:]}"
+    return (
+        text
+        if len(text) <= LONGEST_TEXT
+        else f"{text[: LONGEST_TEXT - _TAIL - 3]} … {text[-_TAIL:]}"
+    )
 
 
 def bounded_pattern(source: str) -> re.Pattern[str]:
@@ -84,7 +93,10 @@ class LinePattern:
         """Return the alternatives as pieces that follow one another; the flag is for a piece at the line's start."""
         state, nodes = self._tree.state, list(self._tree)
         ways = [[nodes]] if self.names else [_split(one) for one in _alternatives(nodes)]
-        return [[(_compile(state, _bound(state, piece)), _is_anchored(piece)) for piece in way] for way in ways]
+        return [
+            [(_compile(state, _bound(state, piece)), _is_anchored(piece)) for piece in way]
+            for way in ways
+        ]
 
     def search(self, text: str) -> re.Match[str] | None:
         """Return a match in a text of at most LONGEST_TEXT characters; of several pieces, the last one's."""
@@ -104,7 +116,9 @@ class PatternIndex:
         self._always: list[int] = []
         self._short: list[tuple[str, int]] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
-        common = Counter(gram for one in patterns for literal in one.literals or () for gram in _grams(literal))
+        common = Counter(
+            gram for one in patterns for literal in one.literals or () for gram in _grams(literal)
+        )
         for number, pattern in enumerate(patterns):
             if pattern.literals is None:
                 self._always.append(number)
@@ -129,7 +143,9 @@ def _grams(text: str) -> set[str]:
     return {text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)}
 
 
-def _search_pieces(pieces: Iterable[tuple[re.Pattern[str], bool]], text: str) -> re.Match[str] | None:
+def _search_pieces(
+    pieces: Iterable[tuple[re.Pattern[str], bool]], text: str
+) -> re.Match[str] | None:
     """Look for pieces one behind the other: if one is not behind the first match of another, it is behind none."""
     match: re.Match[str] | None = None
     for pattern, at_start in pieces:
@@ -159,7 +175,10 @@ def _is_gap(node: Node) -> bool:
 
 
 def _has_gap(nodes: Iterable[Node]) -> bool:
-    return any(_is_gap(node) or (node[0] == _ops.BRANCH and any(_has_gap(one) for one in node[1][1])) for node in nodes)
+    return any(
+        _is_gap(node) or (node[0] == _ops.BRANCH and any(_has_gap(one) for one in node[1][1]))
+        for node in nodes
+    )
 
 
 def _alternatives(nodes: Nodes) -> list[Nodes]:
@@ -188,7 +207,12 @@ def _least(nodes: Nodes, at: int) -> Nodes:
     if not nodes:
         return nodes
     op, value = nodes[at]
-    if op not in _REPEATS or len(value[2]) != 1 or value[2][0][0] not in _SINGLE or value[0] > _GRAM:
+    if (
+        op not in _REPEATS
+        or len(value[2]) != 1
+        or value[2][0][0] not in _SINGLE
+        or value[0] > _GRAM
+    ):
         return nodes
     least = [value[2][0]] * value[0]
     if len(nodes) == 1:
@@ -234,7 +258,9 @@ class PatternCost(NamedTuple):
     steps: int  # of the time until all of them were tried
 
 
-def _cost(state: Any, nodes: Sequence[Node], behind: Opening = _NOTHING, before: Sequence[Node] = ()) -> PatternCost:
+def _cost(
+    state: Any, nodes: Sequence[Node], behind: Opening = _NOTHING, before: Sequence[Node] = ()
+) -> PatternCost:
     """Return what a sequence costs; `behind` is what follows it, `before` the nodes that precede it."""
     endings = steps = 0
     for at in range(len(nodes)):
@@ -247,7 +273,9 @@ def _cost(state: Any, nodes: Sequence[Node], behind: Opening = _NOTHING, before:
     return PatternCost(endings, steps)
 
 
-def _cost_of_node(state: Any, nodes: Sequence[Node], at: int, follows: Opening, before: Sequence[Node]) -> PatternCost:
+def _cost_of_node(
+    state: Any, nodes: Sequence[Node], at: int, follows: Opening, before: Sequence[Node]
+) -> PatternCost:
     op, value = nodes[at]
     if op in _REPEATS:
         return _cost_of_repeat(state, nodes, at, follows, before)
@@ -293,12 +321,18 @@ def _cost_of_repeat(
         again = Opening(_opening(state, body).characters | follows.characters, follows.empty)
         inner = _cost(state, body, again)
         if unbounded and inner.endings:
-            raise re.error("a repeat within a repeat, between which nothing decides, takes exponential time")
+            raise re.error(
+                "a repeat within a repeat, between which nothing decides, takes exponential time"
+            )
         return PatternCost(unbounded + inner.endings, unbounded + inner.steps)
     passed = _characters(state, body[0])
-    if passed & follows.characters and all(passed & one for one in _certain(state, nodes[at + 1 :])):
+    if passed & follows.characters and all(
+        passed & one for one in _certain(state, nodes[at + 1 :])
+    ):
         return PatternCost(unbounded, unbounded)
-    return PatternCost(0, unbounded * int(bool(follows.characters) and not _is_stopped(state, passed, before)))
+    return PatternCost(
+        0, unbounded * int(bool(follows.characters) and not _is_stopped(state, passed, before))
+    )
 
 
 def _is_stopped(state: Any, passed: frozenset[str], before: Sequence[Node]) -> bool:

@@ -31,7 +31,11 @@ def count_code_images(capabilities: str) -> int:
 
 
 def predict_overflow(
-    facts: Facts, release: Release, cuda: str, variables: Mapping[str, str], gpus: Sequence[Capability] = ()
+    facts: Facts,
+    release: Release,
+    cuda: str,
+    variables: Mapping[str, str],
+    gpus: Sequence[Capability] = (),
 ) -> OverflowRisk | None:
     """Return the risk of a build of `release` with these variables, TORCH_CUDA_ARCH_LIST among them.
 
@@ -56,7 +60,9 @@ def predict_overflow(
         shorter = (
             candidate
             for candidate in _shorter_lists(facts, capabilities, gpus)
-            if _library_bytes(linking, release, cuda, each, {**variables, "TORCH_CUDA_ARCH_LIST": candidate}).high
+            if _library_bytes(
+                linking, release, cuda, each, {**variables, "TORCH_CUDA_ARCH_LIST": candidate}
+            ).high
             <= linking.limit
         )
         cures = tuple(_cures(linking, release, cuda, each, variables, next(shorter, "")))
@@ -80,7 +86,9 @@ def _own_weight(facts: Facts, release: Release) -> float | None:
     linking = facts.linking
     cuda = release.cuda_pypi
     official = release.cuda_official.get(cuda or "")
-    libraries = sum(size for name, size in release.sizes.items() if name.startswith(DEVICE_LIBRARIES))
+    libraries = sum(
+        size for name, size in release.sizes.items() if name.startswith(DEVICE_LIBRARIES)
+    )
     if linking is None or cuda is None or official is None or not libraries:
         return None
     count = count_code_images(official.capabilities.get("x86_64", ""))
@@ -90,7 +98,9 @@ def _own_weight(facts: Facts, release: Release) -> float | None:
         for one in linking.static
         if is_within(one.cuda, cuda) and f"nvidia-{one.name.lower()}" not in dynamic
     )
-    flags = [flag for flag, toolkits in linking.official_compression.items() if is_within(toolkits, cuda)]
+    flags = [
+        flag for flag, toolkits in linking.official_compression.items() if is_within(toolkits, cuda)
+    ]
     factor = _mean(_compression(linking, " ".join(["-compress-all", *flags])))
     device = (libraries - static) / factor
     return device / count if count and device > 0 else None
@@ -102,14 +112,19 @@ def _library_bytes(
     """Return the bytes of the largest library of device code."""
     factor = _compression(linking, variables.get("TORCH_NVCC_FLAGS", ""))
     code = count_code_images(variables["TORCH_CUDA_ARCH_LIST"]) * each
-    device = CostRange(code * (1 - linking.margin) * factor.low, code * (1 + linking.margin) * factor.high)
+    device = CostRange(
+        code * (1 - linking.margin) * factor.low, code * (1 + linking.margin) * factor.high
+    )
     linked = (
         one.size
         for one in linking.static
         if is_within(one.cuda, cuda) and variables.get(one.variable, "").upper() in SWITCHED_ON
     )
     static = sum(linked, CostRange(0, 0))
-    if is_within(linking.split, release.version) and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON:
+    if (
+        is_within(linking.split, release.version)
+        and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON
+    ):
         return CostRange(max(device.low, static.low), max(device.high, static.high))
     return device + static
 
@@ -127,14 +142,20 @@ def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) 
 
 
 def _cures(  # noqa: PLR0917 - what a library's size follows from
-    linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str], shorter: str
+    linking: LinkFacts,
+    release: Release,
+    cuda: str,
+    each: float,
+    variables: Mapping[str, str],
+    shorter: str,
 ) -> Iterable[str]:
     """Yield what would make the library smaller; `shorter` is a list whose library fits for certain, or ""."""
     flags = variables.get("TORCH_NVCC_FLAGS", "")
     trials = {
         "BUILD_SPLIT_CUDA=ON": is_within(linking.split, release.version),
         "USE_STATIC_CUDNN=0": variables.get("USE_STATIC_CUDNN", "").upper() in SWITCHED_ON,
-        'TORCH_NVCC_FLAGS="-Xfatbin -compress-all"': "-compress-all" not in flags and "-compress-mode" not in flags,
+        'TORCH_NVCC_FLAGS="-Xfatbin -compress-all"': "-compress-all" not in flags
+        and "-compress-mode" not in flags,
     }
     trials |= {
         f'TORCH_NVCC_FLAGS="-Xfatbin {flag}"': flag not in flags
@@ -144,7 +165,9 @@ def _cures(  # noqa: PLR0917 - what a library's size follows from
     for setting, open_ in trials.items():
         name, _, value = setting.partition("=")
         if open_ and variables.get(name) != value:
-            changed = _library_bytes(linking, release, cuda, each, {**variables, name: value.strip('"')})
+            changed = _library_bytes(
+                linking, release, cuda, each, {**variables, name: value.strip('"')}
+            )
             yield f"{setting}: {changed.in_bytes}"
     if shorter:
         yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter!r}"
@@ -154,7 +177,10 @@ def _cures(  # noqa: PLR0917 - what a library's size follows from
 def _compression(linking: LinkFacts, flags: str) -> CostRange:
     """Return the factor of the strongest compression that the flags ask for."""
     asked = [one for one in linking.compression if one.flag and one.flag in flags]
-    return min(asked or [one for one in linking.compression if not one.flag], key=lambda one: one.factor.high).factor
+    return min(
+        asked or [one for one in linking.compression if not one.flag],
+        key=lambda one: one.factor.high,
+    ).factor
 
 
 def _split_capabilities(capabilities: str) -> list[str]:

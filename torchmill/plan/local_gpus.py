@@ -31,7 +31,9 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
 def is_local_list(facts: Facts, host: Host, listed: str | None) -> bool:
     """Tell whether a list is the shortest one for the GPUs of a host: what `with_local_gpus` asks for."""
     gpus = [gpu for one in host.gpus if (gpu := arch_list.gpu_capability(facts, one))]
-    return bool(gpus) and listed == arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus))
+    return bool(gpus) and listed == arch_list.format_arch_list(
+        arch_list.shortest_arch_list(facts, gpus)
+    )
 
 
 def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Sequence[Capability]:
@@ -52,4 +54,8 @@ def _toolkit(facts: Facts, cell: Cell, options: Options) -> Toolkit | None:
     if cell.build.cuda is None:
         return None
     named = options.toolkit
-    return arch_list.find_toolkit(facts, "--toolkit", named) if named else facts.toolkit(cell.build.cuda)
+    return (
+        arch_list.find_toolkit(facts, "--toolkit", named)
+        if named
+        else facts.toolkit(cell.build.cuda)
+    )

@@ -13,7 +13,9 @@ from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest, can
 from torchmill.host.provisioned import COMPILER
 
 CONDA, DEBIAN = "conda", "debian"
-_FIRST_JETPACK_WITH_SERVER_CUDA = 7  # https://docs.nvidia.com/jetson/jetpack/: on Thor, CUDA is that of servers
+_FIRST_JETPACK_WITH_SERVER_CUDA = (
+    7  # https://docs.nvidia.com/jetson/jetpack/: on Thor, CUDA is that of servers
+)
 _TABLE = read_table_beside(__file__, "providers.toml")
 RATTLER_GLIBC: dict[str, str] = _TABLE["rattler_glibc"]
 _KEYS: dict[str, str] = _TABLE["keys"]

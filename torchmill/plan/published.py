@@ -12,7 +12,16 @@ from packaging.version import Version
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import CPU, Cell, base_package, find_release
-from torchmill.config.model import Capability, Facts, Gpu, Host, PublishedWheel, Release, Toolkit, Verdict
+from torchmill.config.model import (
+    Capability,
+    Facts,
+    Gpu,
+    Host,
+    PublishedWheel,
+    Release,
+    Toolkit,
+    Verdict,
+)
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.plan import wheel_fit
 from torchmill.plan.boards import board_drive, board_runs
@@ -20,7 +29,10 @@ from torchmill.plan.boards import board_drive, board_runs
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
 UNRECORDED = "not recorded"
 READ_CODE = re.compile(r"code for [\d.]+")  # of official_ways: what is certain
-PYPI_LARGEST, GITHUB_LARGEST = 100 * 2**20, 2 * 2**30 - 1  # bytes of a file; PyPI may grant a project more
+PYPI_LARGEST, GITHUB_LARGEST = (
+    100 * 2**20,
+    2 * 2**30 - 1,
+)  # bytes of a file; PyPI may grant a project more
 _OLDEST_GLIBC = "2.17"  # of those that any official wheel runs with, whatever its tag says
 
 
@@ -46,11 +58,18 @@ def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[Publ
     release = find_release(facts, release.package, release.tag)
     for toolkit in (None, *facts.toolkits):
         variant = toolkit.variant if toolkit else CPU
-        place = min(wheel_places(facts, release, variant, arch), key=lambda one: not one.default, default=None)
+        place = min(
+            wheel_places(facts, release, variant, arch),
+            key=lambda one: not one.default,
+            default=None,
+        )
         if place is None:
             continue
         cuda = toolkit.version if toolkit else None
-        label, index = place.label.format(variant=variant), "" if place.default else place.url.format(variant=variant)
+        label, index = (
+            place.label.format(variant=variant),
+            "" if place.default else place.url.format(variant=variant),
+        )
         yield PublishedWheel(
             release.package,
             release.version + label,
@@ -59,17 +78,25 @@ def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[Publ
             wheel_pythons(facts, release, arch),
             arch,
             # other indexes than pip's usual one were not read
-            wheel_fit.find_readings(facts, release.package, release.version, arch, cuda) if place.default else (),
+            wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
+            if place.default
+            else (),
             release.cuda_official[cuda].capabilities.get(arch, "") if cuda else "",
         )
 
 
 def known_host(facts: Facts, host: Host, arch: str) -> Host:
     """Return what is known of the machine that a wheel is for: a host, or nothing where it is of another arch."""
-    return host if host.arch == arch else Host(arch, facts.arches[arch].system, host.cores, host.memory)
+    return (
+        host
+        if host.arch == arch
+        else Host(arch, facts.arches[arch].system, host.cores, host.memory)
+    )
 
 
-def find_published(facts: Facts, cell: Cell, host: Host, listed: str | None) -> PublishedWheel | None:
+def find_published(
+    facts: Facts, cell: Cell, host: Host, listed: str | None
+) -> PublishedWheel | None:
     """Return the published wheel that is nearest to what a cell makes, judged, with remarks; None if there is none.
 
     It is the one with the cell's toolkit, or one that fits and needs no newer driver; if none fits, one that was not
@@ -80,20 +107,36 @@ def find_published(facts: Facts, cell: Cell, host: Host, listed: str | None) -> 
     where = known_host(facts, host, build.arch)
     asked = where
     if not where.gpus:
-        asked = with_gpus(where, [one.capability for one in arch_list.parse_targets(facts, listed or "")])
-    there = [one for one in published_wheels(facts, release, build.arch) if build.python in one.pythons]
-    judged = [replace(one, verdict=judge(facts, release, one, asked)) for one in there if _stands_for(one, own, where)]
+        asked = with_gpus(
+            where, [one.capability for one in arch_list.parse_targets(facts, listed or "")]
+        )
+    there = [
+        one for one in published_wheels(facts, release, build.arch) if build.python in one.pythons
+    ]
+    judged = [
+        replace(one, verdict=judge(facts, release, one, asked))
+        for one in there
+        if _stands_for(one, own, where)
+    ]
     gpus = arch_list.known_capabilities(facts, where.gpus)
     ranks = {one.version: _rank(facts, one, gpus) for one in judged}
     able = [one for one in judged if one.toolkit is own or ranks[one.version] > 1]
     best = max(
         able,
-        key=lambda one: (ranks[one.version], one.toolkit is own, _major(one.toolkit) == _major(own)),
+        key=lambda one: (
+            ranks[one.version],
+            one.toolkit is own,
+            _major(one.toolkit) == _major(own),
+        ),
         default=None,
     )
     if best is None:
         return None
-    refused = (one for one in able if one is not best and one.toolkit is own and one.verdict.fit == "does not fit")
+    refused = (
+        one
+        for one in able
+        if one is not best and one.toolkit is own and one.verdict.fit == "does not fit"
+    )
     passed_over = [f"{one.version} does not fit: {one.verdict.why}" for one in refused]
     return replace(best, remarks=(*_remarks(facts, release, best, asked), *passed_over))
 
@@ -103,7 +146,9 @@ def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> in
     if wheel.would_do or wheel.verdict.fit == "does not fit":
         return 3 if wheel.would_do else 0
     targets = arch_list.parse_targets(facts, wheel.code or wheel.said)
-    has_code = bool(gpus) and all(arch_list.how_served(facts, targets, gpu) == "code" for gpu in gpus)
+    has_code = bool(gpus) and all(
+        arch_list.how_served(facts, targets, gpu) == "code" for gpu in gpus
+    )
     return 2 if has_code else 1
 
 
@@ -125,10 +170,18 @@ def _stands_for(wheel: PublishedWheel, own: Toolkit | None, where: Host) -> bool
         return wheel.toolkit is own
     related = bool(where.gpus) or _major(wheel.toolkit) == _major(own)
     theirs, ours = (oldest_driver(one, where.system) for one in (wheel.toolkit, own))
-    return bool(related and (wheel.readings or wheel.said) and theirs and ours and Version(theirs) <= Version(ours))
+    return bool(
+        related
+        and (wheel.readings or wheel.said)
+        and theirs
+        and ours
+        and Version(theirs) <= Version(ours)
+    )
 
 
-def newest_published(facts: Facts, releases: Sequence[Release], where: Host) -> PublishedWheel | None:
+def newest_published(
+    facts: Facts, releases: Sequence[Release], where: Host
+) -> PublishedWheel | None:
     """Return the newest of some releases' wheels that fits the GPUs of a place.
 
     If none is sure to fit, it is the newest that was read and against which nothing is known.
@@ -155,13 +208,17 @@ def official_ways(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
     """
     found = {}
     for release in facts.releases[base_package(facts).name]:
-        ways = [way for cuda in release.cuda_official for way in _ways(facts, release, cuda, gpu, arch)]
+        ways = [
+            way for cuda in release.cuda_official for way in _ways(facts, release, cuda, gpu, arch)
+        ]
         if ways:
             found[release.version] = min(ways)[1]
     return found
 
 
-def _ways(facts: Facts, release: Release, cuda: str, gpu: Capability, arch: str) -> Iterator[tuple[int, str]]:
+def _ways(
+    facts: Facts, release: Release, cuda: str, gpu: Capability, arch: str
+) -> Iterator[tuple[int, str]]:
     """Yield how an official build runs on GPUs of a capability, with a number that is lower the surer that is."""
     said = release.cuda_official[cuda].capabilities
     readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
@@ -180,7 +237,9 @@ def _ways(facts: Facts, release: Release, cuda: str, gpu: Capability, arch: str)
             yield 0, text
     toolkit = facts.toolkit(cuda)
     if not said and not readings and toolkit and arch == OFFICIAL_ARCHES[0]:
-        plain = [ArchTarget(name) for name in toolkit.capabilities if arch_list.is_plain_target(name)]
+        plain = [
+            ArchTarget(name) for name in toolkit.capabilities if arch_list.is_plain_target(name)
+        ]
         if arch_list.how_served(facts, plain, gpu):
             yield 4, UNRECORDED
 
@@ -193,13 +252,17 @@ def judge(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) ->
     return next(iter([*against, *unsure]), wheel_fit.FITS)
 
 
-def _verdicts(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> Iterator[Verdict]:
+def _verdicts(
+    facts: Facts, release: Release, wheel: PublishedWheel, where: Host
+) -> Iterator[Verdict]:
     described = find_release(facts, release.package, release.tag)
     if refusal := _system_refusal(described, where):
         yield Verdict("does not fit", refusal)
     if wheel.toolkit and not is_driven(wheel.toolkit, where):
         oldest = oldest_driver(wheel.toolkit, where.system)
-        yield Verdict("does not fit", f"it needs driver {oldest}, and this machine has {where.running_driver}")
+        yield Verdict(
+            "does not fit", f"it needs driver {oldest}, and this machine has {where.running_driver}"
+        )
     if wheel.toolkit:
         yield from _gpu_verdicts(facts, wheel, wheel.toolkit, where)
     elif not wheel.readings:
@@ -209,12 +272,17 @@ def _verdicts(facts: Facts, release: Release, wheel: PublishedWheel, where: Host
         verdict = judge(facts, base[0], base[1], where)
         if verdict.fit != "fits":
             name = f"{base[1].package} {base[1].version}"
-            yield Verdict(verdict.fit, f"it goes with the official {name}, of which {verdict.fit}: {verdict.why}")
+            yield Verdict(
+                verdict.fit,
+                f"it goes with the official {name}, of which {verdict.fit}: {verdict.why}",
+            )
 
 
 def _system_refusal(release: Release, where: Host) -> str:
     """Return why pip installs no wheel of a release on a system, or why it does not load there; "" if neither."""
-    glibc = (release.glibc if where.arch == "x86_64" else None) or official_glibc(release.wheels, where.arch)
+    glibc = (release.glibc if where.arch == "x86_64" else None) or official_glibc(
+        release.wheels, where.arch
+    )
     macos = official_macos(release.wheels, where.arch)
     if where.system == "linux" and where.complete and where.glibc is None:
         return "there are no official wheels for C libraries other than glibc"
@@ -225,7 +293,9 @@ def _system_refusal(release: Release, where: Host) -> str:
     return ""
 
 
-def _gpu_verdicts(facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, where: Host) -> Iterator[Verdict]:
+def _gpu_verdicts(
+    facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, where: Host
+) -> Iterator[Verdict]:
     known = {gpu.name: arch_list.gpu_capability(facts, gpu) for gpu in where.gpus if gpu.name}
     yield from (
         Verdict("cannot tell", f"the compute capability of {name} is not known")
@@ -239,15 +309,24 @@ def _gpu_verdicts(facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, where: 
     own = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
     by_ptx = [one.name for one in gpus if arch_list.how_served(facts, own, one) == "PTX"]
     if by_ptx and not is_ptx_compiled(toolkit, where):
-        yield Verdict("does not fit", f"for {', '.join(by_ptx)} it has PTX, which needs driver {toolkit.driver_ptx}")
+        yield Verdict(
+            "does not fit",
+            f"for {', '.join(by_ptx)} it has PTX, which needs driver {toolkit.driver_ptx}",
+        )
 
 
-def _base_wheel(facts: Facts, release: Release, wheel: PublishedWheel) -> tuple[Release, PublishedWheel] | None:
+def _base_wheel(
+    facts: Facts, release: Release, wheel: PublishedWheel
+) -> tuple[Release, PublishedWheel] | None:
     """Return the official wheel of torch that pip installs with an extension's, and its release."""
     if not release.torch:
         return None
     base = find_release(facts, base_package(facts).name, release.torch)
-    there = [one for one in published_wheels(facts, base, wheel.arch) if bool(one.toolkit) == bool(wheel.toolkit)]
+    there = [
+        one
+        for one in published_wheels(facts, base, wheel.arch)
+        if bool(one.toolkit) == bool(wheel.toolkit)
+    ]
     same = [one for one in there if one.index == wheel.index]
     return (base, same[-1]) if same else None
 
@@ -297,9 +376,13 @@ def why_unpublished(facts: Facts, cell: Cell) -> str:
     """Return why there is no published wheel for a possible cell, as far as that is recorded."""
     build, release = cell.build, cell.release
     pythons = wheel_pythons(facts, release, build.arch)
-    official = () if facts.packages[release.package].editions else release.cuda_official  # of these, it is torch's
+    official = (
+        () if facts.packages[release.package].editions else release.cuda_official
+    )  # of these, it is torch's
     if build.cuda and official and build.cuda not in official:
-        return f"upstream made wheels with CUDA {', '.join(official)} only: this one has to be built"
+        return (
+            f"upstream made wheels with CUDA {', '.join(official)} only: this one has to be built"
+        )
     if pythons and build.python not in pythons:
         return f"upstream made wheels for Python {', '.join(pythons)} on {build.arch} only: this one has to be built"
     return "where to get upstream's wheel is not recorded"

@@ -14,7 +14,9 @@ from torchmill.plan import cuda_toolkit, wheel_name
 
 SCRIPTS = Path(__file__).with_name("build_script")
 _END_OF_PATCH = "END_OF_PATCH"  # ends the here-document that holds a patch
-SYSTEM_LIBRARIES = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
+SYSTEM_LIBRARIES = (
+    r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
+)
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
@@ -43,12 +45,22 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], tag: str, said: Sequence[str]) -> str:
+def plan_summary(
+    plan: Plan, host: Host, cost: Mapping[str, str], tag: str, said: Sequence[str]
+) -> str:
     """Return what matters most of a plan, and its cost, in a few lines; `tag` selects it, `said` are its options."""
-    cell = shlex.join([plan.identifier, f"--tag={tag}", *said])  # for a command to be of this very plan
+    cell = shlex.join(
+        [plan.identifier, f"--tag={tag}", *said]
+    )  # for a command to be of this very plan
     python = plan.build.python
-    own = {f"Python {python}": host.interpreters.get(python), "a C++ compiler": host.compiler} if host.complete else {}
-    missing = ", ".join(what for what, place in {**own, **_cuda_places(plan, host)}.items() if not place)
+    own = (
+        {f"Python {python}": host.interpreters.get(python), "a C++ compiler": host.compiler}
+        if host.complete
+        else {}
+    )
+    missing = ", ".join(
+        what for what, place in {**own, **_cuda_places(plan, host)}.items() if not place
+    )
     toolkit = f", CUDA {plan.toolkit}" if plan.toolkit else ""
     rows = {
         "builds": f"{plan.release}, Python {python}{toolkit}, {plan.build.arch}",
@@ -67,7 +79,9 @@ def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str], tag: str, said
 def plan_as_text(plan: Plan, host: Host) -> str:
     """Return the whole plan for a person to read."""
     fixed = f"{plan.jobs} {'compiler' if plan.jobs == 1 else 'compilers'} at a time"
-    guarded = f"each compiler when there is memory for it; {fixed} where no guard watches it, as in --sh"
+    guarded = (
+        f"each compiler when there is memory for it; {fixed} where no guard watches it, as in --sh"
+    )
     lines = [
         f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or plan.source.title})",
         f"on {host.system} {host.arch}, {fixed if host.system == 'windows' else guarded}",
@@ -89,11 +103,19 @@ def plan_as_text(plan: Plan, host: Host) -> str:
         "  and build with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels",
     ]
     if plan.lacks:
-        lines += ["", "lacks, compared with the official wheel", *(f"  {one}" for one in plan.lacks)]
+        lines += [
+            "",
+            "lacks, compared with the official wheel",
+            *(f"  {one}" for one in plan.lacks),
+        ]
     if plan.reasons:
         lines += ["", "because", *(f"  {reason}" for reason in plan.reasons)]
     commands = (*plan.prepare, *plan.compile)
-    lines += ["", "commands, in ${source}", *(f"  {shlex.join(command.argv)}" for command in commands)]
+    lines += [
+        "",
+        "commands, in ${source}",
+        *(f"  {shlex.join(command.argv)}" for command in commands),
+    ]
     older = ", with an older platform tag where its symbols allow that" if plan.computed else ""
     lines += ["", f"makes dist/{plan.wheel}{older}"]
     return "\n".join(lines)
@@ -104,15 +126,23 @@ def _own_base(plan: Plan) -> str | None:
 
     PyPI takes no such versions: https://packaging.python.org/en/latest/specifications/version-specifiers/.
     """
-    return plan.torch if plan.torch and plan.torch in plan.requirements and "+" in plan.torch else None
+    return (
+        plan.torch if plan.torch and plan.torch in plan.requirements and "+" in plan.torch else None
+    )
 
 
 def _download_command(plan: Plan) -> str:
     """Return the command that brings what a build takes from an index, and what its wheel requires when it is tried."""
     from_index = [one for one in plan.requirements if one != _own_base(plan)]
-    words = shlex.join([f"python{plan.build.python}", "-m", "pip", "wheel", "-w", "wheels", *from_index, *plan.kit])
+    words = shlex.join(
+        [f"python{plan.build.python}", "-m", "pip", "wheel", "-w", "wheels", *from_index, *plan.kit]
+    )
     wheel = plan.published
-    return words if wheel is None or wheel.verdict.fit == "does not fit" else f"{words} {wheel.requirement}"
+    return (
+        words
+        if wheel is None or wheel.verdict.fit == "does not fit"
+        else f"{words} {wheel.requirement}"
+    )
 
 
 def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
@@ -138,8 +168,12 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
         interpreter=f"python{plan.build.python}",
         homes=_home_exports(plan, host),
         passed="|".join(pattern.replace("*", ".*") for pattern in plan.passed),
-        exports="\n".join(f"export {name}={_double_quote(value)}" for name, value in plan.set.items()),
-        requirements=" ".join(shlex.quote(requirement) for requirement in (*plan.kit, *plan.requirements)),
+        exports="\n".join(
+            f"export {name}={_double_quote(value)}" for name, value in plan.set.items()
+        ),
+        requirements=" ".join(
+            shlex.quote(requirement) for requirement in (*plan.kit, *plan.requirements)
+        ),
         lend=_lending_line(plan),
         patches="\n".join(_patch_lines(plan, facts)),
         prepare="\n".join(_command_line(command) for command in plan.prepare) or ":",
@@ -175,12 +209,18 @@ def _home_exports(plan: Plan, host: Host) -> str:
     usual = {f"{name}_home": "/usr" for name in plan.libraries}
     usual |= {"cuda_home": "/usr/local/cuda"} if plan.toolkit else {}
     found = usual | cuda_toolkit.cuda_placeholders(plan, host)
-    return "\n".join(f"export {name}=${{{name}:-{_double_quote(folder)}}}" for name, folder in found.items())
+    return "\n".join(
+        f"export {name}=${{{name}:-{_double_quote(folder)}}}" for name, folder in found.items()
+    )
 
 
 def _double_quote(value: str) -> str:
     """Quote for bash, keeping ${name} alive; $$ is a plan's word for a dollar."""
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`").replace("$$", "\\$") + '"'
+    return (
+        '"'
+        + value.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`").replace("$$", "\\$")
+        + '"'
+    )
 
 
 def _command_line(command: Command) -> str:
@@ -200,14 +240,20 @@ def _source_lines(plan: Plan, package: Package) -> str:
 def _script_git_version(plan: Plan) -> str:
     """Return what the version module says: the script clones the release, and stops where that is another commit."""
     commit = plan.commit or plan.release.commit
-    return wheel_name.mark_commit(commit, wheel_name.MODIFIED if plan.given else "") if commit else "Unknown"
+    return (
+        wheel_name.mark_commit(commit, wheel_name.MODIFIED if plan.given else "")
+        if commit
+        else "Unknown"
+    )
 
 
 def _metadata_lines(plan: Plan, package: Package) -> str:
     """Return the lines that say version and base in a wheel whose build can be told neither."""
     if package.version_variables:
         return ":"
-    said = f"Version: {plan.version}" + (f"\\\nRequires-Dist: {plan.torch_requirement}" if plan.torch else "")
+    said = f"Version: {plan.version}" + (
+        f"\\\nRequires-Dist: {plan.torch_requirement}" if plan.torch else ""
+    )
     info = shlex.quote("-".join(plan.wheel.split("-")[:2]) + ".dist-info")
     drop = f"/^Requires-Dist: *{package.after}([^[:alnum:]._-]|$)/Id; " if plan.torch else ""
     return (
@@ -219,7 +265,9 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
 def _patch_lines(plan: Plan, facts: Facts) -> Iterator[str]:
     for patch in plan.patches:
         content = (facts.patches / plan.given.get(patch, patch)).read_bytes()
-        folder, target = (f'"$patches"/{shlex.quote(path)}' for path in (patch.rpartition("/")[0], patch))
+        folder, target = (
+            f'"$patches"/{shlex.quote(path)}' for path in (patch.rpartition("/")[0], patch)
+        )
         yield f"mkdir -p {folder}"
         yield f"{_write_command(content)} > {target} <<'{_END_OF_PATCH}'\n{_as_lines(content)}\n{_END_OF_PATCH}"
 
@@ -241,7 +289,9 @@ def _is_plain(content: bytes) -> bool:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
         return False
-    return text.endswith("\n") and not {"\0", "\r"} & {*text} and _END_OF_PATCH not in text.split("\n")
+    return (
+        text.endswith("\n") and not {"\0", "\r"} & {*text} and _END_OF_PATCH not in text.split("\n")
+    )
 
 
 def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
@@ -256,7 +306,9 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
         stamp=_metadata_lines(plan, package),
         commit=_script_git_version(plan),
         base=base,
-        packages=shlex.quote(str(plan.lender)) if plan.lender else '"$venv"/lib/python*/site-packages',
+        packages=shlex.quote(str(plan.lender))
+        if plan.lender
+        else '"$venv"/lib/python*/site-packages',
         folder=f"{package.import_name}.libs" if package.after else f"{package.import_name}/lib",
         promised=_platform_libraries(plan.platform_tag),
         tag=plan.platform_tag,
@@ -270,4 +322,6 @@ def _platform_libraries(tag: str) -> str:
 
     if tag.startswith(bundling.PLAIN_LINUX_PREFIX):
         return SYSTEM_LIBRARIES
-    return shlex.quote("|".join(sorted(re.escape(name) for name in bundling.platform_target(tag).policy.whitelist)))
+    return shlex.quote(
+        "|".join(sorted(re.escape(name) for name in bundling.platform_target(tag).policy.whitelist))
+    )

@@ -8,12 +8,15 @@ from torchmill.config.model import SWITCHED_OFF
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_table_beside
 
-SYSTEM_LIBRARIES = "USE_SYSTEM_LIBS"  # takes all third-party libraries from the system: CMakeLists.txt of torch
+SYSTEM_LIBRARIES = (
+    "USE_SYSTEM_LIBS"  # takes all third-party libraries from the system: CMakeLists.txt of torch
+)
 _TABLE = read_table_beside(__file__, "settings.toml")
 # Options by which gcc and clang make code that other processors may not run; -mtune changes none of that:
 # https://gcc.gnu.org/onlinedocs/gcc/x86-Options.html, https://gcc.gnu.org/onlinedocs/gcc/AArch64-Options.html
 _PROCESSOR_OPTION = re.compile(
-    r"(?:^|[\s,=])(-march=\S+|-mcpu=\S+|-m(?:avx|sse|fma|f16c|bmi|amx|sve)[\w.-]*|-xHost|/arch:\S+)", re.IGNORECASE
+    r"(?:^|[\s,=])(-march=\S+|-mcpu=\S+|-m(?:avx|sse|fma|f16c|bmi|amx|sve)[\w.-]*|-xHost|/arch:\S+)",
+    re.IGNORECASE,
 )
 _LINKER_OPTION = re.compile(r"(?:^|[\s,=])-fuse-ld=(\S+)")
 _FLAGS = re.compile(r".*FLAGS(?:_\w+)?")  # CFLAGS, CMAKE_CXX_FLAGS_RELEASE, TORCH_NVCC_FLAGS
@@ -34,7 +37,8 @@ def refuse_settings(settings: Mapping[str, str]) -> None:
         for entry in _TABLE["refused"] if _is_on(value) else ():
             if name in entry["names"]:
                 raise ConfigError(
-                    f"--set {name}={value}: {entry['reason']}; {entry['way_out']}", code="setting-of-another-device"
+                    f"--set {name}={value}: {entry['reason']}; {entry['way_out']}",
+                    code="setting-of-another-device",
                 )
         option = _PROCESSOR_OPTION.search(value) if _FLAGS.fullmatch(name) else None
         if option:
@@ -58,7 +62,9 @@ def heavier_settings(settings: Mapping[str, str]) -> list[HeavierSetting]:
 
 def version_labels(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Return what the local version of a wheel says of its settings: ("debug",)."""
-    return tuple(dict.fromkeys(setting.label for setting in heavier_settings(settings) if setting.label))
+    return tuple(
+        dict.fromkeys(setting.label for setting in heavier_settings(settings) if setting.label)
+    )
 
 
 def required_linkers(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -60,7 +60,9 @@ def sealed_variables(environ: Mapping[str, str], patterns: Sequence[str]) -> dic
     return passed
 
 
-def dropped_settings(environ: Mapping[str, str], patterns: Sequence[str], prefixes: Iterable[str]) -> list[str]:
+def dropped_settings(
+    environ: Mapping[str, str], patterns: Sequence[str], prefixes: Iterable[str]
+) -> list[str]:
     """Return the names of variables that may have been meant for a build and do not get through, sorted.
 
     `prefixes` begin the names that a package's own build files read: "XFORMERS_".
@@ -68,7 +70,9 @@ def dropped_settings(environ: Mapping[str, str], patterns: Sequence[str], prefix
     table = _TABLE["named"]
     meant = (*table["settings"], *(f"{prefix}*" for prefix in prefixes))
     dropped = (name for name in sorted(environ) if not matches(name, patterns))
-    names = [name for name in dropped if matches(name, meant) and not matches(name, table["unrelated"])]
+    names = [
+        name for name in dropped if matches(name, meant) and not matches(name, table["unrelated"])
+    ]
     if "MAKEFLAGS" in names and not _JOB_OPTIONS.sub("", environ["MAKEFLAGS"]).strip():
         names.remove("MAKEFLAGS")  # all of it got through
     return names

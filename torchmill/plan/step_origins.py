@@ -28,7 +28,9 @@ from torchmill.plan.walk import Origin, Place, Step, command_words, index_pages
 INDEX = "the package index"
 _PYTHONS = "https://github.com/astral-sh/python-build-standalone/releases"  # of which uv installs
 _PYENV_PYTHONS = "https://www.python.org/ftp/python/"
-_ROOT_PROGRAMS = frozenset(INSTALL_COMMANDS[manager][0] for manager in NEEDS_ROOT)  # "apt-get", "dnf"
+_ROOT_PROGRAMS = frozenset(
+    INSTALL_COMMANDS[manager][0] for manager in NEEDS_ROOT
+)  # "apt-get", "dnf"
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)-cu(?P<cuda>\d+)(?:=(?P<version>[\d.]+))?")
 _INDEX_WAY_OUT = "name a mirror of the package index in PIP_INDEX_URL, or a folder with the wheels in PIP_FIND_LINKS"
 
@@ -40,12 +42,18 @@ class Places:
     index: str = DEFAULT_INDEX
     beside_index: bool = False  # pip looks in other places, too
     channels: str = USUAL_ALIAS
-    suites: Mapping[str, str] = field(default_factory=dict)  # "bookworm" -> the archive in which it is read
+    suites: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "bookworm" -> the archive in which it is read
     pythons: str = _PYTHONS
     rattler: bool = False  # py-rattler can be imported, or was brought before
     sccache: bool = False  # it was brought before
-    sources: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)  # package -> where its source may come from
-    ways_to_sources: Mapping[str, str] = field(default_factory=dict)  # package -> what to do where none of them serves
+    sources: Mapping[str, tuple[Origin, ...]] = field(
+        default_factory=dict
+    )  # package -> where its source may come from
+    ways_to_sources: Mapping[str, str] = field(
+        default_factory=dict
+    )  # package -> what to do where none of them serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +85,21 @@ def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]
         suite = request.package.debian.get(request.release.version, "").partition("/")[0]
         return (Origin(DEBIAN, _suite_address(suite, places)),)
     if request.origin == PYPI:
-        return (Origin(INDEX, index_pages(places.index, [request.package.pypi or request.package.name])),)
+        return (
+            Origin(
+                INDEX, index_pages(places.index, [request.package.pypi or request.package.name])
+            ),
+        )
     return (Origin(hide_password(request.origin), (request.origin,)),)
 
 
 def _git_address(url: str) -> str:
     """Return what is asked for in place of a repository: what git asks for first."""
-    return f"{url}/info/refs?service=git-upload-pack" if url.startswith(("http://", "https://")) else url
+    return (
+        f"{url}/info/refs?service=git-upload-pack"
+        if url.startswith(("http://", "https://"))
+        else url
+    )
 
 
 def _suite_address(suite: str, places: Places) -> tuple[str, ...]:
@@ -100,7 +116,9 @@ def command_step(around: Surroundings, command: str, finding: Finding) -> Step:
     if words[:2] == ["invoke", "fetch"]:
         package = _value(words, "--package") or matrix.base_package(facts).name
         way_out = places.ways_to_sources.get(package, "")
-        return Step(command, purpose, places.sources.get(package, ()), way_out, "checkout", vital=vital)
+        return Step(
+            command, purpose, places.sources.get(package, ()), way_out, "checkout", vital=vital
+        )
     if words[:2] == ["invoke", "toolkit"]:
         origins, way_out = _toolkit_origins(around, words[2:])
         return Step(command, purpose, origins, way_out, vital=vital)
@@ -109,7 +127,11 @@ def command_step(around: Surroundings, command: str, finding: Finding) -> Step:
         return Step(command, purpose, (Origin("uv", (places.pythons,)),), way_out, vital=vital)
     if words[:1] == ["pyenv"]:
         return Step(
-            command, purpose, (Origin("python.org", (_PYENV_PYTHONS,)),), "install it in another way", vital=vital
+            command,
+            purpose,
+            (Origin("python.org", (_PYENV_PYTHONS,)),),
+            "install it in another way",
+            vital=vital,
         )
     if words[:2] == ["pip", "install"]:
         pages = index_pages(places.index, [word for word in words[2:] if not word.startswith("-")])
@@ -123,7 +145,9 @@ def _value(words: Sequence[str], option: str) -> str:
     return next((value for name, value in itertools.pairwise(words) if name == option), "")
 
 
-def _index_origin(pages: tuple[str, ...], places: Places, size: CostRange | None = None) -> tuple[Origin, ...]:
+def _index_origin(
+    pages: tuple[str, ...], places: Places, size: CostRange | None = None
+) -> tuple[Origin, ...]:
     """Return the package index as an origin; one that is not alone stops nothing by not answering."""
     beside = (Origin("the other places that pip is told of"),) if places.beside_index else ()
     return (Origin(INDEX, pages, size=size), *beside)
@@ -134,12 +158,23 @@ def session_steps(session: Session, around: Surroundings) -> tuple[Step, ...]:
     host, places = around.host, around.places
     pages = index_pages(places.index, session.requirements)
     origins = _index_origin(pages, places) if pages else ()
-    steps = [Step(session.command, session.lines[0], origins, _INDEX_WAY_OUT, "environments", session.needs)]
+    steps = [
+        Step(
+            session.command,
+            session.lines[0],
+            origins,
+            _INDEX_WAY_OUT,
+            "environments",
+            session.needs,
+        )
+    ]
     cached = places.sccache or not {"ccache", "sccache"}.isdisjoint(host.tools)
     if host.complete and not cached:
         page = index_pages(places.index, [SCCACHE.requirement])
         size = CostRange(SCCACHE.size, 2 * SCCACHE.size)
-        steps.append(Step("", "compiler cache: sccache", (Origin(INDEX, page, size=size),), vital=False))
+        steps.append(
+            Step("", "compiler cache: sccache", (Origin(INDEX, page, size=size),), vital=False)
+        )
     return tuple(steps)
 
 
@@ -151,7 +186,9 @@ def requested_item(words: Sequence[str], arch: str) -> ToolkitRequest | None:
         return ToolkitRequest(COMPILER, name, None, arch)
     if match := _LIBRARY.fullmatch(_value(words, "--library")):
         major = match["cuda"]
-        named = f"{major[:-1]}.{major[-1]}" if match["name"] == MAGMA else major  # "118" of MAGMA is 11.8
+        named = (
+            f"{major[:-1]}.{major[-1]}" if match["name"] == MAGMA else major
+        )  # "118" of MAGMA is 11.8
         return ToolkitRequest(match["name"], match["version"] or "", named, arch)
     return None
 
@@ -183,11 +220,17 @@ def _toolkit_origins(around: Surroundings, words: Sequence[str]) -> tuple[tuple[
 
 
 def _mirrors(providers: Iterable[str]) -> str:
-    variables = {"conda": "CONDA_CHANNEL_ALIAS", "pypi": "PIP_INDEX_URL", "debian": "a line of /etc/apt/sources.list"}
+    variables = {
+        "conda": "CONDA_CHANNEL_ALIAS",
+        "pypi": "PIP_INDEX_URL",
+        "debian": "a line of /etc/apt/sources.list",
+    }
     return " or ".join(variables[provider] for provider in providers)
 
 
-def _provider_origin(facts: Facts, provider: str, source: ToolkitSource, arch: str, places: Places) -> Origin:
+def _provider_origin(
+    facts: Facts, provider: str, source: ToolkitSource, arch: str, places: Places
+) -> Origin:
     size = _unpacked_bytes(facts, source)
     if provider == "conda":
         variables = {"CONDA_CHANNEL_ALIAS": places.channels}
@@ -195,7 +238,11 @@ def _provider_origin(facts: Facts, provider: str, source: ToolkitSource, arch: s
         addresses = tuple(f"{channel}/{SUBDIRS[arch]}/repodata.json" for channel in channels)
         if places.rattler:
             return Origin(provider, addresses, size=size)
-        return Origin(f"{provider}, read by py-rattler from {INDEX}", (*addresses, *_rattler_page(places)), size=size)
+        return Origin(
+            f"{provider}, read by py-rattler from {INDEX}",
+            (*addresses, *_rattler_page(places)),
+            size=size,
+        )
     if provider == DEBIAN:
         suite = parse_suite(source.where)
         return Origin(str(suite), _suite_address(suite.name, places), size=size)
@@ -214,7 +261,11 @@ def _unpacked_bytes(facts: Facts, source: ToolkitSource) -> CostRange | None:
     """
     if source.kind != TOOLKIT:
         return CostRange(0, _with_content(source)) if source.download else None
-    known = [source] if source.download else [one for one in facts.toolkit_sources if one.kind == TOOLKIT]
+    known = (
+        [source]
+        if source.download
+        else [one for one in facts.toolkit_sources if one.kind == TOOLKIT]
+    )
     sizes = [_with_content(one) for one in known if one.download]
     return CostRange(min(sizes, default=0), max(sizes, default=0))
 

@@ -20,7 +20,9 @@ class PackageSupply:
 
     recorded: tuple[distributions.RecordedPackage, ...]
     unrecorded: tuple[str, ...]
-    choices: Mapping[str, str]  # of those that can be installed: the name that was asked for -> the name there
+    choices: Mapping[
+        str, str
+    ]  # of those that can be installed: the name that was asked for -> the name there
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -34,9 +36,13 @@ class PackageSupply:
 
     def missing_sentence(self, place: str) -> str:
         """Return where to look for the packages that cannot be installed as things are; "" without any."""
-        sentences = [f"{one.name} comes from {one.elsewhere}" for one in self.recorded if one.elsewhere]
+        sentences = [
+            f"{one.name} comes from {one.elsewhere}" for one in self.recorded if one.elsewhere
+        ]
         if self.unrecorded:
-            sentences.append(f"look for it as {' and '.join(self.unrecorded)} among the packages of {place}")
+            sentences.append(
+                f"look for it as {' and '.join(self.unrecorded)} among the packages of {place}"
+            )
         return "; ".join(sentences)
 
 
@@ -58,10 +64,16 @@ def gcc_command(manager: str) -> str:
     return known.get(manager) or known.get(names_of(manager)) or "g++-{major}"
 
 
-def required_packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None) -> tuple[str, ...]:
+def required_packages(
+    facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None
+) -> tuple[str, ...]:
     """Return the system packages, by name, that any of the cells needs."""
     rules = (rule for cell in cells for rule in CellConstraints(facts, cell, provider).rules())
-    return tuple(dict.fromkeys(name for rule in rules for name in rule.system_packages.get(names_of(manager), ())))
+    return tuple(
+        dict.fromkeys(
+            name for rule in rules for name in rule.system_packages.get(names_of(manager), ())
+        )
+    )
 
 
 def package_choices(names: Iterable[str]) -> Iterator[str]:
@@ -72,19 +84,29 @@ def package_choices(names: Iterable[str]) -> Iterator[str]:
             yield instead
 
 
-def find_supply(manager: str, distribution: LinuxDistribution | None, names: Iterable[str]) -> PackageSupply:
+def find_supply(
+    manager: str, distribution: LinuxDistribution | None, names: Iterable[str]
+) -> PackageSupply:
     """Return which of some packages a manager can install on a distribution."""
     if manager not in NEEDS_ROOT:  # conda-forge and Homebrew are the same everywhere
         every = tuple(names)
-        return PackageSupply(tuple(map(distributions.RecordedPackage, every)), (), dict(zip(every, every, strict=True)))
+        return PackageSupply(
+            tuple(map(distributions.RecordedPackage, every)),
+            (),
+            dict(zip(every, every, strict=True)),
+        )
     release = distributions.find_release(distribution)
     asked = {name: _recorded(release, name) for name in names}
     found = {name: package for name, package in asked.items() if package is not None}
     choices = {name: package.name for name, package in found.items() if not package.elsewhere}
-    return PackageSupply(tuple(found.values()), tuple(name for name in asked if name not in found), choices)
+    return PackageSupply(
+        tuple(found.values()), tuple(name for name in asked if name not in found), choices
+    )
 
 
-def _recorded(release: distributions.DistributionRelease | None, name: str) -> distributions.RecordedPackage | None:
+def _recorded(
+    release: distributions.DistributionRelease | None, name: str
+) -> distributions.RecordedPackage | None:
     """Return how a release has a package, or the one that it has in its place; None if it is not known to have any."""
     if release is None:
         return None
@@ -99,7 +121,9 @@ def describe_place(manager: str | None, distribution: LinuxDistribution | None) 
     return str(distribution or manager or "this system")
 
 
-def find_manager(path_has: Callable[[str], bool], distribution: LinuxDistribution | None, *, conda: bool) -> str:
+def find_manager(
+    path_has: Callable[[str], bool], distribution: LinuxDistribution | None, *, conda: bool
+) -> str:
     """Return the package manager to use, by the programs that are on PATH; `conda`: one of its environments is active.
 
     The manager of the distribution goes before others, which may be there for other purposes, as apt on Fedora.
@@ -108,7 +132,9 @@ def find_manager(path_has: Callable[[str], bool], distribution: LinuxDistributio
     if conda and path_has("conda"):
         return "conda"
     usual = distributions.usual_managers(distribution)
-    candidates: Sequence[str] = usual or [manager for manager in INSTALL_COMMANDS if manager != "conda"]
+    candidates: Sequence[str] = usual or [
+        manager for manager in INSTALL_COMMANDS if manager != "conda"
+    ]
     for manager in candidates:
         if path_has(INSTALL_COMMANDS[manager][0]):
             return manager
@@ -125,14 +151,18 @@ def find_manager(path_has: Callable[[str], bool], distribution: LinuxDistributio
     )
 
 
-def install_command(manager: str, names: Iterable[str], *, sudo: bool, archives: Sequence[str] = ()) -> str:
+def install_command(
+    manager: str, names: Iterable[str], *, sudo: bool, archives: Sequence[str] = ()
+) -> str:
     """Return the command that installs packages, with `archives` switched on, through sudo if only root may.
 
     Raises ConfigError for a manager that the facts do not know.
     """
     known = require_choice("package manager", manager, INSTALL_COMMANDS, "unknown-package-manager")
     prefix = ("sudo",) if sudo and manager in NEEDS_ROOT else ()
-    return " ".join((*prefix, *INSTALL_COMMANDS[known], *(f"--enablerepo={one}" for one in archives), *names))
+    return " ".join(
+        (*prefix, *INSTALL_COMMANDS[known], *(f"--enablerepo={one}" for one in archives), *names)
+    )
 
 
 def may_install(host: Host, manager: str) -> bool:

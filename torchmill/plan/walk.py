@@ -19,7 +19,9 @@ from torchmill.plan.doctor.finding import Cures, Finding, find_cures
 Place = Literal["cache", "checkout", "environments"]  # folders that a step writes into
 Kind = Literal["impossible", "unreachable", "room", "permission"]
 
-_ROUNDS = 8  # of cures that only become known once others were taken: a toolkit, its parts, its libraries
+_ROUNDS = (
+    8  # of cures that only become known once others were taken: a toolkit, its parts, its libraries
+)
 _COMPILER = re.compile(r"g(?:cc|\+\+)-(\d+)|gcc-toolset-(\d+)-.*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _NEWEST_MINOR = 99  # of a compiler whose major version alone is known
@@ -41,10 +43,14 @@ class Step:
 
     command: str
     purpose: str  # "CUDA toolkit: none"
-    origins: tuple[Origin, ...] = ()  # one of which is enough, in the order in which they are asked; (): it needs none
+    origins: tuple[
+        Origin, ...
+    ] = ()  # one of which is enough, in the order in which they are asked; (): it needs none
     way_out: str = ""  # what to do where no origin serves
     place: Place = "cache"  # into which it is brought
-    needs: Mapping[Place, CostRange] = field(default_factory=dict)  # bytes beside those of its origin
+    needs: Mapping[Place, CostRange] = field(
+        default_factory=dict
+    )  # bytes beside those of its origin
     vital: bool = True  # False: the build goes on without it
     root: bool = False  # it changes the system
 
@@ -63,7 +69,9 @@ class Disk:
 class Answers:
     """What was learned by asking: hosts, disks, and the system."""
 
-    complaints: Mapping[str, str] = field(default_factory=dict)  # address -> "", or why it does not answer
+    complaints: Mapping[str, str] = field(
+        default_factory=dict
+    )  # address -> "", or why it does not answer
     disks: tuple[Disk, ...] = ()
     password: bool = False  # sudo asks for a password, and nobody is there to type it
 
@@ -100,7 +108,11 @@ def foresee(examine: Callable[[Host], Iterable[Finding]], host: Host) -> Foresig
     left: dict[str, Finding] = {}
     for _ in range(_ROUNDS):
         cures: Cures = find_cures(examine(host))
-        new = {command: finding for command, finding in cures.commands.items() if command not in commands}
+        new = {
+            command: finding
+            for command, finding in cures.commands.items()
+            if command not in commands
+        }
         left |= {finding.sentence(): finding for finding in cures.left}
         if not new:
             break
@@ -121,11 +133,17 @@ def with_effect(host: Host, command: str) -> Host:
     if words[:2] == ["invoke", "toolkit"]:
         return _with_toolkit(host, words[2:])
     if words[:2] == ["invoke", "deps"]:
-        return replace(host, packages={name: version or "installed" for name, version in host.packages.items()})
+        return replace(
+            host, packages={name: version or "installed" for name, version in host.packages.items()}
+        )
     if words[:3] == ["uv", "python", "install"] or words[:2] == ["pyenv", "install"]:
         version = words[-1]
-        without = {name: path for name, path in host.headless_interpreters.items() if name != version}
-        translated = {name: path for name, path in host.translated_interpreters.items() if name != version}
+        without = {
+            name: path for name, path in host.headless_interpreters.items() if name != version
+        }
+        translated = {
+            name: path for name, path in host.translated_interpreters.items() if name != version
+        }
         return replace(
             host,
             interpreters={**host.interpreters, version: f"python{version}"},
@@ -134,7 +152,10 @@ def with_effect(host: Host, command: str) -> Host:
         )
     majors = [match[1] or match[2] for word in words if (match := _COMPILER.fullmatch(word))]
     known = {f"g++-{major}": Compiler("gcc", f"{major}.{_NEWEST_MINOR}") for major in majors}
-    packages = {name: version or "installed" if name in words else version for name, version in host.packages.items()}
+    packages = {
+        name: version or "installed" if name in words else version
+        for name, version in host.packages.items()
+    }
     return replace(host, compilers={**host.compilers, **known}, packages=packages)
 
 
@@ -144,7 +165,9 @@ def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
         if option == "--cuda":
             host = replace(host, toolkits={**host.toolkits, value: f"toolkits/{value}"})
         elif option == "--complete":
-            host = replace(host, lacking={name: parts for name, parts in host.lacking.items() if name != value})
+            host = replace(
+                host, lacking={name: parts for name, parts in host.lacking.items() if name != value}
+            )
         elif option == "--compiler":
             major = value.rpartition("-")[2]
             compiler = Compiler("gcc", f"{major}.{_NEWEST_MINOR}")
@@ -152,7 +175,9 @@ def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
         elif option == "--library" and "=" in value:
             name, _, version = value.partition("=")
             library, _, cuda = name.partition("-cu")
-            host = replace(host, kept={**host.kept, f"{library}-{version}-cu{cuda}": f"toolkits/{value}"})
+            host = replace(
+                host, kept={**host.kept, f"{library}-{version}-cu{cuda}": f"toolkits/{value}"}
+            )
     return host
 
 
@@ -194,12 +219,20 @@ def find_stops(steps: Sequence[Step], answers: Answers, host: Host) -> tuple[Sto
 
 def _stops_of_step(step: Step, answers: Answers, host: Host) -> Iterator[Stop]:
     if step.origins and chosen_origin(step, answers.complaints) is None:
-        kind: Kind = "impossible" if all(origin.obstacle for origin in step.origins) else "unreachable"
-        reasons = (f"{origin.provider}: {origin_complaint(origin, answers.complaints)}" for origin in step.origins)
+        kind: Kind = (
+            "impossible" if all(origin.obstacle for origin in step.origins) else "unreachable"
+        )
+        reasons = (
+            f"{origin.provider}: {origin_complaint(origin, answers.complaints)}"
+            for origin in step.origins
+        )
         yield Stop(step, kind, "; ".join(reasons), step.way_out)
     if step.root and host.root is False:
         yield Stop(
-            step, "permission", "it needs root, and this user cannot become root", "ask an administrator to run it"
+            step,
+            "permission",
+            "it needs root, and this user cannot become root",
+            "ask an administrator to run it",
         )
     elif step.root and answers.password:
         yield Stop(
@@ -230,7 +263,9 @@ def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
     for disk in answers.disks:
         if disk.closed:
             way_out = "make it writable, or name other folders in TORCHMILL_HOME and XDG_CACHE_HOME"
-            yield Stop(_writer(steps, disk) or last, "permission", f"{disk.folder}: {disk.closed}", way_out)
+            yield Stop(
+                _writer(steps, disk) or last, "permission", f"{disk.folder}: {disk.closed}", way_out
+            )
             continue
         need = disk_needs(steps, answers, disk)
         if need.low > disk.free:
@@ -242,7 +277,10 @@ def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
 
 def _writer(steps: Sequence[Step], disk: Disk) -> Step | None:
     """Return the first step that writes to a disk."""
-    return next((step for step in steps if step.place in disk.places or disk.places & step.needs.keys()), None)
+    return next(
+        (step for step in steps if step.place in disk.places or disk.places & step.needs.keys()),
+        None,
+    )
 
 
 def describe_step(step: Step, answers: Answers) -> list[str]:
@@ -262,7 +300,11 @@ def describe_step(step: Step, answers: Answers) -> list[str]:
 
 
 def _asked(origin: Origin, answers: Answers) -> str:
-    remote = [address for address in origin.addresses if "://" in address and not address.startswith("file:")]
+    remote = [
+        address
+        for address in origin.addresses
+        if "://" in address and not address.startswith("file:")
+    ]
     hosts = list(dict.fromkeys(host_of(hide_password(address)) for address in remote))
     if not hosts:
         return ""
@@ -280,4 +322,8 @@ def format_need(need: CostRange) -> str:
     """Return bytes as people read them, as a range where they are not known exactly."""
     if not need.low:
         return f"up to {format_bytes(need.high)}"
-    return f"about {format_bytes(need.high)}" if format_bytes(need.low) == format_bytes(need.high) else need.in_bytes
+    return (
+        f"about {format_bytes(need.high)}"
+        if format_bytes(need.low) == format_bytes(need.high)
+        else need.in_bytes
+    )

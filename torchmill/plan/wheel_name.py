@@ -7,7 +7,17 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.config.matrix import Cell
-from torchmill.config.model import UNFETCHED, Build, Facts, Host, Package, Processor, Release, Source, SourceName
+from torchmill.config.model import (
+    UNFETCHED,
+    Build,
+    Facts,
+    Host,
+    Package,
+    Processor,
+    Release,
+    Source,
+    SourceName,
+)
 from torchmill.core.errors import ConfigError
 
 LABELS = ("official", "git", "none")
@@ -18,7 +28,9 @@ PLATFORM_PATTERN = re.compile(
     r"(_(?P<arch>[a-z]\w*))?",
     re.ASCII,
 )
-_MACOS_TARGET = re.compile(r"10\.\d+|(1[1-9]|[2-9]\d)\.0")  # which tags name: from macOS 11 on no minor version
+_MACOS_TARGET = re.compile(
+    r"10\.\d+|(1[1-9]|[2-9]\d)\.0"
+)  # which tags name: from macOS 11 on no minor version
 _YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}  # the glibc of each: PEP 600
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
 UNVERIFIED = "unverified"  # the source is said to be of a commit, and nothing proves it
@@ -80,7 +92,8 @@ def local_label(
     if label == "git":
         if not source:
             raise ConfigError(
-                "label 'git' needs the commit, not known: fetch the source, or give --torch", code="unknown-commit"
+                "label 'git' needs the commit, not known: fetch the source, or give --torch",
+                code="unknown-commit",
             )
         own = source
     else:  # The official macOS wheels have no label, so a pin without one must fit ours too.
@@ -101,9 +114,13 @@ def wheel_version(
 ) -> str:
     """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
-    local = local_label(build, facts.arches[build.arch].system, label, source, processor, settings=settings)
+    local = local_label(
+        build, facts.arches[build.arch].system, label, source, processor, settings=settings
+    )
     one_torch = package.editions and not release.stable_abi
-    if local and one_torch and package.after:  # tells wheels for several torch apart: "+cu130.torch2.11.0"
+    if (
+        local and one_torch and package.after
+    ):  # tells wheels for several torch apart: "+cu130.torch2.11.0"
         local += f".{canonicalize_name(package.after).replace('-', '.')}{release.torch}"
     return release.version + local
 
@@ -116,7 +133,9 @@ def python_tag(python: str) -> str:
     return f"{interpreter}-{interpreter}{flag}"
 
 
-def promised_platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str], requested: str) -> str:
+def promised_platform_tag(
+    facts: Facts, build: Build, host: Host, variables: Mapping[str, str], requested: str
+) -> str:
     """Return the platform tag that was asked for, with its machine; for "auto" see `platform_tag`.
 
     Raises ConfigError for a tag that no wheel of this build can have, or where tags are not to be chosen.
@@ -193,7 +212,9 @@ def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str,
         )
     if "{glibc}" in template and host.glibc is None:
         return f"linux_{build.arch}"
-    return template.format(glibc=(host.glibc or "").replace(".", "_"), macos=macos.replace(".", "_"))
+    return template.format(
+        glibc=(host.glibc or "").replace(".", "_"), macos=macos.replace(".", "_")
+    )
 
 
 def distribution_name(package: Package) -> str:
@@ -201,6 +222,8 @@ def distribution_name(package: Package) -> str:
     return canonicalize_name(package.name).replace("-", "_")
 
 
-def wheel_file_name(package: Package, release: Release, build: Build, version: str, platform: str) -> str:
+def wheel_file_name(
+    package: Package, release: Release, build: Build, version: str, platform: str
+) -> str:
     """Return the name of a wheel's file."""
     return f"{distribution_name(package)}-{version}-{release.wheel_tag or python_tag(build.python)}-{platform}.whl"

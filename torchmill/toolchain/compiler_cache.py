@@ -22,10 +22,14 @@ from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 from torchmill.toolchain.remote_cache import RemoteCache
 
 REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")  # since 4.7, and before
-STATS_LOG_VARIABLE = "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
+STATS_LOG_VARIABLE = (
+    "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
+)
 # Compilers that a build may come to call, beside those that the user names.
 COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
-CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
+CUDA_SINCE = Version(
+    "4.12.3"
+)  # older ones take nvcc's dependency flags for preprocessing and cache nothing
 _DEPENDS_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
 _RENAMED = Version("4.7")  # what was the secondary storage is the remote one
 _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
@@ -33,7 +37,9 @@ _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
 _TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 _SHARED = ("remote_storage_hit", "secondary_storage_hit")
-_SILENT = tuple(f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout"))
+_SILENT = tuple(
+    f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +53,13 @@ class CacheSite:
     environ: Mapping[str, str]  # the user's
     note: Callable[[str], None]
     digest: programs.Digest
-    provide_sccache: Callable[[], str | None]  # return the program, installed for the user; None after a note
+    provide_sccache: Callable[
+        [], str | None
+    ]  # return the program, installed for the user; None after a note
     cuda: str | None = None  # the toolkit's version; None: nothing is compiled by nvcc
-    parts: tuple[RemoteCache, ...] = ()  # folders of what shares compiled; they also get what the local cache had
+    parts: tuple[
+        RemoteCache, ...
+    ] = ()  # folders of what shares compiled; they also get what the local cache had
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +124,27 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
     if setting == remote_cache.NONE:  # nor that of a tree which was configured with ccache
         return CompilerCache(variables={"CCACHE_DISABLE": "1"})
     shared = remote_cache.parse_remote(setting)
-    if shared is not None and (why := remote_cache.why_unreachable(shared, site.environ)) is not None:
+    if (
+        shared is not None
+        and (why := remote_cache.why_unreachable(shared, site.environ)) is not None
+    ):
         site.note(f"{shared} cannot be reached ({why}): building without the shared cache")
         shared = None
     path = site.host.tools.get("ccache")
     first = probe_ccache(path) if path else None
     if shared is not None and not (first is not None and first.supports(shared)):
-        if shared.scheme in sccache.KINDS and not site.parts:  # which sccache neither reads nor fills
+        if (
+            shared.scheme in sccache.KINDS and not site.parts
+        ):  # which sccache neither reads nor fills
             found = _sccache(site, shared)
             if first is None:
                 return found
             if found.tool:
                 site.note(f"{first} does not support {shared}: using sccache instead")
                 return found
-        site.note(f"{first or 'sccache'} does not support {shared}: building without the shared cache")
+        site.note(
+            f"{first or 'sccache'} does not support {shared}: building without the shared cache"
+        )
         shared = None
     return _sccache(site, shared) if first is None else _ccache(site, first, shared)
 
@@ -135,11 +152,15 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
 def _require_ccache(site: CacheSite, setting: str) -> None:
     """Raise HostError where no ccache keeps what shares compile in a folder."""
     unwanted = [*REMOTE_STORAGE, *([remote_cache.VARIABLE] if setting == remote_cache.NONE else [])]
-    own, path = next((name for name in unwanted if name in site.environ), ""), site.host.tools.get("ccache")
+    own, path = (
+        next((name for name in unwanted if name in site.environ), ""),
+        site.host.tools.get("ccache"),
+    )
     if own or not path or "file-storage" not in probe_ccache(path).features:
         why = f"{own} is set: unset it" if own else "install a newer one"
         raise HostError(
-            f"--parts needs ccache 4.4 or newer, and its storage to itself: {why}", code="parts-need-ccache"
+            f"--parts needs ccache 4.4 or newer, and its storage to itself: {why}",
+            code="parts-need-ccache",
         )
 
 
@@ -148,13 +169,17 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
     if not _writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
     variables = ccache_variables(program, site.root, folder, *filter(None, (shared, *site.parts)))
-    variables |= {STATS_LOG_VARIABLE: str(site.log)} | ({"CCACHE_RESHARE": "1"} if site.parts else {})
+    variables |= {STATS_LOG_VARIABLE: str(site.log)} | (
+        {"CCACHE_RESHARE": "1"} if site.parts else {}
+    )
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
         # a file that says which compilers these are, whatever their paths are: ccache reads all of it
         compilers = programs.chosen_compilers(site.environ)
-        text = "".join(sorted(f"{programs.digest_compiler(one, site.digest)}\n" for one in compilers))
+        text = "".join(
+            sorted(f"{programs.digest_compiler(one, site.digest)}\n" for one in compilers)
+        )
         file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
         if not file.is_file() or files.read_text(file) != text:
             files.write_atomically(file, text)
@@ -178,9 +203,13 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
     variables = sccache.sccache_variables(version, site.root, folder, shared)
     if site.host.system == "windows":  # has no gate to lead it by
         launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
-        return CompilerCache("sccache", program, version, variables | dict.fromkeys(launchers, program))
+        return CompilerCache(
+            "sccache", program, version, variables | dict.fromkeys(launchers, program)
+        )
     known, folder = {*site.host.compilers, *COMPILER_NAMES}, site.cache_folder / "stand-ins"
-    chosen = programs.chosen_compilers(site.environ) | programs.find_programs(known, site.environ.get("PATH"))
+    chosen = programs.chosen_compilers(site.environ) | programs.find_programs(
+        known, site.environ.get("PATH")
+    )
     try:
         variables |= sccache.place_sccache(program, chosen, folder, site.digest)
     except OSError as error:
@@ -211,13 +240,21 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
     sccache tells as long as its server runs.
     """
     counts = None
-    if cache.tool == "ccache" and environ.get(STATS_LOG_VARIABLE) == cache.variables[STATS_LOG_VARIABLE]:
+    if (
+        cache.tool == "ccache"
+        and environ.get(STATS_LOG_VARIABLE) == cache.variables[STATS_LOG_VARIABLE]
+    ):
         counts = count_ccache_hits(files.read_text(Path(environ[STATS_LOG_VARIABLE])).splitlines())
-    elif cache.tool == "sccache" and (found := sccache.read_statistics(cache.program, environ)) is not None:
+    elif (
+        cache.tool == "sccache"
+        and (found := sccache.read_statistics(cache.program, environ)) is not None
+    ):
         counts = sccache.count_sccache_hits(found)
     if counts is None or not any(counts):
         return None
-    return CacheHits(" ".join(filter(None, (cache.tool, cache.version))), *counts, shared=str(cache.shared or ""))
+    return CacheHits(
+        " ".join(filter(None, (cache.tool, cache.version))), *counts, shared=str(cache.shared or "")
+    )
 
 
 def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
@@ -234,7 +271,9 @@ def probe_ccache(path: str) -> CcacheProgram:
     return CcacheProgram(path, version, frozenset(features[1].split() if features else ()))
 
 
-def ccache_variables(program: CcacheProgram, root: Path, folder: Path, *remote: RemoteCache) -> dict[str, str]:
+def ccache_variables(
+    program: CcacheProgram, root: Path, folder: Path, *remote: RemoteCache
+) -> dict[str, str]:
     """Return the variables that put it before the compilers of CMake, with its objects in a `folder`.
 
     `root` holds every tree that is built.
@@ -259,7 +298,11 @@ def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
     Asked for the preprocessed source, nvcc gives that of the first capability, so two files that differ for
     another would be one. It goes by what nvcc says that it read, which newer ones say while they compile.
     """
-    if program.version is None or Version(program.version) < CUDA_SINCE or Version(cuda) < _DEPENDS_SINCE:
+    if (
+        program.version is None
+        or Version(program.version) < CUDA_SINCE
+        or Version(cuda) < _DEPENDS_SINCE
+    ):
         return {}
     return {"CMAKE_CUDA_COMPILER_LAUNCHER": f"/usr/bin/env;CCACHE_DEPEND=1;{program.path}"}
 
@@ -283,5 +326,7 @@ def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
     A line of ccache's log names a file ("# a.cpp") or one result of it.
     """
     results = Counter(line.strip() for line in log)
-    hits, shared, failed = (sum(map(results.__getitem__, names)) for names in (_HITS, _SHARED, _SILENT))
+    hits, shared, failed = (
+        sum(map(results.__getitem__, names)) for names in (_HITS, _SHARED, _SILENT)
+    )
     return hits, results["cache_miss"], shared, failed

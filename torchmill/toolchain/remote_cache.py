@@ -30,7 +30,9 @@ class RemoteCache:
     path: str = ""  # without its last slash; of redis the number of the database
     user: str = ""
     password: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)  # of s3 its endpoint and region, of http the layout
+    options: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of s3 its endpoint and region, of http the layout
     read_only: bool = False
 
     def __str__(self) -> str:
@@ -93,7 +95,9 @@ def _remote(url: SplitResult, *, read_only: bool) -> RemoteCache:
     if url.scheme in {"redis", "rediss"} and path and not path[1:].isdecimal():
         raise ValueError(f"the database of Redis is a number, not '{path[1:]}'")
     if url.scheme == "s3" and url.username:
-        raise ValueError("credentials for a bucket belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        raise ValueError(
+            "credentials for a bucket belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     host = url.netloc if url.scheme == "s3" else url.hostname or ""  # buckets have capitals
     user, password = unquote(url.username or ""), unquote(url.password or "")
     return RemoteCache(url.scheme, host, url.port, path, user, password, more, read_only)
@@ -103,16 +107,22 @@ def _setting_error(text: str, why: str) -> ConfigError:
     before, sign, place = text.rpartition("@")
     who = before.partition("://")[2]
     if sign and ("@" in why or any(part in who for part in why.split("'")[1::2])):
-        why = "the part before the @ is not USER:PASSWORD: in these write / ? # [ as %2F %3F %23 %5B"
+        why = (
+            "the part before the @ is not USER:PASSWORD: in these write / ? # [ as %2F %3F %23 %5B"
+        )
     shown = f"{text.partition(':')[0]}://…@{place}" if sign else text
-    return ConfigError(f"{VARIABLE} is '{shown}', but {why}: write {FORMS}", code="invalid-cache-setting")
+    return ConfigError(
+        f"{VARIABLE} is '{shown}', but {why}: write {FORMS}", code="invalid-cache-setting"
+    )
 
 
 def why_unreachable(remote: RemoteCache, environ: Mapping[str, str]) -> str | None:
     """Return why a cache cannot be used now; None where nothing speaks against it."""
     if remote.scheme == "gha":
         missing = [name for name in _GHA if not environ.get(name)]
-        return f"{missing[0]} is not set: only a step of a workflow can export it" if missing else None
+        return (
+            f"{missing[0]} is not set: only a step of a workflow can export it" if missing else None
+        )
     if remote.scheme == "file":
         return None if Path(remote.path).is_dir() else f"{remote.path} is not a folder"
     proxies = [environ[name] for name in environ if name.lower() in _PROXIES]

@@ -20,8 +20,12 @@ from torchmill.toolchain import remote_cache
 from torchmill.toolchain.remote_cache import RemoteCache
 
 SYSTEMS = {"linux", "macos"}
-PROGRAM_VARIABLE = "TORCHMILL_SCCACHE"  # the program, for the launcher; without it nothing is cached
-DISABLED_FILE = "without-sccache"  # a file beside the gate: while it is there, nothing goes to sccache
+PROGRAM_VARIABLE = (
+    "TORCHMILL_SCCACHE"  # the program, for the launcher; without it nothing is cached
+)
+DISABLED_FILE = (
+    "without-sccache"  # a file beside the gate: while it is there, nothing goes to sccache
+)
 LONGEST_ADDRESS_BYTES = 100  # bytes of a socket's path: Linux takes 107, macOS 103
 LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones have one of the two
 SERVER_TIMEOUT_SECONDS = 15.0  # that it gets to put the last objects away
@@ -30,7 +34,14 @@ _SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCA
 _MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
 _BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
 # How it calls the kinds of shared caches that it can use, by their schemes.
-KINDS = {"redis": "redis", "rediss": "redis", "http": "webdav", "https": "webdav", "s3": "s3", "gha": "gha"}
+KINDS = {
+    "redis": "redis",
+    "rediss": "redis",
+    "http": "webdav",
+    "https": "webdav",
+    "s3": "s3",
+    "gha": "gha",
+}
 WATCH_INTERVAL_SECONDS = 10.0
 # sccache knows a compiler by its file's text: that names neither a tree nor a guard, but the real compiler.
 _STAND_IN = Path(__file__).with_name("sccache_stand_in.sh")
@@ -39,7 +50,9 @@ _STAND_IN = Path(__file__).with_name("sccache_stand_in.sh")
 _LAUNCHER = Path(__file__).with_name("sccache_launcher.sh")
 
 
-def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Digest) -> dict[str, str]:
+def place_sccache(
+    program: str, chosen: Iterable[str], folder: Path, digest: Digest
+) -> dict[str, str]:
     """Return the variables that put sccache before the compilers of CMake, all it compiles by the gate.
 
     `chosen` are absolute paths of compilers; one that is not among them goes by the gate and is not cached.
@@ -50,12 +63,16 @@ def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Dig
     for compiler in chosen:
         names = {"digest": digest_compiler(compiler, digest), "compiler": shlex.quote(compiler)}
         files.write_script(Path(f"{folder}{compiler}"), _STAND_IN, names)
-    files.write_script(launcher, _LAUNCHER, {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE})
+    files.write_script(
+        launcher, _LAUNCHER, {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE}
+    )
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
     return {PROGRAM_VARIABLE: program, **launchers}
 
 
-def sccache_variables(version: str | None, root: Path, home: Path, remote: RemoteCache | None = None) -> dict[str, str]:
+def sccache_variables(
+    version: str | None, root: Path, home: Path, remote: RemoteCache | None = None
+) -> dict[str, str]:
     """Return the variables of a server that keeps its objects in the folder `home`, and in a shared cache.
 
     `root` holds every tree that is built.
@@ -106,10 +123,16 @@ def server_variables(folder: Path) -> dict[str, str]:
     Older than 0.9.0 it does not listen to that; nor does any to a path that is too long.
     """
     address = folder / "sccache"
-    return {ADDRESS_VARIABLE: str(address)} if len(os.fsencode(address)) <= LONGEST_ADDRESS_BYTES else {}
+    return (
+        {ADDRESS_VARIABLE: str(address)}
+        if len(os.fsencode(address)) <= LONGEST_ADDRESS_BYTES
+        else {}
+    )
 
 
-def start_server(program: str, environ: Mapping[str, str], note: Callable[[str], None]) -> dict[str, str]:
+def start_server(
+    program: str, environ: Mapping[str, str], note: Callable[[str], None]
+) -> dict[str, str]:
     """Start the server that a build will use, and return the build's environment, less what does not work.
 
     Clients that come together would each start one, and reach only the last of these; where none can start,
@@ -118,7 +141,9 @@ def start_server(program: str, environ: Mapping[str, str], note: Callable[[str],
     start = (program, "--start-server")
     if (why := why_failed(start, without_mark(environ))) is None:
         return dict(environ)
-    alone = {name: value for name, value in environ.items() if not name.startswith((*_SHARED, *_BUCKET))}
+    alone = {
+        name: value for name, value in environ.items() if not name.startswith((*_SHARED, *_BUCKET))
+    }
     if alone != environ and why_failed(start, without_mark(alone)) is None:
         note(f"sccache cannot use the shared cache ({why}): using the local cache only")
         return alone
@@ -143,7 +168,9 @@ def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] 
 def _query_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
     with contextlib.suppress(CommandError, HostError, ValueError):
         if Path(environ.get(ADDRESS_VARIABLE, "")).is_socket():
-            return files.parse_json_object(capture([program, "--show-stats", "--stats-format=json"], env=environ))
+            return files.parse_json_object(
+                capture([program, "--show-stats", "--stats-format=json"], env=environ)
+            )
     return None
 
 
@@ -152,7 +179,10 @@ def _busy(answer: Mapping[str, Any], read_only: bool) -> bool:
     stats = answer.get("stats") or {}
     written: list[int] = [stats.get("cache_writes", 0) + stats.get("cache_write_errors", 0)]
     if not read_only:
-        written += [one.get("writes", 0) + one.get("write_failures", 0) for one in stats.get("multi_level") or ()]
+        written += [
+            one.get("writes", 0) + one.get("write_failures", 0)
+            for one in stats.get("multi_level") or ()
+        ]
     return min(written) < _sum(stats, "cache_misses")
 
 
@@ -161,9 +191,16 @@ def count_sccache_hits(answer: Mapping[str, Any]) -> tuple[int, int, int, int]:
     stats = answer.get("stats") or {}
     hits = _sum(stats, "cache_hits")
     layers = stats.get("multi_level") or []
-    only_shared = not layers and not str(answer.get("cache_location")).startswith(("Local disk", "Multi-level"))
+    only_shared = not layers and not str(answer.get("cache_location")).startswith(
+        ("Local disk", "Multi-level")
+    )
     shared = hits if only_shared else sum(layer.get("hits", 0) for layer in layers[1:])
-    return hits, _sum(stats, "cache_misses"), shared, sum(layer.get("write_failures", 0) for layer in layers[1:])
+    return (
+        hits,
+        _sum(stats, "cache_misses"),
+        shared,
+        sum(layer.get("write_failures", 0) for layer in layers[1:]),
+    )
 
 
 def _sum(stats: Mapping[str, Any], name: str) -> int:
@@ -172,7 +209,10 @@ def _sum(stats: Mapping[str, Any], name: str) -> int:
 
 @contextlib.contextmanager
 def watch_shared_cache(
-    shared: RemoteCache | None, environ: Mapping[str, str], folder: Path, note: Callable[[str], None]
+    shared: RemoteCache | None,
+    environ: Mapping[str, str],
+    folder: Path,
+    note: Callable[[str], None],
 ) -> Iterator[None]:
     """Switch sccache off for as long as its shared cache does not answer; the first time is noted.
 

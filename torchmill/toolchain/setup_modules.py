@@ -30,7 +30,9 @@ class SharedProgress:
 
     def __init__(self, temp: str, modules: Iterable[str]) -> None:
         self._temp = temp
-        self._edges: dict[str, tuple[int, int] | None] = dict.fromkeys(modules)  # None: it has not said anything
+        self._edges: dict[str, tuple[int, int] | None] = dict.fromkeys(
+            modules
+        )  # None: it has not said anything
 
     def retell(self, module: str, line: str) -> str:
         """Return a line of a module's ninja with the edges of all modules in place of its own."""
@@ -49,7 +51,11 @@ class SharedProgress:
     def _written(self, module: str) -> int:
         """Return the edges that a module's ninja will count, as far as its file is there."""
         try:
-            return Path(self._temp, module, "build.ninja").read_text(encoding="utf-8").count("\nbuild ")
+            return (
+                Path(self._temp, module, "build.ninja")
+                .read_text(encoding="utf-8")
+                .count("\nbuild ")
+            )
         except OSError:
             return 0
 

@@ -24,7 +24,9 @@ from torchmill.core import files
 from torchmill.core.files import load_object, read_table_beside
 from torchmill.core.paths import CHECKOUT
 
-ORDER_VARIABLE = "TORCHMILL_SHARD"  # the variable that names the file with what the program shall do
+ORDER_VARIABLE = (
+    "TORCHMILL_SHARD"  # the variable that names the file with what the program shall do
+)
 RECORDS = "shards"  # folder of the records, in a folder of parts
 MADE = 3  # exit code of the program: the share is made, and the rest of the build is not for this machine
 _STAND_IN = Path(__file__).with_name("ninja_shard.sh")
@@ -61,9 +63,15 @@ def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
     if match is None or (match["number"] != "auto" and not match["count"]):
         raise ValueError(f"'{text}' is not a share such as 3/16, auto or auto/16")
     count = int(match["count"] or 0)
-    shard = _engine_shard(count, environ) if match["number"] == "auto" else Shard(int(match["number"]), count)
+    shard = (
+        _engine_shard(count, environ)
+        if match["number"] == "auto"
+        else Shard(int(match["number"]), count)
+    )
     if not 1 <= shard.number <= shard.count <= MOST_SHARDS:
-        raise ValueError(f"there is no share {shard}: they are 1/COUNT to COUNT/COUNT, with up to {MOST_SHARDS}")
+        raise ValueError(
+            f"there is no share {shard}: they are 1/COUNT to COUNT/COUNT, with up to {MOST_SHARDS}"
+        )
     return shard
 
 
@@ -96,7 +104,9 @@ def cut_shares(seconds: Mapping[str, float], loads: list[float]) -> list[list[st
 
 def expected_seconds(name: str, costs: Iterable[tuple[str, float]]) -> float:
     """Return the seconds that an object of that name takes to compile, by the first pattern of its source."""
-    plain = re.sub(r"CMakeFiles/[^/]+\.dir/|\.(o|obj)$", "", name)  # of CMake, the source is named in two parts
+    plain = re.sub(
+        r"CMakeFiles/[^/]+\.dir/|\.(o|obj)$", "", name
+    )  # of CMake, the source is named in two parts
     usual = _USUAL_SECONDS_OF_C if plain.endswith((".c", ".S")) else _USUAL_SECONDS
     return next((seconds for pattern, seconds in costs if fnmatchcase(plain, f"*{pattern}")), usual)
 
@@ -115,15 +125,21 @@ def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
     files.write_script(own, _STAND_IN, {name: shlex.quote(word) for name, word in words.items()})
     if configured.is_file():
         times, data = configured.stat(), configured.read_bytes()
-        files.write_atomically(configured, _MAKE_PROGRAM.sub(lambda match: match[1] + os.fsencode(own), data))
-        os.utime(configured, ns=(times.st_atime_ns, times.st_mtime_ns))  # else all would be configured again
+        files.write_atomically(
+            configured, _MAKE_PROGRAM.sub(lambda match: match[1] + os.fsencode(own), data)
+        )
+        os.utime(
+            configured, ns=(times.st_atime_ns, times.st_mtime_ns)
+        )  # else all would be configured again
     return {"PATH": f"{folder}{os.pathsep}{rest}", "CMAKE_MAKE_PROGRAM": str(own)}
 
 
 def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
     """Yield each folder of parts, with its records, of which damaged ones are empty: the folder itself, those in it."""
     for one in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
-        if any(files.exists(one / name) for name in (RECORDS, "CACHEDIR.TAG")):  # ccache's: where a share was ended
+        if any(
+            files.exists(one / name) for name in (RECORDS, "CACHEDIR.TAG")
+        ):  # ccache's: where a share was ended
             records = map(load_object, files.find_paths(one / RECORDS, "*-of-*.json"))
             yield one, [said if isinstance(said.get("failed"), list) else {} for said in records]
 
@@ -145,7 +161,9 @@ class Ninja:
     def ask(self, *words: str) -> list[str]:
         """Return the lines of one of its tools. Raises CalledProcessError."""
         argv = [self.program, "-t", *words]
-        done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, encoding="utf-8", cwd=self.folder)
+        done = subprocess.run(
+            argv, check=True, stdout=subprocess.PIPE, encoding="utf-8", cwd=self.folder
+        )
         return done.stdout.splitlines()
 
     def _rules(self, *words: str) -> dict[str, str]:
@@ -162,7 +180,9 @@ class Ninja:
 
 def _is_object(name: str, rule: str) -> bool:
     """Tell whether ninja compiles an object of that name; a link of device code needs all the others."""
-    linked = any(word in rule for word in ("DEVICE_LINK", "devlink", "dlink"))  # of CMake, torch, Meson
+    linked = any(
+        word in rule for word in ("DEVICE_LINK", "devlink", "dlink")
+    )  # of CMake, torch, Meson
     linked = linked or "intermediate_link" in name or "device_link" in name
     return bool(rule) and rule != "phony" and name.endswith((".o", ".obj")) and not linked
 
@@ -175,9 +195,16 @@ def main(program: str, arguments: Sequence[str]) -> int:
     try:
         names = ninja.compiled()
     except subprocess.CalledProcessError as error:
-        sys.stderr.write(f"error: ninja does not say what it compiles, as 1.11 and newer do: {error}\n")
+        sys.stderr.write(
+            f"error: ninja does not say what it compiles, as 1.11 and newer do: {error}\n"
+        )
         return 1
-    before = order.get("made") or {"compiles": 0, "made": 0, "failed": [], "seconds": [0.0] * shard.count}
+    before = order.get("made") or {
+        "compiles": 0,
+        "made": 0,
+        "failed": [],
+        "seconds": [0.0] * shard.count,
+    }
     seconds = {name: expected_seconds(name, order["costs"]) for name in names}
     mine = cut_shares(seconds, before["seconds"])[shard.number - 1]
     sys.stderr.write(f"share {shard}: {len(mine)} of {len(names)} compiles\n")
@@ -185,12 +212,27 @@ def main(program: str, arguments: Sequence[str]) -> int:
     if files.read_text(last) != order["parts"]:  # what is compiled here is not in this folder yet
         files.delete_paths(ninja.folder / name for name in mine)
         files.write_atomically(last, order["parts"])
-    argv = [program, *ninja.options, "-k", "0", *mine]  # one that fails keeps no other from being made
+    argv = [
+        program,
+        *ninja.options,
+        "-k",
+        "0",
+        *mine,
+    ]  # one that fails keeps no other from being made
     done = subprocess.run(argv, check=False, cwd=ninja.folder).returncode if mine else 0
     failed = [name for name in mine if not (ninja.folder / name).exists()]
-    sums = {"compiles": before["compiles"] + len(names), "made": before["made"] + len(mine) - len(failed)}
+    sums = {
+        "compiles": before["compiles"] + len(names),
+        "made": before["made"] + len(mine) - len(failed),
+    }
     sums |= {"failed": before["failed"] + failed, "seconds": before["seconds"]}
-    record = {"format": 1, "shard": str(shard), "session": order["session"], "tree": order["tree"], **sums}
+    record = {
+        "format": 1,
+        "shard": str(shard),
+        "session": order["session"],
+        "tree": order["tree"],
+        **sums,
+    }
     files.write_atomically(shard.record(Path(order["parts"])), json.dumps(record, indent=1))
     files.write_atomically(given, json.dumps(order | {"made": sums}))
     return (done or 1) if failed else MADE

@@ -23,7 +23,9 @@ STATEMENT_SUFFIX, SBOM_SUFFIX = ".intoto.json", ".cdx.json"
 MANIFEST_SUFFIX = ".json"
 DOCUMENT_SUFFIXES = (STATEMENT_SUFFIX, SBOM_SUFFIX)
 ENVELOPE_SUFFIX, BUNDLE_SUFFIX = ".intoto.jsonl", ".sigstore.json"
-PROVENANCE_SUFFIX = ".provenance"  # for clients of indexes, as packaging.python.org has it (PEP 740)
+PROVENANCE_SUFFIX = (
+    ".provenance"  # for clients of indexes, as packaging.python.org has it (PEP 740)
+)
 SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX, PROVENANCE_SUFFIX)
 
 
@@ -38,8 +40,14 @@ def find_wheel(dist: Path, plan: Plan, *, contained: bool = False) -> Path:
         return planned
     stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl")
     wheels = dist.glob(f"{glob.escape(stem)}*.whl")
-    pattern = f"{glob.escape(stem)}manylinux_*_{plan.build.arch}.whl" if contained else glob.escape(plan.wheel)
-    built = [wheel for wheel in wheels if fnmatchcase(str(read_manifest(wheel).get("planned")), pattern)]
+    pattern = (
+        f"{glob.escape(stem)}manylinux_*_{plan.build.arch}.whl"
+        if contained
+        else glob.escape(plan.wheel)
+    )
+    built = [
+        wheel for wheel in wheels if fnmatchcase(str(read_manifest(wheel).get("planned")), pattern)
+    ]
     return max(built, key=lambda wheel: wheel.stat().st_mtime_ns, default=planned)
 
 
@@ -95,7 +103,9 @@ def recorded_digests(wheel: Path) -> dict[str, str]:
         digest = row[1] if len(row) > 1 else ""
         if digest.startswith("sha256="):
             text = digest.removeprefix("sha256=")
-            with contextlib.suppress(ValueError):  # an invalid digest is a problem of RECORD, not of the SBOM
+            with contextlib.suppress(
+                ValueError
+            ):  # an invalid digest is a problem of RECORD, not of the SBOM
                 digests[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
     return digests
 
@@ -114,7 +124,11 @@ def read_described(wheel: Path, name: str) -> bytes | None:
     from zipfile import ZipFile  # a session whose wheel is up to date does not load it
 
     with ZipFile(wheel) as archive:
-        found = [one for one in archive.namelist() if one.split("/", 1)[1:] == [name] and ".dist-info/" in one]
+        found = [
+            one
+            for one in archive.namelist()
+            if one.split("/", 1)[1:] == [name] and ".dist-info/" in one
+        ]
         return archive.read(found[0]) if found else None
 
 
@@ -131,7 +145,9 @@ def publish_wheel(
     """
     wheel.parent.mkdir(parents=True, exist_ok=True)
     files = {document_path(wheel, suffix): content for suffix, content in (documents or {}).items()}
-    files[manifest_path(wheel)] = _manifest_text(manifest).encode()  # last: it says that all files are there
+    files[manifest_path(wheel)] = _manifest_text(
+        manifest
+    ).encode()  # last: it says that all files are there
     for file, content in files.items():
         _temporary_path(file).write_bytes(content)
     # A wheel without a manifest is built again; the manifest of another wheel would be believed.
@@ -162,7 +178,14 @@ def _temporary_path(file: Path) -> Path:
 
 
 def _manifest_text(manifest: Mapping[str, Any]) -> str:
-    return json.dumps(manifest, indent=1, default=lambda one: str(one) if isinstance(one, Path) else asdict(one)) + "\n"
+    return (
+        json.dumps(
+            manifest,
+            indent=1,
+            default=lambda one: str(one) if isinstance(one, Path) else asdict(one),
+        )
+        + "\n"
+    )
 
 
 def move_file(file: Path, destination: Path) -> None:

@@ -8,7 +8,14 @@ from email.parser import HeaderParser
 from typing import Any
 
 from cyclonedx.contrib.license.factories import LicenseFactory
-from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
+from cyclonedx.model import (
+    ExternalReference,
+    ExternalReferenceType,
+    HashAlgorithm,
+    HashType,
+    Property,
+    XsUri,
+)
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Commit, Component, ComponentScope, ComponentType, Pedigree
 from cyclonedx.model.license import License
@@ -19,12 +26,25 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from torchmill.wheel import statement
 
-ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = "torchmill:role", "torchmill:path", "torchmill:requires"
+ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = (
+    "torchmill:role",
+    "torchmill:path",
+    "torchmill:requires",
+)
 CAVEAT_PROPERTY, CONTENTS_PROPERTY = "torchmill:caveat", "torchmill:contents-sha256"
 _LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
 LICENCE_PROPERTY = "torchmill:licence-file"  # below .dist-info
 INNER_PATH = "sboms/torchmill.cdx.json"  # below .dist-info (PEP 770)
-_OF_THE_BUILD = {"wheel", "sha256", "identifier", "builder", "requirements", "tools", "toolkit", "libraries"}
+_OF_THE_BUILD = {
+    "wheel",
+    "sha256",
+    "identifier",
+    "builder",
+    "requirements",
+    "tools",
+    "toolkit",
+    "libraries",
+}
 # Chosen once at random; serial numbers derive from it.
 _SERIAL_NAMESPACE = uuid.UUID("6c1d2f0e-5f0b-5a63-9d5e-8f4f7f0c3a11")
 _BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, statement.REQUIREMENT_KIND}
@@ -41,11 +61,15 @@ def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[
     for each in materials:
         if told := manifest.get("licences", {}).get(each.bom_ref.value):
             each.licenses = _licences(told["licence"])
-            each.properties |= {Property(name=LICENCE_PROPERTY, value=file) for file in told["files"]}
+            each.properties |= {
+                Property(name=LICENCE_PROPERTY, value=file) for file in told["files"]
+            }
     inside = [each for each in materials if each.scope != ComponentScope.EXCLUDED]
     required = list(_required_components(headers))
     version = manifest.get("builder", {}).get("torchmill")
-    suite = Component(name="torchmill", version=version, type=ComponentType.APPLICATION, bom_ref="torchmill")
+    suite = Component(
+        name="torchmill", version=version, type=ComponentType.APPLICATION, bom_ref="torchmill"
+    )
     bom = Bom(
         metadata=BomMetaData(component=wheel, tools=ToolRepository(components=[suite])),
         components=[*materials, *required],
@@ -57,7 +81,9 @@ def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[
     return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def compose_inner_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[str, str]) -> bytes:
+def compose_inner_sbom(
+    manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[str, str]
+) -> bytes:
     """Return the SBOM that a wheel contains, with the digests of bundled libraries: what is in it, not what built it.
 
     It cannot know the digest of the wheel, which covers it. It is the same wherever the source was fetched from:
@@ -69,11 +95,16 @@ def compose_inner_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Ma
 
 def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
     """Return the serial number that follows from the digest of the wheel, or else from all that a document says."""
-    return uuid.uuid5(_SERIAL_NAMESPACE, sha256 or json.dumps({**document, "serialNumber": ""}, sort_keys=True)).urn
+    return uuid.uuid5(
+        _SERIAL_NAMESPACE, sha256 or json.dumps({**document, "serialNumber": ""}, sort_keys=True)
+    ).urn
 
 
 def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:
-    name, version = headers.get("Name", manifest["package"]), headers.get("Version", manifest["version"])
+    name, version = (
+        headers.get("Name", manifest["package"]),
+        headers.get("Version", manifest["version"]),
+    )
     file = {"file_name": manifest["wheel"]} if "wheel" in manifest else None
     purl = PackageURL("pypi", name=name, version=version, qualifiers=file)
     licence = headers.get("License-Expression") or headers.get("License") or ""
@@ -102,7 +133,11 @@ def _material_component(material: statement.Material, hashes: Mapping[str, str])
     is_tool, commit = material.kind in _BUILD_TOOL_KINDS, material.digest.get("gitCommit")
     is_file = material.kind in {statement.PATCH_KIND, statement.EDIT_KIND}
     kind = ComponentType.FILE if is_file else ComponentType.LIBRARY
-    name = f"{material.name}=={material.version}" if material.kind == statement.REQUIREMENT_KIND else material.name
+    name = (
+        f"{material.name}=={material.version}"
+        if material.kind == statement.REQUIREMENT_KIND
+        else material.name
+    )
     return Component(
         name=material.name,
         version=material.version or None,
@@ -144,7 +179,10 @@ def _bundled_component(material: statement.Material, hashes: Mapping[str, str]) 
         bom_ref=f"{material.kind}:{path}",
         hashes=_sha256_hashes(hashes.get(path)),
         pedigree=Pedigree(ancestors=[ancestor]),
-        properties=[Property(name=ROLE_PROPERTY, value=material.kind), Property(name=PATH_PROPERTY, value=path)],
+        properties=[
+            Property(name=ROLE_PROPERTY, value=material.kind),
+            Property(name=PATH_PROPERTY, value=path),
+        ],
     )
 
 
@@ -153,7 +191,9 @@ def _required_components(headers: Message) -> Iterator[Component]:
     for line in sorted({" ".join(each.split()) for each in headers.get_all("Requires-Dist", [])}):
         try:
             requirement = Requirement(line)
-        except InvalidRequirement:  # old setuptools wrote some that nothing parses any more, nor does pip install them
+        except (
+            InvalidRequirement
+        ):  # old setuptools wrote some that nothing parses any more, nor does pip install them
             continue
         equal = (clause.version for clause in requirement.specifier if clause.operator == "==")
         exact = [version for version in equal if "*" not in version]
@@ -163,8 +203,13 @@ def _required_components(headers: Message) -> Iterator[Component]:
             version=version,
             bom_ref=f"requires:{line}",
             purl=PackageURL("pypi", name=requirement.name, version=version),
-            scope=ComponentScope.OPTIONAL if "extra" in str(requirement.marker) else ComponentScope.REQUIRED,
-            properties=[Property(name=ROLE_PROPERTY, value="requires"), Property(name=REQUIRES_PROPERTY, value=line)],
+            scope=ComponentScope.OPTIONAL
+            if "extra" in str(requirement.marker)
+            else ComponentScope.REQUIRED,
+            properties=[
+                Property(name=ROLE_PROPERTY, value="requires"),
+                Property(name=REQUIRES_PROPERTY, value=line),
+            ],
         )
 
 

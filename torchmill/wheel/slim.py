@@ -12,7 +12,13 @@ from torchmill.wheel.pack import elf, elf_cut
 from torchmill.wheel.pack.elf import ElfImage, Section
 from torchmill.wheel.pack.elf_cut import Cuts, Extent
 from torchmill.wheel.pack.elf_edit import FileWrite
-from torchmill.wheel.verify.device_code import CODE_KINDS, Fatbin, FatbinPiece, device_sections, list_fatbins
+from torchmill.wheel.verify.device_code import (
+    CODE_KINDS,
+    Fatbin,
+    FatbinPiece,
+    device_sections,
+    list_fatbins,
+)
 
 WRAPPER_SECTION = ".nvFatBinSegment"
 SIZE_AT = 8  # offset in the header of a fatbin
@@ -35,7 +41,9 @@ class LibraryPlan:
     fatbins: int = 0
     code: Counter[str] = field(default_factory=Counter)  # bytes by capability: "8.6", "9.0 PTX"
     kept: Counter[str] = field(default_factory=Counter)
-    served: Counter[str] = field(default_factory=Counter)  # fatbins with code for a GPU, by its capability
+    served: Counter[str] = field(
+        default_factory=Counter
+    )  # fatbins with code for a GPU, by its capability
     extents: list[Extent] = field(default_factory=list)
     writes: list[FileWrite] = field(default_factory=list)  # both before anything is cut out
     headers: list[FileWrite] = field(default_factory=list)
@@ -48,7 +56,9 @@ class LibraryPlan:
         self.read = end
 
 
-def kept_pieces(facts: Facts, gpu: Capability, ptx: bool, pieces: Sequence[FatbinPiece]) -> list[FatbinPiece]:
+def kept_pieces(
+    facts: Facts, gpu: Capability, ptx: bool, pieces: Sequence[FatbinPiece]
+) -> list[FatbinPiece]:
     """Return the pieces of a fatbin that a driver may choose for a GPU.
 
     Of machine code: the newest that runs, and so of code for one capability or family alone, because nothing
@@ -81,7 +91,9 @@ def plan_library(path: Path, request: Request) -> LibraryPlan | None:
     if elf.is_elf(path):
         with elf.open_elf(path) as image:
             shrunk = _add_image(plan, image, request)
-            free = [(shrunk[each.at], each.end) for each in device_sections(image) if each.at in shrunk]
+            free = [
+                (shrunk[each.at], each.end) for each in device_sections(image) if each.at in shrunk
+            ]
             plan.cuts = elf_cut.choose_cuts(image, free, shrunk)
             if plan.cuts.ranges:
                 plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, shrunk))
@@ -104,8 +116,17 @@ def _add_image(plan: LibraryPlan, image: ElfImage, request: Request) -> dict[int
         at = section.offset
         for fatbin in fatbins[section]:
             at = fatbin.start if pointers is None else at + (fatbin.start - at) % ALIGNMENT_BYTES
-            for word in () if pointers is None else pointers[section.address + fatbin.start - section.offset]:
-                plan.writes.append((word, struct.pack(image.byte_order + "Q", section.address + at - section.offset)))
+            for word in (
+                ()
+                if pointers is None
+                else pointers[section.address + fatbin.start - section.offset]
+            ):
+                plan.writes.append(
+                    (
+                        word,
+                        struct.pack(image.byte_order + "Q", section.address + at - section.offset),
+                    )
+                )
             at = _add_fatbin(plan, image, fatbin, at, request)
         if pointers is not None:
             ends[section.at] = at
@@ -113,7 +134,9 @@ def _add_image(plan: LibraryPlan, image: ElfImage, request: Request) -> dict[int
     return ends
 
 
-def _add_fatbin(plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, at: int, request: Request) -> int:
+def _add_fatbin(
+    plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, at: int, request: Request
+) -> int:
     """Plan what of a fatbin stays, beginning at an offset, and return where it ends."""
     if unknown := {each.kind for each in fatbin.pieces} - {*CODE_KINDS.values()}:
         raise ValueError(f"it has code of {', '.join(sorted(unknown))}, which is not known")
@@ -136,13 +159,17 @@ def _add_fatbin(plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, at: int, req
     return end
 
 
-def fatbin_pointers(image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]) -> dict[int, list[int]] | None:
+def fatbin_pointers(
+    image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]
+) -> dict[int, list[int]] | None:
     """Return the offsets of the words that hold each fatbin's address, by it; None where they may not move.
 
     The runtime finds a fatbin by its wrapper, nothing else refers to one; where anything does, or a fatbin
     has no wrapper, all stay where they are.
     """
-    readable = image.is_64 and image.header[1] in elf.RELATIVE and elf.RELR not in dict(image.dynamic)
+    readable = (
+        image.is_64 and image.header[1] in elf.RELATIVE and elf.RELR not in dict(image.dynamic)
+    )
     if image.header[0] != elf.SHARED or not readable:
         return None
     wrappers = list(image.sections_named(WRAPPER_SECTION))
@@ -151,7 +178,9 @@ def fatbin_pointers(image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]
         return any(each.address <= address < each.address + each.size for each in places)
 
     found: dict[int, list[int]] = {
-        section.address + each.start - section.offset: [] for section, own in fatbins.items() for each in own
+        section.address + each.start - section.offset: []
+        for section, own in fatbins.items()
+        for each in own
     }
     for place, value, at in image.pointers():
         if is_within(value, fatbins):
@@ -159,7 +188,9 @@ def fatbin_pointers(image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]
                 return None
             word = image.file_offset(place)
             found[value] += [at, word] if image.unpack("Q", word) == (value,) else [at]
-    if not all(found.values()) or any(is_within(value, fatbins) for _, value in image.symbol_values(elf.DYNSYM)):
+    if not all(found.values()) or any(
+        is_within(value, fatbins) for _, value in image.symbol_values(elf.DYNSYM)
+    ):
         return None
     for at, value in image.symbol_values(elf.SYMBOLS):  # for debuggers; the runtime reads none
         if value in found:
@@ -171,6 +202,9 @@ def write_library(path: Path, destination: Path, plan: LibraryPlan) -> None:
     """Write what of a library stays."""
     elf_cut.write_extents(path, destination, plan.extents, plan.cuts)
     with destination.open("r+b") as file:
-        for at, data in [*((plan.cuts.new_offset(at), data) for at, data in plan.writes), *plan.headers]:
+        for at, data in [
+            *((plan.cuts.new_offset(at), data) for at, data in plan.writes),
+            *plan.headers,
+        ]:
             file.seek(at)
             file.write(data)

@@ -53,7 +53,11 @@ class SlimLibrary:
 
 def slim_version(version: Version, request: Request, cuda: str) -> str:
     """Return the version of what is left of a wheel: "2.6.0+cu124.sm86.ptx86"; `cuda` is for those that say none."""
-    labels = [label for label in (version.local or "").split(".") if label and not SLIM_LABEL.fullmatch(label)]
+    labels = [
+        label
+        for label in (version.local or "").split(".")
+        if label and not SLIM_LABEL.fullmatch(label)
+    ]
     if not labels and cuda:
         labels = [f"cu{cuda.replace('.', '')}"]
     for gpu, ptx in request.gpus:
@@ -68,10 +72,14 @@ def require_sound(wheel: Path) -> Distribution:
     with wheel_file.open_wheel(wheel) as archive:
         names = archive.namelist()
         if any(name.endswith((".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")) for name in names):
-            raise DeliveryError(f"{wheel}: is signed, and the signature would no longer fit", code="signed-wheel")
+            raise DeliveryError(
+                f"{wheel}: is signed, and the signature would no longer fit", code="signed-wheel"
+            )
         record = f"{wheel_file.dist_info_folders(names)[0]}/RECORD"
         if problems := list(islice(wheel_file.record_problems(archive, record), 3)):
-            raise DeliveryError(f"{wheel}: {'; '.join(problems)}: fetch it again", code="wheel-rejected")
+            raise DeliveryError(
+                f"{wheel}: {'; '.join(problems)}: fetch it again", code="wheel-rejected"
+            )
     return found
 
 
@@ -89,14 +97,20 @@ def plan_libraries(files: Iterable[tuple[str, Path]], request: Request) -> list[
 def require_served(title: str, libraries: Sequence[SlimLibrary], request: Request) -> None:
     """Raise DeliveryError where most of the code is for other GPUs than those that were asked for."""
     plans = [library.plan for library in libraries]
-    total, code = sum(plan.fatbins for plan in plans), sum((plan.code for plan in plans), Counter[str]())
+    total, code = (
+        sum(plan.fatbins for plan in plans),
+        sum((plan.code for plan in plans), Counter[str]()),
+    )
     there = ", ".join(sorted(code, key=code_order))
     if not total:
-        raise DeliveryError(f"{title}: has no code for GPUs that may be left out", code="no-device-code")
+        raise DeliveryError(
+            f"{title}: has no code for GPUs that may be left out", code="no-device-code"
+        )
     for gpu, _ in request.gpus:
         if 2 * sum(plan.served[gpu.name] for plan in plans) < total:
             raise DeliveryError(
-                f"{title}: has no code that runs on GPUs of {gpu.name}; it has {there}", code="capability-not-in-wheel"
+                f"{title}: has no code that runs on GPUs of {gpu.name}; it has {there}",
+                code="capability-not-in-wheel",
             )
 
 
@@ -109,7 +123,11 @@ def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[
     """Extract the libraries and programs of a wheel, but those that are kept as they are, and its metadata."""
     with ZipFile(wheel) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
-        code = [info for info in infos if not is_untouched(info.filename, patterns) and _has_code(archive, info)]
+        code = [
+            info
+            for info in infos
+            if not is_untouched(info.filename, patterns) and _has_code(archive, info)
+        ]
     described = [info for info in infos if info.filename.partition("/")[0].endswith(".dist-info")]
     targets = [(info, f"{folder}/{info.filename}") for info in (*code, *described)]
     zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
@@ -132,7 +150,9 @@ def cuda_of(wheel: Path) -> str:
     """Return the CUDA that a wheel's own version module names: "12.4"; "" where it has none."""
     with ZipFile(wheel) as archive:
         module = f"{wheel.name.partition('-')[0]}/version.py"
-        text = archive.read(module).decode("utf-8", "replace") if module in archive.namelist() else ""
+        text = (
+            archive.read(module).decode("utf-8", "replace") if module in archive.namelist() else ""
+        )
     found = CUDA_OF_PACKAGE.search(text)
     return found[1] if found else ""
 
@@ -146,7 +166,9 @@ class StagedLibraries:
     libraries: Sequence[SlimLibrary]
 
 
-def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Path, bases: Mapping[str, str]) -> Path:
+def write_slim_wheel(
+    staged: StagedLibraries, request: Request, destination: Path, bases: Mapping[str, str]
+) -> Path:
     """Write what is left of a wheel, and the documents about it, into a folder.
 
     `bases` are the requirements of wheels that are slimmed with it: "torch==2.1.0+cu118" -> the new one.
@@ -170,7 +192,11 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
             "version": version,
             "key": hashlib.sha256(f"{found.sha256} {kept_for}".encode()).hexdigest(),
             "toolkit": cuda or None,
-            "original": {"wheel": found.path.name, "version": str(found.version), "sha256": found.sha256},
+            "original": {
+                "wheel": found.path.name,
+                "version": str(found.version),
+                "sha256": found.sha256,
+            },
             "kept_for": kept_for,
             "device_code": {library.name: dict(library.plan.kept) for library in staged.libraries},
             "builder": statement.describe_builder(os.environ),
@@ -195,12 +221,19 @@ def _known_manifest(found: Distribution) -> dict[str, Any]:
         return dict(found.manifest)
     unproven = "the torchmill that built it wrote another format"
     declared = found.manifest.get("commit")
-    told = {"commit": None, "commit_verified": False, "commit_declared": declared, "unproven": unproven}
+    told = {
+        "commit": None,
+        "commit_verified": False,
+        "commit_declared": declared,
+        "unproven": unproven,
+    }
     unknown = dict.fromkeys(found.manifest.get("submodules", {}), "")
     return dict(found.manifest) | told | {"submodules": unknown, formats.KEY: formats.MANIFEST}
 
 
-def _write_inner_sbom(staged: StagedLibraries, stamped: StagedWheel, manifest: Mapping[str, Any]) -> None:
+def _write_inner_sbom(
+    staged: StagedLibraries, stamped: StagedWheel, manifest: Mapping[str, Any]
+) -> None:
     """Write the SBOM in the wheel anew; where nothing says any more what the wheel was made of, leave it out."""
     file = stamped.dist_info / sbom.INNER_PATH
     if not staged.wheel.manifest:
@@ -208,14 +241,20 @@ def _write_inner_sbom(staged: StagedLibraries, stamped: StagedWheel, manifest: M
     elif file.exists():
         digests = dist_files.recorded_digests(staged.wheel.path)
         digests |= {each.name: hash_file(each.path) for each in staged.libraries}
-        file.write_bytes(sbom.compose_inner_sbom(manifest, (stamped.dist_info / "METADATA").read_bytes(), digests))
+        file.write_bytes(
+            sbom.compose_inner_sbom(
+                manifest, (stamped.dist_info / "METADATA").read_bytes(), digests
+            )
+        )
 
 
 def _write_proved(library: SlimLibrary, destination: Path) -> None:
     """Write what of a library stays. Raises BuildError where anything else differs."""
     slim.write_library(library.path, destination, library.plan)
     if problem := next(slimming.library_differences(library.path, destination), None):
-        raise BuildError(f"{library.name}: cannot be slimmed ({problem}): it stays as it is", code="not-slimmed")
+        raise BuildError(
+            f"{library.name}: cannot be slimmed ({problem}): it stays as it is", code="not-slimmed"
+        )
 
 
 def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> StagedWheel:
@@ -229,7 +268,13 @@ def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> S
 
 def new_base(found: Distribution, bases: Mapping[str, str]) -> str | None:
     """Return the slim requirement in place of one that a wheel pins; None where it pins none that is slimmed."""
-    return next((bases[old] for old in sorted(metadata.declared_needs(None, found.requires, ()) & set(bases))), None)
+    return next(
+        (
+            bases[old]
+            for old in sorted(metadata.declared_needs(None, found.requires, ()) & set(bases))
+        ),
+        None,
+    )
 
 
 def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) -> str:
@@ -249,14 +294,24 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
         target = ZipWriter(sink, time.gmtime(wheel_writer.source_date_epoch(os.environ)))
         for info in infos:
             if info.filename not in changed and not info.filename.startswith(described):
-                mode, name = zip_archive.READABLE_MODE | (info.external_attr >> 16 & 0o777), renamed(info.filename)
+                mode, name = (
+                    zip_archive.READABLE_MODE | (info.external_attr >> 16 & 0o777),
+                    renamed(info.filename),
+                )
                 member = ZipMember(name, mode, info.file_size, info.CRC, info.compress_type)
                 target.add_parts(member, zip_archive.stored_parts(source, info))
                 written.append((name, *rows[info.filename][1:]))
         names = sorted(map(renamed, changed))
-        names += sorted(f"{info_name}/{path.relative_to(stamped.dist_info)}" for path in stamped.dist_info.rglob("*"))
+        names += sorted(
+            f"{info_name}/{path.relative_to(stamped.dist_info)}"
+            for path in stamped.dist_info.rglob("*")
+        )
         paths = ((name, stamped.root / name) for name in names if name != f"{info_name}/RECORD")
-        files = [wheel_writer.member_source(name, path, path.stat()) for name, path in paths if path.is_file()]
+        files = [
+            wheel_writer.member_source(name, path, path.stat())
+            for name, path in paths
+            if path.is_file()
+        ]
         compressor.add_recorded(target, files, f"{info_name}/RECORD", written)
         target.close()
     return str(compressor.codec)
@@ -280,7 +335,10 @@ def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[Instal
     """
     folders = {folder.resolve() for folder in environment.glob("lib*/python*/site-packages")}
     if not folders:
-        raise ConfigError(f"{environment}: not an environment of Python: name its folder", code="not-an-environment")
+        raise ConfigError(
+            f"{environment}: not an environment of Python: name its folder",
+            code="not-an-environment",
+        )
     for record in sorted(each for folder in folders for each in folder.glob("*.dist-info/RECORD")):
         name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
         if not name.startswith("nvidia"):
@@ -289,8 +347,16 @@ def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[Instal
             except (OSError, ValueError, csv.Error) as error:
                 why = f"{record}: cannot be read ({error}): reinstall {name}"
                 raise DeliveryError(why, code="invalid-record") from None
-            paths = ((each, record.parents[1] / each) for each in rows if not is_untouched(each, patterns))
-            files = [(each, path) for each, path in paths if elf.has_magic(path, elf.ELF_MAGIC, elf.AR_MAGIC)]
+            paths = (
+                (each, record.parents[1] / each)
+                for each in rows
+                if not is_untouched(each, patterns)
+            )
+            files = [
+                (each, path)
+                for each, path in paths
+                if elf.has_magic(path, elf.ELF_MAGIC, elf.AR_MAGIC)
+            ]
             yield InstalledPackage(name, version, record, rows, files)
 
 
@@ -300,7 +366,8 @@ def require_unchanged(package: InstalledPackage, libraries: Iterable[SlimLibrary
         digest = bytes.fromhex(hash_file(library.path))
         if package.rows[library.name][1:2] != [wheel_writer.record_digest(digest)]:
             raise DeliveryError(
-                f"{library.path}: is not what was installed: reinstall {package.name}", code="changed-library"
+                f"{library.path}: is not what was installed: reinstall {package.name}",
+                code="changed-library",
             )
 
 
@@ -312,7 +379,9 @@ def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) ->
     """
     rows = dict(package.rows)
     with report_unwritable(package.record), ExitStack() as stack:
-        fresh = {library.path: stack.enter_context(fresh_path(library.path)) for library in libraries}
+        fresh = {
+            library.path: stack.enter_context(fresh_path(library.path)) for library in libraries
+        }
         for library in libraries:
             smaller = fresh[library.path]
             _write_proved(library, smaller)

@@ -43,7 +43,9 @@ class Material:
     version: str = ""
     purl: PackageURL | None = None
     uri: str = ""  # where it was fetched from, if `purl` does not say so
-    digest: Mapping[str, str] = field(default_factory=dict)  # "gitCommit" or "sha256" -> hexadecimal
+    digest: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "gitCommit" or "sha256" -> hexadecimal
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -53,7 +55,9 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
     decided = {  # by torchmill, without what cannot change the wheel
         formats.KEY: formats.STATEMENT,
         "version": manifest["version"],
-        "switches": {name: value for name, value in switches.items() if name not in SPEED_ONLY_SWITCHES},
+        "switches": {
+            name: value for name, value in switches.items() if name not in SPEED_ONLY_SWITCHES
+        },
         "toolkit": manifest.get("toolkit"),
         "libraries": dict(manifest.get("libraries", {})),
         "torch": manifest.get("torch"),
@@ -74,7 +78,9 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
                     **({"kept_for": manifest["kept_for"]} if "kept_for" in manifest else {}),
                 },
                 "internalParameters": decided,
-                "resolvedDependencies": [_resource_descriptor(each) for each in list_materials(manifest)],
+                "resolvedDependencies": [
+                    _resource_descriptor(each) for each in list_materials(manifest)
+                ],
             },
             "runDetails": {
                 "builder": {
@@ -117,7 +123,10 @@ def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
         where = PurePath(path)
         namespace = where.parent.as_posix() if len(where.parts) > 1 else None
         purl = PackageURL("generic", namespace=namespace, name=where.name, version=commit or None)
-        digest, notes = {"gitCommit": commit} if commit else {}, {} if commit else {CAVEAT: "no commit is proven"}
+        digest, notes = (
+            {"gitCommit": commit} if commit else {},
+            {} if commit else {CAVEAT: "no commit is proven"},
+        )
         yield Material(SUBMODULE_KIND, path, commit, purl=purl, digest=digest, notes=notes)
     parts = manifest.get("stages", {}).get("compile", {}).get("parts", {})
     for name in manifest.get("patches", ()):
@@ -155,7 +164,11 @@ def _source(manifest: Mapping[str, Any]) -> Material:
 def source_caveat(manifest: Mapping[str, Any]) -> str:
     """Return what keeps the source from being a commit's, as a sentence without its full stop; "" for nothing."""
     if not manifest.get("commit"):
-        declared = f"; it is said to be {manifest['commit_declared']}" if manifest.get("commit_declared") else ""
+        declared = (
+            f"; it is said to be {manifest['commit_declared']}"
+            if manifest.get("commit_declared")
+            else ""
+        )
         return f"not proven to be any commit: {manifest.get('unproven') or 'nothing is known of it'}{declared}"
     if edits := sorted(dict(manifest.get("edits") or {})):
         return f"changed after it was fetched: {', '.join(edits)}"
@@ -171,7 +184,9 @@ def _build_tools(manifest: Mapping[str, Any]) -> Iterator[Material]:
         yield Material(INTERPRETER_KIND, name, version, purl=purl, digest={"sha256": sha256})
     pieces = {"cuda": manifest["toolkit"]} if manifest.get("toolkit") else {}
     for name, version in {**pieces, **dict(sorted(manifest.get("libraries", {}).items()))}.items():
-        yield Material(TOOLKIT_KIND, name, version, purl=PackageURL("generic", name=name, version=version))
+        yield Material(
+            TOOLKIT_KIND, name, version, purl=PackageURL("generic", name=name, version=version)
+        )
     for line in sorted(manifest.get("requirements", ())):
         name, _, version = line.partition("==")
         purl = PackageURL("pypi", name=name, version=version or None)
@@ -186,7 +201,10 @@ def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
         package = origins.get(library["source"])
         purl = PackageURL.from_string(package) if package else None
         version = (purl.version or "") if purl else ""
-        digest, notes = {"sha256": library["sha256"]}, {"path": library["path"]} if "path" in library else {}
+        digest, notes = (
+            {"sha256": library["sha256"]},
+            {"path": library["path"]} if "path" in library else {},
+        )
         kind, name = BUNDLED_KIND if notes else STATIC_KIND, PurePath(library["source"]).name
         yield Material(kind, name, version, purl, digest=digest, notes=notes)
 

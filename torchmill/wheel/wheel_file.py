@@ -18,7 +18,12 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, parse_tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
+from packaging.utils import (
+    InvalidWheelFilename,
+    canonicalize_name,
+    canonicalize_version,
+    parse_wheel_filename,
+)
 from packaging.version import Version
 
 from torchmill.core.errors import DeliveryError
@@ -30,10 +35,18 @@ from torchmill.wheel.pack import zip_archive
 LARGEST_METADATA_BYTES = 1 << 24
 UNHASHED_SUFFIXES = ("", ".jws", ".p7s")  # RECORD itself and its signatures
 WHEEL_FILE_NAME = re.compile(r"[A-Za-z0-9_.+!-]+")  # characters of wheel names (PEP 427, 440, 508)
-SLIM_LABEL = re.compile(r"sm\d+|ptx\d+")  # part of a version: of which GPUs the code is that was left in it
+SLIM_LABEL = re.compile(
+    r"sm\d+|ptx\d+"
+)  # part of a version: of which GPUs the code is that was left in it
 
 _CASELESS = {"any", "win", "macosx"}  # systems whose file systems usually ignore case
-_SCHEMES = {"purelib", "platlib", "headers", "scripts", "data"}  # of .data: sysconfig.get_path_names() and PEP 427
+_SCHEMES = {
+    "purelib",
+    "platlib",
+    "headers",
+    "scripts",
+    "data",
+}  # of .data: sysconfig.get_path_names() and PEP 427
 _SYSTEM_COMMAND = re.compile(r"(python|pip)w?[\d.]*|activate(\..*)?|env|sh|bash|git")
 _PLATFORM_VERSION = re.compile(r"(?<=linux)(1|2010|2014|_\d+_\d+)(?=_)|(?<=macosx)_\d+_\d+")
 
@@ -54,7 +67,9 @@ class Distribution:
     metadata: bytes = field(repr=False)  # METADATA, unparsed
     requires_python: str | None
     requires: tuple[str, ...]  # Requires-Dist, as written, each in one line
-    manifest: Mapping[str, Any] = field(repr=False, compare=False)  # torchmill's beside it, or empty
+    manifest: Mapping[str, Any] = field(
+        repr=False, compare=False
+    )  # torchmill's beside it, or empty
 
     @property
     def platforms(self) -> frozenset[str]:
@@ -85,7 +100,9 @@ def read_wheel(wheel: Path) -> Distribution:
         metadata=metadata,
         requires_python=" ".join(headers.get("Requires-Python", "").split()) or None,
         requires=tuple(" ".join(line.split()) for line in headers.get_all("Requires-Dist", [])),
-        manifest=manifest if manifest.get("sha256") == sha256 else {},  # else it describes another file
+        manifest=manifest
+        if manifest.get("sha256") == sha256
+        else {},  # else it describes another file
     )
 
 
@@ -110,7 +127,9 @@ def list_wheels(dist: Path) -> list[Path]:
 
 def read_wheels(files: Iterable[Path]) -> list[Distribution]:
     """Return wheels by name, version and file name. Raises DeliveryError for the first that is none."""
-    return sorted(map(read_wheel, files), key=lambda wheel: (wheel.name, wheel.version, wheel.path.name))
+    return sorted(
+        map(read_wheel, files), key=lambda wheel: (wheel.name, wheel.version, wheel.path.name)
+    )
 
 
 def tag_python(tag: Tag) -> str | None:
@@ -153,7 +172,9 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
                 yield f"WHEEL says Wheel-Version {format_version}, and installers accept only 1.x"
             yield from _tag_contradictions(headers, tags)
             declared, number = headers.get("Build", "").strip(), "".join(map(str, build))
-            if declared and declared != number:  # a wheel without one got its number later, by renaming
+            if (
+                declared and declared != number
+            ):  # a wheel without one got its number later, by renaming
                 yield f"WHEEL says build {declared}, the file's name {number or 'nothing'}"
         else:
             yield f"{info}/WHEEL is missing"
@@ -168,12 +189,20 @@ def wheel_oddities(wheel: Path) -> Iterator[str]:
     Raises DeliveryError where the file is not a wheel.
     """
     with open_wheel(wheel) as archive:
-        info, tags, names = _dist_info(wheel, archive), parse_file_name(wheel)[3], archive.namelist()
+        info, tags, names = (
+            _dist_info(wheel, archive),
+            parse_file_name(wheel)[3],
+            archive.namelist(),
+        )
         if not _CASELESS.intersection(_systems(tags)):
             yield from _colliding_names(names)
         yield from _odd_places(names, info)
-        if f"{info}/entry_points.txt" in names and not info.startswith("pip-"):  # whose commands these are
-            yield from _shadowing_commands(archive.read(f"{info}/entry_points.txt").decode("utf-8", "replace"))
+        if f"{info}/entry_points.txt" in names and not info.startswith(
+            "pip-"
+        ):  # whose commands these are
+            yield from _shadowing_commands(
+                archive.read(f"{info}/entry_points.txt").decode("utf-8", "replace")
+            )
 
 
 def renamed_platform(wheel: Path) -> str:
@@ -190,7 +219,11 @@ def renamed_platform(wheel: Path) -> str:
     except ValueError:
         return ""
     told_otherwise = declared == tags or not _is_near(declared, tags)
-    return "" if told_otherwise else f"WHEEL says {format_tags(declared)}, the file's name {format_tags(tags)}"
+    return (
+        ""
+        if told_otherwise
+        else f"WHEEL says {format_tags(declared)}, the file's name {format_tags(tags)}"
+    )
 
 
 def _systems(tags: Iterable[Tag]) -> set[str]:
@@ -275,7 +308,11 @@ def _is_near(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
 def _rough_tag(tag: Tag) -> tuple[str, str, str]:
     """Return Python, ABI, and of the platform only system and machine: "linux x86_64" of manylinux_2_28_x86_64."""
     platform = _PLATFORM_VERSION.sub("", tag.platform)
-    return tag.interpreter, tag.abi, platform.replace("manylinux", "linux").replace("musllinux", "linux")
+    return (
+        tag.interpreter,
+        tag.abi,
+        platform.replace("manylinux", "linux").replace("musllinux", "linux"),
+    )
 
 
 def format_tags(tags: Iterable[Tag]) -> str:
@@ -303,7 +340,9 @@ def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
     for name, count in Counter(names).items():
         if count > 1:
             yield f"{name} is in the archive {count} times"
-    for folder in {str(parent) for name in names for parent in PurePosixPath(name).parents}.intersection(names):
+    for folder in {
+        str(parent) for name in names for parent in PurePosixPath(name).parents
+    }.intersection(names):
         yield f"{folder} is both a file and a folder"
     exempt = {record + suffix for suffix in UNHASHED_SUFFIXES}
     for name in sorted(set(names) - exempt):
@@ -318,14 +357,19 @@ def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
 def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
     """Return how a file differs from its row (path, hash, size) in RECORD, or None."""
     algorithm, _, expected = row[1].partition("=") if len(row) == 3 else ("", "", "")  # noqa: PLR2004
-    if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith(("md5", "sha1", "shake")):
+    if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith(
+        ("md5", "sha1", "shake")
+    ):
         return f"{name} has no sound hash in RECORD"
     try:
         with archive.open(name) as file:
             digest = hashlib.file_digest(file, algorithm).digest()  # type: ignore[arg-type]
     except zip_archive.ARCHIVE_ERRORS as error:
         return f"{name} is damaged ({error})"
-    actual, size = base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), archive.getinfo(name).file_size
+    actual, size = (
+        base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        archive.getinfo(name).file_size,
+    )
     # the size may be left out: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
     same = actual == expected.rstrip("=") and row[2] in {"", str(size)}
     return None if same else f"{name} differs from its RECORD entry"
@@ -338,7 +382,10 @@ def open_wheel(wheel: Path) -> Iterator[ZipFile]:
         if wheel.exists() and not wheel.is_file():
             raise DeliveryError(f"{wheel}: not a file: remove it", code="not-a-wheel")
         with ZipFile(wheel) as archive:
-            if not {info.compress_type for info in archive.infolist()} <= {ZIP_STORED, ZIP_DEFLATED}:
+            if not {info.compress_type for info in archive.infolist()} <= {
+                ZIP_STORED,
+                ZIP_DEFLATED,
+            }:
                 raise BadZipFile("it is compressed in a way not used for wheels")
             yield archive
     except (csv.Error, *zip_archive.ARCHIVE_ERRORS) as error:
@@ -367,7 +414,9 @@ def _dist_info(wheel: Path, archive: ZipFile) -> str:
         raise DeliveryError(f"{wheel}: {problem}: build it again", code="invalid-dist-info")
     for member in archive.infolist():  # several of them are read whole
         if member.filename.startswith(f"{info}/") and member.file_size > LARGEST_METADATA_BYTES:
-            problem = f"{member.filename} is larger than {LARGEST_METADATA_BYTES} bytes: do not use it"
+            problem = (
+                f"{member.filename} is larger than {LARGEST_METADATA_BYTES} bytes: do not use it"
+            )
             raise DeliveryError(f"{wheel}: {problem}", code="unsafe-wheel")
     return info
 

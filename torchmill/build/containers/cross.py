@@ -21,7 +21,14 @@ from torchmill.plan.options import format_options
 
 _PASSED = read_table_beside(__file__, "passed.toml")
 # Where things lie in the container, whatever they are called outside: what is compiled there names them.
-SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = "/suite", "/torchmill", "/configs", "/given", "/cache", "/parts"
+SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = (
+    "/suite",
+    "/torchmill",
+    "/configs",
+    "/given",
+    "/cache",
+    "/parts",
+)
 SCRIPT = f"{SUITE}/torchmill/build/containers/inside.sh"
 IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
 CROSS_COMPILERS = "/opt/cross-compilers/bin"  # in an image with CROSS_LABEL: what gcc starts, see cross-compilers.sh
@@ -35,26 +42,42 @@ class PassedSettings:
     mounts: tuple[Mount, ...]  # of the files that they name, each where it lies here
 
 
-def select_settings(environ: Mapping[str, str], pip: Mapping[str, str], found: Callable[[str], bool]) -> PassedSettings:
+def select_settings(
+    environ: Mapping[str, str], pip: Mapping[str, str], found: Callable[[str], bool]
+) -> PassedSettings:
     """Return what is passed on of an environment and of pip's settings (option -> value)."""
     names, caches = {*_PASSED["certificates"], *_PASSED["others"]}, _PASSED["caches"]
     passed = {
         name: value
         for name, value in environ.items()
-        if (value or name == "TORCHMILL_KEYS")  # which names nobody, and is refused, where it is empty
+        if (
+            value or name == "TORCHMILL_KEYS"
+        )  # which names nobody, and is refused, where it is empty
         and name not in _PASSED["places"]
-        and (name in names or name.upper() in _PASSED["proxies"] or any(fnmatchcase(name, one) for one in caches))
+        and (
+            name in names
+            or name.upper() in _PASSED["proxies"]
+            or any(fnmatchcase(name, one) for one in caches)
+        )
     }
-    passed |= {f"PIP_{name.upper().replace('-', '_')}": pip[name] for name in pip if name in _PASSED["pip"]}
+    passed |= {
+        f"PIP_{name.upper().replace('-', '_')}": pip[name] for name in pip if name in _PASSED["pip"]
+    }
     # Only read: certificates, and where packages lie. The pages of an index lead to files beside it.
     listed = (passed.get(name, "").split() for name in _PASSED["lists"])
     single = (*_PASSED["certificates"], "PIP_CERT", "PIP_CLIENT_CERT")
     files = [*(passed.get(name, "") for name in single), *chain.from_iterable(listed)]
     indexes = _local_paths(" ".join(passed.get(name, "") for name in _PASSED["indexes"]).split())
     read = [path for path in _local_paths(files) if found(path)]
-    read += [posixpath.dirname(path) if path.count("/") > 1 else path for path in indexes if found(path)]
-    written = _local_paths([passed.get("CCACHE_DIR", ""), passed.get("TORCHMILL_CACHE", "").partition("#")[0]])
-    mounts = [Mount(path, path) for path in read] + [Mount(path, path, writable=True) for path in written]
+    read += [
+        posixpath.dirname(path) if path.count("/") > 1 else path for path in indexes if found(path)
+    ]
+    written = _local_paths(
+        [passed.get("CCACHE_DIR", ""), passed.get("TORCHMILL_CACHE", "").partition("#")[0]]
+    )
+    mounts = [Mount(path, path) for path in read] + [
+        Mount(path, path, writable=True) for path in written
+    ]
     return PassedSettings(passed, tuple(dict.fromkeys(mounts)))
 
 
@@ -91,7 +114,9 @@ class CrossBuild:
     own: tuple[str, ...] = ()  # what stands after -- for that which is made of the wheel
     tag: str = ""  # selects its release
     image: str = ""
-    crossed: bool = False  # compilers run on the engine's machine itself, as the image has them for it
+    crossed: bool = (
+        False  # compilers run on the engine's machine itself, as the image has them for it
+    )
     options: Options = field(default_factory=Options)
 
     @property
@@ -160,7 +185,9 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
         why = f"{engine_host.arch} emulates {build.arch} here, and native would mean the emulator's processor: name one"
         raise ImpossibleBuildError(f"--cpu native: {why}", code="processor-emulated")
     arch, mounts = build.arch, _mounts(build, place)
-    unmountable = next((one.source for one in mounts if "," in one.source or '"' in one.source), None)
+    unmountable = next(
+        (one.source for one in mounts if "," in one.source or '"' in one.source), None
+    )
     if unmountable is not None:
         raise ConfigError(
             f"{unmountable}: a container cannot be given a path with a comma or a quote: rename it",
@@ -186,7 +213,11 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
     options = build.options
     if wheel := options.torch_wheel:  # it lies elsewhere in the container
         options = replace(options, torch=f"{GIVEN}/{wheel.name}")
-    options = replace(options, patches={name: f"/{name}" for name in options.patches}, parts=options.parts and PARTS)
+    options = replace(
+        options,
+        patches={name: f"/{name}" for name in options.patches},
+        parts=options.parts and PARTS,
+    )
     words = (*build.own, *format_options(options))
     return Container(
         name=f"torchmill-{arch}-{build.session}-{place.process}",

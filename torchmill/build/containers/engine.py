@@ -17,7 +17,9 @@ from torchmill.core.process import CommandError
 _MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine in an ELF file
 _NAMES = {"x86_64": "amd64", "aarch64": "arm64"}  # as engines call them
 _PROGRAM, _LIBRARY = 2, 3  # e_type: a program is either, by whether it can lie anywhere in memory
-ANSWER_TIMEOUT_SECONDS = 60.0  # for an engine to print its version: the daemon may be on another machine
+ANSWER_TIMEOUT_SECONDS = (
+    60.0  # for an engine to print its version: the daemon may be on another machine
+)
 _ENGINES = read_table_beside(__file__, "engines.toml")  # in order of preference
 INSTALL = (
     "Debian and Ubuntu: `apt-get install podman` or `buildah`; Fedora: `dnf install podman`; "
@@ -43,13 +45,17 @@ class BinfmtHandler:
     def takes(self, header: bytes) -> bool:
         """Tell whether a file with this header is run by it."""
         meant = zip(header, self.magic, self.mask, strict=False)
-        return len(self.magic) <= len(header) and all(one & mask == two & mask for one, two, mask in meant)
+        return len(self.magic) <= len(header) and all(
+            one & mask == two & mask for one, two, mask in meant
+        )
 
 
 def read_binfmt_entries(root: Path = Path("/")) -> dict[str, str]:
     """Return the kernel's description of each entry, by name; none where binfmt_misc is not mounted."""
     entries = find_paths(root / "proc/sys/fs/binfmt_misc", "*")
-    return {path.name: read_text(path) for path in entries if path.name not in {"register", "status"}}
+    return {
+        path.name: read_text(path) for path in entries if path.name not in {"register", "status"}
+    }
 
 
 def find_handler(arch: str, entries: Mapping[str, str]) -> BinfmtHandler | None:
@@ -114,7 +120,9 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
     `environ` is the environment whose PATH is searched and in which the engine runs.
     Raises ConfigError for a name that is none of the three, HostError where none of them answers.
     """
-    chosen = asked and require_choice("container engine", asked, _ENGINES, "unknown-container-engine")
+    chosen = asked and require_choice(
+        "container engine", asked, _ENGINES, "unknown-container-engine"
+    )
     names = (chosen,) if chosen else tuple(_ENGINES)
     silent: dict[str, str] = {}  # those that are installed, and what they printed
     for name in names:
@@ -125,7 +133,9 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
             try:
                 version = _answer((program, *options, *_ENGINES[name]["version"]), environ)
                 if name == "buildah":  # "buildah version 1.28.2 (image-spec …)"
-                    version = [*_answer((program, "--version"), environ).split(), *["unknown"] * 3][2]
+                    version = [*_answer((program, "--version"), environ).split(), *["unknown"] * 3][
+                        2
+                    ]
                 return Engine(name, program, options, version)
             except (CommandError, HostError) as error:
                 said = error.output.strip() if isinstance(error, CommandError) else ""
@@ -148,9 +158,13 @@ def _answer(argv: Sequence[str], environ: Mapping[str, str] | None) -> str:
 def _refusal(names: tuple[str, ...], silent: Mapping[str, str]) -> str:
     """Say in one sentence why there is no engine, and what to do."""
     if not silent:
-        missing = f"{names[0]} is not" if len(names) == 1 else "none of docker, podman and buildah is"
+        missing = (
+            f"{names[0]} is not" if len(names) == 1 else "none of docker, podman and buildah is"
+        )
         return f"{missing} on PATH: install a container engine ({INSTALL})"
-    answers = "; ".join(f"{name} is installed but does not answer ({said})" for name, said in silent.items())
+    answers = "; ".join(
+        f"{name} is installed but does not answer ({said})" for name, said in silent.items()
+    )
     first = next(iter(silent))
     cure = "start its daemon" if first == "docker" else f"make `{first} info` work"
     others = "" if len(names) == 1 else f", or install one that needs no daemon ({INSTALL})"
@@ -185,8 +199,12 @@ class Container:
     argv: tuple[str, ...]
     mounts: tuple[Mount, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    passed: tuple[str, ...] = ()  # variables from the engine's own environment: nobody sees their values
-    user: tuple[int, int] | None = None  # numbers of user and group here; None: whoever the image names
+    passed: tuple[
+        str, ...
+    ] = ()  # variables from the engine's own environment: nobody sees their values
+    user: tuple[int, int] | None = (
+        None  # numbers of user and group here; None: whoever the image names
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +217,9 @@ class ContainerCommands:
     after: tuple[str, ...]  # ends the container and removes it; fails where it is gone
 
 
-def container_commands(engine: Engine, engine_host: EngineHost, container: Container) -> ContainerCommands:
+def container_commands(
+    engine: Engine, engine_host: EngineHost, container: Container
+) -> ContainerCommands:
     """Return the commands with which an engine runs a program in a container."""
     options = (*_user(engine, engine_host, container), *_mounts_and_variables(engine, container))
     name, image = container.name, container.image
@@ -212,7 +232,9 @@ def container_commands(engine: Engine, engine_host: EngineHost, container: Conta
         return ContainerCommands(
             before=(engine.command("from", "--name", name, *platform, "--pull-never", image),),
             trial=engine.command("run", *isolation, name, "--", "uname", "-m"),
-            main=engine.command("run", *isolation, *namespaces, *options, name, "--", *container.argv),
+            main=engine.command(
+                "run", *isolation, *namespaces, *options, name, "--", *container.argv
+            ),
             after=engine.command("rm", name),
         )
     own: tuple[str, ...] = ()
@@ -225,7 +247,9 @@ def container_commands(engine: Engine, engine_host: EngineHost, container: Conta
     return ContainerCommands(
         before=(),
         trial=engine.command("run", "--rm", *local, "--entrypoint", "uname", image, "-m"),
-        main=engine.command("run", "--rm", *own, *local, *outside, *options, "--entrypoint", program, image, *words),
+        main=engine.command(
+            "run", "--rm", *own, *local, *outside, *options, "--entrypoint", program, image, *words
+        ),
         after=engine.command("rm", "--force", name),
     )
 
@@ -242,7 +266,9 @@ def _user(engine: Engine, engine_host: EngineHost, container: Container) -> tupl
 
 def _mounts_and_variables(engine: Engine, container: Container) -> list[str]:
     words: list[str] = []
-    writable = ",rw" if engine.name == "buildah" else ""  # which mounts read-only unless told otherwise
+    writable = (
+        ",rw" if engine.name == "buildah" else ""
+    )  # which mounts read-only unless told otherwise
     for one in container.mounts:
         ending = writable if one.writable else ",readonly"
         words += ["--mount", f"type=bind,source={one.source},target={one.target}{ending}"]
@@ -258,7 +284,9 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
     Raises HostError where it does not say.
     """
     try:
-        arch, rootless, remote = json.loads(_answer(engine.command(*_ENGINES[engine.name]["host"]), None))
+        arch, rootless, remote = json.loads(
+            _answer(engine.command(*_ENGINES[engine.name]["host"]), None)
+        )
     except (CommandError, ValueError) as error:
         raise HostError(
             f"{engine.name} does not say where its containers run ({error}): make `{engine.name} info` work",
@@ -269,7 +297,9 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
         daemon = environ.get("DOCKER_HOST", "")
         if not daemon:
             with contextlib.suppress(CommandError):
-                question = engine.command("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+                question = engine.command(
+                    "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"
+                )
                 daemon = _answer(question, None)
         remote = daemon.startswith(("tcp://", "ssh://", "http://", "https://"))
     # On a Mac every engine has a virtual machine, which sees the user's folders.
@@ -300,8 +330,13 @@ def run_container(
             for argv in steps.before:
                 process.capture(argv, env=marked)
             assure(process.capture(steps.trial, env=marked).strip())
-            main, others = _filled(steps, marked), bool(mark)  # buildah stops what runs in the container itself
-            process.stream(main, cwd=None, env=marked, log=out, on_line=lambda _: None, kills_others=others)
+            main, others = (
+                _filled(steps, marked),
+                bool(mark),
+            )  # buildah stops what runs in the container itself
+            process.stream(
+                main, cwd=None, env=marked, log=out, on_line=lambda _: None, kills_others=others
+            )
         except CommandError as error:  # the values of variables stand in no message
             argv = error.argv if error.argv in {*steps.before, steps.trial} else steps.main
             raise CommandError(argv, error.returncode, error.output) from None
@@ -317,7 +352,9 @@ def run_container(
 def _filled(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
     """Return the main command; buildah takes no variables from its own environment: it gets the values."""
     return [
-        f"{word}={environ.get(word, '')}" if steps.before and before == "--env" and "=" not in word else word
+        f"{word}={environ.get(word, '')}"
+        if steps.before and before == "--env" and "=" not in word
+        else word
         for before, word in pairwise(("", *steps.main))
     ]
 

@@ -43,27 +43,39 @@ def manylinux_image(images: ImageFacts, arch: str, glibc: str | None) -> BaseIma
     return (fitting or found[:1])[-1]
 
 
-def toolkit_image(images: ImageFacts, role: str, arch: str, toolkit: str | None) -> BaseImage | None:
+def toolkit_image(
+    images: ImageFacts, role: str, arch: str, toolkit: str | None
+) -> BaseImage | None:
     """Return the image of a role ("cuda", "toolkit") that has a CUDA toolkit, or None."""
     found = (one for one in images.bases if one.role == role and arch in one.arches)
     return next((one for one in found if toolkit and one.toolkit == toolkit), None)
 
 
 def system_image(
-    images: ImageFacts, arch: str, gcc: SpecifierSet | None = None, pythons: Sequence[str] = (), suite: str = ""
+    images: ImageFacts,
+    arch: str,
+    gcc: SpecifierSet | None = None,
+    pythons: Sequence[str] = (),
+    suite: str = "",
 ) -> BaseImage:
     """Return the image of a distribution with a gcc in bounds: with most of the Pythons, then with such a gcc in use.
 
     `suite` is how its tag begins, "trixie". Raises ConfigError where the facts have none, or none with such a gcc.
     """
     found = [one for one in _images(images, "system", arch) if one.tag.startswith(suite)]
-    able = [one for one in found if gcc is None or any(is_within(gcc, each) for each in (one.gcc, *one.compilers))]
+    able = [
+        one
+        for one in found
+        if gcc is None or any(is_within(gcc, each) for each in (one.gcc, *one.compilers))
+    ]
     if not able:
         wanted = f" of {suite}" if suite else f" with gcc {format_bounds(gcc or SpecifierSet())}"
         raise _no_image("system", arch, wanted)
 
     def rank(one: BaseImage) -> tuple[int, bool]:
-        return len({*pythons} - {*one.pythons, *one.compiled, *images.uv_pythons}), not is_within(gcc, one.gcc)
+        return len({*pythons} - {*one.pythons, *one.compiled, *images.uv_pythons}), not is_within(
+            gcc, one.gcc
+        )
 
     return min(able, key=rank)
 
@@ -80,7 +92,11 @@ def python_image(images: ImageFacts, arch: str, python: str, *, given: bool = Fa
     for one in found:
         if one.pythons[:1] == (python,):
             return one
-    raise _no_image("python", arch, f" with Python {python}; there is {', '.join(one.pythons[0] for one in found)}")
+    raise _no_image(
+        "python",
+        arch,
+        f" with Python {python}; there is {', '.join(one.pythons[0] for one in found)}",
+    )
 
 
 def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage:
@@ -99,20 +115,26 @@ def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage
     words = re.split(r"[^a-z0-9]+", reference.lower())
     for word, why in images.unsupported.items():
         if any(part.startswith(word) for part in words):
-            raise ConfigError(f"--base {reference}: {why}; take an image like {like.named}", code="unsupported-image")
+            raise ConfigError(
+                f"--base {reference}: {why}; take an image like {like.named}",
+                code="unsupported-image",
+            )
     image, tag, digest = match["image"], match["tag"] or "", match["digest"] or ""
     for one in images.bases:
         same = (one.role, one.toolkit, one.image, one.tag) == (like.role, like.toolkit, image, tag)
         if same and digest in {"", one.digest}:
             return one
-    return replace(like, image=image, tag=tag, digest=digest, distribution="", source="given with --base")
+    return replace(
+        like, image=image, tag=tag, digest=digest, distribution="", source="given with --base"
+    )
 
 
 def _images(images: ImageFacts, role: str, arch: str) -> list[BaseImage]:
     """Return the images of a role for a machine, of which there is one at least."""
     if not images.bases:
         raise ConfigError(
-            "build_configs/images.toml is missing: without it no image can be built on another", code="no-image-facts"
+            "build_configs/images.toml is missing: without it no image can be built on another",
+            code="no-image-facts",
         )
     found = [one for one in images.bases if one.role == role and arch in one.arches]
     if not found:
@@ -145,7 +167,9 @@ class ImageBuild:
         # keeps the layers that are as they were, and with them the dates of headers, as docker and podman do unasked
         layers = () if COPIES[-1] in self.engine.options else ("--layers",)
         isolation = ("--isolation", "chroot", *layers) if self.engine.name == "buildah" else ()
-        unasked = self.arch == self.native and self.engine.name != "docker"  # which heeds DOCKER_DEFAULT_PLATFORM
+        unasked = (
+            self.arch == self.native and self.engine.name != "docker"
+        )  # which heeds DOCKER_DEFAULT_PLATFORM
         platform = () if unasked else ("--platform", PLATFORMS[self.arch])
         files = ("--tag", self.tag, "--file", str(self.folder / "Dockerfile"), str(self.folder))
         return self.engine.command("build", *isolation, *platform, *files)
@@ -176,7 +200,9 @@ def build_image(
             lines = [line.strip() for line in error.output.splitlines() if line.strip()]
             refusals = [match["why"] for line in lines if (match := _REFUSAL.fullmatch(line))]
             if refusals:
-                raise HostError(f"{build.tag} was not built: {refusals[-1]}", code="base-image-refused") from None
+                raise HostError(
+                    f"{build.tag} was not built: {refusals[-1]}", code="base-image-refused"
+                ) from None
             silent = f"{build.engine.name} ended with exit code {error.returncode}"
             raise BuildError(
                 f"{build.tag} was not built: {_why(lines, catalogue) or silent}; the whole log: {log}",
@@ -190,5 +216,7 @@ def _why(lines: Sequence[str], catalogue: Sequence[FailureCause]) -> str:
     """Return what went wrong, and its fix where the catalogue has one; "" where nothing was printed."""
     match = causes.diagnose(catalogue, lines).match
     if match is not None:
-        return f"{match.cause.cause}: {match.cause.cure} (in an image, of the image that --base names)"
+        return (
+            f"{match.cause.cause}: {match.cause.cure} (in an image, of the image that --base names)"
+        )
     return next(reversed([line for line in lines if not _WRAPPING.fullmatch(line)] or lines), "")

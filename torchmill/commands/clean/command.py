@@ -39,7 +39,9 @@ class CleanCriteria:
     free: int | None = None  # bytes that are enough
 
 
-def parse_criteria(facts: Facts, names: Sequence[str], age: str, release: str, free: str) -> CleanCriteria:
+def parse_criteria(
+    facts: Facts, names: Sequence[str], age: str, release: str, free: str
+) -> CleanCriteria:
     """Read the filters of `invoke clean`; without any it would remove everything, and is refused.
 
     Raises ConfigError for a filter that cannot be read, UnknownReleaseError for a tag that no release has.
@@ -53,8 +55,12 @@ def parse_criteria(facts: Facts, names: Sequence[str], age: str, release: str, f
     for name in names:
         require_choice("--kind", name, KIND_NAMES, "unknown-kind")
     idle = parse_option("invoke clean: --age", age, parse_duration, "invalid-age") if age else None
-    enough = parse_option("invoke clean: --free", free, parse_bytes, "invalid-free") if free else None
-    kinds = tuple(kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected"))
+    enough = (
+        parse_option("invoke clean: --free", free, parse_bytes, "invalid-free") if free else None
+    )
+    kinds = tuple(
+        kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected")
+    )
     return CleanCriteria(kinds, idle, _release_tags(facts, release) if release else None, enough)
 
 
@@ -64,11 +70,15 @@ def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
     A release of an extension goes with several releases of torch, and its tag may be that of another torch.
     """
     base = base_package(facts).name
-    partners = {one.tag for name, releases in facts.releases.items() if name != base for one in releases}
+    partners = {
+        one.tag for name, releases in facts.releases.items() if name != base for one in releases
+    }
     if tag in partners and all(tag != one.tag for one in facts.releases[base]):
         return frozenset({tag})
     paired = releases_of(facts, find_release(facts, base, tag))
-    return frozenset(release.tag for release in paired if not facts.packages[release.package].editions)
+    return frozenset(
+        release.tag for release in paired if not facts.packages[release.package].editions
+    )
 
 
 @dataclass(slots=True)
@@ -80,7 +90,9 @@ class CleanOutcome:
     total: DiskBytes = field(default_factory=DiskBytes)
 
 
-def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = False) -> CleanOutcome:
+def clean_items(
+    place: StoragePlace, criteria: CleanCriteria, dry_run: bool = False
+) -> CleanOutcome:
     """Remove leftovers, then the items that the criteria choose, least recently needed first, until enough is free.
 
     With `dry_run` they are only measured.
@@ -91,7 +103,12 @@ def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = Fa
             delete_paths([path])
     # A time in the future, which a clock that was set back leaves behind, is no age.
     idle, tags, now = criteria.idle, criteria.tags, time.time()
-    items = (one for kind in criteria.kinds for one in kind.find(place) if tags is None or one.tag in tags)
+    items = (
+        one
+        for kind in criteria.kinds
+        for one in kind.find(place)
+        if tags is None or one.tag in tags
+    )
     chosen = [item for item in items if idle is None or now - item.used >= idle]
     for item in sorted(chosen, key=lambda item: (item.used, item.kind, item.name)):
         if criteria.free is not None and outcome.total.freed >= criteria.free:
@@ -107,7 +124,9 @@ def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = Fa
     return outcome
 
 
-def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool) -> tuple[str, DiskBytes]:
+def _remove_unless_used(
+    item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool
+) -> tuple[str, DiskBytes]:
     """Remove an item under its locks, or only measure it; return why it stays, as a clause, and what it took."""
     size = DiskBytes()
     try:
@@ -168,7 +187,9 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
         "size": size,
         "leftovers": leftovers,
         "selected": selection.selected_tag(layout),
-        "disks": [{"folder": name, "total": one.total, "free": one.free} for name, one in disks.items()],
+        "disks": [
+            {"folder": name, "total": one.total, "free": one.free} for name, one in disks.items()
+        ],
     }
     rows: list[Sequence[str]] = []
     for kind in KINDS:
@@ -176,11 +197,16 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
             total = format_bytes(add_up(one.usage for one in members).size)
             rows += [(kind.name, total, "", f"if removed: {kind.cost}"), *_rows(members), ("",) * 4]
     lines = [format_table(("stored", "size", "last needed", ""), rows)] if rows else []
-    lines.append(f"{format_bytes(size)} in total; a file with several names counts in each item, but only once here")
+    lines.append(
+        f"{format_bytes(size)} in total; a file with several names counts in each item, but only once here"
+    )
     if leftovers:
-        lines.append(f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it")
+        lines.append(
+            f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it"
+        )
     lines += [
-        f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk" for name, one in disks.items()
+        f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk"
+        for name, one in disks.items()
     ]
     lines.append(selection.describe_state(layout))
     return CommandOutput("\n".join(lines), data)
@@ -239,15 +265,23 @@ def clean(  # noqa: PLR0917 - every one is an option
     rows: list[Sequence[str]] = []
     for one in KINDS:
         if members := [usage for usage in usages if usage.item.kind == one.name]:
-            rows += [(f"{would_be}removed: {one.name}", "", ""), *(row[:3] for row in _rows(members))]
+            rows += [
+                (f"{would_be}removed: {one.name}", "", ""),
+                *(row[:3] for row in _rows(members)),
+            ]
     lines = [format_table(("", "size", "last needed"), rows)] if rows else []
     lines += [f"kept: {item.kind} {item.name}: {why}" for item, why in outcome.kept]
     freed, left = outcome.total.freed, shutil.disk_usage(nearest_existing(layout.root)).free
     free_now = f"{format_bytes(left)} free on the disk of {layout.root}"
-    return CommandOutput("\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), data, require)
+    return CommandOutput(
+        "\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), data, require
+    )
 
 
 STATUS = TaskCommand(show_status, json=True)
 CLEAN = TaskCommand(
-    clean, help={"kind": f"only this kind: {', '.join(KIND_NAMES)}; may be repeated"}, repeated=("kind",), json=True
+    clean,
+    help={"kind": f"only this kind: {', '.join(KIND_NAMES)}; may be repeated"},
+    repeated=("kind",),
+    json=True,
 )

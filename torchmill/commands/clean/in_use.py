@@ -17,7 +17,11 @@ from torchmill.core.locks import HOLDER_FILE, read_holder
 
 _NOX = re.compile(r"nox(\.exe)?")
 _GUARD = "torchmill.toolchain.guard"  # runs as long as a build
-_PROJECT = {"lint", "tests", "demo"}  # sessions that build nothing with the folders of a checkout or a user
+_PROJECT = {
+    "lint",
+    "tests",
+    "demo",
+}  # sessions that build nothing with the folders of a checkout or a user
 _SCCACHE = "sccache"
 _COMMAND_CHARACTERS = 60  # that a message shows
 
@@ -30,7 +34,9 @@ class RunningProcess:
     words: tuple[str, ...]  # of its command
     program: str = ""  # what it runs; "" if not visible, as with the two below
     cwd: str = ""
-    environ: Mapping[str, str] | None = None  # of one that may build, or that is a server of sccache
+    environ: Mapping[str, str] | None = (
+        None  # of one that may build, or that is a server of sccache
+    )
     user: int | None = None  # whose it is; None: not visible
 
     def __str__(self) -> str:
@@ -55,7 +61,10 @@ class RunningProcess:
         # nox works in the folder of its noxfile
         home = self.environ.get("TORCHMILL_HOME") or self.cwd
         caches = self.environ.get("XDG_CACHE_HOME") or f"{self.environ.get('HOME')}/.cache"
-        return not self.cwd or real_path(folder) in {real_path(home), real_path(f"{caches}/{folder.name}")}
+        return not self.cwd or real_path(folder) in {
+            real_path(home),
+            real_path(f"{caches}/{folder.name}"),
+        }
 
     def serves_sccache(self, folder: Path) -> bool:
         """Tell whether it is a server of sccache that may keep a cache in a folder."""
@@ -75,7 +84,9 @@ def may_write(user: int | None, folder: Path) -> bool:
         found = folder.stat()
     except OSError:
         return True
-    shared = bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))  # access lists show as rights of the group
+    shared = bool(
+        found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )  # access lists show as rights of the group
     return user is None or shared or user in {0, found.st_uid}
 
 
@@ -95,7 +106,8 @@ class RunningProcesses:
         starts = [f"{name}{os.sep}" for name in names]
         return self.first(
             lambda one: any(
-                text in names or any(start in text for start in starts) for text in (*one.words, one.program, one.cwd)
+                text in names or any(start in text for start in starts)
+                for text in (*one.words, one.program, one.cwd)
             )
         )
 
@@ -114,8 +126,13 @@ def list_processes() -> RunningProcesses:
     for one in psutil.process_iter(["pid", "cmdline", "exe", "cwd", "uids"]):
         info = one.info
         if info["pid"] != os.getpid():
-            words, user = tuple(info["cmdline"] or ()), info["uids"].effective if info["uids"] else None
-            process = RunningProcess(info["pid"], words, info["exe"] or "", info["cwd"] or "", user=user)
+            words, user = (
+                tuple(info["cmdline"] or ()),
+                info["uids"].effective if info["uids"] else None,
+            )
+            process = RunningProcess(
+                info["pid"], words, info["exe"] or "", info["cwd"] or "", user=user
+            )
             if process.may_build or (words and Path(words[0]).name == _SCCACHE):
                 with contextlib.suppress(psutil.Error, OSError):
                     process = replace(process, environ=one.environ())

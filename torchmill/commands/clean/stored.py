@@ -36,14 +36,30 @@ from torchmill.wheel.dist_files import companion_paths, manifest_path, read_mani
 Hindrance = Callable[[RunningProcesses], str]
 Finder = Callable[[], Iterable[Path]]
 
-TOOLS = ("gates", "stand-ins", "compilers", "programs", CONFIGS, EMPTY_ENVIRONMENTS)  # folders of the cache
+TOOLS = (
+    "gates",
+    "stand-ins",
+    "compilers",
+    "programs",
+    CONFIGS,
+    EMPTY_ENVIRONMENTS,
+)  # folders of the cache
 HISTORY = "units.sqlite"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PROOFS_CACHE)
 CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, HOMES, provisioned.FOLDER})
 _STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster", "channel", MARK)
-_ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")  # of a build, with a long path, of `nox -s gpu`
+_ENVIRONMENT = re.compile(
+    r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}"
+)  # of a build, with a long path, of `nox -s gpu`
 _DELIVERED = re.compile(rb"\.whl|\.conda|\.zip")  # in the names of files that `dist/` has
-_OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
+_OUTPUTS = (
+    "raw",
+    "stage",
+    "packed",
+    "verify",
+    "offers",
+    "ledger",
+)  # of a cell; everything else is part of the tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,9 @@ class StoredItem:
     used: float  # when it was last needed, in seconds since the epoch
     tag: str = ""  # of its release; "" for none
     locks: tuple[Path, ...] = ()  # held by whoever uses it
-    hindrance: Hindrance | None = None  # why it must stay for now, as a clause; "" if it may go; None: locks say it all
+    hindrance: Hindrance | None = (
+        None  # why it must stay for now, as a clause; "" if it may go; None: locks say it all
+    )
 
     def find_hindrance(self, processes: RunningProcesses) -> str:
         """Return why it must stay for now beside its locks, as a clause; "" if it may go."""
@@ -82,7 +100,15 @@ def stored(
     hindrance: Hindrance | None = None,
 ) -> StoredItem:
     """Return an item of fixed paths, last needed when the newest of `touched` (or of them) changed."""
-    return StoredItem(kind, name, lambda: paths, newest_change(tuple(touched) or paths), tag, tuple(locks), hindrance)
+    return StoredItem(
+        kind,
+        name,
+        lambda: paths,
+        newest_change(tuple(touched) or paths),
+        tag,
+        tuple(locks),
+        hindrance,
+    )
 
 
 def _list_folders(folder: Path) -> list[Path]:
@@ -106,11 +132,17 @@ def find_trees(place: StoragePlace, kind: str = "trees") -> Iterator[StoredItem]
     """Yield the trees in which packages are compiled, or what each cell made of its tree ("outputs")."""
 
     def find(folder: Path) -> list[Path]:
-        return [path for path in list_contents(folder) if path.name.startswith(_OUTPUTS) == (kind == "outputs")]
+        return [
+            path
+            for path in list_contents(folder)
+            if path.name.startswith(_OUTPUTS) == (kind == "outputs")
+        ]
 
     for tag, folder in _cells(place):
         if inside := find(folder):
-            used = newest_change((*inside, *(path / "build" for path in inside), folder / HOLDER_FILE))
+            used = newest_change(
+                (*inside, *(path / "build" for path in inside), folder / HOLDER_FILE)
+            )
             others = () if kind == "outputs" else _cells_sharing(place, tag, folder)
             locks, name = (folder / LOCK_FILE, *others), f"{tag}/{folder.name}"
             yield StoredItem(kind, name, partial(find, folder), used, tag, locks)
@@ -121,7 +153,9 @@ def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
     if not (tree / HOLDER_FILE).is_file():  # a tree of one cell
         return
     native = native_arch()
-    for release in (one for releases in place.facts.releases.values() for one in releases if one.tag == tag):
+    for release in (
+        one for releases in place.facts.releases.values() for one in releases if one.tag == tag
+    ):
         for build in all_builds(place.facts, place.facts.packages[release.package]):
             cell = tree.with_name(build.identifier(native))
             if tree.name.startswith(f"{build.family(native)}-") and cell.is_dir():
@@ -130,14 +164,21 @@ def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
 
 def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield fetched sources, and what unfinished fetches left."""
-    for folder in (folder for home in _list_folders(place.layout.sources) for folder in _list_folders(home)):
+    for folder in (
+        folder for home in _list_folders(place.layout.sources) for folder in _list_folders(home)
+    ):
         if folder.name.startswith(DELETED_NAME):
             continue
         unfinished, package = folder.name.startswith("."), folder.parent.name
         tag = (folder.name.rpartition("-")[2] if unfinished else "") or folder.name
         cells = [cell for cell_tag, cell in _cells(place) if cell_tag == tag]
         name = f"{package} {tag} (unfinished)" if unfinished else f"{package} {tag}"
-        touched = (folder / RECORD, folder / "tree", *cells, *(cell / HOLDER_FILE for cell in cells))
+        touched = (
+            folder / RECORD,
+            folder / "tree",
+            *cells,
+            *(cell / HOLDER_FILE for cell in cells),
+        )
         locks = (folder.with_name(LOCK_FILE), *(cell / LOCK_FILE for cell in cells))
         busy = partial(_source_hindrance, place, folder)
         yield stored("sources", name, folder, touched=touched, tag=tag, locks=locks, hindrance=busy)
@@ -153,7 +194,11 @@ def _source_hindrance(place: StoragePlace, folder: Path, running: RunningProcess
     except TorchmillError as error:
         return str(error)
     ref = next(_own_refs(folder / "tree"), None)
-    return f"{folder / 'tree'} has commits of yours ({ref}): push them, or delete {folder}" if ref else ""
+    return (
+        f"{folder / 'tree'} has commits of yours ({ref}): push them, or delete {folder}"
+        if ref
+        else ""
+    )
 
 
 def _own_refs(tree: Path) -> Iterator[str]:
@@ -178,7 +223,9 @@ def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
             logs = (place.layout.logs / f"{tag}-{cell.name}.log" for tag, cell in users)
             touched, busy = (folder, *list_children(folder), *logs), _build_at_work(place, folder)
             locks = (cell / LOCK_FILE for _, cell in users)
-            yield stored("environments", folder.name, folder, touched=touched, locks=locks, hindrance=busy)
+            yield stored(
+                "environments", folder.name, folder, touched=touched, locks=locks, hindrance=busy
+            )
 
 
 def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
@@ -188,7 +235,9 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
     logs: dict[str, list[Path]] = {}
     for path in list_children(place.layout.logs):
         if path.is_file() and not path.name.startswith("."):
-            logs.setdefault(path.name.removesuffix(SUFFIX).removesuffix(path.suffix), []).append(path)
+            logs.setdefault(path.name.removesuffix(SUFFIX).removesuffix(path.suffix), []).append(
+                path
+            )
     for name, paths in logs.items():
         known_tag = max((one for one in tags if name.startswith(f"{one}-")), key=len, default="")
         tag, locks = cells.get(name, (known_tag, ()))
@@ -197,7 +246,10 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
 
 def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None]:
     """Return what says why a file of `dist/` must stay: it came with the repository, or was handed on with it."""
-    tracked = {place.layout.dist / entry.path for entry in list_tracked(place.layout.dist, _DELIVERED) or ()}
+    tracked = {
+        place.layout.dist / entry.path
+        for entry in list_tracked(place.layout.dist, _DELIVERED) or ()
+    }
     return lambda path: (lambda _: "git tracks it") if path in tracked else None
 
 
@@ -209,12 +261,22 @@ def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
             manifest = read_manifest(wheel)
             companions = [path for path in companion_paths(wheel) if path.is_file()]
             locks, tag = _cells_using(place, manifest), str(manifest.get("tag", ""))
-            yield stored("wheels", wheel.name, *companions, wheel, tag=tag, locks=locks, hindrance=hindrance(wheel))
+            yield stored(
+                "wheels",
+                wheel.name,
+                *companions,
+                wheel,
+                tag=tag,
+                locks=locks,
+                hindrance=hindrance(wheel),
+            )
 
 
 def _cells_using(place: StoragePlace, manifest: Mapping[str, object]) -> Iterator[Path]:
     """Yield the locks of the cell that made a wheel, and of those that may be built against it."""
-    dependent = [one.name for one in place.facts.packages.values() if one.after == manifest.get("package")]
+    dependent = [
+        one.name for one in place.facts.packages.values() if one.after == manifest.get("package")
+    ]
     tags = {release.tag for name in dependent for release in place.facts.releases.get(name, ())}
     for tag, folder in _cells(place):
         if tag in tags or (tag, folder.name) == (manifest.get("tag"), manifest.get("identifier")):
@@ -227,7 +289,14 @@ def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
     if inside := list_contents(folder):
         locks = (*folder.glob(LOCK_FILE), *folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}"))
         where = (folder, *inside)
-        yield stored(kind, kind, *inside, touched=where, locks=locks, hindrance=lambda running: running.within(folder))
+        yield stored(
+            kind,
+            kind,
+            *inside,
+            touched=where,
+            locks=locks,
+            hindrance=lambda running: running.within(folder),
+        )
 
 
 # What was made of the wheels
@@ -259,11 +328,17 @@ def find_downloads(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield downloads for sources and toolkits, and what the package index answered."""
     cache = place.layout.cache
     installing = (cache / provisioned.FOLDER).glob(f"{provisioned.MAKING}*/{LOCK_FILE}")
-    locks = {"debian": (cache / "debian" / LOCK_FILE,), "upstream": (), "downloads": tuple(installing)}
+    locks = {
+        "debian": (cache / "debian" / LOCK_FILE,),
+        "upstream": (),
+        "downloads": tuple(installing),
+    }
     for name, held in locks.items():
         if any(path.is_file() for path in (cache / name).rglob("*") if path.name != LOCK_FILE):
             find = partial(list_contents, cache / name)
-            yield StoredItem("downloads", name, find, newest_change((cache / name).rglob("*")), "", held)
+            yield StoredItem(
+                "downloads", name, find, newest_change((cache / name).rglob("*")), "", held
+            )
 
 
 def find_toolkits(place: StoragePlace) -> Iterator[StoredItem]:
@@ -274,7 +349,9 @@ def find_toolkits(place: StoragePlace) -> Iterator[StoredItem]:
         whole = folder / provisioned.WHOLE
         if name == folder.name and not name.startswith(DELETED_NAME):
             used = max(newest_change((folder, folder / provisioned.RECORD)), _last_read(folder))
-            item = stored("toolkits", name, folder, locks=locks, hindrance=_build_at_work(place, folder))
+            item = stored(
+                "toolkits", name, folder, locks=locks, hindrance=_build_at_work(place, folder)
+            )
             yield replace(item, used=used)
         elif whole.is_dir():
             yield stored("toolkits", f"{name} (unfinished)", whole, locks=locks)
@@ -325,7 +402,9 @@ def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:
     Those of ccache are in folders of one digit; its statistics beside them are counted anew by `ccache -c`.
     """
     yield from find_cached(place, "compilers", "ccache", "[0-9a-f]/**/*")
-    yield from find_cached(place, "compilers", "sccache", hindrance=partial(_sccache_server, place.layout.cache))
+    yield from find_cached(
+        place, "compilers", "sccache", hindrance=partial(_sccache_server, place.layout.cache)
+    )
 
 
 def _sccache_server(cache: Path, running: RunningProcesses) -> str:
@@ -334,7 +413,11 @@ def _sccache_server(cache: Path, running: RunningProcesses) -> str:
 
 
 def find_cached(
-    place: StoragePlace, kind: str, folder: str, pattern: str = "**/*", hindrance: Hindrance | None = None
+    place: StoragePlace,
+    kind: str,
+    folder: str,
+    pattern: str = "**/*",
+    hindrance: Hindrance | None = None,
 ) -> Iterator[StoredItem]:
     """Yield each file in a folder of the cache."""
     for path in (place.layout.cache / folder).glob(pattern):
@@ -381,31 +464,70 @@ class StorageKind:
     name: str
     cost: str  # of removing them, as a clause
     find: Callable[[StoragePlace], Iterable[StoredItem]]
-    removed: str = "selected"  # when: "selected" by age, release or size; "named" with --kind only; "never"
+    removed: str = (
+        "selected"  # when: "selected" by age, release or size; "named" with --kind only; "never"
+    )
 
 
 KINDS = (
     StorageKind("trees", "the next build recompiles what is not in the compiler cache", find_trees),
-    StorageKind("outputs", "a wheel that is remade is packed and verified again", partial(find_trees, kind="outputs")),
+    StorageKind(
+        "outputs",
+        "a wheel that is remade is packed and verified again",
+        partial(find_trees, kind="outputs"),
+    ),
     StorageKind("sources", "fetched again", find_sources),
-    StorageKind("environments", "installed again, and what includes their headers recompiled", find_environments),
+    StorageKind(
+        "environments",
+        "installed again, and what includes their headers recompiled",
+        find_environments,
+    ),
     StorageKind("logs", "`invoke report` cannot draw those builds any more", find_logs),
-    StorageKind("members", "compressed again", partial(find_cached, kind="members", folder="members")),
+    StorageKind(
+        "members", "compressed again", partial(find_cached, kind="members", folder="members")
+    ),
     StorageKind("downloads", "downloaded again", find_downloads),
     StorageKind("tools", "made or downloaded again, in seconds", find_tools),
-    StorageKind("recall", "digests and programs' versions are read again, in a second", find_stat_cache),
-    StorageKind("proofs", "upstream's tests are run again", partial(find_cached, kind="proofs", folder=PROOFS_CACHE)),
+    StorageKind(
+        "recall", "digests and programs' versions are read again, in a second", find_stat_cache
+    ),
+    StorageKind(
+        "proofs",
+        "upstream's tests are run again",
+        partial(find_cached, kind="proofs", folder=PROOFS_CACHE),
+    ),
     StorageKind("demo", "`nox -s demo` takes a minute again", partial(find_home, kind="demo")),
-    StorageKind("bisect", "the search of `invoke bisect` begins anew", partial(find_home, kind="bisect")),
-    StorageKind("cluster", "shares are compiled again", partial(find_home, kind="cluster"), "named"),
+    StorageKind(
+        "bisect", "the search of `invoke bisect` begins anew", partial(find_home, kind="bisect")
+    ),
+    StorageKind(
+        "cluster", "shares are compiled again", partial(find_home, kind="cluster"), "named"
+    ),
     StorageKind("compilers", "every file is recompiled once", find_compiler_caches, "named"),
     StorageKind("toolkits", "downloaded again, gigabytes for a toolkit", find_toolkits, "named"),
     StorageKind("history", "the guard learns the memory of each file again", find_history, "named"),
     StorageKind("wheels", "built again", find_wheels, "named"),
     StorageKind("packages", "made from their wheels again, in minutes", find_packages, "named"),
-    StorageKind("index", "written again from `dist/`; yanks are lost", partial(find_published, kind="index"), "never"),
-    StorageKind("channel", "indexed again from `dist/conda/`", partial(find_published, kind="channel"), "never"),
-    StorageKind("images", "their folders are written again", partial(find_published, kind="images"), "never"),
-    StorageKind("containers", "compiled again; TORCHMILL_GUEST=NAME shows what is in one", find_containers, "never"),
+    StorageKind(
+        "index",
+        "written again from `dist/`; yanks are lost",
+        partial(find_published, kind="index"),
+        "never",
+    ),
+    StorageKind(
+        "channel",
+        "indexed again from `dist/conda/`",
+        partial(find_published, kind="channel"),
+        "never",
+    ),
+    StorageKind(
+        "images", "their folders are written again", partial(find_published, kind="images"), "never"
+    ),
+    StorageKind(
+        "containers",
+        "compiled again; TORCHMILL_GUEST=NAME shows what is in one",
+        find_containers,
+        "never",
+    ),
     StorageKind("other", "unknown", find_unknown, "never"),
 )

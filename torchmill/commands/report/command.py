@@ -20,7 +20,9 @@ def find_timeline(name: str, layout: Layout) -> tuple[Path, tuple[str, ...]]:
     any release, "wheel-3.10-cpu-aarch64" for one in a container. Raises ConfigError if there is none.
     """
     inside = layout.state.glob(f"*/logs/*{SUFFIX}")  # of containers, by their arch
-    timelines = sorted((*layout.logs.glob(f"*{SUFFIX}"), *inside), key=lambda path: -path.stat().st_mtime)
+    timelines = sorted(
+        (*layout.logs.glob(f"*{SUFFIX}"), *inside), key=lambda path: -path.stat().st_mtime
+    )
     if not name and timelines:
         return timelines[0], ()
     names = {path: _build_name(path, layout) for path in timelines}
@@ -74,7 +76,9 @@ def _timeline_of_wheel(manifest: Path) -> tuple[Path, tuple[str, ...]]:
             code="no-timeline",
         )
     if timeline.stat().st_mtime > manifest.stat().st_mtime:
-        return timeline, (f"{timeline.name} was written after {manifest.stem}: a later build's, it seems",)
+        return timeline, (
+            f"{timeline.name} was written after {manifest.stem}: a later build's, it seems",
+        )
     return timeline, ()
 
 
@@ -94,11 +98,17 @@ def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = ""
     path, notes = find_timeline(build or "", layout)
     recording = read_timeline(path)
     recording = replace(recording, notes=(*notes, *recording.notes))
-    page, drawing, tracing = (Path(out, f"{recording.name}{suffix}") for suffix in (".html", ".png", ".trace.json"))
+    page, drawing, tracing = (
+        Path(out, f"{recording.name}{suffix}") for suffix in (".html", ".png", ".trace.json")
+    )
     from torchmill.commands.report.picture import render_page, render_picture
 
     whole = render_page(recording, find_wheel(build or "", path, layout))
-    for file, content in ((tracing, format_trace(recording)), (drawing, render_picture(recording)), (page, whole)):
+    for file, content in (
+        (tracing, format_trace(recording)),
+        (drawing, render_picture(recording)),
+        (page, whole),
+    ):
         with report_unwritable(file):
             write_atomically(file, content)
     made = f"page:    {page}\npicture: {drawing}\ntrace:   {tracing} (open it in ui.perfetto.dev)"

@@ -15,7 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from torchmill.build.progress_line import format_clock
-from torchmill.commands.report.recording import Recording, Totals, build_headline, describe_sums, sum_up
+from torchmill.commands.report.recording import (
+    Recording,
+    Totals,
+    build_headline,
+    describe_sums,
+    sum_up,
+)
 from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.compiler_cache import CacheHits
@@ -25,18 +31,46 @@ from torchmill.wheel.dist_files import companion_paths, read_manifest
 
 GIB = 2**30
 WIDTH, DPI = 13.0, 140  # inches, and dots in each
-LEFT, RIGHT, TOP, BOTTOM, GAP = 0.62, 0.3, 1.2, 0.6, 0.44  # inches around the parts, and between them
+LEFT, RIGHT, TOP, BOTTOM, GAP = (
+    0.62,
+    0.3,
+    1.2,
+    0.6,
+    0.44,
+)  # inches around the parts, and between them
 BARS = 20  # units whose time is shown
 FINE, COARSE = 1400, 360  # columns of the memory, and of the units, which change all the time
 FAR = 4  # times the memory used
 LONGEST_TITLE = 48  # characters
-STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)  # seconds
+STEPS = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    14400,
+    28800,
+    86400,
+)  # seconds
 TICKS = 12
 MEMBERS = 15  # the largest of the wheel
 
 _LOOK = read_table_beside(__file__, "picture.toml")
-INK, FAINT, USED, ALLOWED, SHORT = (_LOOK[name] for name in ("ink", "faint", "used", "allowed", "short"))
-UNITS, FAMILIES, CUT_SHORT, MARKS = (_LOOK[name] for name in ("units", "families", "cut_short", "marks"))
+INK, FAINT, USED, ALLOWED, SHORT = (
+    _LOOK[name] for name in ("ink", "faint", "used", "allowed", "short")
+)
+UNITS, FAMILIES, CUT_SHORT, MARKS = (
+    _LOOK[name] for name in ("units", "families", "cut_short", "marks")
+)
 STYLE = Path(__file__).with_name("picture.mplstyle")
 
 
@@ -51,7 +85,11 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
     """Return the page of a recording; `wheel` is what its build made, None where that is not known."""
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
     pages.filters |= {"bytes": format_bytes, "clock": format_clock, "unit": unit_title}
-    sums, cache, members = sum_up(recording), read_manifest(wheel).get("cache") if wheel else None, []
+    sums, cache, members = (
+        sum_up(recording),
+        read_manifest(wheel).get("cache") if wheel else None,
+        [],
+    )
     with suppress(OSError, BadZipFile), ZipFile(wheel or "") as archive:
         members = sorted(archive.infolist(), key=lambda one: -one.file_size)[:MEMBERS]
     return pages.get_template("page.html").render(
@@ -75,7 +113,12 @@ def draw_picture(recording: Recording) -> Figure:
     heights = (3.0, 1.7, 0.22 * max(len(shown), 4))  # inches: more bars make a taller picture
     tall = TOP + sum(heights) + 2 * GAP + BOTTOM
     figure = Figure(figsize=(WIDTH, tall), facecolor="white")
-    margins = {"left": LEFT / WIDTH, "right": 1 - RIGHT / WIDTH, "top": 1 - TOP / tall, "bottom": BOTTOM / tall}
+    margins = {
+        "left": LEFT / WIDTH,
+        "right": 1 - RIGHT / WIDTH,
+        "top": 1 - TOP / tall,
+        "bottom": BOTTOM / tall,
+    }
     grid = {"height_ratios": heights, "hspace": 3 * GAP / sum(heights), **margins}
     memory, units, bars = figure.subplots(3, 1, sharex=True, gridspec_kw=grid)
     _title(figure, recording, sums)
@@ -104,7 +147,9 @@ def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
         said.append(f"{format_clock(sums.short)} short of memory")
     figure.text(left, 1 - 0.74 / tall, "  ·  ".join(said), fontsize=9.5, color=FAINT)
     if recording.notes:
-        figure.text(left, 0.14 / tall, "; ".join(recording.notes), fontsize=8.5, color=CUT_SHORT["killed"])
+        figure.text(
+            left, 0.14 / tall, "; ".join(recording.notes), fontsize=8.5, color=CUT_SHORT["killed"]
+        )
 
 
 def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
@@ -123,9 +168,14 @@ def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
         np.maximum.reduceat([one.used / GIB for one in moments], starts),
         np.minimum.reduceat([one.allowed / GIB for one in moments], starts),
         np.add.reduceat(counts, starts) / (ends - starts)[:, None],
-        np.divide(np.diff(so_far, prepend=0.0), passed, out=np.zeros_like(passed), where=passed > 0),
+        np.divide(
+            np.diff(so_far, prepend=0.0), passed, out=np.zeros_like(passed), where=passed > 0
+        ),
     ]
-    return [np.append(at[starts], at[-1]), *(np.append(values, values[-1:], axis=0) for values in columns)]
+    return [
+        np.append(at[starts], at[-1]),
+        *(np.append(values, values[-1:], axis=0) for values in columns),
+    ]
 
 
 def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None:
@@ -137,13 +187,26 @@ def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None
     axes.step(at, used, where="post", color=USED, linewidth=1.0, label="used")
     highest, least = max(*used, 0.1), min(allowed)
     if least > FAR * highest:  # to scale, what is used would be a line at the bottom
-        axes.plot([], [], color=ALLOWED, linewidth=1.1, label=f"allowed: {least:.1f} GiB and more, far above")
+        axes.plot(
+            [],
+            [],
+            color=ALLOWED,
+            linewidth=1.1,
+            label=f"allowed: {least:.1f} GiB and more, far above",
+        )
     else:
         axes.step(at, allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
         highest = max(highest, *allowed)
     axes.set_ylim(0, highest * 1.14)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.plot([sums.peak.at], [sums.peak.used / GIB], "o", color=USED, markeredgecolor="white", markersize=6)
+    axes.plot(
+        [sums.peak.at],
+        [sums.peak.used / GIB],
+        "o",
+        color=USED,
+        markeredgecolor="white",
+        markersize=6,
+    )
 
 
 def _events(axes: Axes, events: tuple[TimelineEvent, ...]) -> None:
@@ -168,7 +231,9 @@ def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
     names = [name if any(stack) else f"_{name}" for name, stack in zip(UNITS, stacks, strict=True)]
     axes.stackplot(at, *stacks, labels=names, colors=UNITS.values(), step="post", linewidth=0)
     if any(cores):
-        axes.step(at, cores, where="post", color=INK, linewidth=1.0, linestyle="--", label="processors")
+        axes.step(
+            at, cores, where="post", color=INK, linewidth=1.0, linestyle="--", label="processors"
+        )
     axes.set_ylim(0, max(*sum(stacks), *cores, 1) * 1.12)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     mostly = short > 0.5  # noqa: PLR2004 - most of the time
@@ -187,9 +252,19 @@ def _bars(axes: Axes, shown: list[UnitRun], wall: float) -> None:
     axes.grid(visible=False, axis="y")
     for row, run in enumerate(shown):
         colour = FAMILIES.get(run.family, FAINT)
-        axes.barh(row, run.seconds, left=run.begun, height=0.72, color=colour, edgecolor=colour, linewidth=0.8)
+        axes.barh(
+            row,
+            run.seconds,
+            left=run.begun,
+            height=0.72,
+            color=colour,
+            edgecolor=colour,
+            linewidth=0.8,
+        )
         if run.outcome in CUT_SHORT:
-            axes.plot([run.ended], [row], "X", color=CUT_SHORT[run.outcome], markeredgecolor="white")
+            axes.plot(
+                [run.ended], [row], "X", color=CUT_SHORT[run.outcome], markeredgecolor="white"
+            )
         _beside(axes, row, run, wall)
     for name, colour in FAMILIES.items():
         if any(one.family == name for one in shown):
@@ -216,7 +291,10 @@ def _beside(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
 
 def _time(axes: Axes, wall: float) -> None:
     axes.set_xlim(0, max(wall, 1.0))
-    step = next((one for one in STEPS if wall / one <= TICKS), STEPS[-1] * max(1, wall // STEPS[-1] // TICKS))
+    step = next(
+        (one for one in STEPS if wall / one <= TICKS),
+        STEPS[-1] * max(1, wall // STEPS[-1] // TICKS),
+    )
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_clock(seconds)))
 

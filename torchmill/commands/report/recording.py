@@ -13,14 +13,23 @@ from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes, format_share
-from torchmill.toolchain.guard.timeline import SUFFIX, Record, TimelineEvent, TimelineMoment, UnitRun, parse_record
+from torchmill.toolchain.guard.timeline import (
+    SUFFIX,
+    Record,
+    TimelineEvent,
+    TimelineMoment,
+    UnitRun,
+    parse_record,
+)
 from torchmill.toolchain.guard.units import unit_title
 
 _LONGEST = 2**20  # bytes of a line; a record has a few hundred
 OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short
 UNITS_SHOWN = 10  # units of each list
 DEEDS = read_table_beside(__file__, "deeds.toml")  # of the guard, by the kind of event
-_GUARD = 1  # the thread of what it did; the lanes of units follow. 0 is the idle thread for Perfetto
+_GUARD = (
+    1  # the thread of what it did; the lanes of units follow. 0 is the idle thread for Perfetto
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,8 @@ def read_timeline(path: Path) -> Recording:
                         break  # whatever it is, however long
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror}): name a file that can", code="unreadable-timeline"
+            f"{path} cannot be read ({error.strerror}): name a file that can",
+            code="unreadable-timeline",
         ) from None
     if not records and number <= 1 and first.startswith(b'{"record":'[: len(first)]):
         raise ConfigError(
@@ -76,12 +86,24 @@ def read_timeline(path: Path) -> Recording:
     if broken[-1:] == [number]:
         notes.append("its last line is cut off: the build was stopped there, or goes on")
     if torn := [one for one in broken if one != number]:
-        notes.append(f"{len(torn)} of its {number} lines hold no record and are left out (first: {torn[0]})")
+        notes.append(
+            f"{len(torn)} of its {number} lines hold no record and are left out (first: {torn[0]})"
+        )
     return Recording(
         path.name.removesuffix(SUFFIX),
-        tuple(sorted((one for one in records if isinstance(one, TimelineMoment)), key=lambda one: one.at)),
-        tuple(sorted((one for one in records if isinstance(one, UnitRun)), key=lambda one: one.begun)),
-        tuple(sorted((one for one in records if isinstance(one, TimelineEvent)), key=lambda one: one.at)),
+        tuple(
+            sorted(
+                (one for one in records if isinstance(one, TimelineMoment)), key=lambda one: one.at
+            )
+        ),
+        tuple(
+            sorted((one for one in records if isinstance(one, UnitRun)), key=lambda one: one.begun)
+        ),
+        tuple(
+            sorted(
+                (one for one in records if isinstance(one, TimelineEvent)), key=lambda one: one.at
+            )
+        ),
         tuple(notes),
     )
 
@@ -126,7 +148,10 @@ def summarize_recording(recording: Recording) -> str:
     for heading, listed in (
         ("the longest", sorted(runs, key=lambda one: -one.seconds)),
         ("the largest", sorted(runs, key=lambda one: -one.peak)),
-        ("farthest from what was expected", sorted(misjudged, key=lambda one: -abs(one.peak - one.expected))),
+        (
+            "farthest from what was expected",
+            sorted(misjudged, key=lambda one: -abs(one.peak - one.expected)),
+        ),
     ):
         if listed:
             lines += ["", heading, *(f"  {line}" for line in _table(listed[:UNITS_SHOWN]))]
@@ -155,7 +180,10 @@ def describe_sums(sums: Totals) -> Iterator[str]:
 def _describe_events(events: Sequence[TimelineEvent]) -> list[str]:
     """Return what events say beyond that they happened, a few of them."""
     telling = [one for one in events if one.text]
-    lines = [": ".join(filter(None, (one.kind, unit_title(one.key), one.text))) for one in telling[:UNITS_SHOWN]]
+    lines = [
+        ": ".join(filter(None, (one.kind, unit_title(one.key), one.text)))
+        for one in telling[:UNITS_SHOWN]
+    ]
     more = len(telling) - len(lines)
     return [*lines, f"… and {more} more"] if more else lines
 
@@ -167,7 +195,9 @@ def _table(runs: Sequence[UnitRun]) -> list[str]:
             format_bytes(one.peak),
             format_bytes(one.expected),
             "its last run" if one.measured else "its kind",
-            unit_title(one.key) if one.outcome == "done" else f"{unit_title(one.key)} ({one.outcome})",
+            unit_title(one.key)
+            if one.outcome == "done"
+            else f"{unit_title(one.key)} ({one.outcome})",
         )
         for one in runs
     ]

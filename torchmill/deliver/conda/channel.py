@@ -35,7 +35,9 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
         fresh = {name: digest for name, digest in made.items() if name not in there}
         _publish(out, folder, fresh, there)
         stat_cache.save()
-    names = sorted({Path(one).name.rsplit("-", 2)[0] for one in made if not one.startswith(f"{NOARCH}/")})
+    names = sorted(
+        {Path(one).name.rsplit("-", 2)[0] for one in made if not one.startswith(f"{NOARCH}/")}
+    )
     total = len({*there, *made})
     return (
         f"{out}: a channel of {total} package{'s' * (total != 1)}, {len(fresh)} of them new\n"
@@ -69,7 +71,8 @@ def _examine(path: Path, subdirs: set[str]) -> None:
             raise
         gist = " ".join(str(error).split())[:200]
         raise DeliveryError(
-            f"{path} is not a valid conda package ({gist}): make it again", code="conda-package-damaged"
+            f"{path} is not a valid conda package ({gist}): make it again",
+            code="conda-package-damaged",
         ) from None
     suffix = next(one for one in SUFFIXES if path.name.endswith(one))
     called = f"{index.name.normalized}-{index.version}-{index.build}{suffix}"
@@ -91,7 +94,8 @@ def _ours(out: Path) -> dict[str, str]:
         listed = files.read_json_object(out / MARKER)
     except (OSError, ValueError):
         raise DeliveryError(
-            f"{out} is not a channel that torchmill wrote: name an empty or a new folder", code="foreign-channel"
+            f"{out} is not a channel that torchmill wrote: name an empty or a new folder",
+            code="foreign-channel",
         ) from None
     there = set(_packages(out))
     return {name: str(digest) for name, digest in listed.items() if name in there}
@@ -146,7 +150,10 @@ def _publish(out: Path, folder: Path, fresh: Mapping[str, str], there: Mapping[s
         # first: who is stopped goes on later
         files.write_atomically(out / MARKER, json.dumps(listed, indent=1) + "\n")
         # packages first, then shards, then the files that name them
-        every = ((not one.name.endswith(SUFFIXES), "repodata" in one.name, one) for one in stage.rglob("*"))
+        every = (
+            (not one.name.endswith(SUFFIXES), "repodata" in one.name, one)
+            for one in stage.rglob("*")
+        )
         for _, _, path in sorted(each for each in every if each[-1].is_file()):
             place = out / path.relative_to(stage)
             if not (place.name.endswith(SUFFIXES) and place.is_file()):

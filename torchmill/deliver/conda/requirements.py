@@ -16,7 +16,9 @@ from torchmill.wheel.pack.macos import MACOS_TAG
 
 SUBDIR = "CONDA_SUBDIR"  # by which a user tells conda which machine it is for
 NUMPY_2 = Version("2")
-OLDEST_FOR_2 = "1.19"  # what is compiled with numpy 2 runs with (numpy's "For downstream package authors")
+OLDEST_FOR_2 = (
+    "1.19"  # what is compiled with numpy 2 runs with (numpy's "For downstream package authors")
+)
 
 
 def conda_facts(facts: Facts) -> CondaFacts:
@@ -63,7 +65,9 @@ def conda_variant(facts: Facts, variant: str) -> str:
     return f"cuda{conda_facts(facts).cuda.get(version, version)}"
 
 
-def build_string(facts: Facts, python: str, variant: str, label: str | None, *, cudnn: str | None, number: int) -> str:
+def build_string(
+    facts: Facts, python: str, variant: str, label: str | None, *, cudnn: str | None, number: int
+) -> str:
     """Return the build string, "py3.8_cuda11.0.221_cudnn8.0.5_0": a package's variant, in its name.
 
     `label` is the wheel's local label; what it says beside the variant follows, too. `cudnn` is the version
@@ -169,7 +173,8 @@ def wheel_requirements(facts: Facts, requires: Iterable[str], build: Build) -> I
             one = Requirement(line)
         except InvalidRequirement:
             raise DeliveryError(
-                f"METADATA requires '{line}', which cannot be read: build the wheel again", code="invalid-requirement"
+                f"METADATA requires '{line}', which cannot be read: build the wheel again",
+                code="invalid-requirement",
             ) from None
         if one.marker is None or one.marker.evaluate(markers):
             yield _spec(facts, one, build)
@@ -179,10 +184,13 @@ def _spec(facts: Facts, requirement: Requirement, build: Build) -> str:
     conda, project = conda_facts(facts), canonicalize_name(requirement.name)
     if project.startswith("nvidia-") and project not in conda.names:
         raise DeliveryError(
-            f"the wheel requires {project}, which conda.toml does not name: add a [[name]] for it", code="no-conda-name"
+            f"the wheel requires {project}, which conda.toml does not name: add a [[name]] for it",
+            code="no-conda-name",
         )
     name = conda_package_name(conda, project)
-    specifiers = sorted(requirement.specifier, key=lambda one: (not one.operator.startswith(">"), str(one)))
+    specifiers = sorted(
+        requirement.specifier, key=lambda one: (not one.operator.startswith(">"), str(one))
+    )
     exact = None
     if len(specifiers) == 1 and specifiers[0].operator in {"==", "==="}:
         exact = Version(specifiers[0].version.removesuffix(".*"))
@@ -211,7 +219,9 @@ def merge_specs(specs: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{name} {one}".strip() for name in sorted(found) for one in (found[name] or [""]))
 
 
-def compiled_requirements(conda: CondaFacts, package: str, manifest: Mapping[str, object]) -> Iterator[str]:
+def compiled_requirements(
+    conda: CondaFacts, package: str, manifest: Mapping[str, object]
+) -> Iterator[str]:
     """Yield what a package's compiled code needs beyond METADATA, in the versions that its manifest tells."""
     there = manifest.get("requirements")
     pins = [str(pin) for pin in there] if isinstance(there, list) else None
@@ -219,4 +229,8 @@ def compiled_requirements(conda: CondaFacts, package: str, manifest: Mapping[str
         own = [pin.partition("==")[2] for pin in pins or () if pin.startswith(f"{project}==")]
         if own or pins is None:  # it can be built without
             version = own[0] if own else None
-            yield numpy_compatibility(version) if project == "numpy" else conda_package_name(conda, project)
+            yield (
+                numpy_compatibility(version)
+                if project == "numpy"
+                else conda_package_name(conda, project)
+            )

@@ -35,7 +35,9 @@ class ImageRecipe:
     """An image as files: what is written, what is copied, and what the user should know."""
 
     texts: dict[str, str]  # path in the folder -> content
-    copied: dict[str, str]  # path in the folder -> "suite", "requirements.txt", or a wheel's name in dist/
+    copied: dict[
+        str, str
+    ]  # path in the folder -> "suite", "requirements.txt", or a wheel's name in dist/
     notes: tuple[str, ...]  # warnings
     programs: frozenset[str] = frozenset()  # those of `texts` that are executable
     run: str = ""  # how a container of it is started; {image} stands for its name
@@ -44,7 +46,9 @@ class ImageRecipe:
 def digest_notes(*bases: BaseImage | None) -> tuple[str, ...]:
     """Return the warnings about base images without a digest."""
     advice = "its name can stand for another image tomorrow; give the one that you tried with --base NAME@sha256:DIGEST"
-    return tuple(f"{base.named} is not pinned: {advice}" for base in bases if base and not base.digest)
+    return tuple(
+        f"{base.named} is not pinned: {advice}" for base in bases if base and not base.digest
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,16 @@ class ImagePythons:
 
 def plan_pythons(facts: Facts, base: BaseImage, wanted: Sequence[str]) -> ImagePythons:
     """Return where the Pythons of an image come from, that of the suite included."""
-    able = [one for one in base.pythons if not one.endswith("t") and Version(one) >= OLDEST_SUITE_PYTHON]
+    able = [
+        one for one in base.pythons if not one.endswith("t") and Version(one) >= OLDEST_SUITE_PYTHON
+    ]
     suite = min(able, key=python_key, default=SYSTEM_PYTHONS)
     every = sorted({*wanted, suite}, key=python_key)
     own = tuple(one for one in every if one in base.pythons)
     brought = tuple(one for one in every if one not in own and one in facts.images.uv_pythons)
-    sources = base.compiled if base.distribution else ()  # a user's own image has those that it is for
+    sources = (
+        base.compiled if base.distribution else ()
+    )  # a user's own image has those that it is for
     compiled = tuple(one for one in every if one in sources and one not in own + brought)
     missing = tuple(one for one in every if one not in own + brought + compiled)
     return ImagePythons(suite, own, brought, compiled, missing)
@@ -77,14 +85,18 @@ def uv_image(images: ImageFacts, arch: str, base: BaseImage) -> BaseImage | None
     return python_image(images, arch, SYSTEM_PYTHONS) if old else None
 
 
-def image_system_packages(facts: Facts, request: ImageRequest, base: BaseImage, found: ImagePythons) -> tuple[str, ...]:
+def image_system_packages(
+    facts: Facts, request: ImageRequest, base: BaseImage, found: ImagePythons
+) -> tuple[str, ...]:
     """Return the system packages: the suite's, those of `invoke deps`, the Pythons', the host compiler's."""
     manager = "dnf" if base.manager == "yum" else base.manager
     every = buildable_cells(facts, request.release, request.arch)
     cells = [one for one in every if one.build.variant in {CPU, request.variant}]
     names = [
         *facts.images.tools.get(base.manager, ()),
-        *system_packages.required_packages(facts, cells, manager, "debian" if request.purpose == "debian" else None),
+        *system_packages.required_packages(
+            facts, cells, manager, "debian" if request.purpose == "debian" else None
+        ),
         *(facts.images.compiling.get(base.manager, ()) if found.compiled else ()),
     ]
     if base.manager == "apt" and base.role == "python":
@@ -93,12 +105,18 @@ def image_system_packages(facts: Facts, request: ImageRequest, base: BaseImage, 
         names += [f"python{one}-{part}" for one in found.own for part in ("dev", "venv")]
         if found.suite in found.brought and uv_image(facts.images, request.arch, base) is None:
             names.append("python3-venv")
-    return tuple(one for one in dict.fromkeys((*names, *_compiler(facts, request, base))) if one not in base.lacks)
+    return tuple(
+        one
+        for one in dict.fromkeys((*names, *_compiler(facts, request, base)))
+        if one not in base.lacks
+    )
 
 
 def _beside(base: BaseImage, found: ImagePythons) -> tuple[str, ...]:
     """Return what brings the distribution's own Python into an image that was made for another one."""
-    if not base.distribution:  # a user's own image may have just that one, and builds want its headers
+    if (
+        not base.distribution
+    ):  # a user's own image may have just that one, and builds want its headers
         return (f"python{found.suite}-dev", f"python{found.suite}-venv")
     return (f"python{found.suite}-venv",) if found.suite != base.pythons[0] else ()
 
@@ -121,7 +139,9 @@ def _compiler(facts: Facts, request: ImageRequest, base: BaseImage) -> tuple[str
     return (base.compiler.format(major=max(fitting, key=Version)),) if fitting else ()
 
 
-def write_image_folder(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts: Path) -> None:
+def write_image_folder(
+    folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts: Path
+) -> None:
     """Write the files of an image; what we wrote there before is replaced, in one move.
 
     `sources` are the wheels by name, `facts` is the folder of build_configs that goes into it with the suite.
@@ -142,7 +162,9 @@ def require_our_folder(folder: Path) -> None:
     if not folder.exists() and not folder.is_symlink():
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise DeliveryError(f"{folder} is not from `invoke image`: name another with --into", code="foreign-folder")
+        raise DeliveryError(
+            f"{folder} is not from `invoke image`: name another with --into", code="foreign-folder"
+        )
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     ours, written = _read_record(folder)
     strange = [name for name in names if name not in {IMAGE_RECORD, *ours}]
@@ -156,7 +178,8 @@ def require_our_folder(folder: Path) -> None:
         path = folder / name
         if path.is_file() and files.hash_file(path) != digest:
             raise DeliveryError(
-                f"{path} was changed by hand: move the folder away, or name another with --into", code="changed-by-hand"
+                f"{path} was changed by hand: move the folder away, or name another with --into",
+                code="changed-by-hand",
             )
 
 
@@ -169,7 +192,9 @@ def _read_record(folder: Path) -> tuple[set[str], dict[str, str]]:
     except FileNotFoundError:
         return set(), {}
     except (OSError, ValueError, TypeError, KeyError):
-        raise DeliveryError(f"{file} is damaged: move the folder away", code="record-damaged") from None
+        raise DeliveryError(
+            f"{file} is damaged: move the folder away", code="record-damaged"
+        ) from None
 
 
 def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts: Path) -> None:
@@ -182,10 +207,14 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts:
         path.parent.mkdir(parents=True, exist_ok=True)
         if what == "suite":
             _copy_suite(path, facts)
-        elif what not in sources or not files.link_file(sources[what], path):  # a wheel may have gigabytes
+        elif what not in sources or not files.link_file(
+            sources[what], path
+        ):  # a wheel may have gigabytes
             shutil.copyfile(sources.get(what, CHECKOUT / what), path)
     every = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    own = (name for name in every if name not in recipe.copied and (folder / name).is_file())  # but wheels
+    own = (
+        name for name in every if name not in recipe.copied and (folder / name).is_file()
+    )  # but wheels
     record = {"all": every, "written": {name: files.hash_file(folder / name) for name in own}}
     (folder / IMAGE_RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

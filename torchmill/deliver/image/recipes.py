@@ -14,7 +14,13 @@ from torchmill.config.matrix import Cell, CellConstraints, is_within, paired_rel
 from torchmill.config.model import Build, Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.deliver.image import dockerfile
-from torchmill.deliver.image.dockerfile import ImageRecipe, digest_notes, image_system_packages, plan_pythons, uv_image
+from torchmill.deliver.image.dockerfile import (
+    ImageRecipe,
+    digest_notes,
+    image_system_packages,
+    plan_pythons,
+    uv_image,
+)
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
 from torchmill.host.native import native_arch
@@ -29,7 +35,9 @@ FAILURE = "'Bus error' or 'unable to allocate shared memory'"
 WHY = "DataLoader workers hand batches over in shared memory, and an engine gives 64 MB of it"
 RUNTIME_RUN = "{engine} run --rm --interactive --tty " + ADVICE + " {image} python"
 ENTRY = Path(__file__).with_name("run-torch.sh")  # gives ADVICE where it starts with less
-CROSS_COMPILERS = Path(__file__).with_name("cross-compilers.sh")  # of Debian and Ubuntu, which have them of every gcc
+CROSS_COMPILERS = Path(__file__).with_name(
+    "cross-compilers.sh"
+)  # of Debian and Ubuntu, which have them of every gcc
 VISION = "vision"  # the session of the package that stands beside torch
 
 
@@ -40,9 +48,17 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     """
     images, like = facts.images, _like(facts, request)
     base = image.user_image(images, request.base, like) if request.base else like
-    apart = request.purpose == "distribution" and base.distribution  # a base that only the user knows has its own
-    toolkit = image.toolkit_image(images, "toolkit", request.arch, request.toolkit) if apart else None
-    unpacked = () if base.toolkit or toolkit or not base.distribution else _toolkit_archives(facts, request)
+    apart = (
+        request.purpose == "distribution" and base.distribution
+    )  # a base that only the user knows has its own
+    toolkit = (
+        image.toolkit_image(images, "toolkit", request.arch, request.toolkit) if apart else None
+    )
+    unpacked = (
+        ()
+        if base.toolkit or toolkit or not base.distribution
+        else _toolkit_archives(facts, request)
+    )
     found = plan_pythons(facts, base, request.pythons)
     missing = [one for one in found.missing if one in request.pythons]
     expected = () if base.distribution else missing  # a base of the user's own may have any
@@ -64,7 +80,9 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         toolkit=toolkit,
         unpacked=unpacked,
         unpacking=images.unpacking.get(base.manager, ()),
-        sources=[one for one in images.archives if one.kind == "python" and one.version in found.compiled],
+        sources=[
+            one for one in images.archives if one.kind == "python" and one.version in found.compiled
+        ],
         uv_image=uv_image(images, request.arch, base) if found.brought else None,
         programs=[*nvcc, *(f"python{one}" for one in expected)],
         packages=image_system_packages(facts, request, base, found),
@@ -78,9 +96,13 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     )
     notes = digest_notes(toolkit, base)
     if unpacked and "cudnn" not in {one.kind for one in unpacked}:
-        notes += (f"without cuDNN: no archive of one for CUDA {request.toolkit} is known that {request.release} takes",)
+        notes += (
+            f"without cuDNN: no archive of one for CUDA {request.toolkit} is known that {request.release} takes",
+        )
     notes += (f"Python {', '.join(left)} is left out: it is not available",) if left else ()
-    texts = {"Dockerfile": text} | ({CROSS_COMPILERS.name: CROSS_COMPILERS.read_text("utf-8")} if crossed else {})
+    texts = {"Dockerfile": text} | (
+        {CROSS_COMPILERS.name: CROSS_COMPILERS.read_text("utf-8")} if crossed else {}
+    )
     return ImageRecipe(texts, {"suite": "suite"}, notes, run=RUN)
 
 
@@ -92,7 +114,9 @@ def _toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...
     if request.toolkit is None:
         return ()
     found = [one for one in facts.images.archives if request.arch in one.arches]
-    toolkit = next((one for one in found if (one.kind, one.cuda) == ("toolkit", request.toolkit)), None)
+    toolkit = next(
+        (one for one in found if (one.kind, one.cuda) == ("toolkit", request.toolkit)), None
+    )
     if toolkit is None:
         raise ConfigError(
             f"no image and no archive of CUDA {request.toolkit} for {request.arch} is known (a Jetson's comes with "
@@ -100,10 +124,19 @@ def _toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...
             code="no-base-image",
         )
     release, package = request.release, facts.packages[request.release.package]
-    build = Build(package.name, package.session, request.pythons[0], request.variant, request.arch, request.toolkit)
+    build = Build(
+        package.name,
+        package.session,
+        request.pythons[0],
+        request.variant,
+        request.arch,
+        request.toolkit,
+    )
     constraints = CellConstraints(facts, Cell(build, release))
     theirs, needs = official_version(constraints, "cudnn"), constraints.needs("cudnn", None)
-    fitting = [one for one in found if one.cuda in {request.toolkit, str(Version(request.toolkit).major)}]
+    fitting = [
+        one for one in found if one.cuda in {request.toolkit, str(Version(request.toolkit).major)}
+    ]
     cudnn = [one for one in fitting if one.kind == "cudnn" and needs.allows(one.version)]
     cudnn.sort(key=lambda one: (one.version == theirs, Version(one.version)))
     return (toolkit, *cudnn[-1:], *(one for one in fitting if one.kind == "nccl"))
@@ -145,7 +178,13 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
             code="image-without-python",
         )
     packages = image_system_packages(facts, request, base, found)
-    values = {"request": request, "base": base, "like": like, "packages": packages, "pythons": found}
+    values = {
+        "request": request,
+        "base": base,
+        "like": like,
+        "packages": packages,
+        "pythons": found,
+    }
     texts = {
         "Dockerfile": fill_template("devcontainer.Dockerfile.jinja", **values),
         "devcontainer.json": fill_template("devcontainer.json.jinja", request=request),
@@ -155,7 +194,9 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, digest_notes(base), run=run)
 
 
-def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]) -> ImageRecipe:
+def runtime_recipe(
+    facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]
+) -> ImageRecipe:
     """Return the files of a runtime image. It has no side effects, and the same facts give the same files.
 
     `wheels` are file names, `packages` ("torch==1.13.1+cpu") come from the request's index. Raises ConfigError where
@@ -164,10 +205,14 @@ def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], p
     python, images = request.pythons[0], facts.images
     like = image.python_image(images, request.arch, python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
-    glibc = Version(base.glibc) if base.distribution and base.glibc else None  # of a user's own image it is not known
+    glibc = (
+        Version(base.glibc) if base.distribution and base.glibc else None
+    )  # of a user's own image it is not known
     for name in wheels:
         tags = wheel_file.parse_file_name(Path(name))[3]
-        needs = [Version(one) for tag in tags if (one := promised_glibc(tag.platform, request.arch))]
+        needs = [
+            Version(one) for tag in tags if (one := promised_glibc(tag.platform, request.arch))
+        ]
         if glibc and needs and min(needs) > glibc:
             raise ConfigError(
                 f"{name} needs glibc {min(needs)}, and {base.named} has {glibc}: give an image that has it with "
@@ -223,7 +268,11 @@ def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path,
     if found[0] is None:
         elsewhere = "" if request.arch == native_arch() else f"-{request.arch}"
         cell = f"wheel-{request.pythons[0]}-{request.variant}{elsewhere}"
-        others = [one for one in request.release.pythons if any(_fitting(dist, request.release, request, one))]
+        others = [
+            one
+            for one in request.release.pythons
+            if any(_fitting(dist, request.release, request, one))
+        ]
         take = f"take a Python for which it has one (--python {others[-1]}), " if others else ""
         raise DeliveryError(
             f"{dist} has no {request.release} ({request.variant}) for Python {request.pythons[0]} on "
@@ -236,19 +285,27 @@ def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path,
     return wheels
 
 
-def missing_releases(facts: Facts, request: ImageRequest, brought: Sequence[Path]) -> tuple[Release, ...]:
+def missing_releases(
+    facts: Facts, request: ImageRequest, brought: Sequence[Path]
+) -> tuple[Release, ...]:
     """Return the releases that a runtime image should hold, and of which there is no wheel."""
     names = {wheel_file.parse_file_name(path)[0] for path in brought}
-    return tuple(one for one in image_releases(facts, request) if canonicalize_name(one.package) not in names)
+    return tuple(
+        one for one in image_releases(facts, request) if canonicalize_name(one.package) not in names
+    )
 
 
-def _fitting(dist: Path, release: Release, request: ImageRequest, python: str = "") -> Iterator[Path]:
+def _fitting(
+    dist: Path, release: Release, request: ImageRequest, python: str = ""
+) -> Iterator[Path]:
     """Yield the wheels of a release that a request's Python installs, or another one, the newest build first."""
     plain = set(python_tag(python or request.pythons[0]).split("-"))
     found = []
     for path in wheel_file.list_wheels(dist):
         name, version, build, tags = wheel_file.parse_file_name(path)
-        identifier = str(dist_files.read_manifest(path).get("identifier", ""))  # of one without a label
+        identifier = str(
+            dist_files.read_manifest(path).get("identifier", "")
+        )  # of one without a label
         label = (version.local or "".join(identifier.split("-")[2:3])).partition(".")[0]
         same = name == canonicalize_name(release.package) and version.public == release.version
         fits = any(
@@ -259,5 +316,7 @@ def _fitting(dist: Path, release: Release, request: ImageRequest, python: str = 
         )
         if same and label == request.variant and fits:
             # what is made slim is best the original
-            found.append((bool(request.arch_list) and version.local == label, build or (0, ""), path))
+            found.append(
+                (bool(request.arch_list) and version.local == label, build or (0, ""), path)
+            )
     yield from (path for _, _, path in sorted(found, reverse=True))

@@ -43,7 +43,9 @@ class ImageRequest:
     purpose: str = ""  # one of PURPOSES for a builder
     base: str = ""  # "": the facts choose
     index: str = ""  # "": the wheels of dist/
-    arch_list: str = ""  # the capabilities that its wheels are slimmed for, "8.6;9.0"; "": all that they have
+    arch_list: str = (
+        ""  # the capabilities that its wheels are slimmed for, "8.6;9.0"; "": all that they have
+    )
     emulated_on: str = ""  # the arch of the machine that emulates a builder's; "": none does
 
     @property
@@ -61,7 +63,9 @@ class ImageRequest:
         return f"localhost/{self.release.package}-{self.kind}:{self.name.removeprefix(f'{self.kind}-')}"
 
 
-def make_image_request(facts: Facts, said: ImageOptions, release: Release, native: str) -> ImageRequest:
+def make_image_request(
+    facts: Facts, said: ImageOptions, release: Release, native: str
+) -> ImageRequest:
     """Return the image that was asked for; `native` is this machine's arch.
 
     Raises ConfigError for a word that is none of those there are, and for options that do not go together;
@@ -94,10 +98,15 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     arch = require_choice("--arch", said.arch or container_arch(native), linux, "unknown-choice")
     _require_built(release, "", arch, release.arches)
     capabilities = {one.capability.name for name in said.gpus for one in find_gpus(facts, name)}
-    pythons, toolkit = _pythons(facts, kind, release, said.pythons), _toolkit(facts, release, arch, said.toolkit)
+    pythons, toolkit = (
+        _pythons(facts, kind, release, said.pythons),
+        _toolkit(facts, release, arch, said.toolkit),
+    )
     slim, here = ";".join(sorted(capabilities, key=capability_key)), container_arch(native)
     own, emulated_on = (purpose, here if here != arch else "") if kind == "builder" else ("", "")
-    return ImageRequest(kind, release, arch, pythons, *toolkit, own, said.base, said.index, slim, emulated_on)
+    return ImageRequest(
+        kind, release, arch, pythons, *toolkit, own, said.base, said.index, slim, emulated_on
+    )
 
 
 def _require_built(release: Release, title: str, word: str, there: Collection[str]) -> None:
@@ -114,10 +123,15 @@ def _pythons(facts: Facts, kind: str, release: Release, said: Sequence[str]) -> 
         return tuple(sorted(set(said) or release.pythons, key=python_key))
     if len(set(said)) > 1:
         raise ConfigError(
-            f"invoke image: a {kind} has one Python, and --python names {', '.join(said)}", code="one-python"
+            f"invoke image: a {kind} has one Python, and --python names {', '.join(said)}",
+            code="one-python",
         )
-    published = {python for pythons in release.wheels.values() for python in pythons} or {*release.pythons}
-    plain = [python for python in release.pythons if not python.endswith("t") and python in published]
+    published = {python for pythons in release.wheels.values() for python in pythons} or {
+        *release.pythons
+    }
+    plain = [
+        python for python in release.pythons if not python.endswith("t") and python in published
+    ]
     based = {base.pythons[:1] for base in facts.images.bases if base.role == "python"}
     best = max(plain, key=lambda one: ((one,) in based, python_key(one)))
     return tuple(said[:1]) or (best,)

@@ -27,7 +27,9 @@ FOLDER = ".torchmill"  # in the index; it also holds the lock, and what is just 
 STATE_FILE = f"{FOLDER}/index.json"
 FORMAT = 1
 LINK, COPY, STAY = "link", "copy", "stay"  # how wheels get into the index
-FRESH = "fresh"  # what is being written, beside the state: what a killed run leaves lies nowhere else
+FRESH = (
+    "fresh"  # what is being written, beside the state: what a killed run leaves lies nowhere else
+)
 FILE, DIRECTORY, OTHER = "file", "folder", "other"  # OTHER: links, pipes, devices
 
 
@@ -73,7 +75,10 @@ def load_state(out: Path) -> IndexState | None:
             wheels = data["wheels"].items()
             return IndexState(
                 written={place: tuple(digests) for place, digests in data["written"].items()},
-                wheels={name: RememberedWheel(one["look"], pages.restore_entry(name, one)) for name, one in wheels},
+                wheels={
+                    name: RememberedWheel(one["look"], pages.restore_entry(name, one))
+                    for name, one in wheels
+                },
                 yanked=dict(data["yanked"]),
             )
         why = f"its format is {data['format']}, not {FORMAT}"
@@ -106,7 +111,9 @@ class ScannedWheel:
     path: Path
     look: str
     entry: IndexEntry
-    notes: tuple[str, ...] = ()  # what is odd about it, and no harm; of wheels that were read in this run
+    notes: tuple[
+        str, ...
+    ] = ()  # what is odd about it, and no harm; of wheels that were read in this run
 
     @property
     def remembered(self) -> RememberedWheel:
@@ -124,9 +131,13 @@ def scan_wheels(
     Raises DeliveryError for whatever is wrong with any of them, all in one message.
     """
     paths = [path for dist in dists for path in wheel_file.list_wheels(dist)]
-    beside = {path: [one for one in dist_files.companion_paths(path) if one.is_file()] for path in paths}
+    beside = {
+        path: [one for one in dist_files.companion_paths(path) if one.is_file()] for path in paths
+    }
     looks = {path: " ".join(map(stat_wheel, (path, *there))) for path, there in beside.items()}
-    fresh = [path for path in paths if path.name not in known or known[path.name].look != looks[path]]
+    fresh = [
+        path for path in paths if path.name not in known or known[path.name].look != looks[path]
+    ]
     read = _read_all(fresh, known, replace) if fresh else {}
     old = {path: (known[path.name].entry, ()) for path in paths if path not in read}
     return _single([ScannedWheel(path, looks[path], *{**old, **read}[path]) for path in paths])
@@ -145,7 +156,9 @@ def _read_all(
             except DeliveryError as error:
                 problems.append(str(error))
     if problems:
-        raise DeliveryError("\n  ".join(["these wheels are not indexed:", *problems]), code="wheels-rejected")
+        raise DeliveryError(
+            "\n  ".join(["these wheels are not indexed:", *problems]), code="wheels-rejected"
+        )
     return read
 
 
@@ -176,7 +189,8 @@ def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
                 said = b""
         if wheel.entry.sha256.encode() not in said:
             raise DeliveryError(
-                f"{path}: describes another wheel: remove it, or fetch it again with its wheel", code="foreign-document"
+                f"{path}: describes another wheel: remove it, or fetch it again with its wheel",
+                code="foreign-document",
             )
     return {path.name.removeprefix(wheel.path.name): content for path, content in found.items()}
 
@@ -197,7 +211,8 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
     verdict = agreement.examine_wheel(path, found=wheel)
     if wrong := verdict.problems:
         raise DeliveryError(
-            f"{path}: {first_problems(wrong)}: build or fetch it again, or leave it out", code="wheel-rejected"
+            f"{path}: {first_problems(wrong)}: build or fetch it again, or leave it out",
+            code="wheel-rejected",
         )
     return found, tuple(note for check in verdict.checks for note in check.notes)
 
@@ -213,7 +228,9 @@ def _single(wheels: Sequence[ScannedWheel]) -> tuple[ScannedWheel, ...]:
                 f"{other.path} and {one.path} are different files for the same wheel: remove one of them",
                 code="same-wheel-twice",
             )
-    return tuple(sorted(known.values(), key=lambda one: (one.entry.name, one.entry.version, one.entry.file)))
+    return tuple(
+        sorted(known.values(), key=lambda one: (one.entry.name, one.entry.version, one.entry.file))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +240,9 @@ class IndexContents:
     pages: Mapping[str, str]  # in the order in which they may be written
     wheels: tuple[ScannedWheel, ...]  # those that lie in it
     state: IndexState  # but for what is written
-    beside: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # documents by wheel's file and suffix
+    beside: Mapping[str, Mapping[str, bytes]] = field(
+        default_factory=dict
+    )  # documents by wheel's file and suffix
 
     @property
     def documents(self) -> dict[str, bytes]:
@@ -236,8 +255,12 @@ class IndexContents:
         """Return the sha256 of each file by its place."""
         wheels = {one.entry.place: one.entry.sha256 for one in self.wheels}
         beside = {one.entry.place + METADATA: one.entry.metadata_sha256 for one in self.wheels}
-        pages = {place: hashlib.sha256(text.encode()).hexdigest() for place, text in self.pages.items()}
-        documents = {place: hashlib.sha256(data).hexdigest() for place, data in self.documents.items()}
+        pages = {
+            place: hashlib.sha256(text.encode()).hexdigest() for place, text in self.pages.items()
+        }
+        documents = {
+            place: hashlib.sha256(data).hexdigest() for place, data in self.documents.items()
+        }
         return wheels | beside | documents | pages
 
 
@@ -255,7 +278,10 @@ def require_our_index(out: Path) -> None:
     if load_state(out) is not None:
         return
     if out.is_symlink() and not out.exists():
-        raise DeliveryError(f"{out} is a broken link: remove it, or name another folder with --out", code="broken-link")
+        raise DeliveryError(
+            f"{out} is a broken link: remove it, or name another folder with --out",
+            code="broken-link",
+        )
     there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"] if out.exists() else []  # noqa: PTH208
     if FOLDER in there and set(os.listdir(out / FOLDER)) <= {locks.LOCK_FILE, FRESH}:  # noqa: PTH208
         there.remove(FOLDER)  # of a run that was stopped early
@@ -277,10 +303,14 @@ def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str)
     sources = {one.entry.place: one for one in wanted.wheels}
     try:
         there = dict(_lying(out, ""))
-        strange = {place for place, kind in there.items() if kind == FILE and place not in before.written}
+        strange = {
+            place for place, kind in there.items() if kind == FILE and place not in before.written
+        }
         foreign = strange | {place for place, kind in there.items() if kind == OTHER}
         _require_room(out, there, foreign, digests)
-        ours = {*before.written, *digests} & {place for place, kind in there.items() if kind == FILE}
+        ours = {*before.written, *digests} & {
+            place for place, kind in there.items() if kind == FILE
+        }
         found = {place: _sha256(out, place, sources.get(place)) for place in ours}
         _require_untouched(out, found, before, digests)
         changed = [place for place, digest in digests.items() if found.get(place) != digest]
@@ -292,7 +322,9 @@ def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str)
             save_state(out, replace(before, written=both))
         _fill(out, wanted, set(changed), how)
         _remove(out, stale)
-        save_state(out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()}))
+        save_state(
+            out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()})
+        )
     except OSError as error:
         raise files.machine_error(error, out) from None
     return IndexOutcome(tuple(changed), tuple(stale), tuple(sorted(foreign)))
@@ -312,7 +344,9 @@ def _lying(folder: Path, inside: str) -> Iterator[tuple[str, str]]:
                 yield from _lying(Path(entry.path), f"{place}/")
 
 
-def _require_room(out: Path, there: Mapping[str, str], foreign: Collection[str], wanted: Iterable[str]) -> None:
+def _require_room(
+    out: Path, there: Mapping[str, str], foreign: Collection[str], wanted: Iterable[str]
+) -> None:
     """Refuse to write where something lies that is not ours, or through a link."""
     for place in wanted:
         blocked = sorted({place, *map(str, PurePosixPath(place).parents)}.intersection(foreign))
@@ -324,7 +358,9 @@ def _require_room(out: Path, there: Mapping[str, str], foreign: Collection[str],
             )
 
 
-def _require_untouched(out: Path, found: Mapping[str, str], before: IndexState, digests: Mapping[str, str]) -> None:
+def _require_untouched(
+    out: Path, found: Mapping[str, str], before: IndexState, digests: Mapping[str, str]
+) -> None:
     """Refuse to go over files of ours that somebody changed."""
     changed = [
         place
@@ -353,7 +389,11 @@ def _fill(out: Path, wanted: IndexContents, changed: Collection[str], how: str) 
         if place in changed:
             _appear(out, place, partial(_bring, one, how))
         if place + METADATA in changed:
-            _appear(out, place + METADATA, partial(Path.write_bytes, data=wheel_file.read_metadata(one.path)))
+            _appear(
+                out,
+                place + METADATA,
+                partial(Path.write_bytes, data=wheel_file.read_metadata(one.path)),
+            )
     pages = {place: text.encode() for place, text in wanted.pages.items()}
     for place, data in (*wanted.documents.items(), *pages.items()):
         if place in changed:
@@ -380,7 +420,10 @@ def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
         shutil.copy2(wheel.path, fresh)
         same = files.hash_file(fresh) == wheel.entry.sha256
     if not same:
-        raise DeliveryError(f"{wheel.path} changed while it was read: run the command again", code="changed-meanwhile")
+        raise DeliveryError(
+            f"{wheel.path} changed while it was read: run the command again",
+            code="changed-meanwhile",
+        )
 
 
 def _remove(out: Path, places: Sequence[str]) -> None:

@@ -36,8 +36,15 @@ HTML, JSON = "index.html", "index.v1_json"
 FLAT = "torch_stable.html"  # as people know it from the official index; it lists all packages
 METADATA = ".metadata"  # after the wheel's name (PEP 658)
 Documents = Mapping[str, Mapping[str, str]]  # sha256 by the wheel's file and by suffix
-_exactly = cache(lambda version: SpecifierSet(f"=={version}"))  # of each yanked version every wheel is asked
-LINKED = {".intoto.json": "statement", ".cdx.json": "sbom", ".intoto.jsonl": "signature", ".sigstore.json": "sigstore"}
+_exactly = cache(
+    lambda version: SpecifierSet(f"=={version}")
+)  # of each yanked version every wheel is asked
+LINKED = {
+    ".intoto.json": "statement",
+    ".cdx.json": "sbom",
+    ".intoto.jsonl": "signature",
+    ".sigstore.json": "sigstore",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +96,14 @@ def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:
     name, version, _, tags = wheel_file.parse_file_name(Path(file))
     if not all(isinstance(data[key], kind) for key, kind in _FIELDS.items()):
         raise TypeError("an entry of the state has a field of another type")
-    fields = {key: data[key] for key in _FIELDS} | {key: tuple(data[key]) for key in ("requires", "extras")}
+    fields = {key: data[key] for key in _FIELDS} | {
+        key: tuple(data[key]) for key in ("requires", "extras")
+    }
     # wheels for macOS have no variants: there is no CUDA, and no label
     all_variants = all(tag.platform == "any" or tag.platform.startswith("macosx_") for tag in tags)
-    return IndexEntry(file, name, version, everywhere=version.local is None and all_variants, **fields)
+    return IndexEntry(
+        file, name, version, everywhere=version.local is None and all_variants, **fields
+    )
 
 
 def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
@@ -102,7 +113,8 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
         versions[entry.name, str(entry.version)].append(entry)
     for (name, version), wheels in versions.items():
         first, *others = [
-            (one.file, metadata.declared_needs(one.requires_python, one.requires, one.extras)) for one in wheels
+            (one.file, metadata.declared_needs(one.requires_python, one.requires, one.extras))
+            for one in wheels
         ]
         differences = (metadata.needs_difference(first, other) for other in others)
         if difference := next(filter(None, differences), ""):
@@ -157,7 +169,9 @@ def _file(link: PageLink) -> dict[str, Any]:
     }
     if entry.requires_python:
         fields["requires-python"] = entry.requires_python
-    if link.metadata:  # not under its old name: pip 22.3 to 23.1 ends with a traceback on that (PEP 714)
+    if (
+        link.metadata
+    ):  # not under its old name: pip 22.3 to 23.1 ends with a traceback on that (PEP 714)
         fields["core-metadata"] = {"sha256": entry.metadata_sha256}
     if link.provenance:
         fields["provenance"] = link.provenance
@@ -175,7 +189,9 @@ def parse_yanked_version(option: str, text: str) -> str:
         exact = Version(one.version)
         if one.operator == "==" and not (asked.extras or asked.marker or asked.url):
             return f"{canonicalize_name(asked.name)}=={exact}"
-    raise ConfigError(f"{option} {text}: name one version, as torch==1.13.1+cpu", code="invalid-yank")
+    raise ConfigError(
+        f"{option} {text}: name one version, as torch==1.13.1+cpu", code="invalid-yank"
+    )
 
 
 def is_meant(named: str, entry: IndexEntry) -> bool:
@@ -210,12 +226,15 @@ def parse_yank_options(yank: Iterable[str], unyank: Iterable[str], why: str) -> 
         raise ConfigError("--reason needs --yank NAME==VERSION", code="invalid-yank")
     if both := set(change.yank).intersection(change.unyank):
         raise ConfigError(
-            f"--yank {min(both)} and --unyank {min(both)} contradict each other: give one of them", code="invalid-yank"
+            f"--yank {min(both)} and --unyank {min(both)} contradict each other: give one of them",
+            code="invalid-yank",
         )
     return change
 
 
-def apply_yanks(before: Mapping[str, str], change: YankChange, entries: Iterable[IndexEntry]) -> dict[str, str]:
+def apply_yanks(
+    before: Mapping[str, str], change: YankChange, entries: Iterable[IndexEntry]
+) -> dict[str, str]:
     """Return what is yanked now. Raises ConfigError for a version that is not there, or not yanked."""
     entries = tuple(entries)
     for named in change.yank:
@@ -223,11 +242,14 @@ def apply_yanks(before: Mapping[str, str], change: YankChange, entries: Iterable
             name = named.partition("==")[0]
             there = sorted({entry.version for entry in entries if entry.name == name})
             has = f"of {name} it has {', '.join(map(str, there))}" if there else f"it has no {name}"
-            raise ConfigError(f"--yank {named}: the index has no such version; {has}", code="unknown-version")
+            raise ConfigError(
+                f"--yank {named}: the index has no such version; {has}", code="unknown-version"
+            )
     for named in change.unyank:
         if named not in before:
             raise ConfigError(
-                f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}", code="unknown-version"
+                f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}",
+                code="unknown-version",
             )
     kept = {named: why for named, why in before.items() if named not in change.unyank}
     return kept | dict.fromkeys(change.yank, change.why)
@@ -237,7 +259,12 @@ Address = Callable[[IndexEntry, str], str]  # the wheel and the folder of the pa
 
 
 def compute_pages(
-    entries: Sequence[IndexEntry], yanked: Mapping[str, str], address: Address, documents: Documents, *, metadata: bool
+    entries: Sequence[IndexEntry],
+    yanked: Mapping[str, str],
+    address: Address,
+    documents: Documents,
+    *,
+    metadata: bool,
 ) -> dict[str, str]:
     """Return the pages for these wheels, which are sorted, by their place, in the order of writing.
 
@@ -249,14 +276,18 @@ def compute_pages(
 
     def links(chosen: Iterable[IndexEntry], folder: str) -> list[PageLink]:
         return [
-            PageLink(entry, address(entry, folder), reasons[entry.file], metadata, documents[entry.file])
+            PageLink(
+                entry, address(entry, folder), reasons[entry.file], metadata, documents[entry.file]
+            )
             for entry in chosen
         ]
 
     projects: dict[str, str] = {}
     lists: dict[str, str] = {}
     for variant in ("", *variants):
-        inside = [entry for entry in entries if variant in {"", entry.version.local} or entry.everywhere]
+        inside = [
+            entry for entry in entries if variant in {"", entry.version.local} or entry.everywhere
+        ]
         names = list(dict.fromkeys(entry.name for entry in inside))
         for name in names:
             folder = posixpath.join(variant, name)

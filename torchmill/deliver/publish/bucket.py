@@ -53,7 +53,9 @@ class BucketTarget(PublishTarget):
 
     def _digest(self, key: str) -> str:
         """Return the sha256 of an object; "" where there is none."""
-        answer = self._call(self.client.head_object, {}, Bucket=self.bucket, Key=key, ChecksumMode="ENABLED")
+        answer = self._call(
+            self.client.head_object, {}, Bucket=self.bucket, Key=key, ChecksumMode="ENABLED"
+        )
         kept = answer.get("ChecksumSHA256", "")
         if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
             return base64.b64decode(kept).hex()
@@ -72,7 +74,9 @@ class BucketTarget(PublishTarget):
 
     def list_keys(self) -> Iterator[str]:
         """Yield the keys of all objects below the prefix."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
+        pages = self.client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=self.prefix
+        )
         for page in self._call(lambda: list(pages)):
             yield from (one["Key"] for one in page.get("Contents", ()))
 
@@ -119,10 +123,13 @@ class BucketTarget(PublishTarget):
     def _refused(self, code: str, response: Mapping[str, Any], key: str) -> DeliveryError:
         if code in _TAKEN:
             return DeliveryError(
-                f"s3://{self.bucket}/{key} has appeared in the meantime: run the command again", code="file-appeared"
+                f"s3://{self.bucket}/{key} has appeared in the meantime: run the command again",
+                code="file-appeared",
             )
         if not key and code in _ABSENT:
-            return DeliveryError(f"{self.name} does not exist: create the bucket, or name another", code="no-bucket")
+            return DeliveryError(
+                f"{self.name} does not exist: create the bucket, or name another", code="no-bucket"
+            )
         message = response.get("Error", {}).get("Message") or code
         return DeliveryError(
             f"{self.name} refuses {key or 'these keys'} ({message}): they need s3:ListBucket, "

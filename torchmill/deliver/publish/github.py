@@ -41,7 +41,9 @@ class GithubApi:
 
         self.url = url.rstrip("/")
         self.session = http_session()
-        self.session.headers.update({"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": _VERSION})
+        self.session.headers.update(
+            {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": _VERSION}
+        )
         if token:
             self.session.auth = authorize  # as a header alone, .netrc would replace it
 
@@ -74,7 +76,9 @@ class GithubApi:
 
     def content(self, path: str) -> Iterator[bytes]:
         """Yield the bytes of an asset."""
-        response = self.send("GET", path, headers={"Accept": "application/octet-stream"}, stream=True)
+        response = self.send(
+            "GET", path, headers={"Accept": "application/octet-stream"}, stream=True
+        )
         if not response.ok:
             _parse_response(response, path)
         with _connection(self.url):
@@ -88,9 +92,13 @@ class GithubApi:
         with file.path.open("rb") as body:
             place = f"{address}?name={quote(file.name)}"
             response = self.send("POST", place, data=body, headers=headers, timeout=timeout)
-        if response.status_code == requests.codes.unprocessable and "already_exists" in response.text:
+        if (
+            response.status_code == requests.codes.unprocessable
+            and "already_exists" in response.text
+        ):
             raise DeliveryError(
-                f"{file.name} has appeared there in the meantime: run the command again", code="file-appeared"
+                f"{file.name} has appeared there in the meantime: run the command again",
+                code="file-appeared",
             )
         asset = _parse_response(response, file.name)
         if asset["name"] != file.name:
@@ -128,10 +136,23 @@ def _parse_response(response: requests.Response, what: str) -> Any:
     except (ValueError, AttributeError):
         said = response.reason
     told = f"GitHub answers {response.status_code} ({said}) to {response.request.method} {what}"
-    if response.status_code >= requests.codes.server_error or response.headers.get("x-ratelimit-remaining") == "0":
-        raise NetworkError(f"{told}: run the command again later to go on", code="github-unavailable")
-    denied = response.status_code in {requests.codes.unauthorized, requests.codes.forbidden, requests.codes.not_found}
-    cure = "the token needs write access to the repository's contents" if denied else "look at the release there"
+    if (
+        response.status_code >= requests.codes.server_error
+        or response.headers.get("x-ratelimit-remaining") == "0"
+    ):
+        raise NetworkError(
+            f"{told}: run the command again later to go on", code="github-unavailable"
+        )
+    denied = response.status_code in {
+        requests.codes.unauthorized,
+        requests.codes.forbidden,
+        requests.codes.not_found,
+    }
+    cure = (
+        "the token needs write access to the repository's contents"
+        if denied
+        else "look at the release there"
+    )
     raise DeliveryError(f"{told}: {cure}", code="github-refused")
 
 
@@ -144,7 +165,9 @@ class GithubReleases(PublishTarget):
     largest: ClassVar[int] = GITHUB_LARGEST
     api: GithubApi
     found: dict[str, Release | None] = field(default_factory=dict)  # by tag
-    broken: dict[str, int] = field(default_factory=dict)  # asset of which only a part came -> its id
+    broken: dict[str, int] = field(
+        default_factory=dict
+    )  # asset of which only a part came -> its id
 
     @classmethod
     def from_address(cls, repository: str, tag: str | None, environ: Mapping[str, str]) -> Self:
@@ -171,7 +194,8 @@ class GithubReleases(PublishTarget):
             assets = self._assets(release["id"]) if release else []
             if len(mine | {asset["name"] for asset in assets}) > MOST:
                 raise DeliveryError(
-                    f"{self.name}: a release holds at most {MOST} files: name another tag", code="release-full"
+                    f"{self.name}: a release holds at most {MOST} files: name another tag",
+                    code="release-full",
                 )
             for asset in (one for one in assets if one["name"] in mine):
                 if asset.get("state") == "uploaded":
@@ -185,7 +209,9 @@ class GithubReleases(PublishTarget):
         tag = self._tag(file)
         if (release := self.found.get(tag)) is None:
             fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
-            release = self.found[tag] = self.api.call("POST", f"/repos/{self.repository}/releases", fields)
+            release = self.found[tag] = self.api.call(
+                "POST", f"/repos/{self.repository}/releases", fields
+            )
         if (broken := self.broken.pop(file.name, None)) is not None:
             self.api.call("DELETE", f"/repos/{self.repository}/releases/assets/{broken}")
         address = str(release["upload_url"]).partition("{")[0]  # a template of RFC 6570
@@ -195,7 +221,9 @@ class GithubReleases(PublishTarget):
         """Show the drafts that are ours: all their files are there."""
         for release in self.found.values():
             if release and release["draft"] and str(release.get("body") or "").startswith(BODY):
-                self.api.call("PATCH", f"/repos/{self.repository}/releases/{release['id']}", {"draft": False})
+                self.api.call(
+                    "PATCH", f"/repos/{self.repository}/releases/{release['id']}", {"draft": False}
+                )
 
     def _tag(self, file: UploadFile) -> str:
         if self.tag:
@@ -209,10 +237,14 @@ class GithubReleases(PublishTarget):
         if response.status_code != requests.codes.not_found:
             found: Release = _parse_response(response, path)
             return found
-        return next((one for one in self._releases() if one["draft"] and one["tag_name"] == tag), None)
+        return next(
+            (one for one in self._releases() if one["draft"] and one["tag_name"] == tag), None
+        )
 
     def _releases(self) -> Iterator[Release]:
-        return self.api.pages(f"/repos/{self.repository}/releases", f"{self.name} is not visible to this token")
+        return self.api.pages(
+            f"/repos/{self.repository}/releases", f"{self.name} is not visible to this token"
+        )
 
     def stored(self) -> Iterator[StoredFile]:
         """Yield the files of the release that is named, or of each package's own ones."""
@@ -222,16 +254,23 @@ class GithubReleases(PublishTarget):
                 own = tag.startswith(f"{canonicalize_name(asset['name'].partition('-')[0])}-")
                 if asset.get("state") == "uploaded" and (self.tag or own):
                     address = f"/repos/{self.repository}/releases/assets/{asset['id']}"
-                    read, remove = partial(self.api.content, address), partial(self.api.call, "DELETE", address)
+                    read, remove = (
+                        partial(self.api.content, address),
+                        partial(self.api.call, "DELETE", address),
+                    )
                     yield StoredFile(asset["name"], partial(self._digest, asset), read, remove)
 
     def _assets(self, release: int) -> list[Mapping[str, Any]]:
         path = f"/repos/{self.repository}/releases/{release}/assets"
-        return list(self.api.pages(path, f"{self.name}: the release is gone: run the command again"))
+        return list(
+            self.api.pages(path, f"{self.name}: the release is gone: run the command again")
+        )
 
     def _digest(self, asset: Mapping[str, Any]) -> str:
         """Return an asset's sha256: as GitHub says, or of its bytes where it says none (before June 2025)."""
         kind, _, said = str(asset.get("digest") or "").partition(":")
         if kind == "sha256":
             return said
-        return digest_parts(self.api.content(f"/repos/{self.repository}/releases/assets/{asset['id']}"))[0]
+        return digest_parts(
+            self.api.content(f"/repos/{self.repository}/releases/assets/{asset['id']}")
+        )[0]

@@ -15,7 +15,14 @@ import requests
 
 import torchmill
 from torchmill.core import urls
-from torchmill.core.errors import ConfigError, DeliveryError, NetworkError, SourceError, require_choice, require_package
+from torchmill.core.errors import (
+    ConfigError,
+    DeliveryError,
+    NetworkError,
+    SourceError,
+    require_choice,
+    require_package,
+)
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
@@ -31,7 +38,15 @@ PUBLIC = {  # where the public indexes are read (https://packaging.python.org/gu
 _USUAL = {"pypi": "https://upload.pypi.org/legacy/", "testpypi": "https://test.pypi.org/legacy/"}
 _LONGEST = 300  # letters of what an index says
 _LONG_SECRET = 8  # letters
-_NOWHERE = ("ConnectionError", "Max retries", "Connection refused", "NameResolution", "Timeout", "SSLError", "Chunked")
+_NOWHERE = (
+    "ConnectionError",
+    "Max retries",
+    "Connection refused",
+    "NameResolution",
+    "Timeout",
+    "SSLError",
+    "Chunked",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +59,9 @@ class IndexTarget(PublishTarget):
     login: tuple[str, str] | None  # of who reads it
     environ: Mapping[str, str]
     usual: int  # bytes of a file
-    halves: dict[str, int] = field(default_factory=dict)  # file of which it has the beginning alone -> bytes
+    halves: dict[str, int] = field(
+        default_factory=dict
+    )  # file of which it has the beginning alone -> bytes
     takes_documents: ClassVar[bool] = False
 
     @classmethod
@@ -55,11 +72,17 @@ class IndexTarget(PublishTarget):
         host = urlsplit(upload).hostname or ""
         read = simple or PUBLIC.get(host) or upload.rstrip("/") + "/simple"
         names = ("TWINE_USERNAME", "TWINE_PASSWORD")
-        user, password = (environ.get(name) or known for name, known in zip(names, said, strict=True))
+        user, password = (
+            environ.get(name) or known for name, known in zip(names, said, strict=True)
+        )
         same = _server(read) == _server(upload)
         login = (user, password) if user and password and same else None
-        environ = {**environ, names[1]: password} if password else environ  # what it says is not shown, whoever says it
-        return cls(upload, read, section, login, environ, PYPI_LARGEST if host in PUBLIC else sys.maxsize)
+        environ = (
+            {**environ, names[1]: password} if password else environ
+        )  # what it says is not shown, whoever says it
+        return cls(
+            upload, read, section, login, environ, PYPI_LARGEST if host in PUBLIC else sys.maxsize
+        )
 
     @property
     def name(self) -> str:
@@ -94,7 +117,9 @@ class IndexTarget(PublishTarget):
                 found |= self._listed(session, project, {file.name: file for file in files})
         return found
 
-    def _listed(self, session: requests.Session, project: str, wanted: Mapping[str, UploadFile]) -> dict[str, str]:
+    def _listed(
+        self, session: requests.Session, project: str, wanted: Mapping[str, UploadFile]
+    ) -> dict[str, str]:
         """Return the digests of a project's files; none of one that is half of ours, which is remembered."""
         cure = "try again, or say with --simple where the index is read"
         found = {}
@@ -111,7 +136,9 @@ class IndexTarget(PublishTarget):
                 found[ours.name] = digest
         return found
 
-    def _read_back(self, session: requests.Session, file: package_index.IndexFile) -> tuple[str, int]:
+    def _read_back(
+        self, session: requests.Session, file: package_index.IndexFile
+    ) -> tuple[str, int]:
         """Return the sha256 of what the index has for a file, and how many bytes that is."""
         # whoever else keeps the file is not told the password
         asked = session if _server(file.url) == _server(self.simple) else http_session()
@@ -127,12 +154,29 @@ class IndexTarget(PublishTarget):
 
     def upload(self, file: UploadFile) -> None:
         """Upload a file with twine. Raises DeliveryError with what the index says, or NetworkError."""
-        target = ["--repository", self.section] if self.section else ["--repository-url", self.upload_url]
+        target = (
+            ["--repository", self.section]
+            if self.section
+            else ["--repository-url", self.upload_url]
+        )
         options = ["--non-interactive", "--disable-progress-bar", *target]
         limit = silence_limit()
-        argv = [sys.executable, "-P", "-m", "torchmill.deliver.publish.twine_upload", f"{limit:g}", *options]
-        led = {name: value for name, value in self.environ.items() if not name.startswith("TWINE_REPOSITORY")}
-        own = os.pathsep.join([str(Path(torchmill.__file__).parents[1]), *filter(None, [led.get("PYTHONPATH")])])
+        argv = [
+            sys.executable,
+            "-P",
+            "-m",
+            "torchmill.deliver.publish.twine_upload",
+            f"{limit:g}",
+            *options,
+        ]
+        led = {
+            name: value
+            for name, value in self.environ.items()
+            if not name.startswith("TWINE_REPOSITORY")
+        }
+        own = os.pathsep.join(
+            [str(Path(torchmill.__file__).parents[1]), *filter(None, [led.get("PYTHONPATH")])]
+        )
         env = {**led, "PYTHONPATH": own, "PYTHONUTF8": "1", "NO_COLOR": "1", "TERM": "dumb"}
         try:
             capture([*argv, str(file.path)], env=env, seconds=2 * limit + file.size / LOWEST_RATE)
@@ -143,8 +187,14 @@ class IndexTarget(PublishTarget):
         """Return the error to show for what `twine_upload` printed."""
         # of several such lines, what the index said comes later: stderr stands behind stdout
         report = next((line for line in output.splitlines() if line.startswith('{"kind": ')), "{}")
-        kind, status, text = (json.loads(report).get(name) or "" for name in ("kind", "status", "text"))
-        why = f"{status} {self._without_secrets(text)}".strip()[:_LONGEST] or kind or "twine gave no reason"
+        kind, status, text = (
+            json.loads(report).get(name) or "" for name in ("kind", "status", "text")
+        )
+        why = (
+            f"{status} {self._without_secrets(text)}".strip()[:_LONGEST]
+            or kind
+            or "twine gave no reason"
+        )
         if not status and any(word in f"{kind} {text}" for word in _NOWHERE):
             return NetworkError(
                 f"the connection to {self.name} was not made, or broke off ({why}): run the command again to go on",
@@ -180,7 +230,9 @@ class IndexTarget(PublishTarget):
 
 def _hash_start(file: UploadFile, size: int) -> str:
     with file.path.open("rb") as content:
-        return digest_parts(content.read(min(size - at, 1 << 20)) for at in range(0, size, 1 << 20))[0]
+        return digest_parts(
+            content.read(min(size - at, 1 << 20)) for at in range(0, size, 1 << 20)
+        )[0]
 
 
 def _server(url: str) -> str:
@@ -196,7 +248,8 @@ def _section(section: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
         read.read(file, encoding="utf-8")
     except (ConfigParserError, UnicodeDecodeError):
         raise ConfigError(
-            f"{file} cannot be read: see https://packaging.python.org/specifications/pypirc", code="pypirc-invalid"
+            f"{file} cannot be read: see https://packaging.python.org/specifications/pypirc",
+            code="pypirc-invalid",
         ) from None
     known = [one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL]
     require_choice(f"repository of {file}", section, known, "unknown-repository")

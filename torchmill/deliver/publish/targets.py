@@ -11,8 +11,12 @@ from torchmill.deliver.publish.upload_set import FolderTarget, PublishTarget
 
 GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
 BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
-SCHEME = re.compile(r"[a-zA-Z][\w+.-]+(?::|//)")  # "https//x", of which the colon was forgotten, is no folder
-HOST = re.compile(r"[\w-]+(\.[\w-]+)+(:\d+)?/\w", re.ASCII)  # "wheels.example/simple": perhaps an index
+SCHEME = re.compile(
+    r"[a-zA-Z][\w+.-]+(?::|//)"
+)  # "https//x", of which the colon was forgotten, is no folder
+HOST = re.compile(
+    r"[\w-]+(\.[\w-]+)+(:\d+)?/\w", re.ASCII
+)  # "wheels.example/simple": perhaps an index
 WAYS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
     "github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"
@@ -30,7 +34,10 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
         return _github(to, environ)
     scheme = to.partition(":")[0].lower() if SCHEME.match(to) else ""
     if simple and scheme not in {"http", "https", "pypirc"}:
-        raise ConfigError(f"--simple is for indexes only, and {to} is none: leave it out", code="simple-without-index")
+        raise ConfigError(
+            f"--simple is for indexes only, and {to} is none: leave it out",
+            code="simple-without-index",
+        )
     if scheme in {"http", "https", "pypirc"}:
         return _index(to, environ, simple)
     if scheme == "s3":
@@ -38,23 +45,34 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
 
         if (match := BUCKET.fullmatch(to)) is None:
             raise ConfigError(
-                f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX", code="invalid-target"
+                f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX",
+                code="invalid-target",
             )
         return BucketTarget.from_address(match["bucket"], match["path"] or "")
     if scheme not in {"", "file"}:
-        raise ConfigError(f"--to {urls.redact_url(to)}: unknown kind of target: give {WAYS}", code="unknown-target")
+        raise ConfigError(
+            f"--to {urls.redact_url(to)}: unknown kind of target: give {WAYS}",
+            code="unknown-target",
+        )
     return _folder(to, scheme)
 
 
 def _folder(to: str, scheme: str) -> PublishTarget:
     if scheme:
-        return FolderTarget(Path(url2pathname(urls.validate_url("--to", to, ("file",), "file:///PATH").path)))
+        return FolderTarget(
+            Path(url2pathname(urls.validate_url("--to", to, ("file",), "file:///PATH").path))
+        )
     if HOST.match(to) and not Path(to).parent.is_dir():
-        raise ConfigError(f"--to {to}: write https://{to} for an index, ./{to} for a folder", code="unknown-target")
+        raise ConfigError(
+            f"--to {to}: write https://{to} for an index, ./{to} for a folder",
+            code="unknown-target",
+        )
     try:
         return FolderTarget(Path(to).expanduser().absolute())
     except RuntimeError:
-        raise ConfigError(f"--to {to}: unknown user: write the path in full", code="unknown-user") from None
+        raise ConfigError(
+            f"--to {to}: unknown user: write the path in full", code="unknown-user"
+        ) from None
 
 
 def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
@@ -62,7 +80,10 @@ def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
 
     match = GITHUB.fullmatch(to)
     if match is None or {".", ".."} & set(match["repository"].split("/")):
-        raise ConfigError(f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG", code="invalid-target")
+        raise ConfigError(
+            f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG",
+            code="invalid-target",
+        )
     return GithubReleases.from_address(match["repository"], match["tag"], environ)
 
 
@@ -72,5 +93,7 @@ def _index(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
     no_login = "do not put passwords into commands: set TWINE_USERNAME and TWINE_PASSWORD, or write them to ~/.pypirc"
     for option, url in (("--to", to), ("--simple", simple)):
         if url and not url.startswith("pypirc:"):
-            urls.validate_url(option, url, ("https", "http"), "https://index.example/simple", no_login)
+            urls.validate_url(
+                option, url, ("https", "http"), "https://index.example/simple", no_login
+            )
     return IndexTarget.from_address(to, simple, environ)

@@ -20,7 +20,9 @@ def main(arguments: list[str]) -> int:
     limit = float(arguments[0])
     send = HTTPAdapter.send
 
-    def send_in_time(adapter: HTTPAdapter, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+    def send_in_time(
+        adapter: HTTPAdapter, request: requests.PreparedRequest, **options: Any
+    ) -> requests.Response:
         return send(adapter, request, **(options | {"timeout": limit}))
 
     HTTPAdapter.send = send_in_time  # type: ignore[method-assign,assignment]

@@ -107,7 +107,9 @@ def upload_files(wheel: Distribution, suffixes: Iterable[str]) -> Iterator[Uploa
     yield UploadFile(wheel.path, wheel.sha256, wheel.size, wheel)
 
 
-def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place: str) -> list[UploadFile]:
+def files_to_upload(
+    files: Iterable[UploadFile], there: Mapping[str, str], place: str
+) -> list[UploadFile]:
     """Return the files that a place lacks; `there` is the sha256 of each that it has.
 
     Raises DeliveryError that names all files of which it has another one.
@@ -115,7 +117,9 @@ def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place
     every = list(files)
     others = [file for file in every if there.get(file.name, file.sha256) != file.sha256]
     if others:
-        told = "; ".join(f"{file.name} (sha256 {file.sha256} here, {there[file.name]} there)" for file in others)
+        told = "; ".join(
+            f"{file.name} (sha256 {file.sha256} here, {there[file.name]} there)" for file in others
+        )
         raise DeliveryError(
             f"{place} has a different file of the same name, which is never replaced: {told}: give the new one "
             "a new version or label, or remove the old one yourself",
@@ -183,13 +187,19 @@ class FolderTarget(PublishTarget):
                         f"{path} cannot be read ({error.strerror or error})", code="not-readable"
                     ) from None
             elif path.is_symlink() or path.exists():
-                raise DeliveryError(f"{path} is not a file: remove it, or name another folder", code="target-occupied")
+                raise DeliveryError(
+                    f"{path} is not a file: remove it, or name another folder",
+                    code="target-occupied",
+                )
         return found
 
     def upload(self, file: UploadFile) -> None:
         """Copy a file; it appears whole, and never in the place of another."""
         target = self.path / file.name
-        with report_unwritable(self.path, wanted=file.path.stat().st_size), fresh_path(target) as fresh:
+        with (
+            report_unwritable(self.path, wanted=file.path.stat().st_size),
+            fresh_path(target) as fresh,
+        ):
             shutil.copyfile(file.path, fresh)
             if hash_file(fresh) != file.sha256:
                 raise DeliveryError(
@@ -199,7 +209,8 @@ class FolderTarget(PublishTarget):
             if not link_file(fresh, target):  # the name is taken, or the disk has no links
                 if target.is_symlink() or target.exists():
                     raise DeliveryError(
-                        f"{target} has appeared in the meantime: run the command again", code="file-appeared"
+                        f"{target} has appeared in the meantime: run the command again",
+                        code="file-appeared",
                     )
                 fresh.rename(target)
 
@@ -207,5 +218,8 @@ class FolderTarget(PublishTarget):
         """Yield the files that lie in it."""
         for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
             if path.is_file() and not path.is_symlink():
-                read, remove = partial(map, Path.read_bytes, [path]), partial(path.unlink, missing_ok=True)
+                read, remove = (
+                    partial(map, Path.read_bytes, [path]),
+                    partial(path.unlink, missing_ok=True),
+                )
                 yield StoredFile(path.name, partial(hash_file, path), read, remove)

@@ -22,18 +22,33 @@ from torchmill.deliver.snippet.stock import (
 )
 
 Pins = Sequence[PlatformPin]
-Lacking = tuple[str, str, str, Arch]  # package, variant, Python and platform of a wheel that is not there
-_TWO = ("2.0.0", "2.0.2", "2.4.0")  # of NumPy 2: what is compiled against any of these works with 1 and 2
+Lacking = tuple[
+    str, str, str, Arch
+]  # package, variant, Python and platform of a wheel that is not there
+_TWO = (
+    "2.0.0",
+    "2.0.2",
+    "2.4.0",
+)  # of NumPy 2: what is compiled against any of these works with 1 and 2
 
 
 def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Lacking]) -> str:
     """Return the command that builds what can be built of some wheels, or why nothing can."""
-    toolkits: dict[str, str | None] = {CPU: None} | {one.variant: one.version for one in facts.toolkits}
+    toolkits: dict[str, str | None] = {CPU: None} | {
+        one.variant: one.version for one in facts.toolkits
+    }
     releases = {one.package: one for one in request.releases}
     cells = []
     for package, variant, python, arch in lacking:
         if variant in toolkits:  # no session builds another
-            build = Build(package, facts.packages[package].session, python, variant, arch.name, toolkits[variant])
+            build = Build(
+                package,
+                facts.packages[package].session,
+                python,
+                variant,
+                arch.name,
+                toolkits[variant],
+            )
             cells.append(make_cell(facts, releases[package], build))
     possible = [one.build for one in cells if one.possible]
     if not possible:
@@ -42,8 +57,12 @@ def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Lackin
     where = facts.arches[possible[0].arch]
     # a container can be another machine, but only with Linux in it
     elsewhere = where.system != "linux" and where.name != request.native
-    names = dict.fromkeys(one.identifier(one.arch if elsewhere else request.native) for one in possible)
-    return f"build with `nox -s {' '.join(names)}`" + (f", on {platform_name(where)}" if elsewhere else "")
+    names = dict.fromkeys(
+        one.identifier(one.arch if elsewhere else request.native) for one in possible
+    )
+    return f"build with `nox -s {' '.join(names)}`" + (
+        f", on {platform_name(where)}" if elsewhere else ""
+    )
 
 
 def decision_notes(
@@ -57,7 +76,9 @@ def decision_notes(
     yield from (warning for warning in stock.warnings if warning.startswith(tuple(used)))
 
 
-def _substitute(facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]) -> Iterator[str]:
+def _substitute(
+    facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
+) -> Iterator[str]:
     """Yield what is taken on a platform for want of a wheel of ours, or of the variant."""
     first, *_ = pins
     where = platform_name(first.arch)
@@ -65,13 +86,19 @@ def _substitute(facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequ
         yield f"{where}: no {request.variant} wheel exists, so this is the {first.variant} one"
     if not first.offers:
         official = [pin for pin in pins if not pin.offers]
-        lacking = [(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in official]
+        lacking = [
+            (pin.package, pin.variant, python, pin.arch) for python in pythons for pin in official
+        ]
         yield f"{where}: wheels of {first.place.url}; for ours, {build_advice(facts, request, lacking)}"
 
 
-def _left_out(facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]) -> Iterator[str]:
+def _left_out(
+    facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
+) -> Iterator[str]:
     """Yield which of our Pythons a project cannot have, and for want of which wheels."""
-    ours = {python for pin in pins if pin.offers for python in pin.pythons if not python.endswith("t")}
+    ours = {
+        python for pin in pins if pin.offers for python in pin.pythons if not python.endswith("t")
+    }
     for python in sorted(ours - set(pythons), key=python_key):
         without = [pin for pin in pins if python not in pin.pythons]
         where = ", ".join(f"{pin.package} on {platform_name(pin.arch)}" for pin in without)
@@ -87,7 +114,9 @@ def numpy_requirement(
     A wheel that is compiled against NumPy 1 fails with NumPy 2, and its METADATA seldom says so.
     """
     for release, arch, python in product(releases, platforms, pythons):
-        build = Build(release.package, facts.packages[release.package].session, python, CPU, arch.name)
+        build = Build(
+            release.package, facts.packages[release.package].session, python, CPU, arch.name
+        )
         rules = CellConstraints(facts, Cell(build, release)).rules()
         lines = (Requirement(line) for rule in rules for line in rule.requires)
         if any(one.name == "numpy" and not any(map(one.specifier.contains, _TWO)) for one in lines):
@@ -106,14 +135,19 @@ def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetD
     return SnippetDecision(
         variant=request.variant,
         platforms=request.platforms,
-        pins=tuple(_limited(pin, pythons, request) for pin in sorted(found, key=lambda pin: order[pin.package])),
+        pins=tuple(
+            _limited(pin, pythons, request)
+            for pin in sorted(found, key=lambda pin: order[pin.package])
+        ),
         pythons=pythons,
         numpy=numpy_requirement(facts, request.releases, pythons, request.platforms),
         notes=tuple(decision_notes(facts, stock, request, found, pythons)),
     )
 
 
-def _on(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch) -> tuple[PlatformPin, ...]:
+def _on(
+    facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch
+) -> tuple[PlatformPin, ...]:
     """Return the pins of one platform; where the variant is not available, those of `cpu`.
 
     Raises DeliveryError where there are none.
@@ -122,10 +156,14 @@ def _on(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch) ->
     for variant in dict.fromkeys((request.variant, CPU)):
         ours = tuple(_own(facts, stock, release, variant, arch) for release in request.releases)
         if ours[0] is not None:
-            lacking = tuple(one for one, pin in zip(request.releases, ours, strict=True) if pin is None)
+            lacking = tuple(
+                one for one, pin in zip(request.releases, ours, strict=True) if pin is None
+            )
             if lacking:
                 wanted = replace(request, releases=lacking, variant=variant)
-                raise _absent(facts, stock, wanted, arch, f"; or leave it out: --package {base.package}")
+                raise _absent(
+                    facts, stock, wanted, arch, f"; or leave it out: --package {base.package}"
+                )
             return tuple(pin for pin in ours if pin is not None)
         # Beside the official base there may be extensions of ours, which were built against it.
         beside = any(ours)
@@ -139,7 +177,9 @@ def _on(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch) ->
     raise _absent(facts, stock, request, arch)
 
 
-def _own(facts: Facts, stock: WheelStock, release: Release, variant: str, arch: Arch) -> PlatformPin | None:
+def _own(
+    facts: Facts, stock: WheelStock, release: Release, variant: str, arch: Arch
+) -> PlatformPin | None:
     """Return the pin of our wheels: those with the label of the variant, then those for most Pythons."""
     by_version: dict[Version, list[WheelOffer]] = {}
     for one in stock.offers:
@@ -154,7 +194,9 @@ def _own(facts: Facts, stock: WheelStock, release: Release, variant: str, arch: 
 
     version = max(by_version, key=worth)
     newest = {one.pythons: one for one in sorted(by_version[version], key=lambda one: one.build)}
-    offers = tuple(sorted(newest.values(), key=lambda one: [python_key(each) for each in one.pythons]))
+    offers = tuple(
+        sorted(newest.values(), key=lambda one: [python_key(each) for each in one.pythons])
+    )
     pythons = tuple(sorted({each for one in offers for each in one.pythons}, key=python_key))
     return PlatformPin(release.package, str(version), variant, arch, pythons, stock.place, offers)
 
@@ -162,15 +204,22 @@ def _own(facts: Facts, stock: WheelStock, release: Release, variant: str, arch: 
 def _limited(pin: PlatformPin, pythons: Sequence[str], request: SnippetRequest) -> PlatformPin:
     """Return a pin as it is asked for, without the wheels of Pythons that the project cannot have."""
     offers = tuple(one for one in pin.offers if set(one.pythons) & set(pythons))
-    served, direct = tuple(one for one in pin.pythons if one in pythons), request.direct and bool(offers)
+    served, direct = (
+        tuple(one for one in pin.pythons if one in pythons),
+        request.direct and bool(offers),
+    )
     return replace(pin, pythons=served, offers=offers, direct=direct)
 
 
-def _everywhere(facts: Facts, request: SnippetRequest, stock: WheelStock, pins: Pins) -> tuple[str, ...]:
+def _everywhere(
+    facts: Facts, request: SnippetRequest, stock: WheelStock, pins: Pins
+) -> tuple[str, ...]:
     """Return the Pythons for which each pin has a wheel; those without the GIL only if there is no other."""
     common = set.intersection(*(set(pin.pythons) for pin in pins))
     if not common:
-        served = "; ".join(f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins)
+        served = "; ".join(
+            f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins
+        )
         ours = {python for pin in pins if pin.offers for python in pin.pythons}
         lacking = [
             (pin.package, pin.variant, python, pin.arch)
@@ -181,16 +230,26 @@ def _everywhere(facts: Facts, request: SnippetRequest, stock: WheelStock, pins: 
             f"no Python has all wheels of {stock.where} ({served}): {build_advice(facts, request, lacking)}",
             code="no-common-python",
         )
-    return tuple(sorted({python for python in common if not python.endswith("t")} or common, key=python_key))
+    return tuple(
+        sorted({python for python in common if not python.endswith("t")} or common, key=python_key)
+    )
 
 
-def _absent(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, more: str = "") -> DeliveryError:
+def _absent(
+    facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, more: str = ""
+) -> DeliveryError:
     """Return the error for releases that have no wheel on a platform."""
     names = " and ".join(str(release) for release in request.releases)
     base, *_ = request.releases
-    ours = {python for one in stock.offers if one.variant == request.variant for python in one.pythons}
+    ours = {
+        python for one in stock.offers if one.variant == request.variant for python in one.pythons
+    }
     pythons = [python for python in base.pythons if python in ours] or [base.pythons[-1]]
-    lacking = [(release.package, request.variant, python, arch) for python in pythons for release in request.releases]
+    lacking = [
+        (release.package, request.variant, python, arch)
+        for python in pythons
+        for release in request.releases
+    ]
     return DeliveryError(
         f"no wheel of {names} ({request.variant}) for {platform_name(arch)}, neither in {stock.where} nor "
         f"in an official index: {build_advice(facts, request, lacking)}{more}",

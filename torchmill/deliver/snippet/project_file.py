@@ -19,10 +19,19 @@ from torchmill.wheel.pack.metadata import project_of
 
 # By tool, in its table: where packages come from, and the places.
 _TABLES = {"uv": ("sources", "index"), "poetry": ("dependencies", "source"), "pdm": ("", "source")}
-_OF_WORKSPACE = ("environments", "required-environments", "conflicts")  # settings of uv's for the whole lock
+_OF_WORKSPACE = (
+    "environments",
+    "required-environments",
+    "conflicts",
+)  # settings of uv's for the whole lock
 _OF_NEW_PROJECTS = {"package-mode", "distribution"}  # an older one has decided that
 _PYTHONS = [Version(f"3.{minor}.{patch}") for minor in range(60) for patch in (*range(30), 99)]
-_NUMPYS = [Version(f"{major}.{minor}.{patch}") for major in (1, 2, 3) for minor in range(30) for patch in (0, 1, 5, 99)]
+_NUMPYS = [
+    Version(f"{major}.{minor}.{patch}")
+    for major in (1, 2, 3)
+    for minor in range(30)
+    for patch in (0, 1, 5, 99)
+]
 _WRITABLE = 0o222
 
 
@@ -42,13 +51,19 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
         raise refused(f"is read-only: run `chmod u+w {file}`", "read-only-project")
     try:
         text = file.read_bytes().decode("utf-8-sig")
-        project = tomlkit.parse(text.replace("\r\n", "\n"))  # as tomllib reads it, also within strings
+        project = tomlkit.parse(
+            text.replace("\r\n", "\n")
+        )  # as tomllib reads it, also within strings
         root = workspace_root(file) if tool == "uv" else None
         said = list(merge_snippet(project, snippet, tool, extra, root))
     except (UnicodeDecodeError, TOMLKitError) as error:
         why = f"not TOML of a project ({error}): correct it; a project has a table [project] with name and version"
         raise refused(why, "invalid-project") from None
-    except (AttributeError, TypeError, ValueError):  # tomlkit raises the last where an inline table is to have tables
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+    ):  # tomlkit raises the last where an inline table is to have tables
         kinds = f"has a value of a kind that {tool} does not take, an inline table, or an invalid requires-python"
         raise refused(f"{kinds}: correct it", "invalid-project") from None
     edited, read = tomlkit.dumps(project), None
@@ -74,12 +89,21 @@ def merge_snippet(
     `root` is the file of the workspace that the project is a member of. Raises DeliveryError.
     """
     wanted: Any = tomlkit.parse(f"{snippet}\n\n")  # an empty line comes along with its last table
-    _require_static(project["project"], {"requires-python", "optional-dependencies" if extra else "dependencies"})
+    _require_static(
+        project["project"],
+        {"requires-python", "optional-dependencies" if extra else "dependencies"},
+    )
     before = project["project"].get("requires-python")
     yield from _narrow_pythons(project["project"], str(wanted["project"]["requires-python"]))
     yield from _merge_requirements(project["project"], wanted["project"], extra)
-    yield from _other_pins(project, {extra, *_lists(wanted["project"])}, _packages(wanted["project"]))
-    own = {key: value for key, value in wanted["tool"].get(tool, {}).items() if key not in _OF_NEW_PROJECTS}
+    yield from _other_pins(
+        project, {extra, *_lists(wanted["project"])}, _packages(wanted["project"])
+    )
+    own = {
+        key: value
+        for key, value in wanted["tool"].get(tool, {}).items()
+        if key not in _OF_NEW_PROJECTS
+    }
     for key in [key for key in own if root and key in _OF_WORKSPACE]:
         value = _inline(own.pop(key))
         yield f"not written, as uv reads it in the workspace's root: add to [tool.uv] of {root}: {key} = {value}"
@@ -91,7 +115,9 @@ def merge_snippet(
     packages, there = _packages(wanted["project"]), settings.get(sources, {})
     # Poetry refuses a `python` of its own that is not within requires-python
     gone = packages if project["project"]["requires-python"] == before else {*packages, "python"}
-    for name in [one for one in there if canonicalize_name(one) in gone and one not in own.get(sources, {})]:
+    for name in [
+        one for one in there if canonicalize_name(one) in gone and one not in own.get(sources, {})
+    ]:
         yield f"tool.{tool}.{sources}.{name} was replaced: {there.pop(name)}"
     for key, value in own.items():
         title = f"tool.{tool}.{key}"
@@ -115,8 +141,18 @@ def named_packages(file: Path) -> list[str]:
     except (OSError, ValueError):
         return []
     table, groups = project.get("project", {}), project.get("dependency-groups", {})
-    lists = [table.get("dependencies", []), *table.get("optional-dependencies", {}).values(), *groups.values()]
-    lines = [line for listed in lists if isinstance(listed, list) for line in listed if isinstance(line, str)]
+    lists = [
+        table.get("dependencies", []),
+        *table.get("optional-dependencies", {}).values(),
+        *groups.values(),
+    ]
+    lines = [
+        line
+        for listed in lists
+        if isinstance(listed, list)
+        for line in listed
+        if isinstance(line, str)
+    ]
     return list(dict.fromkeys(filter(None, map(project_of, lines))))
 
 
@@ -132,10 +168,19 @@ def workspace_root(file: Path) -> Path | None:
         if not candidate.is_file():
             continue
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            workspace = tomllib.loads(candidate.read_text("utf-8")).get("tool", {}).get("uv", {}).get("workspace", {})
+            workspace = (
+                tomllib.loads(candidate.read_text("utf-8"))
+                .get("tool", {})
+                .get("uv", {})
+                .get("workspace", {})
+            )
             relative = folder.relative_to(parent).as_posix()
-            excluded = any(PurePosixPath(relative).match(pattern) for pattern in workspace.get("exclude", []))
-            if not excluded and any(PurePosixPath(relative).match(pattern) for pattern in workspace.get("members", [])):
+            excluded = any(
+                PurePosixPath(relative).match(pattern) for pattern in workspace.get("exclude", [])
+            )
+            if not excluded and any(
+                PurePosixPath(relative).match(pattern) for pattern in workspace.get("members", [])
+            ):
                 return candidate
     return None
 
@@ -189,7 +234,9 @@ def _narrow_pythons(table: Any, wanted: str) -> Iterator[str]:
         clauses = [*before, *(one for one in served if not all(each in one for each in admitted))]
         for one in [one for one in before if one.operator != "!="]:
             others = [other for other in clauses if other != one]
-            if all(python in one for python in _PYTHONS if all(python in other for other in others)):
+            if all(
+                python in one for python in _PYTHONS if all(python in other for other in others)
+            ):
                 clauses = others
         table["requires-python"] = ",".join(sorted(map(str, clauses), reverse=True))
         yield f"requires-python was {said}, and is now {table['requires-python']}: other Pythons have no wheels"
@@ -208,12 +255,16 @@ def _packages(table: Mapping[str, Any]) -> set[str]:
 def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> Iterator[str]:
     """Put requirements in the place of those on the same packages; NumPy's bound is added to what is said of it."""
     packages = _packages(wanted)
-    for name, lines in ({"": []} | {extra or name: lines for name, lines in _lists(wanted).items()}).items():
+    for name, lines in (
+        {"": []} | {extra or name: lines for name, lines in _lists(wanted).items()}
+    ).items():
         where = table.setdefault("optional-dependencies", tomlkit.table()) if name else table
         spelled = [one for one in where if canonicalize_name(one) == canonicalize_name(name)]
         there = where.setdefault((*spelled, name or "dependencies")[0], tomlkit.array())
         for package in sorted(packages):
-            yield from _replace_lines(there, package, [str(line) for line in lines if project_of(line) == package])
+            yield from _replace_lines(
+                there, package, [str(line) for line in lines if project_of(line) == package]
+            )
         if "\n" not in there.as_string():
             there.multiline(multiline=len(there) > 1)
         for bound in (Requirement(line) for line in lines if project_of(line) == "numpy"):

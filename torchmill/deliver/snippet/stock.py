@@ -39,7 +39,10 @@ def platforms_named(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
     """Return the platforms with these names, in the order of the facts. Raises ConfigError for a name that none has."""
     known = {platform_name(arch): arch for arch in facts.arches.values()}
     if unknown := [word for word in words if word not in known]:
-        raise ConfigError(f"unknown --platform {unknown[0]}: choose from {', '.join(known)}", code="unknown-platform")
+        raise ConfigError(
+            f"unknown --platform {unknown[0]}: choose from {', '.join(known)}",
+            code="unknown-platform",
+        )
     return tuple(arch for title, arch in known.items() if title in words)
 
 
@@ -56,7 +59,11 @@ def platforms_marker(some: Collection[Arch], every: Collection[Arch]) -> str:
         mine = [arch for arch in some if arch.system == system]
         whole = len(mine) == sum(arch.system == system for arch in every)
         markers += [_system(system)] if whole else [platform_marker(arch) for arch in mine]
-    return markers[0] if len(markers) == 1 else " or ".join(f"({one})" if " and " in one else one for one in markers)
+    return (
+        markers[0]
+        if len(markers) == 1
+        else " or ".join(f"({one})" if " and " in one else one for one in markers)
+    )
 
 
 def platform_marker(arch: Arch) -> str:
@@ -105,11 +112,15 @@ def offers_of_index(facts: Facts, files: Iterable["IndexFile"]) -> tuple[WheelOf
 def is_offer_of(facts: Facts, offer: WheelOffer, release: Release) -> bool:
     """Tell whether a wheel is of a release, and goes with the base that this release goes with."""
     after = (facts.packages[release.package].after or "").replace("-", ".")
-    same = offer.package == release.package and Version(offer.version.public) == Version(release.version)
+    same = offer.package == release.package and Version(offer.version.public) == Version(
+        release.version
+    )
     return same and offer.paired in {"", f"{after}{release.torch}"}
 
 
-def _offers(facts: Facts, file: str, url: str, sha256: str | None, manifest: Mapping[str, Any]) -> Iterator[WheelOffer]:
+def _offers(
+    facts: Facts, file: str, url: str, sha256: str | None, manifest: Mapping[str, Any]
+) -> Iterator[WheelOffer]:
     """Yield a wheel once for each platform it is for; manylinux has many names for one."""
     try:
         package, version, build, tags = parse_wheel_filename(file)
@@ -124,10 +135,16 @@ def _offers(facts: Facts, file: str, url: str, sha256: str | None, manifest: Map
         yield WheelOffer(package, version, variant, paired, name, pythons, file, url, sha256, build)
 
 
-def _variant(facts: Facts, version: Version, system: str, manifest: Mapping[str, Any]) -> tuple[str, str]:
+def _variant(
+    facts: Facts, version: Version, system: str, manifest: Mapping[str, Any]
+) -> tuple[str, str]:
     """Return the variant of a wheel, by its label or its manifest, and the rest of its label."""
     variants = {CPU, *(toolkit.variant for toolkit in facts.toolkits)}
-    labels = [label for label in (version.local or "").split(".") if not wheel_file.SLIM_LABEL.fullmatch(label)]
+    labels = [
+        label
+        for label in (version.local or "").split(".")
+        if not wheel_file.SLIM_LABEL.fullmatch(label)
+    ]
     first, rest = labels[0] if labels else "", ".".join(labels[1:])
     if first in variants:
         return first, rest
@@ -153,8 +170,14 @@ def _pythons(facts: Facts, package: str, version: Version, tags: Iterable[Tag]) 
 
 def _takes(python: str, tag: Tag) -> bool:
     """Tell whether a CPython takes a tag that is for several."""
-    number, abi = [int(part) for part in python.rstrip("t").split(".")], f"cp{python.replace('.', '')}"
-    return tag in {*cpython_tags(number, [abi], [tag.platform]), *compatible_tags(number, abi, [tag.platform])}
+    number, abi = (
+        [int(part) for part in python.rstrip("t").split(".")],
+        f"cp{python.replace('.', '')}",
+    )
+    return tag in {
+        *cpython_tags(number, [abi], [tag.platform]),
+        *compatible_tags(number, abi, [tag.platform]),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +187,9 @@ class WheelStock:
     where: str  # for people: "/home/me/dist"
     place: WheelPlace
     offers: tuple[WheelOffer, ...]
-    warnings: tuple[str, ...] = ()  # about a version whose wheels do not go together: "torch 1.13.1+cpu: …"
+    warnings: tuple[
+        str, ...
+    ] = ()  # about a version whose wheels do not go together: "torch 1.13.1+cpu: …"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +229,9 @@ def find_official(
     if usual:
         places.sort(key=lambda place: not place.default)
     for offered in places[:1]:
-        name, url, label = (text.format(variant=variant) for text in (offered.name, offered.url, offered.label))
+        name, url, label = (
+            text.format(variant=variant) for text in (offered.name, offered.url, offered.label)
+        )
         place = WheelPlace(name, url, default=offered.default)
         pythons = wheel_pythons(facts, release, arch.name)
         return PlatformPin(release.package, release.version + label, variant, arch, pythons, place)
@@ -251,20 +278,36 @@ def read_stock(facts: Facts, layout: Layout, index: str, *, official: bool = Fal
         return nothing
     if not folder.is_dir():
         raise DeliveryError(_nothing(folder, index, "no such folder"), code="no-wheels")
-    pages = [page for package in facts.packages if (page := folder / package / "index.html").is_file()]
+    pages = [
+        page for package in facts.packages if (page := folder / package / "index.html").is_file()
+    ]
     if pages:
         from torchmill.fetch.package_index import parse_html_page
 
-        files = (each for page in pages for each in parse_html_page(page.read_text("utf-8", "replace"), page.as_uri()))
-        return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri()), offers_of_index(facts, files))
-    ours = (path for path in wheel_file.list_wheels(folder) if wheel_file.parse_file_name(path)[0] in facts.packages)
+        files = (
+            each
+            for page in pages
+            for each in parse_html_page(page.read_text("utf-8", "replace"), page.as_uri())
+        )
+        return WheelStock(
+            str(folder), WheelPlace(NAME, folder.as_uri()), offers_of_index(facts, files)
+        )
+    ours = (
+        path
+        for path in wheel_file.list_wheels(folder)
+        if wheel_file.parse_file_name(path)[0] in facts.packages
+    )
     wheels = wheel_file.read_wheels(ours)
-    offered = (_offers(facts, one.path.name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels)
+    offered = (
+        _offers(facts, one.path.name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels
+    )
     found = tuple(offer for offers in offered for offer in offers)
     if not found and official and not index:
         return nothing
     if not found:
-        raise DeliveryError(_nothing(folder, index, "it holds no wheel built here"), code="no-wheels")
+        raise DeliveryError(
+            _nothing(folder, index, "it holds no wheel built here"), code="no-wheels"
+        )
     warnings = tuple(requirement_differences(make_entry(wheel, "") for wheel in wheels))
     return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), flat=True), found, warnings)
 
@@ -282,7 +325,9 @@ def _served(facts: Facts, index: str) -> WheelStock:
     url = urls.strip_login(index).rstrip("/")
     cure = "check the address of --index, or serve it"
     with http_session() as session:
-        pages = [find_project_files(session, index, package, cure) or () for package in facts.packages]
+        pages = [
+            find_project_files(session, index, package, cure) or () for package in facts.packages
+        ]
     files = tuple(replace(one, url=urls.strip_login(one.url)) for page in pages for one in page)
     if not files:
         raise DeliveryError(

@@ -47,7 +47,9 @@ def source_lines(decision: SnippetDecision, package: str) -> tuple[tuple[WheelPl
 def places_to_name(decisions: Sequence[SnippetDecision]) -> tuple[WheelPlace, ...]:
     """Return the places that a project has to name."""
     pins = (pin for decision in decisions for pin in decision.pins)
-    return tuple(dict.fromkeys(pin.place for pin in pins if not pin.direct and not pin.place.default))
+    return tuple(
+        dict.fromkeys(pin.place for pin in pins if not pin.direct and not pin.place.default)
+    )
 
 
 def is_shadowed(decision: SnippetDecision, pin: PlatformPin) -> bool:
@@ -78,8 +80,14 @@ def _addresses(decision: SnippetDecision, pin: PlatformPin) -> Iterator[str]:
     """Yield a line for each wheel of a pin; where there are several, the Python tells which."""
     here = stock.platforms_marker([pin.arch], decision.platforms)
     for offer in pin.offers:
-        numbers = {python.rstrip("t") for python in pin.pythons if python in offer.pythons and len(pin.offers) > 1}
-        pythons = " or ".join(f"python_version == '{number}'" for number in sorted(numbers, key=python_key))
+        numbers = {
+            python.rstrip("t")
+            for python in pin.pythons
+            if python in offer.pythons and len(pin.offers) > 1
+        }
+        pythons = " or ".join(
+            f"python_version == '{number}'" for number in sorted(numbers, key=python_key)
+        )
         both = " and ".join(f"({one})" if " or " in one else one for one in (here, pythons) if one)
         yield _with(f"{pin.package} @ {wheel_address(offer)}", both)
 
@@ -118,9 +126,13 @@ def render_pdm(decisions: Sequence[SnippetDecision]) -> str:
     pins = [pin for pin in decision.pins if not pin.direct]
     ours = {pin.package for pin in pins if pin.place in named}
     # of PyPI those packages, too, that it must be asked for although a source of ours has them
-    default = dict.fromkeys(pin.place for pin in decision.pins if pin.place.default and pin.package in ours)
+    default = dict.fromkeys(
+        pin.place for pin in decision.pins if pin.place.default and pin.package in ours
+    )
     sources = {
-        place: list(dict.fromkeys(pin.package for pin in pins if pin.place == place and pin.package in ours))
+        place: list(
+            dict.fromkeys(pin.package for pin in pins if pin.place == place and pin.package in ours)
+        )
         for place in (*named, *default)
     }
     return _fill("pdm.toml", decisions, locking=_locking(decision), sources=sources)
@@ -129,11 +141,14 @@ def render_pdm(decisions: Sequence[SnippetDecision]) -> str:
 def _locking(decision: SnippetDecision) -> Iterator[str]:
     """Yield the commands that lock: for all platforms at once, or for one after the other."""
     pins = [pin for pin in decision.pins if pin.direct]
-    mixed = any(len({pin.version for pin in decision.of_package(name)}) > 1 for name in decision.packages)
+    mixed = any(
+        len({pin.version for pin in decision.of_package(name)}) > 1 for name in decision.packages
+    )
     several = len(decision.platforms) > 1 and (mixed or bool(pins))
     pythons = decision.pythons if any(len(pin.offers) > 1 for pin in pins) else ()
     targets = [
-        (f" --platform {_target(decision, arch)}" if several else "") + (f' --python "=={python}.*"' if python else "")
+        (f" --platform {_target(decision, arch)}" if several else "")
+        + (f' --python "=={python}.*"' if python else "")
         for arch in (decision.platforms if several else decision.platforms[:1])
         for python in (pythons or ("",))
     ]
@@ -145,7 +160,9 @@ def _target(decision: SnippetDecision, arch: Arch) -> str:
     """Return how PDM calls a platform on which all of its wheels can be installed."""
     if arch.system != "linux":
         return f"{arch.system}_{arch.name}"
-    needed = _newest_glibc(offer for pin in decision.pins if pin.arch == arch for offer in pin.offers)
+    needed = _newest_glibc(
+        offer for pin in decision.pins if pin.arch == arch for offer in pin.offers
+    )
     return f"manylinux_2_{max(_OLDEST, needed)}_{arch.name}"
 
 
@@ -164,18 +181,24 @@ def render_pixi(decisions: Sequence[SnippetDecision], subdirs: Mapping[str, str]
     names = {arch.name: subdirs[arch.name] for arch in platforms}
     tables: dict[str, Mapping[str, PixiValue]] = {}
     for one in decisions:
-        tables |= _tables(one, names, f"feature.{canonicalize_name(one.variant)}." if len(decisions) > 1 else "")
+        tables |= _tables(
+            one, names, f"feature.{canonicalize_name(one.variant)}." if len(decisions) > 1 else ""
+        )
     return _fill(
         "pixi.toml",
         decisions,
         subdirs=names.values(),
         glibc=_newest_glibc(offer for one in decisions for pin in one.pins for offer in pin.offers),
-        folders=[unquote(urlsplit(place.url).path) for place in places_to_name(decisions) if place.flat],
+        folders=[
+            unquote(urlsplit(place.url).path) for place in places_to_name(decisions) if place.flat
+        ],
         tables=tables,
     )
 
 
-def _tables(decision: SnippetDecision, names: Mapping[str, str], prefix: str) -> dict[str, dict[str, PixiValue]]:
+def _tables(
+    decision: SnippetDecision, names: Mapping[str, str], prefix: str
+) -> dict[str, dict[str, PixiValue]]:
     """Return what is the same everywhere, and a table for each platform of what is not."""
     common: dict[str, PixiValue] = {}
     own: dict[str, dict[str, PixiValue]] = {arch: {} for arch in names}
@@ -211,8 +234,12 @@ def _pixi_value(pin: PlatformPin) -> PixiValue:
 def render_poetry(decisions: Sequence[SnippetDecision]) -> str:
     """Return pyproject.toml for Poetry 2, which is given the address of what it could not find or tell apart."""
     asked, *_ = decisions
-    unclear = [pin for pin in asked.pins if pin.place.url.startswith("file:") or is_shadowed(asked, pin)]
-    pins = (replace(pin, direct=True) if pin.offers and pin in unclear else pin for pin in asked.pins)
+    unclear = [
+        pin for pin in asked.pins if pin.place.url.startswith("file:") or is_shadowed(asked, pin)
+    ]
+    pins = (
+        replace(pin, direct=True) if pin.offers and pin in unclear else pin for pin in asked.pins
+    )
     decision = replace(asked, pins=tuple(pins))
     tables = {
         package: [
@@ -250,7 +277,9 @@ def _fill(file: str, decisions: Sequence[SnippetDecision], **values: object) -> 
         first=first,
         where=", ".join(stock.platform_name(arch) for arch in first.platforms),
         notes=dict.fromkeys(note for decision in decisions for note in decision.notes),
-        python_range=python_range([each for each in first.pythons if all(each in one.pythons for one in decisions)]),
+        python_range=python_range(
+            [each for each in first.pythons if all(each in one.pythons for one in decisions)]
+        ),
         requirements={canonicalize_name(one.variant): requirement_lines(one) for one in decisions},
         places=places_to_name(decisions),
         **values,

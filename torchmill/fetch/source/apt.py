@@ -24,7 +24,9 @@ from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist
 from torchmill.fetch.source.source_dir import DEBIAN, SourceDir, SourceProof, SourceRequest
 
-_ONE_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$")
+_ONE_LINE = re.compile(
+    r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$"
+)
 _OPTION = re.compile(r'(?:"[^"]*"?|[^\s"])+')  # an open quote ends with the line
 _FIELD = re.compile(r"^([^\s:]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)", re.MULTILINE)
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
@@ -41,7 +43,9 @@ _STATUS = re.compile(r"dlstatus:\d+:(?P<percent>[\d.]+):")
 _GLIBC = re.compile(r"\blibc6 \(>= (\d+\.\d+)")
 _NAME = re.compile(r"[^\s:(\[<]+")
 _ETC = Path("/etc/apt")
-_UNREACHABLE = re.compile(r"(?i)could not resolve|temporary failure|unable to connect|could not connect|timed out")
+_UNREACHABLE = re.compile(
+    r"(?i)could not resolve|temporary failure|unable to connect|could not connect|timed out"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +114,21 @@ class Apt:
                 "APT::Update::Error-Mode": "any",  # without it, lists that did not come are only warned of
             }
         lines = "".join(f'{key} "{value}";\n' for key, value in settings.items())
-        (self.folder / "apt.conf").write_text(_SETTINGS.read_text("utf-8") + lines, encoding="utf-8")
+        (self.folder / "apt.conf").write_text(
+            _SETTINGS.read_text("utf-8") + lines, encoding="utf-8"
+        )
 
-    def query(self, find: Callable[[], _Found], enough: Callable[[_Found], bool]) -> tuple[_Found, CommandError | None]:
+    def query(
+        self, find: Callable[[], _Found], enough: Callable[[_Found], bool]
+    ) -> tuple[_Found, CommandError | None]:
         """Return what is found in the lists at hand if they are of today, else or if need be in new ones.
 
         Old lists are better than none: the error, if any, is why they could not be renewed.
         """
         stamp, failure = self.folder / "updated", None
-        is_fresh = stamp.exists() and 0 <= time.time() - stamp.stat().st_mtime < _LISTS_FRESH_SECONDS
+        is_fresh = (
+            stamp.exists() and 0 <= time.time() - stamp.stat().st_mtime < _LISTS_FRESH_SECONDS
+        )
         if is_fresh and enough(found := find()):
             return found, None
         try:
@@ -133,7 +143,9 @@ class Apt:
         listed = ""
         with contextlib.suppress(CommandError):  # "unable to locate", or no lists yet
             listed = self.run("apt-cache", "showsrc", "--only-source", name)
-        found = (package for package in parse_showsrc(listed) if upstream in {None, package.upstream})
+        found = (
+            package for package in parse_showsrc(listed) if upstream in {None, package.upstream}
+        )
         return next(found, None)  # apt lists the newest first
 
     def download(self, package: SourcePackage) -> None:
@@ -144,7 +156,9 @@ class Apt:
         target = self.downloads / package.tarball
         if not (target.exists() and hash_file(target) == package.sha256):
             wanted = f"{package.name}={package.version}"
-            self.run("apt-get", "-q", "source", "--download-only", "--tar-only", "--only-source", wanted)
+            self.run(
+                "apt-get", "-q", "source", "--download-only", "--tar-only", "--only-source", wanted
+            )
         seen = hash_file(target) if target.exists() else "missing"
         if seen != package.sha256:
             target.unlink(missing_ok=True)
@@ -156,7 +170,9 @@ class Apt:
 
     def run(self, program: str, *arguments: str) -> str:
         """Return what a program of apt's prints. Raises CommandError."""
-        return process.capture(self.command(program, *arguments), cwd=self.downloads, env=self.environment())
+        return process.capture(
+            self.command(program, *arguments), cwd=self.downloads, env=self.environment()
+        )
 
     def command(self, program: str, *arguments: str) -> list[str]:
         """Return the command of one of apt's programs with these settings."""
@@ -165,7 +181,9 @@ class Apt:
     @staticmethod
     def environment() -> dict[str, str]:
         """Return the variables that apt runs with: it is read in English."""
-        return {name: value for name, value in os.environ.items() if name != "LANGUAGE"} | {"LC_ALL": "C"}
+        return {name: value for name, value in os.environ.items() if name != "LANGUAGE"} | {
+            "LC_ALL": "C"
+        }
 
 
 def machine_archives(etc: Path) -> tuple[AptArchive, ...]:
@@ -173,7 +191,9 @@ def machine_archives(etc: Path) -> tuple[AptArchive, ...]:
     found: dict[AptArchive, None] = {}
     for file in (etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))):
         if file.suffix in {".list", ".sources"} and file.is_file():
-            found |= dict.fromkeys((parse_list if file.suffix == ".list" else parse_deb822)(read_text(file)))
+            found |= dict.fromkeys(
+                (parse_list if file.suffix == ".list" else parse_deb822)(read_text(file))
+            )
     return tuple(found)
 
 
@@ -184,7 +204,11 @@ def parse_list(text: str) -> Iterator[AptArchive]:
         if match is None or match["suite"].endswith("/"):  # a flat archive has no components
             continue
         pairs = [option.partition("=")[::2] for option in _OPTION.findall(match["options"] or "")]
-        options = tuple((key.title(), value.replace('"', "")) for key, value in pairs if key.lower() in _TRUST_FIELDS)
+        options = tuple(
+            (key.title(), value.replace('"', ""))
+            for key, value in pairs
+            if key.lower() in _TRUST_FIELDS
+        )
         yield AptArchive(match["uri"], match["suite"], tuple(match["rest"].split()), options)
 
 
@@ -252,11 +276,22 @@ def suite_archives(
     """
     archives: list[AptArchive] = []
     for names in ([suite.name], _DISTRIBUTIONS[suite.distribution]["suites"]):
-        archives = archives or [one for one in machine if one.suite in names and "main" in one.components]
+        archives = archives or [
+            one for one in machine if one.suite in names and "main" in one.components
+        ]
     keyring = keyrings / suite.keyring
     if not archives and keyring.exists():
-        archives = [AptArchive(_DISTRIBUTIONS[suite.distribution]["archive"], "", (), (("Signed-By", str(keyring)),))]
-    read = (replace(one, suite=suite.name, components=suite.components, lists=lists) for one in archives)
+        archives = [
+            AptArchive(
+                _DISTRIBUTIONS[suite.distribution]["archive"],
+                "",
+                (),
+                (("Signed-By", str(keyring)),),
+            )
+        ]
+    read = (
+        replace(one, suite=suite.name, components=suite.components, lists=lists) for one in archives
+    )
     return tuple(dict.fromkeys(read))
 
 
@@ -265,7 +300,9 @@ def checked_vendors(etc: Path) -> tuple[str, ...]:
     if shutil.which("apt-get") is None:
         return ()
     machine = machine_archives(etc)
-    suites = [DebianSuite(name, table["suites"][0], ("main",)) for name, table in _DISTRIBUTIONS.items()]
+    suites = [
+        DebianSuite(name, table["suites"][0], ("main",)) for name, table in _DISTRIBUTIONS.items()
+    ]
     return tuple(suite.distribution for suite in suites if suite_archives(suite, machine, KEYRINGS))
 
 
@@ -306,14 +343,18 @@ def package_closure(
         known |= ask(unasked) if unasked else {}
         new = []
         for group in groups:
-            ours = [known[name] for name in group if name in known and known[name].made_from in followed]
+            ours = [
+                known[name] for name in group if name in known and known[name].made_from in followed
+            ]
             if ours and not taken.keys() & {package.name for package in ours}:
                 taken[ours[0].name] = ours[0]
                 new.append(ours[0])
     return tuple(taken.values())
 
 
-def download_binaries(apt: Apt, packages: Sequence[BinaryPackage], folder: Path, tell: Callable[[float], None]) -> None:
+def download_binaries(
+    apt: Apt, packages: Sequence[BinaryPackage], folder: Path, tell: Callable[[float], None]
+) -> None:
     """Bring packages into a folder, going on where an earlier try stopped; `tell` is given 0.0 to 1.0.
 
     apt checks them against the signed lists. Raises CommandError.
@@ -334,7 +375,10 @@ def parse_show(text: str) -> Iterator[BinaryPackage]:
         if {"package", "version", "size", "sha256"} <= fields.keys():
             name, version, depends = fields["package"], fields["version"], fields.get("depends", "")
             clauses = (clause.split("|") for clause in depends.split(","))
-            groups = (tuple(match[0] for one in each if (match := _NAME.match(one.strip()))) for each in clauses)
+            groups = (
+                tuple(match[0] for one in each if (match := _NAME.match(one.strip())))
+                for each in clauses
+            )
             glibc, needs = _GLIBC.search(depends), tuple(filter(None, groups))
             # the name that apt gives the file, which escapes the colon of an epoch
             file = f"{name}_{version.replace(':', '%3a')}_{fields.get('architecture', 'all')}.deb"
@@ -350,7 +394,9 @@ def parse_show(text: str) -> Iterator[BinaryPackage]:
             )
 
 
-def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress: ProgressDisplay) -> Source:
+def fetch_debian(
+    request: SourceRequest, slot: SourceDir, cache: Path, progress: ProgressDisplay
+) -> Source:
     """Download, check and unpack the release and what fills its empty submodules.
 
     Raises SourceError, NetworkError, HostError; BusyError if another run holds the cache for too long.
@@ -358,14 +404,18 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
     package, release, ways = request.package, request.release, request.ways_out()
     where, _, name = package.debian.get(release.version, "").partition("/")
     if not name:
-        places = [f"{version} in {place.partition('/')[0]}" for version, place in package.debian.items()]
+        places = [
+            f"{version} in {place.partition('/')[0]}" for version, place in package.debian.items()
+        ]
         raise SourceError(
             f"torchmill knows of no suite of Debian with {package.name} {release.version} (its facts name "
             f"{', '.join(places) or 'none for any release of it'}; Debian was not asked): {ways}",
             code="release-not-in-debian",
         )
     if shutil.which("apt-get") is None:
-        raise HostError(f"--from debian needs apt-get, which is not installed: {ways}", code="apt-missing")
+        raise HostError(
+            f"--from debian needs apt-get, which is not installed: {ways}", code="apt-missing"
+        )
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         with hold_apt(cache):
             suite = DebianSuite(DEBIAN, where, ("main",))
@@ -384,12 +434,19 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
         source_dir.require_python_project(tree, f"Debian's {package_found.tarball}")
         notes = "; ".join(["as repacked by Debian", *filled])
         origin = f"Debian's {package_found.name} {package_found.version} ({notes})"
-        proof = SourceProof(archive=package_found.sha256, unproven="Debian repacks the source, and names no commit")
+        proof = SourceProof(
+            archive=package_found.sha256, unproven="Debian repacks the source, and names no commit"
+        )
         return slot.publish(slot.unpacked, request, DEBIAN, origin, proof=proof)
 
 
 def _download(  # noqa: PLR0917 - what to bring, from where, for whom
-    apt: Apt, suite: DebianSuite, name: str, version: str | None, request: SourceRequest, bar: ProgressBar
+    apt: Apt,
+    suite: DebianSuite,
+    name: str,
+    version: str | None,
+    request: SourceRequest,
+    bar: ProgressBar,
 ) -> SourcePackage:
     """Return the listed package, its tarball downloaded and checked."""
     try:
@@ -406,11 +463,15 @@ def _download(  # noqa: PLR0917 - what to bring, from where, for whom
         bar.update(0, None, f"downloading {found.tarball}")
         apt.download(found)
     except CommandError as error:
-        raise explain_apt_error(error.output, apt.folder, request.what, request.ways_out()) from None
+        raise explain_apt_error(
+            error.output, apt.folder, request.what, request.ways_out()
+        ) from None
     return found
 
 
-def _fill_empty(apt: Apt, suite: DebianSuite, tree: Path, request: SourceRequest, bar: ProgressBar) -> tuple[str, ...]:
+def _fill_empty(
+    apt: Apt, suite: DebianSuite, tree: Path, request: SourceRequest, bar: ProgressBar
+) -> tuple[str, ...]:
     """Put Debian's copies into submodule folders that its repacked archive leaves empty, and name them."""
     filled = []
     for path, name in request.package.debian_fill.get(suite.name, {}).items():
@@ -432,17 +493,27 @@ def explain_apt_error(output: str, folder: Path, what: str, ways: str) -> Torchm
     if "no space left" in output.lower():
         return disk_full_error(folder)
     if re.search(r"\b404 +Not Found", output):
-        (folder / "updated").unlink(missing_ok=True)  # else the old lists would be believed for a day
+        (folder / "updated").unlink(
+            missing_ok=True
+        )  # else the old lists would be believed for a day
         told = f"Debian's archive lists {what}, but its file is gone ({complaint}); the next run reads its lists anew"
         return SourceError(f"{told}: {ways}", code="debian-file-gone")
     if _UNREACHABLE.search(output):
-        return NetworkError(f"cannot reach Debian's archive ({complaint}): {ways}", code="host-unreachable")
-    return SourceError(f"apt could not get {what} from Debian's archive ({complaint}): {ways}", code="apt-failed")
+        return NetworkError(
+            f"cannot reach Debian's archive ({complaint}): {ways}", code="host-unreachable"
+        )
+    return SourceError(
+        f"apt could not get {what} from Debian's archive ({complaint}): {ways}", code="apt-failed"
+    )
 
 
 def apt_complaint(output: str) -> str:
     """Return the first error in apt's output."""
-    lines = [line.strip().removeprefix("E:").strip() for line in output.splitlines() if line.startswith("E:")]
+    lines = [
+        line.strip().removeprefix("E:").strip()
+        for line in output.splitlines()
+        if line.startswith("E:")
+    ]
     return lines[0] if lines else complaint_gist(output)
 
 

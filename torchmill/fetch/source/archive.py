@@ -32,14 +32,26 @@ else:
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar.zst", ".tar", ".zip")
 _LONGEST_PATH = 2000  # characters
-_LONGEST_TARGET = 1000  # characters of a link; what is longer was a file, and one bit made it a link
+_LONGEST_TARGET = (
+    1000  # characters of a link; what is longer was a file, and one bit made it a link
+)
 _BLOCK_BYTES = 512  # of a tar archive, which ends with two blocks of zeros
 _BUFFER_BYTES = 1 << 18
 # why the system refuses a name, which is the archive's
-_OF_NAMES = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP, errno.ENOENT}
+_OF_NAMES = {
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EINVAL,
+    errno.ELOOP,
+    errno.ENOENT,
+}
 
 
-def unpack_archive(archive: Path, folder: Path, bar: ProgressBar, *, proved: bool = False) -> str | None:
+def unpack_archive(
+    archive: Path, folder: Path, bar: ProgressBar, *, proved: bool = False
+) -> str | None:
     """Unpack into `folder`, without the one folder around everything; return the commit the archive names.
 
     Archives that `git archive` made carry their commit. The archive is read to its last byte, so that its
@@ -49,9 +61,17 @@ def unpack_archive(archive: Path, folder: Path, bar: ProgressBar, *, proved: boo
     root = folder.with_name(f"{folder.name}.root")
     root.mkdir(parents=True)
     with report_unwritable(folder), refuse_damage(archive):
-        commit = _unzip(archive, root, bar) if archive.suffix == ".zip" else _untar(archive, root, bar, proved=proved)
+        commit = (
+            _unzip(archive, root, bar)
+            if archive.suffix == ".zip"
+            else _untar(archive, root, bar, proved=proved)
+        )
     inside = list(root.iterdir())
-    top = inside[0] if len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink() else root
+    top = (
+        inside[0]
+        if len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink()
+        else root
+    )
     top.rename(folder)
     shutil.rmtree(root, ignore_errors=True)
     return commit
@@ -67,7 +87,8 @@ def refuse_damage(archive: Path) -> Iterator[None]:
         if ours or (is_of_system(error) and getattr(error, "errno", None) not in _OF_NAMES):
             raise
         raise SourceError(
-            f"{archive} cannot be unpacked ({error}): it is damaged or no archive: get it again", code="damaged-archive"
+            f"{archive} cannot be unpacked ({error}): it is damaged or no archive: get it again",
+            code="damaged-archive",
         ) from None
 
 
@@ -121,7 +142,9 @@ def _untar(archive: Path, root: Path, bar: ProgressBar, *, proved: bool) -> str 
     total = archive.stat().st_size
     with archive.open("rb") as raw, _decompress(archive, raw, proved=proved) as content:
         watched = _WatchedEnd(content)
-        with tarfile.open(fileobj=cast("IO[bytes]", watched), mode="r|", bufsize=_BUFFER_BYTES) as tar:
+        with tarfile.open(
+            fileobj=cast("IO[bytes]", watched), mode="r|", bufsize=_BUFFER_BYTES
+        ) as tar:
             for number, member in enumerate(tar):
                 _write(member, partial(tar.extractfile, member), root)
                 if number % 64 == 0:
@@ -140,7 +163,9 @@ def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:
         for number, info in enumerate(infos):
             member, mode = tarfile.TarInfo(info.filename), info.external_attr >> 16
             member.mode = stat.S_IMODE(mode) or 0o644
-            member.mtime = calendar.timegm((*map(max, info.date_time, (1980, 1, 1, 0, 0, 0)), 0, 0, 0))
+            member.mtime = calendar.timegm(
+                (*map(max, info.date_time, (1980, 1, 1, 0, 0, 0)), 0, 0, 0)
+            )
             if info.is_dir():
                 member.type = tarfile.DIRTYPE
                 packed.read(info)  # sees whether both places that name it agree
@@ -154,7 +179,9 @@ def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:
 def _write(member: tarfile.TarInfo, read: Callable[[], IO[bytes] | None], root: Path) -> None:
     target = root / member.name
     # devices and pipes have no business in a source
-    if target == root or not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+    if target == root or not (
+        member.isfile() or member.isdir() or member.issym() or member.islnk()
+    ):
         return
     _require_inside(target.parent, root, member.name)
     if member.isdir():
@@ -186,5 +213,6 @@ def _require_inside(path: Path, root: Path, name: str) -> None:
     # a path too long for the system is not followed to its end, and could lead anywhere
     if len(real) > _LONGEST_PATH or (real != base and not real.startswith(base + os.sep)):
         raise SourceError(
-            f"the archive would write or point outside its folder with '{name}': do not use it", code="hostile-archive"
+            f"the archive would write or point outside its folder with '{name}': do not use it",
+            code="hostile-archive",
         )

@@ -36,9 +36,12 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDispl
             return _fetch(request, slot, layout, current, progress)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"fetching {request.what} was interrupted: run the same command to resume it", code="interrupted"
+            f"fetching {request.what} was interrupted: run the same command to resume it",
+            code="interrupted",
         ) from None
-    except CommandError as error:  # of git in our own folder: what hosts say of it was explained before
+    except (
+        CommandError
+    ) as error:  # of git in our own folder: what hosts say of it was explained before
         told = f"{request.what}: {error}: run the command again; if that does not help, add --discard to start over"
         raise blame_disk(error.output, slot.home) or SourceError(told, code="git-failed") from None
 
@@ -76,7 +79,9 @@ def _whole_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
     seen = source_dir.refuse_changes(record)
     if not slot.tree.is_dir() or source_dir.moved_clause(record.source) is not None:
         return None
-    looks_other = seen != record.fingerprint  # also where git was told to overlook a file that is missing
+    looks_other = (
+        seen != record.fingerprint
+    )  # also where git was told to overlook a file that is missing
     if looks_other or source_dir.touched_since_check(slot.folder):
         source_dir.verify_source(record.source, cache, extras=True)
         cache.save()
@@ -88,7 +93,9 @@ def _serves(record: FetchRecord, request: SourceRequest) -> bool:
     """Tell whether the fetched tree is what is requested, without asking any host."""
     source, commit = record.source, request.release.commit
     named = source.commit or source.declared
-    if record.asked.get("ref") != request.ref or (request.ref is not None and not is_commit(request.ref)):
+    if record.asked.get("ref") != request.ref or (
+        request.ref is not None and not is_commit(request.ref)
+    ):
         return False  # a branch moves: its host must be asked
     if request.ref is None and commit is not None and named not in {None, commit}:
         return False  # the recorded commit was corrected
@@ -101,11 +108,18 @@ def _serves(record: FetchRecord, request: SourceRequest) -> bool:
     from torchmill.fetch.source import local
 
     wanted = request.sha256.lower()
-    return dict(record.asked) == local.origin_record(request.origin) and wanted in {"", source.archive}
+    return dict(record.asked) == local.origin_record(request.origin) and wanted in {
+        "",
+        source.archive,
+    }
 
 
 def _fetch(
-    request: SourceRequest, slot: SourceDir, layout: Layout, current: FetchRecord | None, progress: ProgressDisplay
+    request: SourceRequest,
+    slot: SourceDir,
+    layout: Layout,
+    current: FetchRecord | None,
+    progress: ProgressDisplay,
 ) -> Source:
     """Fetch from the provider that the request names; each is loaded only when it is needed."""
     if request.origin is None:

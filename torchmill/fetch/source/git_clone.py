@@ -15,7 +15,13 @@ from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, read_text, real_path, report_unwritable, write_atomically
+from torchmill.core.files import (
+    disk_full_error,
+    read_text,
+    real_path,
+    report_unwritable,
+    write_atomically,
+)
 from torchmill.core.process import CommandError, program_output
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
@@ -26,7 +32,9 @@ from torchmill.fetch.source.source_dir import SourceDir, SourceProof, SourceRequ
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
 _RETRY_SECONDS = 1.0  # before a dropped connection is tried once more
 # The index and the locks belong to the work tree that stays behind.
-_LEFT_BEHIND = shutil.ignore_patterns("index", "*.lock", "FETCH_HEAD", "hooks", "worktrees", "tmp_*")
+_LEFT_BEHIND = shutil.ignore_patterns(
+    "index", "*.lock", "FETCH_HEAD", "hooks", "worktrees", "tmp_*"
+)
 _LEFTOVERS = ("*.lock", "tmp_pack_*", "tmp_idx_*", "tmp_obj_*")  # of a git that was killed
 _PINNED_REF = "refs/torchmill/pinned"  # written by git when all of a commit is there
 _EVERYTHING = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
@@ -39,7 +47,9 @@ Run = Callable[[GitCheckout, Sequence[str]], object]
 _ATTRIBUTES = "* -text -ident -filter !eol !working-tree-encoding\n"
 
 
-def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, progress: ProgressDisplay) -> Source:
+def fetch_git(
+    request: SourceRequest, slot: SourceDir, current: Source | None, progress: ProgressDisplay
+) -> Source:
     """Fetch the request with its submodules and return it; `current` is the complete source in the slot.
 
     Raises NetworkError, SourceError, HostError.
@@ -50,11 +60,18 @@ def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, p
         return current
     top = _prepare(request, slot)
     path = slot.partial / "fetch.log"
-    with path.open("a", encoding="utf-8") as log, contextlib.closing(progress.task(request.what)) as bar:
+    with (
+        path.open("a", encoding="utf-8") as log,
+        contextlib.closing(progress.task(request.what)) as bar,
+    ):
         show = partial(git_command.show_git_progress, bar)
 
         def run(repository: GitCheckout, arguments: Sequence[str]) -> None:
-            argv, tree, env = repository.argv(*arguments), repository.worktree, git_environment(os.environ)
+            argv, tree, env = (
+                repository.argv(*arguments),
+                repository.worktree,
+                git_environment(os.environ),
+            )
             host = host_of(url) if arguments[0] == "fetch" else ""
             process.stream(argv, cwd=tree, env=env, log=log, on_line=show, waits_for=host)
 
@@ -68,7 +85,9 @@ def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, p
     return slot.publish(slot.partial, request, "git", origin, proof=proof)
 
 
-def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[str, tuple[str, ...], str]:
+def _resolve_commit(
+    request: SourceRequest, transport: "GitTransport"
+) -> tuple[str, tuple[str, ...], str]:
     """Return the commit of the requested tag or ref, how to ask for it, and the URL that answered.
 
     How to ask for it: by these refs; by its id where there are none. Raises SourceError where the
@@ -86,9 +105,16 @@ def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[
     if tag not in found:
         what, cure = "tag", "update that repository, or use another one"
         if request.ref is not None:
-            what, cure = "branch or tag", "check --ref (a commit is given with all of its 40 digits)"
-        raise SourceError(f"{hide_password(url)} has no {what} '{name}': {cure}", code="unknown-ref")
-    commit = found.get(f"{tag}^{{}}", found[tag])  # an annotated tag is listed twice: itself, its commit
+            what, cure = (
+                "branch or tag",
+                "check --ref (a commit is given with all of its 40 digits)",
+            )
+        raise SourceError(
+            f"{hide_password(url)} has no {what} '{name}': {cure}", code="unknown-ref"
+        )
+    commit = found.get(
+        f"{tag}^{{}}", found[tag]
+    )  # an annotated tag is listed twice: itself, its commit
     if request.ref is None and recorded not in {None, commit}:
         raise SourceError(
             f"{hide_password(url)}: the tag {name} is the commit {commit}, but {request.package.name} "
@@ -103,8 +129,12 @@ def _prepare(request: SourceRequest, slot: SourceDir) -> GitCheckout:
     """Return the repository to fetch into: that of the last try, a copy of an earlier tree, or a new one."""
     top = GitCheckout(slot.partial / "tree", slot.partial / "tree" / ".git")
     if slot.partial.exists() or not _seed_history(slot):
-        top.worktree.mkdir(parents=True, exist_ok=True)  # a try may have been killed, or the disk full, before it
-    for left in (one for pattern in _LEFTOVERS for one in top.folder.rglob(pattern) if one.is_file()):
+        top.worktree.mkdir(
+            parents=True, exist_ok=True
+        )  # a try may have been killed, or the disk full, before it
+    for left in (
+        one for pattern in _LEFTOVERS for one in top.folder.rglob(pattern) if one.is_file()
+    ):
         left.unlink(missing_ok=True)
     _set_up(top, request.package.repository)
     return top
@@ -113,7 +143,10 @@ def _prepare(request: SourceRequest, slot: SourceDir) -> GitCheckout:
 def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:
     repository.git("init", "--quiet", "--template=")
     write_atomically(repository.folder / "info/attributes", _ATTRIBUTES)
-    remote = {"remote.origin.url": url, "remote.origin.fetch": "+refs/heads/*:refs/remotes/origin/*"}
+    remote = {
+        "remote.origin.url": url,
+        "remote.origin.fetch": "+refs/heads/*:refs/remotes/origin/*",
+    }
     for key, value in ({"core.bare": "false"} | settings | remote).items():
         repository.git("config", key, value)
 
@@ -131,7 +164,9 @@ def _seed_history(slot: SourceDir) -> bool:
     shutil.rmtree(fresh, ignore_errors=True)
     with report_unwritable(fresh):
         copy = fresh / "tree" / ".git"
-        shutil.copytree(origin, copy, symlinks=True, ignore=_LEFT_BEHIND, copy_function=git_command.copy_or_link)
+        shutil.copytree(
+            origin, copy, symlinks=True, ignore=_LEFT_BEHIND, copy_function=git_command.copy_or_link
+        )
     fresh.rename(slot.partial)
     return True
 
@@ -139,7 +174,9 @@ def _seed_history(slot: SourceDir) -> bool:
 def run_git_quietly(repository: GitCheckout, arguments: Sequence[str]) -> None:
     """Run git without showing what it does."""
     argv, tree = repository.argv(*arguments), repository.worktree
-    _ask_git(argv, tree, host_of(arguments[arguments.index("--") + 1]) if arguments[0] == "fetch" else "")
+    _ask_git(
+        argv, tree, host_of(arguments[arguments.index("--") + 1]) if arguments[0] == "fetch" else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +187,30 @@ class GitTransport:
     where: Path  # the folder that is worked in, for messages
     reached: set[str] = field(default_factory=set)  # hosts that took a connection
 
-    def remote_refs(self, urls: Sequence[str], patterns: Sequence[str]) -> tuple[str, dict[str, str]]:
+    def remote_refs(
+        self, urls: Sequence[str], patterns: Sequence[str]
+    ) -> tuple[str, dict[str, str]]:
         """Return the first of `urls` that is a repository, and its refs that match, with their commits.
 
         Raises NetworkError or SourceError.
         """
         url, listing = self._first(
-            urls, lambda url: _ask_git([*_GIT_ANYWHERE, "ls-remote", "--", url, *patterns], None, host_of(url))
+            urls,
+            lambda url: _ask_git(
+                [*_GIT_ANYWHERE, "ls-remote", "--", url, *patterns], None, host_of(url)
+            ),
         )
         pairs = (line.partition("\t") for line in listing.splitlines())
         return url, {name: commit for commit, _, name in pairs if git_command.is_commit(commit)}
 
-    def obtain(self, into: GitCheckout, commit: str, urls: Sequence[str], run: Run, refs: Sequence[str] = ()) -> None:
+    def obtain(
+        self,
+        into: GitCheckout,
+        commit: str,
+        urls: Sequence[str],
+        run: Run,
+        refs: Sequence[str] = (),
+    ) -> None:
         """Bring `commit` into a repository, by `refs` if given, else by its id; at once if it is there.
 
         A connection that breaks is tried once more. Raises NetworkError, SourceError or HostError.
@@ -204,21 +253,31 @@ class GitTransport:
         """Raise NetworkError within seconds where git itself would wait for minutes."""
         env = git_environment(os.environ)
         # by the user's own insteadOf
-        real = process.ask([*_GIT_ANYWHERE, "ls-remote", "--get-url", "--", url], env).strip() or url
+        real = (
+            process.ask([*_GIT_ANYWHERE, "ls-remote", "--get-url", "--", url], env).strip() or url
+        )
         if host_of(real) in self.reached:
             return
-        if program_output(*_GIT_ANYWHERE, "config", "--get-urlmatch", "http.proxy", real, env=env).strip():
+        if program_output(
+            *_GIT_ANYWHERE, "config", "--get-urlmatch", "http.proxy", real, env=env
+        ).strip():
             return
         if (why := connection_complaint(real)) is not None:
             raise self._unreachable(real, why)
         self.reached.add(host_of(real))
 
     def _unreachable(self, url: str, why: str) -> NetworkError:
-        return NetworkError(f"cannot reach {host_of(url)} ({why}): {self.request.ways_out()}", code="host-unreachable")
+        return NetworkError(
+            f"cannot reach {host_of(url)} ({why}): {self.request.ways_out()}",
+            code="host-unreachable",
+        )
 
     def explain(self, error: CommandError, url: str) -> TorchmillError:
         """Return the error to show when git failed on `url`."""
-        cause, gist = git_command.diagnose_git(error.output), git_command.complaint_gist(error.output)
+        cause, gist = (
+            git_command.diagnose_git(error.output),
+            git_command.complaint_gist(error.output),
+        )
         if cause == "full":
             return disk_full_error(self.where)
         if cause == "foreign":
@@ -241,7 +300,14 @@ class GitTransport:
 def _ask_git(argv: Sequence[str], cwd: Path | None, host: str) -> str:
     """Return all that git prints, its complaints too; a host that is silent for long ends it."""
     heard = io.StringIO()
-    process.stream(argv, cwd=cwd, env=git_environment(os.environ), log=heard, on_line=lambda _: None, waits_for=host)
+    process.stream(
+        argv,
+        cwd=cwd,
+        env=git_environment(os.environ),
+        log=heard,
+        on_line=lambda _: None,
+        waits_for=host,
+    )
     return heard.getvalue()
 
 
@@ -250,18 +316,28 @@ def _pinned_commit(repository: GitCheckout) -> str:
     return read_text(repository.folder / _PINNED_REF).strip()
 
 
-def _fetch_least(repository: GitCheckout, commit: str, url: str, run: Run, refs: Sequence[str]) -> str:
+def _fetch_least(
+    repository: GitCheckout, commit: str, url: str, run: Run, refs: Sequence[str]
+) -> str:
     """Ask for as little as the server allows: the commit, recent history, all of it. Return the commit."""
     least = ("--depth=1", "--", url, *(refs or (f"+{commit}:{_PINNED_REF}",)))
-    recent, all_of_it = ("--depth=50", "--", url, *_EVERYTHING), ("--unshallow", "--", url, *_EVERYTHING)
+    recent, all_of_it = (
+        ("--depth=50", "--", url, *_EVERYTHING),
+        ("--unshallow", "--", url, *_EVERYTHING),
+    )
     for rung in (least, recent, all_of_it):
-        complete = not (repository.folder / "shallow").exists()  # git refuses to unshallow such a one
+        complete = not (
+            repository.folder / "shallow"
+        ).exists()  # git refuses to unshallow such a one
         try:
             run(repository, [*_FETCH, *(rung[1:] if complete and rung is all_of_it else rung)])
             if _pinned_commit(repository) != commit:
                 repository.git("update-ref", _PINNED_REF, f"{commit}^{{commit}}")
         except CommandError as error:
-            if git_command.diagnose_git(error.output) != "refused" and "update-ref" not in error.argv:
+            if (
+                git_command.diagnose_git(error.output) != "refused"
+                and "update-ref" not in error.argv
+            ):
                 raise
         else:
             return commit
@@ -283,7 +359,9 @@ class Submodule:
     parent: GitCheckout
 
 
-def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: ProgressDisplay) -> dict[str, str]:
+def _populate_submodules(
+    top: GitCheckout, transport: GitTransport, progress: ProgressDisplay
+) -> dict[str, str]:
     """Bring every submodule to its pinned commit and return path -> commit.
 
     What is there already is kept. Raises NetworkError, SourceError or HostError for the first that fails.
@@ -311,19 +389,27 @@ def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: Pr
     finally:
         pool.shutdown(wait=True)  # nobody writes into the tree once we are gone
         bar.close()
-    return {submodule.path: submodule.commit for submodule in sorted(found, key=lambda one: one.path)}
+    return {
+        submodule.path: submodule.commit for submodule in sorted(found, key=lambda one: one.path)
+    }
 
 
 def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, ...]:
     """Note the submodules of a checked-out commit in its repository, forget others, and return them."""
-    pins = git_command.read_submodule_pins(parent) if (parent.worktree / ".gitmodules").exists() else {}
+    pins = (
+        git_command.read_submodule_pins(parent)
+        if (parent.worktree / ".gitmodules").exists()
+        else {}
+    )
     if "[submodule " in read_text(parent.folder / "config"):
         for name in sorted(set(_urls(parent)) - {name for name, _ in pins.values()}):
             parent.git("config", "--local", "--remove-section", f"submodule.{name}")
     if not pins:
         return ()
     parent.git("submodule", "--quiet", "init")
-    parent.git("submodule", "--quiet", "sync")  # init keeps the address of a submodule that has moved
+    parent.git(
+        "submodule", "--quiet", "sync"
+    )  # init keeps the address of a submodule that has moved
     urls = _urls(parent)
     if missing := [path for path, (name, _) in pins.items() if name not in urls]:
         raise SourceError(
@@ -332,7 +418,13 @@ def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, .
         )
     modules = parent.folder / "modules"
     return tuple(
-        Submodule(GitCheckout(parent.worktree / path, modules / name), commit, urls[name], prefix + path, parent)
+        Submodule(
+            GitCheckout(parent.worktree / path, modules / name),
+            commit,
+            urls[name],
+            prefix + path,
+            parent,
+        )
         for path, (name, commit) in pins.items()
     )
 
@@ -341,7 +433,11 @@ def _urls(repository: GitCheckout) -> dict[str, str]:
     """Return name -> address of the submodules that the repository lists, relative ones resolved."""
     listed = repository.git("config", "-z", "--local", "--list").split("\0")
     pairs = (entry.partition("\n") for entry in listed if entry.startswith("submodule."))
-    return {key.removeprefix("submodule.").removesuffix(".url"): url for key, _, url in pairs if key.endswith(".url")}
+    return {
+        key.removeprefix("submodule.").removesuffix(".url"): url
+        for key, _, url in pairs
+        if key.endswith(".url")
+    }
 
 
 def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Submodule, ...]:
@@ -354,7 +450,11 @@ def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Sub
         )
     checkout.worktree.mkdir(parents=True, exist_ok=True)
     checkout.folder.mkdir(parents=True, exist_ok=True)
-    _set_up(checkout, submodule.url, **{"core.worktree": os.path.relpath(checkout.worktree, checkout.folder)})
+    _set_up(
+        checkout,
+        submodule.url,
+        **{"core.worktree": os.path.relpath(checkout.worktree, checkout.folder)},
+    )
     link = f"gitdir: {os.path.relpath(checkout.folder, checkout.worktree)}\n"
     (checkout.worktree / ".git").write_text(link, encoding="utf-8")
     urls = git_command.mirror_candidates(submodule.url, transport.request.mirror)

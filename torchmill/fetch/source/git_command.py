@@ -49,7 +49,9 @@ class GitCheckout:
 
     def git(self, *arguments: str) -> str:
         """Return the output of git. Raises CommandError."""
-        return process.capture(self.argv(*arguments), cwd=self.worktree, env=git_environment(os.environ))
+        return process.capture(
+            self.argv(*arguments), cwd=self.worktree, env=git_environment(os.environ)
+        )
 
 
 def run_git(tree: Path, *arguments: str) -> str:
@@ -58,7 +60,9 @@ def run_git(tree: Path, *arguments: str) -> str:
     Raises CommandError; SourceError where git does not work in it because of its owner.
     """
     try:
-        return process.capture(["git", "-C", str(tree), *arguments], env=git_environment(os.environ))
+        return process.capture(
+            ["git", "-C", str(tree), *arguments], env=git_environment(os.environ)
+        )
     except CommandError as error:
         if diagnose_git(error.output) == "foreign":
             raise foreign_owner_error(tree, error.output) from None
@@ -70,7 +74,11 @@ def git_environment(base: Mapping[str, str]) -> dict[str, str]:
 
     Raises ConfigError where its GIT_CONFIG_COUNT is wrong.
     """
-    kept = (name for name in base if not name.startswith("GIT_") or name in _KNOWN["kept"] or _PAIRS.fullmatch(name))
+    kept = (
+        name
+        for name in base
+        if not name.startswith("GIT_") or name in _KNOWN["kept"] or _PAIRS.fullmatch(name)
+    )
     env = {name: base[name] for name in kept}
     env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
     env.pop("LANGUAGE", None)
@@ -91,13 +99,17 @@ def git_environment(base: Mapping[str, str]) -> dict[str, str]:
 def diagnose_git(output: str) -> GitFailure:
     """Return what git's complaint comes from."""
     signs = _KNOWN["failures"].items()
-    found = (cause for cause, patterns in signs if re.search("|".join(patterns), output, re.IGNORECASE))
+    found = (
+        cause for cause, patterns in signs if re.search("|".join(patterns), output, re.IGNORECASE)
+    )
     return next(found, "other")
 
 
 def foreign_owner_error(tree: Path, output: str) -> SourceError:
     """Return the error for a repository, which git's output names, that git will not read because of its owner."""
-    named = _REPOSITORY.search(output)  # also one that is fetched from, such as a mirror in a folder
+    named = _REPOSITORY.search(
+        output
+    )  # also one that is fetched from, such as a mirror in a folder
     place = shlex.quote(named[1] if named else str(tree))
     return SourceError(
         f"{place} belongs to another user, and git does not work in it: run as that user, `chown -R` it, or "
@@ -141,7 +153,8 @@ def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
     parts = [part for part in re.split(r"[/:\\]", url.rstrip("/").removesuffix(".git")) if part]
     if not parts or any(part in {".", ".."} for part in parts[-2:]):
         raise SourceError(
-            f"'{url}' names no repository that a mirror could have: leave out --mirror", code="not-mirrorable"
+            f"'{url}' names no repository that a mirror could have: leave out --mirror",
+            code="not-mirrorable",
         )
     return (f"{base}/{'/'.join(parts[-2:])}.git", f"{base}/{parts[-1]}.git")
 
@@ -197,10 +210,14 @@ def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
     A pin that .gitmodules does not list cannot be fetched by anyone and is left out. Raises SourceError for
     a name that would lead out of the git folder.
     """
-    listed = (line.partition("\t") for line in repository.git("ls-tree", "-r", "-z", "HEAD").split("\0"))
+    listed = (
+        line.partition("\t") for line in repository.git("ls-tree", "-r", "-z", "HEAD").split("\0")
+    )
     commits = {path: about.split()[2] for about, _, path in listed if about.startswith("160000 ")}
     try:
-        modules = repository.git("config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+        modules = repository.git(
+            "config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$"
+        )
     except CommandError as error:
         if "bad config" not in error.output:  # no such file, or nothing in it
             return {}
@@ -210,7 +227,10 @@ def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
             code="unreadable-gitmodules",
         ) from None
     pairs = (entry.partition("\n") for entry in modules.split("\0") if entry)
-    names = {path.rstrip("/"): key.removeprefix("submodule.").removesuffix(".path") for key, _, path in pairs}
+    names = {
+        path.rstrip("/"): key.removeprefix("submodule.").removesuffix(".path")
+        for key, _, path in pairs
+    }
     for name in names.values():
         if name.startswith(("-", "/")) or {".", "..", ""} & set(name.replace("\\", "/").split("/")):
             raise SourceError(
@@ -218,7 +238,9 @@ def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
                 "elsewhere: do not trust this source",
                 code="hostile-source",
             )
-    return {path: (names[path], commit) for path, commit in sorted(commits.items()) if path in names}
+    return {
+        path: (names[path], commit) for path, commit in sorted(commits.items()) if path in names
+    }
 
 
 def uncommitted_changes(tree: Path) -> tuple[str, ...]:
@@ -243,6 +265,8 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
             next(entries)  # its former path: git before 2.18 tells of renames whatever it is told
         if entry[0] == "?" or not parts[2].startswith("S"):
             found.append(path)
-        elif (tree / path / ".git").exists():  # one that is merely gone, or at another commit, loses nothing
+        elif (
+            tree / path / ".git"
+        ).exists():  # one that is merely gone, or at another commit, loses nothing
             found.extend(f"{path}/{name}" for name in uncommitted_changes(tree / path))
     return tuple(found)

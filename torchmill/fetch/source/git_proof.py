@@ -28,7 +28,9 @@ _EXECUTABLE, _REGULAR, _LINK, _SUBMODULE, _FOLDER = 0o100755, 0o100644, 0o120000
 _TREE_ENTRY = re.compile(rb"([0-7]{1,6}) ([^\0]+)\0(.{20})", re.DOTALL)
 _COMMIT_TREE = re.compile(rb"tree ([0-9a-f]{40})\n")
 _SUBMODULE_PATH = re.compile(r'^[ \t]*path[ \t]*=[ \t]*"?([^"\n]*?)"?[ \t]*\r?$', re.MULTILINE)
-RepositoryOf = Callable[[str], Path | None]  # the git folder of a submodule, by its path; "" for the folder itself
+RepositoryOf = Callable[
+    [str], Path | None
+]  # the git folder of a submodule, by its path; "" for the folder itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,19 @@ class _ForgedObjectError(Exception):
 
 
 def find_differences(
-    tree: Path, commit: str, repository_of: RepositoryOf, submodules: Mapping[str, str] | None = None
+    tree: Path,
+    commit: str,
+    repository_of: RepositoryOf,
+    submodules: Mapping[str, str] | None = None,
 ) -> Iterator[Difference]:
     """Yield what in `tree` is not as `commit` has it, submodules included; nothing where it is proven to be the commit.
 
     The commit of each submodule that was compared is written into `submodules`, if that is given a dict. Folders
     without files do not count, as git knows none.
     """
-    yield from _compare(tree, "", commit, repository_of, submodules if isinstance(submodules, dict) else {})
+    yield from _compare(
+        tree, "", commit, repository_of, submodules if isinstance(submodules, dict) else {}
+    )
 
 
 def worktree_repository(tree: Path) -> RepositoryOf:
@@ -74,7 +81,11 @@ def worktree_repository(tree: Path) -> RepositoryOf:
 
 def listed_submodules(folder: Path) -> list[str]:
     """Return the paths of the submodules that .gitmodules in a folder lists."""
-    return [path.strip("/") for path in _SUBMODULE_PATH.findall(read_text(folder / ".gitmodules")) if path.strip("/")]
+    return [
+        path.strip("/")
+        for path in _SUBMODULE_PATH.findall(read_text(folder / ".gitmodules"))
+        if path.strip("/")
+    ]
 
 
 def hash_blob(path: Path | str, size: int) -> str:
@@ -92,7 +103,11 @@ def _compare(
     top = tree / prefix
     repository = repository_of(prefix)
     if repository is None or not is_commit(commit):
-        why = "has no git repository" if repository is None else f"is at {commit}, which is no commit of 40 digits"
+        why = (
+            "has no git repository"
+            if repository is None
+            else f"is at {commit}, which is no commit of 40 digits"
+        )
         yield Difference(prefix or ".", why)
         return
     try:
@@ -115,7 +130,9 @@ def _compare(
             yield Difference(inside, "is a submodule without files")
 
 
-def _compare_files(top: Path, found: Mapping[bytes, os.stat_result], expected: CommitContents) -> Iterator[Difference]:
+def _compare_files(
+    top: Path, found: Mapping[bytes, os.stat_result], expected: CommitContents
+) -> Iterator[Difference]:
     for path in sorted(expected.files.keys() - found.keys()):
         yield Difference(os.fsdecode(path), "is missing")
     for path in sorted(found.keys() - expected.files.keys()):
@@ -126,8 +143,12 @@ def _compare_files(top: Path, found: Mapping[bytes, os.stat_result], expected: C
         wanted_mode, wanted = expected.files[path]
         name = os.fsdecode(path)
         if blob != wanted:
-            crlf = stat.S_ISREG(found[path].st_mode) and _has_only_other_line_ends(top / name, wanted)
-            yield Difference(name, "has other line ends" if crlf else "has other contents", line_ends=crlf)
+            crlf = stat.S_ISREG(found[path].st_mode) and _has_only_other_line_ends(
+                top / name, wanted
+            )
+            yield Difference(
+                name, "has other line ends" if crlf else "has other contents", line_ends=crlf
+            )
         elif mode != wanted_mode and os.name != "nt":  # where files have no such modes
             yield Difference(name, f"has the mode {mode:o}, not {wanted_mode:o}")
 
@@ -218,7 +239,9 @@ def _parse_tree(data: bytes) -> Iterator[tuple[int, bytes, str]]:
 def _read_objects(repository: Path, ids: Iterable[str]) -> dict[str, bytes]:
     """Return the contents of commits and trees by their ids, each of which is computed anew."""
     asked = list(ids)
-    answer = _git(repository, "cat-file", "--batch", given="".join(f"{name}\n" for name in asked).encode())
+    answer = _git(
+        repository, "cat-file", "--batch", given="".join(f"{name}\n" for name in asked).encode()
+    )
     objects, position = {}, 0
     for name in asked:
         end = answer.index(b"\n", position)
@@ -234,32 +257,44 @@ def _read_objects(repository: Path, ids: Iterable[str]) -> dict[str, bytes]:
 
 
 def _object_id(kind: bytes, content: bytes) -> str:
-    return hashlib.sha1(b"%b %d\0" % (kind, len(content)) + content, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(
+        b"%b %d\0" % (kind, len(content)) + content, usedforsecurity=False
+    ).hexdigest()
 
 
 def _git(repository: Path, *arguments: str, given: bytes = b"") -> bytes:
     """Return the bytes that git writes. No replacement of an object is followed."""
     argv = ["git", f"--git-dir={repository}", *arguments]
     try:
-        done = subprocess.run(argv, input=given, capture_output=True, env=git_environment(os.environ), check=False)
+        done = subprocess.run(
+            argv, input=given, capture_output=True, env=git_environment(os.environ), check=False
+        )
     except FileNotFoundError:
         raise HostError(
-            "`git` is not on PATH: install it (`invoke deps` names the package)", code="program-missing"
+            "`git` is not on PATH: install it (`invoke deps` names the package)",
+            code="program-missing",
         ) from None
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").splitlines()
-        raise _ForgedObjectError(f"git cannot read it ({lines[-1].strip() if lines else 'it printed nothing'})")
+        raise _ForgedObjectError(
+            f"git cannot read it ({lines[-1].strip() if lines else 'it printed nothing'})"
+        )
     return done.stdout
 
 
-def require_commit(tree: Path, commit: str, submodules: Mapping[str, str], *, extras: bool = False) -> bool:
+def require_commit(
+    tree: Path, commit: str, submodules: Mapping[str, str], *, extras: bool = False
+) -> bool:
     """Raise SourceError where a work tree with its submodules is not what the commits hold.
 
     With `extras`, further files are allowed, and what is returned tells whether there are any.
     """
     seen: dict[str, str] = {}
     found = list(find_differences(tree, commit, worktree_repository(tree), seen))
-    found += [Difference(path, "is not a submodule of the commit") for path in submodules.keys() - seen.keys()]
+    found += [
+        Difference(path, "is not a submodule of the commit")
+        for path in submodules.keys() - seen.keys()
+    ]
     differences = [one for one in found if not (extras and one.extra)]
     if differences:
         raise SourceError(

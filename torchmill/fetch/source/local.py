@@ -25,7 +25,13 @@ from torchmill.fetch.download import download_file, http_session
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.source import git_proof
 from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
-from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
+from torchmill.fetch.source.git_command import (
+    complaint_gist,
+    git_folder,
+    is_commit,
+    read_head,
+    run_git,
+)
 from torchmill.fetch.source.git_proof import listed_submodules
 from torchmill.fetch.source.source_dir import (
     PYPI,
@@ -40,7 +46,9 @@ _LISTED_VERSIONS = 8  # in a message
 _KINDS = {stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}  # of what is copied: no pipes, no sockets
 
 
-def fetch_local(request: SourceRequest, origin: str, slot: SourceDir, progress: ProgressDisplay) -> Source:
+def fetch_local(
+    request: SourceRequest, origin: str, slot: SourceDir, progress: ProgressDisplay
+) -> Source:
     """Copy, or download and unpack, `origin`. Raises SourceError, NetworkError or HostError."""
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         try:
@@ -57,7 +65,9 @@ def fetch_local(request: SourceRequest, origin: str, slot: SourceDir, progress: 
             request,
             "path",
             title,
-            proof=replace(proof, verified=proof.commit is not None and proof.commit == request.release.commit),
+            proof=replace(
+                proof, verified=proof.commit is not None and proof.commit == request.release.commit
+            ),
             asked=asked,  # as it looked before: what is changed while it is copied is noticed the next time
         )
 
@@ -81,7 +91,11 @@ def _require_submodules(request: SourceRequest, tree: Path, title: str) -> None:
     empty = tuple(_empty_submodules(tree, ""))
     if empty:
         clone = f"git clone --recurse-submodules --branch {request.release.tag} {request.package.repository}"
-        way = f"take a clone with its submodules (`{clone}`)" if request.package.repository else "take a complete one"
+        way = (
+            f"take a clone with its submodules (`{clone}`)"
+            if request.package.repository
+            else "take a complete one"
+        )
         raise SourceError(
             f"{title} lacks {len(empty)} of its submodules ({name_few(empty)}): {way}, or {request.ways_out()}",
             code="submodule-missing",
@@ -105,7 +119,10 @@ def _has_entries(folder: Path) -> bool:
 
 def origin_record(origin: str) -> dict[str, str | None]:
     """Return what a record keeps of `--from`: where, and how it looked, so that a change is noticed."""
-    path, state = _local_path(origin), digest_data(origin)  # of an address, whose password is kept nowhere
+    path, state = (
+        _local_path(origin),
+        digest_data(origin),
+    )  # of an address, whose password is kept nowhere
     if path is not None and path.is_dir():
         state = str(take_fingerprint(path))
     elif path is not None and path.is_file():
@@ -139,8 +156,12 @@ def _bring(
     if path is None:
         refused = "check the address given to --from"
         otherwise, sha256 = request.ways_out(), request.sha256.lower() or None
-        folder = slot.downloaded / digest_data(origin)[:8]  # what was left of another address is another file
-        path = download_file(origin, folder, bar, otherwise=otherwise, refused=refused, said=(sha256, None))
+        folder = (
+            slot.downloaded / digest_data(origin)[:8]
+        )  # what was left of another address is another file
+        path = download_file(
+            origin, folder, bar, otherwise=otherwise, refused=refused, said=(sha256, None)
+        )
     else:
         name = str(path)
     if path.is_file():
@@ -158,13 +179,22 @@ def _bring(
         commit = unpack_archive(path, tree, bar, proved=bool(request.sha256))
         _remove_repositories(tree)
         declared = commit if is_commit(commit) else None
-        why = "the archive names a commit, and nothing proves it" if declared else "the archive names no commit"
-        return f"{name} (sha256 {actual})", SourceProof(archive=actual, declared=declared, unproven=why)
+        why = (
+            "the archive names a commit, and nothing proves it"
+            if declared
+            else "the archive names no commit"
+        )
+        return f"{name} (sha256 {actual})", SourceProof(
+            archive=actual, declared=declared, unproven=why
+        )
     if path.is_dir() and request.sha256:
-        raise SourceError(f"{path} is a folder, which has no sha256: leave out --sha256", code="no-digest")
+        raise SourceError(
+            f"{path} is a folder, which has no sha256: leave out --sha256", code="no-digest"
+        )
     if not path.is_dir():
         raise SourceError(
-            f"{origin} is neither a folder nor an archive: check the path given to --from", code="no-such-origin"
+            f"{origin} is neither a folder nor an archive: check the path given to --from",
+            code="no-such-origin",
         )
     if tree.is_relative_to(path):
         raise SourceError(
@@ -194,12 +224,18 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, Sourc
         done += len(names)
         bar.update(done, None, "copying")
         paths = [Path(visited, name) for name in names]
-        left = (one for one in paths if one in ignored or stat.S_IFMT(one.lstat().st_mode) not in _KINDS)
+        left = (
+            one for one in paths if one in ignored or stat.S_IFMT(one.lstat().st_mode) not in _KINDS
+        )
         return {".git", *(one.name for one in left)}
 
     with report_unwritable(tree):
         shutil.copytree(folder, tree, symlinks=True, ignore=left_out)
-    proof = SourceProof(unproven="the folder is no git checkout") if commit is None else _prove(folder, tree, commit)
+    proof = (
+        SourceProof(unproven="the folder is no git checkout")
+        if commit is None
+        else _prove(folder, tree, commit)
+    )
     title = str(folder)
     if proof.commit is None:
         seen = take_fingerprint(tree)
@@ -214,7 +250,9 @@ def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
     """
     submodules: dict[str, str] = {}
     differences = []
-    for one in git_proof.find_differences(tree, commit, git_proof.worktree_repository(folder), submodules):
+    for one in git_proof.find_differences(
+        tree, commit, git_proof.worktree_repository(folder), submodules
+    ):
         if one.line_ends:
             file = tree / one.path
             file.write_bytes(git_proof.with_unix_line_ends(file.read_bytes()))
@@ -248,7 +286,12 @@ def _inspect_folder(folder: Path) -> tuple[str | None, set[Path]]:
             f"git cannot read {folder} ({complaint_gist(error.output)}): repair it, or give another folder",
             code="unreadable-repository",
         ) from None
-    ignored = {top / one[3:].rstrip("/") for top, found in seen.items() for one in found if one.startswith("!!")}
+    ignored = {
+        top / one[3:].rstrip("/")
+        for top, found in seen.items()
+        for one in found
+        if one.startswith("!!")
+    }
     return read_head(folder), ignored
 
 
@@ -281,13 +324,17 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
         file = _find_archive(request)
         refused = "the index lists a file that is not there: run the command again later"
         ways, said = request.ways_out(), (file.sha256, file.size)
-        archive = download_file(file.url, slot.downloaded, bar, otherwise=ways, refused=refused, said=said)
+        archive = download_file(
+            file.url, slot.downloaded, bar, otherwise=ways, refused=refused, said=said
+        )
         unpack_archive(archive, tree, bar, proved=True)
         require_python_project(tree, f"PyPI's {file.name}")
         _remove_repositories(tree)
         recorded = request.release.sha256 is not None  # else what the index lists today
         origin = f"PyPI's {file.name} (sha256 {file.sha256}{', as recorded' * recorded})"
-        proof = SourceProof(verified=recorded, archive=file.sha256, unproven="an archive of PyPI names no commit")
+        proof = SourceProof(
+            verified=recorded, archive=file.sha256, unproven="an archive of PyPI names no commit"
+        )
         return slot.publish(slot.unpacked, request, PYPI, origin, proof=proof)
 
 

@@ -69,30 +69,43 @@ class SourceRequest:
         """Raise ConfigError for options that are invalid, or exclude each other."""
         conflict = ""
         if self.origin is not None and self.mirror is not None:
-            conflict = "--from and --mirror exclude each other: a mirror holds git repositories; give one"
+            conflict = (
+                "--from and --mirror exclude each other: a mirror holds git repositories; give one"
+            )
         elif self.origin is not None and self.ref is not None:
-            conflict = f"--ref {self.ref} names something in git, which --from does not use; leave one out"
+            conflict = (
+                f"--ref {self.ref} names something in git, which --from does not use; leave one out"
+            )
         elif self.sha256 and self.origin in {None, DEBIAN, PYPI}:
             conflict = "--sha256 is for an archive: give it with --from PATH|URL"
         if conflict:
             raise ConfigError(conflict, code="conflicting-options")
         if self.sha256 and not _SHA256.fullmatch(self.sha256):
             raise ConfigError(
-                f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints", code="invalid-digest"
+                f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints",
+                code="invalid-digest",
             )
         for name in (self.ref, self.release.tag):
-            if name is not None and (not name or name.startswith("-") or _NOT_IN_A_REF.search(name)):
+            if name is not None and (
+                not name or name.startswith("-") or _NOT_IN_A_REF.search(name)
+            ):
                 raise ConfigError(
-                    f"'{name}' cannot be the name of a tag, branch or commit: check --tag and --ref", code="invalid-ref"
+                    f"'{name}' cannot be the name of a tag, branch or commit: check --tag and --ref",
+                    code="invalid-ref",
                 )
         if self.release.tag.startswith(".") or "/" in self.release.tag:
             raise ConfigError(
-                f"the tag '{self.release.tag}' cannot name a folder: correct build_configs/releases", code="invalid-ref"
+                f"the tag '{self.release.tag}' cannot name a folder: correct build_configs/releases",
+                code="invalid-ref",
             )
 
     def ways_out(self) -> str:
         """Return what a user may do when the usual way to a source is closed."""
-        ways = ["name a mirror of the repositories (`--mirror URL`)"] if self.package.repository else []
+        ways = (
+            ["name a mirror of the repositories (`--mirror URL`)"]
+            if self.package.repository
+            else []
+        )
         ways.append("give a folder or an archive (`--from PATH|URL`)")
         if self.release.version in self.package.debian and self.origin != DEBIAN:
             ways.append("take it from Debian's source archive (`--from debian`)")
@@ -106,8 +119,12 @@ class SourceProof:
     """What a fetched tree was proven to be, and what it is only said to be."""
 
     commit: str | None = None  # whose files these are, by git's objects
-    verified: bool = False  # the facts record this commit, or the digest of this archive, for the release
-    submodules: Mapping[str, str] = field(default_factory=dict)  # path -> proven commit, "" where none is
+    verified: bool = (
+        False  # the facts record this commit, or the digest of this archive, for the release
+    )
+    submodules: Mapping[str, str] = field(
+        default_factory=dict
+    )  # path -> proven commit, "" where none is
     archive: str | None = None  # sha256 of the archive that was unpacked
     declared: str | None = None  # the commit that the archive or the folder names
     unproven: str = ""  # why there is no commit, as a clause
@@ -120,9 +137,15 @@ class SourceDir:
         self.home, self.tag = home, tag  # the folder of the package
         self.folder = home / tag  # visible once all of it is there
         self.tree = self.folder / "tree"  # as it was fetched
-        self.partial = home / f".partial-{tag}"  # where git works until the tree is complete; kept for the next try
-        self.unpacked = home / f".unpacked-{tag}"  # where archives are unpacked; emptied at each try
-        self.downloaded = home / f".downloaded-{tag}"  # of an archive that is being downloaded; kept for the next try
+        self.partial = (
+            home / f".partial-{tag}"
+        )  # where git works until the tree is complete; kept for the next try
+        self.unpacked = (
+            home / f".unpacked-{tag}"
+        )  # where archives are unpacked; emptied at each try
+        self.downloaded = (
+            home / f".downloaded-{tag}"
+        )  # of an archive that is being downloaded; kept for the next try
         self.old = home / f".old-{tag}"  # where the old tree is while the new one replaces it
 
     def recover(self) -> None:
@@ -206,8 +229,14 @@ def digest_contents(tree: Path) -> str:
     for path in sorted(entry.path for entry in walk_tree(tree)):
         mode = os.lstat(path).st_mode & 0o111
         link = os.path.islink(path)  # noqa: PTH114
-        held = hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest() if link else hash_file(path)  # noqa: PTH115
-        whole.update(os.fsencode(os.path.relpath(path, tree)) + b"\0%o\0" % mode + bytes.fromhex(held))
+        if link:
+            target = os.fsencode(os.readlink(path))  # noqa: PTH115
+            held = hashlib.sha256(target).hexdigest()
+        else:
+            held = hash_file(path)
+        whole.update(
+            os.fsencode(os.path.relpath(path, tree)) + b"\0%o\0" % mode + bytes.fromhex(held)
+        )
     return whole.hexdigest()
 
 
@@ -258,7 +287,9 @@ def verify_source(source: Source, cache: StatCache, *, extras: bool = False) -> 
         return
     check_source(source)
     if source.provider == "git":
-        if git_proof.require_commit(source.path, source.commit or "", source.submodules, extras=extras):
+        if git_proof.require_commit(
+            source.path, source.commit or "", source.submodules, extras=extras
+        ):
             return  # which a build has to refuse
     elif source.contents != digest_contents(source.path):
         raise SourceError(
@@ -289,7 +320,9 @@ def moved_clause(source: Source) -> str | None:
         return None
     if hasattr(os, "geteuid") and source.path.stat().st_uid != os.geteuid():
         with contextlib.suppress(CommandError):
-            run_git(source.path, "rev-parse", "--git-dir")  # with --git-dir=PATH git asks for no owner
+            run_git(
+                source.path, "rev-parse", "--git-dir"
+            )  # with --git-dir=PATH git asks for no owner
     for path, commit in {"": source.commit, **source.submodules}.items():
         tree = source.path / path
         folder = git_folder(tree)
@@ -315,7 +348,9 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
     if record.source.contents == digest_contents(tree):
         return seen  # a copy by tar or over a network has times of its own
     then = record.fingerprint
-    newer = (one for one in walk_tree(tree) if one.stat(follow_symlinks=False).st_mtime_ns > then.newest)
+    newer = (
+        one for one in walk_tree(tree) if one.stat(follow_symlinks=False).st_mtime_ns > then.newest
+    )
     names = tuple(os.path.relpath(one.path, tree) for one in newer) or (
         f"{then.files} files and {then.size} bytes then, {seen.files} files and {seen.size} bytes now",
     )
@@ -359,12 +394,17 @@ def build_backend(tree: Path) -> str | None:
     """
     file = tree / "pyproject.toml"
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8")).get("build-system", {}).get("build-backend")
+        found = (
+            tomllib.loads(file.read_text(encoding="utf-8"))
+            .get("build-system", {})
+            .get("build-backend")
+        )
     except FileNotFoundError:
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
         raise SourceError(
-            f"{file} cannot be read ({error}): fetch the source from somewhere else", code="unreadable-pyproject"
+            f"{file} cannot be read ({error}): fetch the source from somewhere else",
+            code="unreadable-pyproject",
         ) from None
     return str(found) if found is not None else None
 
@@ -400,7 +440,13 @@ def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCach
         unknown = dict.fromkeys(source.submodules, "")
         why = "it was changed after it was fetched"
         return replace(
-            source, commit=None, verified=False, submodules=unknown, contents="", unproven=why, refusal=str(error)
+            source,
+            commit=None,
+            verified=False,
+            submodules=unknown,
+            contents="",
+            unproven=why,
+            refusal=str(error),
         )
     finally:
         cache.save()
@@ -409,8 +455,12 @@ def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCach
 
 def list_fetched(home: Path) -> list[Path]:
     """Return the folders of a package's fetched sources, the one fetched last first."""
-    found = [record for record in home.glob(f"*/{RECORD}") if not record.parent.name.startswith(".")]
-    return [one.parent for one in sorted(found, key=lambda one: one.stat().st_mtime_ns, reverse=True)]
+    found = [
+        record for record in home.glob(f"*/{RECORD}") if not record.parent.name.startswith(".")
+    ]
+    return [
+        one.parent for one in sorted(found, key=lambda one: one.stat().st_mtime_ns, reverse=True)
+    ]
 
 
 def read_record(folder: Path) -> FetchRecord | None:
@@ -429,7 +479,10 @@ def read_record(folder: Path) -> FetchRecord | None:
         return None
     except (ValueError, TypeError, KeyError, AttributeError):
         age = "invalid"
-    why = {"newer": "was written by a newer torchmill", "older": "was written by an older torchmill"}
+    why = {
+        "newer": "was written by a newer torchmill",
+        "older": "was written by an older torchmill",
+    }
     raise SourceError(
         f"{folder / RECORD} {why.get(age, 'cannot be read')}: run the `invoke fetch` that brought the source again, "
         "with --discard if it says so",
@@ -440,7 +493,12 @@ def read_record(folder: Path) -> FetchRecord | None:
 def write_record(folder: Path, record: FetchRecord) -> None:
     """Write a record into the folder of a source."""
     asked, fingerprint = dict(record.asked), asdict(record.fingerprint)
-    values = {formats.KEY: formats.SOURCE_RECORD, **asdict(record.source), "asked": asked, "fingerprint": fingerprint}
+    values = {
+        formats.KEY: formats.SOURCE_RECORD,
+        **asdict(record.source),
+        "asked": asked,
+        "fingerprint": fingerprint,
+    }
     del values["path"]
     write_atomically(folder / RECORD, json.dumps(values, indent=2) + "\n")
 
@@ -476,5 +534,9 @@ def source_requests(
         package = facts.packages[each.package]
         in_git = bool(package.repository)
         source = origin or (None if in_git else PYPI)
-        requests.append(SourceRequest(package, each, ref or None, (in_git and mirror) or None, source, sha256, discard))
+        requests.append(
+            SourceRequest(
+                package, each, ref or None, (in_git and mirror) or None, source, sha256, discard
+            )
+        )
     return tuple(requests)

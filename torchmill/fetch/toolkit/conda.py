@@ -31,7 +31,9 @@ from torchmill.host.provisioned import TOOLKIT
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
-ALIAS_VARIABLE = "CONDA_CHANNEL_ALIAS"  # conda's own: where channels are that are named without an address
+ALIAS_VARIABLE = (
+    "CONDA_CHANNEL_ALIAS"  # conda's own: where channels are that are named without an address
+)
 USUAL_ALIAS = "https://conda.anaconda.org/"
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
 _SILENCES = 10  # so many times the limit of silence, for an index: rattler's limit is one of a whole request
@@ -52,7 +54,10 @@ def channel_address(name: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def offer(
-    request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
+    request: ToolkitRequest,
+    sources: Sequence[ToolkitSource],
+    cache: Path,
+    progress: ProgressDisplay,
 ) -> ProviderOffer | ProviderRefusal:
     """Return the packages of the first channels that have all of a toolkit."""
     closed = {source: _closed_channel(source) for source in sources}
@@ -61,13 +66,17 @@ def offer(
     try:
         import_rattler(cache, progress)
     except (NetworkError, SourceError, HostError) as error:
-        return ProviderRefusal(PROVIDER, f"it needs py-rattler, which could not be installed ({error})")
+        return ProviderRefusal(
+            PROVIDER, f"it needs py-rattler, which could not be installed ({error})"
+        )
     why = "no known channel has it"
     for source in sources:
         if closed[source]:
             why = closed[source]
             continue
-        with contextlib.closing(progress.task(f"{request} on {hide_password(', '.join(source.where))}")):
+        with contextlib.closing(
+            progress.task(f"{request} on {hide_password(', '.join(source.where))}")
+        ):
             pieces = _solved(request, source, cache / "downloads" / "channels")
         if isinstance(pieces, str):
             why = pieces
@@ -75,7 +84,9 @@ def offer(
         first = source.packages[0].split()[0]  # its version stands for all
         full = next((piece.version for piece in pieces if piece.name == first), "")
         exact = request if request.kind == TOOLKIT else replace(request, version=full)
-        return ProviderOffer(exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress))
+        return ProviderOffer(
+            exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress)
+        )
     return ProviderRefusal(PROVIDER, why)
 
 
@@ -89,7 +100,11 @@ def _closed_channel(source: ToolkitSource) -> str:
 
 
 def _fill(
-    request: ToolkitRequest, pieces: Sequence[ProviderPackage], cache: Path, progress: ProgressDisplay, folder: Path
+    request: ToolkitRequest,
+    pieces: Sequence[ProviderPackage],
+    cache: Path,
+    progress: ProgressDisplay,
+    folder: Path,
 ) -> None:
     place = placer(PROVIDER if request.kind == TOOLKIT else "magma")
     for piece in pieces:
@@ -100,24 +115,35 @@ def _fill(
         store.add_driver_stub(folder)
 
 
-def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> tuple[ProviderPackage, ...] | str:
+def _solved(
+    request: ToolkitRequest, source: ToolkitSource, cache: Path
+) -> tuple[ProviderPackage, ...] | str:
     """Return the packages that go together, those of no interest left out; else why there are none."""
     import rattler
-    from rattler.exceptions import GatewayError, InvalidChannelError, InvalidMatchSpecError, SolverError
+    from rattler.exceptions import (
+        GatewayError,
+        InvalidChannelError,
+        InvalidMatchSpecError,
+        SolverError,
+    )
     from rattler.networking import Client
     from rattler.platform import Subdir
 
     # no __cuda: a driver that is too old, or none, does not matter where nothing is run
     machine = [one.into_generic() for one in rattler.VirtualPackage.detect()]
     named = hide_password(", ".join(source.where))
-    client = Client.default_client(timeout=max(1, round(_SILENCES * silence_limit())))  # else it waits for ever
+    client = Client.default_client(
+        timeout=max(1, round(_SILENCES * silence_limit()))
+    )  # else it waits for ever
     try:
         channels = [rattler.Channel(channel_address(name)) for name in source.where]
         work = rattler.solve(
             channels,
             # a package with its bounds, or any version of it
             [
-                spec.replace("{version}", request.version) if request.version else spec.split(maxsplit=1)[0]
+                spec.replace("{version}", request.version)
+                if request.version
+                else spec.split(maxsplit=1)[0]
                 for spec in source.packages
             ],
             gateway=rattler.Gateway(cache_dir=cache, client=client),
@@ -131,18 +157,26 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> tupl
         return f"{named} cannot be read ({shorten(str(error), _LONGEST_REASON)})"
     except (InvalidMatchSpecError, SolverError) as error:
         return f"{named} does not have all of it ({shorten(str(error), _LONGEST_REASON)})"
-    ours = is_taken if request.kind == TOOLKIT else {spec.split()[0] for spec in source.packages}.__contains__
+    ours = (
+        is_taken
+        if request.kind == TOOLKIT
+        else {spec.split()[0] for spec in source.packages}.__contains__
+    )
     pieces = sorted(map(_piece, records), key=lambda piece: piece.name)
     chosen = tuple(piece for piece in pieces if ours(piece.name))
     if unchecked := [piece.file for piece in chosen if not piece.sha256]:
-        return f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
+        return (
+            f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
+        )
     return chosen
 
 
 def _piece(record: "RepoDataRecord") -> ProviderPackage:
     digest = record.sha256.hex() if record.sha256 else ""
     version, size = str(record.version), record.size or 0
-    return ProviderPackage(PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size)
+    return ProviderPackage(
+        PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size
+    )
 
 
 def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
@@ -155,7 +189,9 @@ def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
         return fetch_piece(piece, cache, bar)
     file = Path(url2pathname(parts.path))
     if hash_file(file) != piece.sha256:
-        raise SourceError(f"{file} is not what the channel lists: index the channel again", code="wrong-digest")
+        raise SourceError(
+            f"{file} is not what the channel lists: index the channel again", code="wrong-digest"
+        )
     return file
 
 
@@ -172,9 +208,13 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             listed = PathsJson.from_package_directory_with_deprecated_fallback(root).paths
         except (ExtractError, OSError) as error:
             told = f"{package} cannot be unpacked ({shorten(str(error), _LONGEST_REASON)}): run the command again"
-            raise read_refusal(str(error), home) or SourceError(told, code="damaged-archive") from None
+            raise read_refusal(str(error), home) or SourceError(
+                told, code="damaged-archive"
+            ) from None
         # what holds the path of where it was made only tells other programs where the package lies
-        fixed = {str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None}
+        fixed = {
+            str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None
+        }
         store.place_files(root, home, lambda path: None if path in fixed else place(path))
         licences = root / "info/licenses"
         if licences.is_dir():

@@ -20,8 +20,20 @@ from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.source import apt
 from torchmill.fetch.source.apt import KEYRINGS, Apt, AptArchive, BinaryPackage, DebianSuite
-from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
-from torchmill.fetch.toolkit.store import Place, complete_toolkit, downloads_folder, place_files, placer, try_compiler
+from torchmill.fetch.toolkit.request import (
+    ProviderOffer,
+    ProviderRefusal,
+    ToolkitRequest,
+    version_begins,
+)
+from torchmill.fetch.toolkit.store import (
+    Place,
+    complete_toolkit,
+    downloads_folder,
+    place_files,
+    placer,
+    try_compiler,
+)
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 
 DEBIAN = "debian"
@@ -32,7 +44,11 @@ _UNPACKERS = 4  # at most: more than that wait for the disk
 
 
 def offer(
-    request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay, etc: Path = _ETC
+    request: ToolkitRequest,
+    sources: Sequence[ToolkitSource],
+    cache: Path,
+    progress: ProgressDisplay,
+    etc: Path = _ETC,
 ) -> ProviderOffer | ProviderRefusal:
     """Look for something in the suites that are known to have it, the machine's own first.
 
@@ -44,8 +60,17 @@ def offer(
     machine = apt.machine_archives(etc)
     places = [(source, apt.parse_suite(source.where)) for source in sources]
     answers = []
-    for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
-        answer = _ask(request, where, source.packages, apt.suite_archives(where, machine, KEYRINGS), cache, progress)
+    for source, where in sorted(
+        places, key=lambda one: one[1].name not in {each.suite for each in machine}
+    ):
+        answer = _ask(
+            request,
+            where,
+            source.packages,
+            apt.suite_archives(where, machine, KEYRINGS),
+            cache,
+            progress,
+        )
         if isinstance(answer, ProviderOffer):
             return answer
         answers.append(answer)
@@ -66,7 +91,10 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
         return f"{where} is in no line of {_ETC}, and its keys ({KEYRINGS / where.keyring}) are missing"
     machine = apt.ARCHITECTURES[request.arch]
     own = Apt(cache / DEBIAN / "-".join([where.name, machine, *where.components]))
-    with contextlib.closing(progress.task(f"{request}, {where}")) as bar, apt.hold_apt(cache / DEBIAN):
+    with (
+        contextlib.closing(progress.task(f"{request}, {where}")) as bar,
+        apt.hold_apt(cache / DEBIAN),
+    ):
         bar.update(0, None, "reading its lists")
         own.configure(archives, machine)
         packages, failure = own.query(
@@ -77,18 +105,23 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
         return why
     full = re.split(r"[~+]", packages[0].upstream)[-1]  # of "11.8.89~11.8.0" the toolkit's version
     if request.kind == MAGMA:
-        packages = packages[: len(pinned)]  # what it needs at run time serves nothing where it is linked in
+        packages = packages[
+            : len(pinned)
+        ]  # what it needs at run time serves nothing where it is linked in
         full = packages[0].upstream
         if not version_begins(full, request.version):
             return f"{where} has {MAGMA} {full}"
         request = replace(request, version=full)
     pieces = tuple(  # apt knows where they are
-        ProviderPackage(DEBIAN, one.name, one.version, one.file, "", one.sha256, one.size) for one in packages
+        ProviderPackage(DEBIAN, one.name, one.version, one.file, "", one.sha256, one.size)
+        for one in packages
     )
     store = downloads_folder(cache, DEBIAN)
 
     def fill(folder: Path) -> None:
-        with contextlib.closing(progress.task(f"{request}, {len(packages)} packages of {where}")) as bar:
+        with contextlib.closing(
+            progress.task(f"{request}, {len(packages)} packages of {where}")
+        ) as bar:
             with report_unwritable(store):
                 _download(request, where, own, packages, store, bar)
             with report_unwritable(folder):
@@ -119,7 +152,9 @@ def _download(  # noqa: PLR0917 - what to bring, from where and to where
             file.unlink()  # apt goes on with what is too short, and with nothing else
     total = sum(one.size for one in lacking)
     try:
-        apt.download_binaries(own, lacking, store, lambda share: bar.update(int(share * total), total, "downloading"))
+        apt.download_binaries(
+            own, lacking, store, lambda share: bar.update(int(share * total), total, "downloading")
+        )
     except CommandError as error:
         raise apt.explain_apt_error(error.output, own.folder, str(request), _WAYS) from None
     for one in lacking:
@@ -127,11 +162,14 @@ def _download(  # noqa: PLR0917 - what to bring, from where and to where
         if not _is_whole(file, one):
             file.unlink(missing_ok=True)
             raise SourceError(
-                f"{file} is not the package that {suite} lists and was deleted: {_WAYS}", code="wrong-digest"
+                f"{file} is not the package that {suite} lists and was deleted: {_WAYS}",
+                code="wrong-digest",
             )
 
 
-def _unpack(request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, bar: ProgressBar) -> None:
+def _unpack(
+    request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, bar: ProgressBar
+) -> None:
     is_compiler, tables = request.kind == COMPILER, {COMPILER: "compiler", MAGMA: "magma"}
     place = placer(tables.get(request.kind, DEBIAN), request.arch)
     done, total = 0, sum(sizes.values())
@@ -140,12 +178,19 @@ def _unpack(request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, ba
         done += sizes[package]
         bar.update(done, total, "unpacking")
     # the packages of a compiler lead to libraries of the machine's own
-    system = [Path(lib, f"{request.arch}-linux-gnu") for lib in ("/usr/lib", "/lib")] if is_compiler else []
+    system = (
+        [Path(lib, f"{request.arch}-linux-gnu") for lib in ("/usr/lib", "/lib")]
+        if is_compiler
+        else []
+    )
     mend_links(folder, system)
 
 
 def _unfit(
-    where: DebianSuite, packages: Sequence[BinaryPackage], pinned: Mapping[str, str], failure: CommandError | None
+    where: DebianSuite,
+    packages: Sequence[BinaryPackage],
+    pinned: Mapping[str, str],
+    failure: CommandError | None,
 ) -> str:
     """Return why the packages are not those that the facts name, "" where they are."""
     known = {one.name: one for one in packages}
@@ -165,11 +210,17 @@ def _too_new(request: ToolkitRequest, where: DebianSuite, packages: Sequence[Bin
     if request.kind != COMPILER or request.arch != platform.machine() or library != "glibc":
         return ""
     needed = max((Version(one.glibc) for one in packages if one.glibc), default=Version("0"))
-    return f"the one of {where} needs glibc {needed}, but this machine has {has}" if needed > Version(has) else ""
+    return (
+        f"the one of {where} needs glibc {needed}, but this machine has {has}"
+        if needed > Version(has)
+        else ""
+    )
 
 
 def _is_whole(file: Path, package: BinaryPackage) -> bool:
-    return file.is_file() and file.stat().st_size == package.size and hash_file(file) == package.sha256
+    return (
+        file.is_file() and file.stat().st_size == package.size and hash_file(file) == package.sha256
+    )
 
 
 def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:

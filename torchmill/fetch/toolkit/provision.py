@@ -25,7 +25,12 @@ from torchmill.fetch.toolkit.request import (
 )
 from torchmill.fetch.toolkit.store import PACKAGES, TARGETS, downloads_folder, make_in_store, placer
 from torchmill.host import libraries, provisioned
-from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system, lacking_toolkit_parts
+from torchmill.host.cuda_toolkits import (
+    FoundToolkit,
+    format_part_names,
+    is_spread_in_system,
+    lacking_toolkit_parts,
+)
 from torchmill.host.programs import RunProgram, parse_tool_version
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT, ProvisionedFolder, ProvisionRecord
 
@@ -61,11 +66,14 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
         return installed
     _require_room(offer, context.cache)
     try:
-        with contextlib.closing(context.progress.task(f"{offer.request} from {offer.provider}")) as bar:
+        with contextlib.closing(
+            context.progress.task(f"{offer.request} from {offer.provider}")
+        ) as bar:
             return _install_offer(offer, context, bar)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"installing {offer.request} was interrupted: run the same command to resume it", code="interrupted"
+            f"installing {offer.request} was interrupted: run the same command to resume it",
+            code="interrupted",
         ) from None
 
 
@@ -76,7 +84,14 @@ def _installed(request: ToolkitRequest, context: ProvisionContext) -> Provisione
         return there.get(request.name)
     every = provisioned.provisioned_magma(there, request.cuda or "")
     fitting = (one for one in every if one.version == request.version)
-    return next((there[one.name] for one in fitting if not context.unserved(one.code, request.capabilities)), None)
+    return next(
+        (
+            there[one.name]
+            for one in fitting
+            if not context.unserved(one.code, request.capabilities)
+        ),
+        None,
+    )
 
 
 def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> ProviderOffer:
@@ -96,7 +111,9 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
     """Raise HostError if the disk cannot hold both the downloads and their content."""
     there = [downloads_folder(cache, piece.provider) / piece.file for piece in offer.pieces]
     existing = nearest_existing(cache)
-    needed = bytes_taken(offer.pieces) - sum(file.stat().st_size for file in there if file.is_file())
+    needed = bytes_taken(offer.pieces) - sum(
+        file.stat().st_size for file in there if file.is_file()
+    )
     if offer.request.completes:
         needed += copied_bytes(Path(offer.request.completes), existing, offer.request.arch)
     free = shutil.disk_usage(existing).free
@@ -114,7 +131,9 @@ def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
     return int(sum(piece.size * (1 + PACKAGES["unpacked"][piece.provider]) for piece in pieces))
 
 
-def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: ProgressBar) -> ProvisionedFolder:
+def _install_offer(
+    offer: ProviderOffer, context: ProvisionContext, bar: ProgressBar
+) -> ProvisionedFolder:
     request, count = offer.request, len(offer.pieces)
     what = f"{count} package{'s' if count > 1 else ''}, {format_bytes(sum(piece.size for piece in offer.pieces))}"
 
@@ -123,7 +142,9 @@ def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: Progres
         offer.fill(folder)
         _require_complete(offer, folder, context)
         whose = offer.full, offer.provider, tuple(offer.pieces)
-        name = _name_magma(offer, folder, context.unserved) if request.kind == MAGMA else request.name
+        name = (
+            _name_magma(offer, folder, context.unserved) if request.kind == MAGMA else request.name
+        )
         return name, ProvisionRecord(request.kind, request.version, *whose, request.completes)
 
     def note(text: str) -> None:
@@ -146,8 +167,12 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
         left = lacking_toolkit_parts(folder, request.version, context.parts)
         missing += [part.called for part in left if not part.without]
     if missing:
-        raise SourceError(f"{what} has no {', '.join(missing)}: {_OTHER}", code="incomplete-toolkit")
-    if request.kind == TOOLKIT and (output := _unexpected_nvcc(folder, request.version, context.run)):
+        raise SourceError(
+            f"{what} has no {', '.join(missing)}: {_OTHER}", code="incomplete-toolkit"
+        )
+    if request.kind == TOOLKIT and (
+        output := _unexpected_nvcc(folder, request.version, context.run)
+    ):
         raise SourceError(
             f"the nvcc of {what} does not run here as that version (it prints: {output}): {_OTHER}",
             code="nvcc-does-not-run",
@@ -171,16 +196,28 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
     from torchmill.wheel.verify import device_code
 
     request = offer.request
-    what, version = f"what {offer.provider} has as {request}", libraries.header_version(MAGMA, [folder / "include"])
+    what, version = (
+        f"what {offer.provider} has as {request}",
+        libraries.header_version(MAGMA, [folder / "include"]),
+    )
     if version != request.version:
-        raise SourceError(f"{what} is version {version or 'unknown'}: request that version", code="wrong-magma-version")
-    library = next(one for one in (folder / "lib/libmagma.a", folder / "lib/libmagma.so") if one.exists())
+        raise SourceError(
+            f"{what} is version {version or 'unknown'}: request that version",
+            code="wrong-magma-version",
+        )
+    library = next(
+        one for one in (folder / "lib/libmagma.a", folder / "lib/libmagma.so") if one.exists()
+    )
     code = device_code.common_arch_list(device_code.read_device_code(library))
     if not code:
-        raise SourceError(f"{what} has no GPU code that all its objects share: {_OTHER}", code="magma-without-gpu-code")
+        raise SourceError(
+            f"{what} has no GPU code that all its objects share: {_OTHER}",
+            code="magma-without-gpu-code",
+        )
     if missed := unserved(code, request.capabilities):
         raise SourceError(
-            f"{what} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}", code="magma-lacks-capability"
+            f"{what} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}",
+            code="magma-lacks-capability",
         )
     return f"{request.name}-{code.replace(';', '_')}"  # as provisioned_magma reads it
 
@@ -229,7 +266,9 @@ def complete_lacking(
             code="part-not-on-pypi",
         )
     source = ToolkitSource("pypi", TOOLKIT, (found.version,), packages, (arch,), (), None, "")
-    request = ToolkitRequest(TOOLKIT, found.version, None, arch, completes=str(real_path(found.home)))
+    request = ToolkitRequest(
+        TOOLKIT, found.version, None, arch, completes=str(real_path(found.home))
+    )
     return install_from_providers(request, replace(context, sources=(source,)))
 
 

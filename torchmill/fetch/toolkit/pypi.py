@@ -26,7 +26,12 @@ from torchmill.fetch.download import describe_http_error, http_session, read_bod
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
 from torchmill.fetch.toolkit import provision, store
-from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
+from torchmill.fetch.toolkit.request import (
+    ProviderOffer,
+    ProviderRefusal,
+    ToolkitRequest,
+    version_begins,
+)
 from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host.provisioned import TOOLKIT
 from torchmill.wheel.pack import bundling, zip_archive
@@ -62,16 +67,22 @@ class UsableWheel:
     def sha256(self) -> str:
         """Return the digest in the index. Raises AbsentFromIndexError if it has none."""
         if self.file.sha256 is None:
-            raise AbsentFromIndexError(f"its index lists no sha256 of {self.file.name}, which could not be checked")
+            raise AbsentFromIndexError(
+                f"its index lists no sha256 of {self.file.name}, which could not be checked"
+            )
         return self.file.sha256
 
     def piece(self) -> ProviderPackage:
         """Return the package to download. Raises AbsentFromIndexError if it could not be checked."""
         file, version = self.file, str(self.version)
-        return ProviderPackage(PROVIDER, self.project, version, file.name, file.url, self.sha256, file.size or 0)
+        return ProviderPackage(
+            PROVIDER, self.project, version, file.name, file.url, self.sha256, file.size or 0
+        )
 
 
-def usable_wheels(project: str, files: Iterable[IndexFile], arch: str, glibc: Glibc) -> tuple[UsableWheel, ...]:
+def usable_wheels(
+    project: str, files: Iterable[IndexFile], arch: str, glibc: Glibc
+) -> tuple[UsableWheel, ...]:
     """Return the wheels of a project that a machine of this kind and C library can use, the best one last."""
     found = []
     for file in files:
@@ -119,7 +130,9 @@ def place_wheel_member(member: str, libraries: str) -> str | None:
     `libraries` is the folder that libraries go to: "lib64" of a toolkit, "lib" of all else. Licences are
     kept, apart for each package.
     """
-    parts = PurePosixPath(member.replace("/extras/CUPTI/", "/")).parts  # as in the packages of CUDA 11.7
+    parts = PurePosixPath(
+        member.replace("/extras/CUPTI/", "/")
+    ).parts  # as in the packages of CUDA 11.7
     if member.endswith("/") or zip_archive.leaves_folder(member) or _PYTHON & set(parts):
         return None
     for depth, part in enumerate(parts[: _DEEPEST + 1]):
@@ -132,7 +145,10 @@ def place_wheel_member(member: str, libraries: str) -> str | None:
 
 
 def offer(
-    request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
+    request: ToolkitRequest,
+    sources: Sequence[ToolkitSource],
+    cache: Path,
+    progress: ProgressDisplay,
 ) -> ProviderOffer | ProviderRefusal:
     """Return the wheels that make up a request, from the index that pip uses."""
     with contextlib.closing(progress.task(f"{request} on the package index")) as bar:
@@ -147,11 +163,17 @@ def offer(
         except AbsentFromIndexError as error:
             return ProviderRefusal(PROVIDER, str(error), error.has)
     full = request.version if request.completes else str(wheels[0].version)
-    return ProviderOffer(exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress))
+    return ProviderOffer(
+        exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress)
+    )
 
 
 def _fill(
-    request: ToolkitRequest, pieces: Sequence[ProviderPackage], cache: Path, progress: ProgressDisplay, folder: Path
+    request: ToolkitRequest,
+    pieces: Sequence[ProviderPackage],
+    cache: Path,
+    progress: ProgressDisplay,
+    folder: Path,
 ) -> None:
     """Download, check and unpack the wheels, and add the links and stubs that wheels leave out."""
     if request.completes:
@@ -203,7 +225,9 @@ class _Index:
         return fitting[-1]
 
 
-def _toolkit(request: ToolkitRequest, lines: Sequence[str], index: _Index) -> tuple[ToolkitRequest, list[UsableWheel]]:
+def _toolkit(
+    request: ToolkitRequest, lines: Sequence[str], index: _Index
+) -> tuple[ToolkitRequest, list[UsableWheel]]:
     """Return the wheels of a toolkit, the one that names the others first."""
     asked = [Requirement(line) for line in lines]
     bounds = dict.fromkeys([canonicalize_name(one.name) for one in asked], SpecifierSet())
@@ -213,27 +237,39 @@ def _toolkit(request: ToolkitRequest, lines: Sequence[str], index: _Index) -> tu
         if one.extras:
             first = index.best(canonicalize_name(one.name), one.specifier)
             for further in wheel_requirements_of(first, index.session):
-                machines = ({"platform_machine": request.arch, "extra": extra} for extra in one.extras)
+                machines = (
+                    {"platform_machine": request.arch, "extra": extra} for extra in one.extras
+                )
                 if further.marker is None or any(map(further.marker.evaluate, machines)):
                     name = canonicalize_name(further.name)
                     bounds[name] = bounds.get(name, SpecifierSet()) & further.specifier
     return request, [index.best(name, versions) for name, versions in bounds.items()]
 
 
-def _library(request: ToolkitRequest, lines: Sequence[str], index: _Index) -> tuple[ToolkitRequest, list[UsableWheel]]:
+def _library(
+    request: ToolkitRequest, lines: Sequence[str], index: _Index
+) -> tuple[ToolkitRequest, list[UsableWheel]]:
     """Return the wheel of a library, and its exact version: the newest that begins as asked."""
     (project,) = lines
     wheels = index.wheels(project)
     fitting = [wheel for wheel in wheels if str(wheel.version) == request.version]
-    fitting = fitting or [wheel for wheel in wheels if version_begins(str(wheel.version), request.version)]
+    fitting = fitting or [
+        wheel for wheel in wheels if version_begins(str(wheel.version), request.version)
+    ]
     if not fitting:
         has = tuple(dict.fromkeys(wheel.version.base_version for wheel in wheels))
         same = [one for one in has if version_begins(one, request.version.partition(".")[0])]
         # those of the same major version, or the oldest and the newest
-        near = ", ".join(same) or " to ".join(dict.fromkeys((*has[:1], *has[-1:]))) or f"none for {request.arch}"
+        near = (
+            ", ".join(same)
+            or " to ".join(dict.fromkeys((*has[:1], *has[-1:])))
+            or f"none for {request.arch}"
+        )
         raise AbsentFromIndexError(f"it has {near}", has)
     found = fitting[-1]
-    return ToolkitRequest(request.kind, found.version.base_version, request.cuda, request.arch), [found]
+    return ToolkitRequest(request.kind, found.version.base_version, request.cuda, request.arch), [
+        found
+    ]
 
 
 def unpack_wheel(wheel: Path, folder: Path, libraries: str) -> None:
@@ -245,7 +281,9 @@ def unpack_wheel(wheel: Path, folder: Path, libraries: str) -> None:
                 continue
             target = folder / where
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)  # it may be a link to the file of a toolkit that is completed
+            target.unlink(
+                missing_ok=True
+            )  # it may be a link to the file of a toolkit that is completed
             with archive.open(member) as content, target.open("wb") as file:
                 shutil.copyfileobj(content, file, 1 << 20)
             target.chmod(0o755 if member.external_attr >> 16 & _EXECUTABLE else 0o644)

@@ -22,11 +22,17 @@ class ToolkitRequest:
     """One toolkit, library or compiler to install into the cache."""
 
     kind: str  # TOOLKIT, COMPILER, or one of LIBRARIES
-    version: str  # "11.8"; "gcc-11"; of a library "8.5.0.96", its beginning "8.5", or "" for the newest
-    cuda: str | None  # "11": the toolkits that a library goes with, of MAGMA "11.8"; None of all else
+    version: (
+        str  # "11.8"; "gcc-11"; of a library "8.5.0.96", its beginning "8.5", or "" for the newest
+    )
+    cuda: (
+        str | None
+    )  # "11": the toolkits that a library goes with, of MAGMA "11.8"; None of all else
     arch: str  # "x86_64", "aarch64"
     capabilities: str = ""  # of MAGMA: what its code must serve, "7.0;8.6"; "": whatever it is for
-    completes: str = ""  # the folder of a toolkit of this version that lacks parts: these are brought
+    completes: str = (
+        ""  # the folder of a toolkit of this version that lacks parts: these are brought
+    )
 
     @property
     def name(self) -> str:
@@ -76,12 +82,16 @@ class ProviderRefusal:
 # What asks conda, debian or pypi for something, by its facts on that kind, and the user's folder. A provider
 # that cannot be reached is a refusal, too.
 AskProvider = Callable[
-    [ToolkitRequest, Sequence[ToolkitSource], Path, ProgressDisplay], ProviderOffer | ProviderRefusal
+    [ToolkitRequest, Sequence[ToolkitSource], Path, ProgressDisplay],
+    ProviderOffer | ProviderRefusal,
 ]
 
 
 def candidate_sources(
-    request: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource], unserved: Unserved = lambda *_: ()
+    request: ToolkitRequest,
+    provider: str,
+    sources: Sequence[ToolkitSource],
+    unserved: Unserved = lambda *_: (),
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
     """Return the sources of a provider that may have it; a refusal if, by the facts, none has.
 
@@ -91,28 +101,42 @@ def candidate_sources(
     here = [one for one in kind if request.arch in one.arches]
     fitting = [one for one in here if one.cuda in {None, request.cuda}]
     any_version = request.kind in LIBRARIES
-    named = tuple(one for one in fitting if any_version or not one.versions or request.version in one.versions)
+    named = tuple(
+        one for one in fitting if any_version or not one.versions or request.version in one.versions
+    )
     if named:
         codes = [";".join(one.capabilities) for one in named]
         missed = [unserved(code, request.capabilities) if code else () for code in codes]
         serving = tuple(one for one, lacks in zip(named, missed, strict=True) if not lacks)
-        return serving or ProviderRefusal(provider, f"it has code for {codes[0]}, but none for {', '.join(missed[0])}")
+        return serving or ProviderRefusal(
+            provider, f"it has code for {codes[0]}, but none for {', '.join(missed[0])}"
+        )
     if fitting:
         has = tuple(dict.fromkeys(version for one in fitting for version in one.versions))
-        return ProviderRefusal(provider, f"it has {'CUDA ' * (request.kind == TOOLKIT)}{', '.join(has)}", has)
+        return ProviderRefusal(
+            provider, f"it has {'CUDA ' * (request.kind == TOOLKIT)}{', '.join(has)}", has
+        )
     what = f"{request.kind} for CUDA {request.cuda}" if here else request.kind
-    return ProviderRefusal(provider, f"it has no {what}" + (f" for {request.arch}" if kind and not here else ""))
+    return ProviderRefusal(
+        provider, f"it has no {what}" + (f" for {request.arch}" if kind and not here else "")
+    )
 
 
 def parts_supply(
     version: str, arch: str, lacks: Sequence[ToolkitPart], sources: Iterable[ToolkitSource]
 ) -> tuple[tuple[str, ...], tuple[ToolkitPart, ...]]:
     """Return the packages of some parts of a toolkit, and those parts that have none."""
-    known = [one for one in sources if one.kind == "parts" and version in one.versions and arch in one.arches]
+    known = [
+        one
+        for one in sources
+        if one.kind == "parts" and version in one.versions and arch in one.arches
+    ]
     lines = [(Requirement(line).name, line) for one in known for line in one.packages]
     major = f"-cu{version.partition('.')[0]}"
     names = {part.package for part in lacks}
-    found = {name.removesuffix(major): line for name, line in lines if name.removesuffix(major) in names}
+    found = {
+        name.removesuffix(major): line for name, line in lines if name.removesuffix(major) in names
+    }
     return tuple(found.values()), tuple(part for part in lacks if part.package not in found)
 
 
@@ -142,7 +166,9 @@ def remedy(request: ToolkitRequest, has: Sequence[str]) -> str:
         )
     if request.kind in LIBRARIES:
         another = f"`invoke toolkit --library {request.kind}-cu{request.cuda}=VERSION`"
-        return f"install another version ({another}), or install it with the system's package manager"
+        return (
+            f"install another version ({another}), or install it with the system's package manager"
+        )
     installed = "install it by other means, and set CUDA_HOME to its folder"
     newer = [one for one in has if one.partition(".")[0] == request.version.partition(".")[0]]
     newer = [one for one in newer if version_key(one) > version_key(request.version)]

@@ -24,15 +24,21 @@ from torchmill.wheel.pack.zip_archive import leaves_folder
 _OTHERWISE = "use another provider (`--from conda|debian|pypi`)"
 _REFUSED = f"the index lists a file that is not there: run the command again later, or {_OTHERWISE}"
 PACKAGES = read_table_beside(__file__, "packages.toml")
-Place = Callable[[str], str | None]  # a file's path in its package to its path in the toolkit; None: left out
+Place = Callable[
+    [str], str | None
+]  # a file's path in its package to its path in the toolkit; None: left out
 _COMPILERS = ("cc", "gcc", "clang")
 _STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: what a function of a stub returns
 _DECLARED = re.compile(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(")
 _RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
-_STREAMED = re.compile(r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")  # of which there is a form for each thread
+_STREAMED = re.compile(
+    r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)"
+)  # of which there is a form for each thread
 TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # how nvcc calls a machine
 _LINKED = {"include": "include", "lib": "lib64", "bin": "bin", "nvvm": "nvvm"}
-_PROFILE = Path(__file__).with_name("nvcc.profile")  # settings of nvcc for a toolkit that is one folder
+_PROFILE = Path(__file__).with_name(
+    "nvcc.profile"
+)  # settings of nvcc for a toolkit that is one folder
 _TRIAL = Path(__file__).with_name("trial.cpp")
 
 
@@ -88,10 +94,17 @@ def make_in_store(
 
 def placer(packages: str, arch: str = "") -> Place:
     """Return what tells where the files of some packages go: one of the tables in packages.toml."""
-    rules = [(re.compile(pattern.replace("ARCH", arch)), place) for pattern, place in PACKAGES["places"][packages]]
+    rules = [
+        (re.compile(pattern.replace("ARCH", arch)), place)
+        for pattern, place in PACKAGES["places"][packages]
+    ]
 
     def place(path: str) -> str | None:
-        matches = () if leaves_folder(path) else ((pattern.fullmatch(path), new) for pattern, new in rules)
+        matches = (
+            ()
+            if leaves_folder(path)
+            else ((pattern.fullmatch(path), new) for pattern, new in rules)
+        )
         return next((match.expand(new) for match, new in matches if match), None) or None
 
     return place
@@ -99,7 +112,9 @@ def placer(packages: str, arch: str = "") -> Place:
 
 def place_files(root: Path, home: Path, place: Place) -> None:
     """Move the files of an unpacked package to where they belong, then the links that lead to such files."""
-    paths = (Path(folder, name) for folder, inner, names in os.walk(root) for name in (*inner, *names))
+    paths = (
+        Path(folder, name) for folder, inner, names in os.walk(root) for name in (*inner, *names)
+    )
     for path in sorted(paths, key=lambda one: (one.is_symlink(), one)):
         name = path.relative_to(root)
         target = place(str(name))
@@ -126,7 +141,9 @@ def add_driver_stub(home: Path) -> None:
     stub = home / "lib64/stubs/libcuda.so"
     if stub.exists():
         return
-    texts = [file.read_text(errors="replace") for file in sorted((home / "include").glob("cuda*.h"))]
+    texts = [
+        file.read_text(errors="replace") for file in sorted((home / "include").glob("cuda*.h"))
+    ]
     compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
     if compiler is None:
         raise HostError(
@@ -135,7 +152,9 @@ def add_driver_stub(home: Path) -> None:
         )
     stub.parent.mkdir(parents=True, exist_ok=True)
     code = stub.with_suffix(".c")
-    functions = (f"int {name}(void) {{ return {_STUB_LIBRARY}; }}\n" for name in driver_functions(texts))
+    functions = (
+        f"int {name}(void) {{ return {_STUB_LIBRARY}; }}\n" for name in driver_functions(texts)
+    )
     code.write_text("".join(functions), encoding="utf-8")
     # a fixed soname, as the driver's own library has it, and nothing that differs from run to run
     flags = ("-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libcuda.so.1", "-Wl,--build-id=none")
@@ -209,13 +228,17 @@ def try_compiler(program: Path, arch: str, what: str) -> None:
     """Raise HostError if a compiler makes no program that runs here; another machine's is not tried."""
     if arch != platform.machine():
         return
-    with fresh_path(program.parents[1] / "trial") as place:  # programs may be kept from running in /tmp
+    with fresh_path(
+        program.parents[1] / "trial"
+    ) as place:  # programs may be kept from running in /tmp
         place.mkdir()
         try:
             capture([str(program), "-O1", "-o", str(place / "trial"), str(_TRIAL)])
             capture([str(place / "trial")])
         except CommandError as error:
-            complaint = next((line for line in error.output.splitlines() if "error" in line.lower()), str(error))
+            complaint = next(
+                (line for line in error.output.splitlines() if "error" in line.lower()), str(error)
+            )
             raise HostError(
                 f"{what} does not work on this machine ({complaint.strip()}): install the machine's own "
                 "with its package manager",

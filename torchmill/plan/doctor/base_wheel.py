@@ -43,6 +43,9 @@ def _official_index(context: CheckContext, torch: str) -> str:
     if build.python not in wheel_pythons(context.facts, release, build.arch):
         return ""
     for place in wheel_places(context.facts, release, build.variant, build.arch):
-        if f"{release.package}=={release.version}{place.label.format(variant=build.variant)}" == torch:
+        if (
+            f"{release.package}=={release.version}{place.label.format(variant=build.variant)}"
+            == torch
+        ):
             return place.url.format(variant=build.variant)
     return ""

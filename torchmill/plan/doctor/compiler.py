@@ -9,7 +9,13 @@ from torchmill.config.matrix import Constraint, format_bounds, is_within
 from torchmill.config.model import Compiler, Host, Toolkit
 from torchmill.host.processor import processor_problems, unknown_name_hint
 from torchmill.plan import cuda_toolkit
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, with_cures
+from torchmill.plan.doctor.finding import (
+    CheckContext,
+    Finding,
+    Verdict,
+    absence_finding,
+    with_cures,
+)
 from torchmill.plan.doctor.remedies import compiler_ways, named_compiler_ways
 
 
@@ -42,7 +48,9 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
         return
     flags = context.host.processor if context.host.arch == context.build.arch else ()
     if lacking := "".join(processor_problems(wanted.needs, flags)):
-        because = f"{lacking}: the checks at the end of the build have to run what was compiled for it"
+        because = (
+            f"{lacking}: the checks at the end of the build have to run what was compiled for it"
+        )
         cure = "build on a machine that has it, or name another --cpu; without it torch chooses its kernels as it runs"
         yield Finding(subject, lacking, needed, "failure", cure, because)
         return
@@ -54,7 +62,9 @@ def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
     """Return the finding on a compiler that nobody names; `cures` are those of Linux."""
     if "c++" in host.tools:
         command = host.tools["c++"]
-        silence = host.unanswered.get(PurePath(command.partition(" ")[0]).name, "does not say what it is")
+        silence = host.unanswered.get(
+            PurePath(command.partition(" ")[0]).name, "does not say what it is"
+        )
         return Finding("C++ compiler", f"{command}, which {silence}", needed, "unknown")
     if host.system == "windows":  # the build finds Visual Studio where PATH does not
         return Finding("C++ compiler", "none on PATH", needed, "unknown")
@@ -67,7 +77,9 @@ def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
     needs = context.needs(compiler.family)
     advises = context.constraints.advises(compiler.family, compiler)
     spoken = str(Constraint(needs.bounds & advises.bounds))
-    needed = ", ".join(filter(None, (f"{compiler.family} {spoken}" if spoken else "", _standard(context))))
+    needed = ", ".join(
+        filter(None, (f"{compiler.family} {spoken}" if spoken else "", _standard(context)))
+    )
     terms: tuple[tuple[Constraint, Verdict], ...] = ((needs, "failure"), (advises, "warning"))
     for term, verdict in terms:
         if not term.allows(compiler.version):
@@ -81,13 +93,19 @@ def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler
     taken = cuda_toolkit.compilers_of_nvcc(toolkit, compiler.family)
     subject = "host compiler of nvcc"
     if taken is None:
-        return Finding(subject, str(compiler), f"what CUDA {toolkit.version} takes: not known", "unknown")
+        return Finding(
+            subject, str(compiler), f"what CUDA {toolkit.version} takes: not known", "unknown"
+        )
     needed = f"{compiler.family} {format_bounds(taken)}"
     if is_within(taken, compiler.version):
         return Finding(subject, str(compiler), needed, "ok", because=_instead(context, toolkit))
-    years = "; 19.2x is Visual Studio 2019, 19.3x and 19.4x 2022" if compiler.family == "msvc" else ""
+    years = (
+        "; 19.2x is Visual Studio 2019, 19.3x and 19.4x 2022" if compiler.family == "msvc" else ""
+    )
     because = f"nvcc of CUDA {toolkit.version} takes {needed}{years}"
-    ways = (_other_toolset(taken, compiler),) if compiler.family == "msvc" else compiler_ways(context)
+    ways = (
+        (_other_toolset(taken, compiler),) if compiler.family == "msvc" else compiler_ways(context)
+    )
     return with_cures(Finding(subject, str(compiler), needed, "failure", because=because), ways)
 
 
@@ -97,7 +115,11 @@ def _other_toolset(taken: SpecifierSet, compiler: Compiler) -> str:
     The toolset of compiler 19.29 is called 14.29, and Visual Studio's installer lists older ones as single components:
     https://learn.microsoft.com/en-us/cpp/build/building-on-the-command-line
     """
-    minors = [minor for minor in range(10, int(compiler.version.split(".")[1]) + 1) if is_within(taken, f"19.{minor}")]
+    minors = [
+        minor
+        for minor in range(10, int(compiler.version.split(".")[1]) + 1)
+        if is_within(taken, f"19.{minor}")
+    ]
     if not minors:
         return ""
     toolset = f"14.{minors[-1]}"
@@ -110,9 +132,17 @@ def _other_toolset(taken: SpecifierSet, compiler: Compiler) -> str:
 def _instead(context: CheckContext, toolkit: Toolkit) -> str:
     """Return why the whole build has another compiler than the machine's usual one, if it has."""
     usual = context.host.compiler
-    if usual is None or context.compiler == usual or cuda_toolkit.compiler_fits(context.constraints, usual):
+    if (
+        usual is None
+        or context.compiler == usual
+        or cuda_toolkit.compiler_fits(context.constraints, usual)
+    ):
         return ""
-    refuses = f"CUDA {toolkit.version}" if not cuda_toolkit.nvcc_takes(toolkit, usual) else str(context.cell.release)
+    refuses = (
+        f"CUDA {toolkit.version}"
+        if not cuda_toolkit.nvcc_takes(toolkit, usual)
+        else str(context.cell.release)
+    )
     return f"{context.plan.set['CXX']} compiles everything, because {refuses} does not take {usual}"
 
 

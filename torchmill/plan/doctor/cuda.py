@@ -23,7 +23,13 @@ from torchmill.plan.cuda_libraries import official_version, used_cudnn
 from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
-from torchmill.plan.doctor.remedies import board_way, container_ways, glibc_way, host_manager, package_way
+from torchmill.plan.doctor.remedies import (
+    board_way,
+    container_ways,
+    glibc_way,
+    host_manager,
+    package_way,
+)
 from torchmill.plan.providers import has_other_libc, has_own_cuda, libc_name
 from torchmill.plan.published import is_driven
 from torchmill.plan.system_packages import PACKAGES
@@ -47,7 +53,11 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
     if not context.is_off("USE_CUDNN"):
         code = [*check_cudnn_code(context)]
         if not any(one.verdict == "failure" for one in code):
-            yield _provisioned(context, "cudnn") if "cudnn" in context.plan.libraries else _cudnn(context)
+            yield (
+                _provisioned(context, "cudnn")
+                if "cudnn" in context.plan.libraries
+                else _cudnn(context)
+            )
         yield from code
     if not context.is_off("USE_NCCL"):
         yield _provisioned(context, "nccl") if "nccl" in context.plan.libraries else _nccl(context)
@@ -67,15 +77,23 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     there = ", ".join(host.toolkits)
     found = f"CUDA {there}" if there else finding.absence_text(host)
     verdict = "failure" if there else finding.absence_verdict(host)
-    driven = [one for one in host.toolkits if (kit := context.facts.toolkit(one)) and is_driven(kit, host)]
+    driven = [
+        one for one in host.toolkits if (kit := context.facts.toolkit(one)) and is_driven(kit, host)
+    ]
     newer = usable_toolkits(context.facts, context.cell, driven)
-    because = f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
+    because = (
+        f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}"
+        if newer
+        else ""
+    )
     cure = finding.toolkit_command(context, provisioned.TOOLKIT, cuda)
     if cure is None:
         cure = _packaged_toolkit(context, cuda)
         because = because or "one that is installed elsewhere is found through CUDA_HOME"
         if has_other_libc(host):
-            because = f"NVIDIA makes CUDA for glibc alone, and the C library here is {libc_name(host)}"
+            because = (
+                f"NVIDIA makes CUDA for glibc alone, and the C library here is {libc_name(host)}"
+            )
     missing = Finding(subject, found, needed, verdict, because=because)
     return finding.with_cures(missing, [cure, *container_ways(context)])
 
@@ -87,7 +105,11 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     if has_other_libc(host):
         return glibc_way(context)
     if board is not None and board.cuda == cuda:
-        return board_way(host, board.toolkit) if board.toolkit else f"look for it as {name} in {_BOARDS_ARCHIVE}"
+        return (
+            board_way(host, board.toolkit)
+            if board.toolkit
+            else f"look for it as {name} in {_BOARDS_ARCHIVE}"
+        )
     if board is not None:
         return f"build for CUDA {board.cuda}, which is that of this board's JetPack"
     place = system_packages.describe_place(host_manager(host), host.distribution)
@@ -98,7 +120,9 @@ def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
     """Yield a finding where later toolkits make no code for something in the list any more."""
     names = [one.name for one in parse_targets(context.facts, context.plan.arch_list)]
     if warned := [one for one in names if one in toolkit.deprecated]:
-        because = f"CUDA {toolkit.version} warns about {', '.join(warned)}, which a later toolkit drops"
+        because = (
+            f"CUDA {toolkit.version} warns about {', '.join(warned)}, which a later toolkit drops"
+        )
         needed = f"what CUDA {toolkit.version} makes code for"
         yield Finding("compute capabilities", context.plan.arch_list, needed, "ok", because=because)
 
@@ -109,16 +133,31 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
     home = host.kept.get(context.plan.kept[name])
     called, without = _LIBRARIES[name]["called"], _LIBRARIES[name]["without"]
     if home is None:
-        of_debian = context.source is not None and context.source.provider == "debian"  # has no source of NCCL
+        of_debian = (
+            context.source is not None and context.source.provider == "debian"
+        )  # has no source of NCCL
         needed = name == "nccl" and (of_debian or _is_cloned(context))
         because = "" if needed else without.format(build=f"{context.session} -- --set")
         cure = finding.toolkit_command(context, name, version) or _build_without(context, name)
         seen = context.library(name)
-        found = f"only {seen or 'one of an unknown version'}" if seen is not None else finding.absence_text(host)
-        return Finding(called, found, version, finding.absence_verdict(host), cure, because if host.complete else "")
+        found = (
+            f"only {seen or 'one of an unknown version'}"
+            if seen is not None
+            else finding.absence_text(host)
+        )
+        return Finding(
+            called,
+            found,
+            version,
+            finding.absence_verdict(host),
+            cure,
+            because if host.complete else "",
+        )
     inside = host.libraries.get(f"{name}@{cuda}")
     if inside is not None and not version.startswith(inside or "-"):
-        because = f"the toolkit has {inside or 'another one'} too, whose headers may be read in its place"
+        because = (
+            f"the toolkit has {inside or 'another one'} too, whose headers may be read in its place"
+        )
         cure = f"take {name}*.h out of {host.toolkits.get(cuda, 'the toolkit')}/include"
         return Finding(called, f"{version} in {home}", version, "warning", cure, because)
     return Finding(called, f"{version} in {home}", version, "ok")
@@ -146,7 +185,9 @@ def _cudnn(context: CheckContext) -> Finding:
     if version and not needs.allows(version):
         return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
     if version and theirs and not needs.bounds and Version(version).major != Version(theirs).major:
-        because = "nobody is known to have built this release with a major version other than its own"
+        because = (
+            "nobody is known to have built this release with a major version other than its own"
+        )
         return Finding(subject, version, needed, "warning", cure, because)
     return Finding(subject, version or "there, of an unknown version", needed, "ok")
 
@@ -160,13 +201,19 @@ def check_cudnn_code(context: CheckContext) -> Iterator[Finding]:
         because = "on these GPUs `torch.backends.cudnn.enabled = False` is needed; this builds without cuDNN for all"
         cure = f"{context.session} -- --set USE_CUDNN=0"
         found = f"none for {', '.join(left)} in {version}"
-        yield Finding("cuDNN's code", found, listed, "warning" if some else "failure", cure, because)
+        yield Finding(
+            "cuDNN's code", found, listed, "warning" if some else "failure", cure, because
+        )
 
 
 def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding:
     host = context.host
-    places = (place.removeprefix("cudnn@") for place in host.libraries if place.startswith("cudnn@"))
-    folder = next((place for place in places if {"/", "\\"} & set(place)), None)  # that only the user's shell knows of
+    places = (
+        place.removeprefix("cudnn@") for place in host.libraries if place.startswith("cudnn@")
+    )
+    folder = next(
+        (place for place in places if {"/", "\\"} & set(place)), None
+    )  # that only the user's shell knows of
     if folder is not None:
         because = "a build does not take such variables from the shell: its options name the folder"
         cure = f"{context.session} -- --set CUDNN_ROOT={folder}"
@@ -178,7 +225,10 @@ def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding
 def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
     """Return how to install a cuDNN that the build finds in the system or in its toolkit."""
     host, cuda = context.host, Version(context.plan.toolkit or "0")
-    board, by_hand = distributions.find_board(host), "unpack NVIDIA's archive of it into the toolkit's folder"
+    board, by_hand = (
+        distributions.find_board(host),
+        "unpack NVIDIA's archive of it into the toolkit's folder",
+    )
     if board is not None and Version(board.cuda) == cuda:
         return f"look for it as {board.cudnn} in {_BOARDS_ARCHIVE}"
     name = PACKAGES["cudnn"].get(system_packages.names_of(host_manager(host)))
@@ -219,7 +269,10 @@ def _is_cloned(context: CheckContext) -> bool:
 
 def _magma(context: CheckContext, theirs: str) -> Finding:
     version, needed = context.library("magma"), f"the official build has {theirs}"
-    off, home = context.is_off("USE_MAGMA"), context.host.kept.get(context.plan.kept.get("magma", ""))
+    off, home = (
+        context.is_off("USE_MAGMA"),
+        context.host.kept.get(context.plan.kept.get("magma", "")),
+    )
     if home is not None:
         return Finding("MAGMA", f"{context.plan.libraries['magma']} in {home}", needed, "ok")
     if version is not None and not off:
@@ -243,7 +296,9 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
 def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
     """Yield a finding where the device code may be more than the linker can place."""
     gpus = known_capabilities(context.facts, context.host.gpus)
-    risk = link_overflow.predict_overflow(context.facts, context.cell.release, cuda, context.plan.set, gpus)
+    risk = link_overflow.predict_overflow(
+        context.facts, context.cell.release, cuda, context.plan.set, gpus
+    )
     if risk is None or risk.level == "none":
         return
     verdict: Verdict = "failure" if risk.level == "likely" else "warning"
@@ -264,7 +319,9 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     version = context.cell.release.torch_version
     vital = any(not part.without or (part.vital and part.vital.contains(version)) for part in lacks)
     because = "; ".join(part.without for part in lacks if part.without)
-    yield Finding("parts of CUDA", found, NEEDED_PARTS, "failure" if vital else "warning", cure, because)
+    yield Finding(
+        "parts of CUDA", found, NEEDED_PARTS, "failure" if vital else "warning", cure, because
+    )
 
 
 def lacking_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:

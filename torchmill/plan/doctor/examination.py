@@ -8,7 +8,13 @@ from pathlib import Path
 from packaging.version import Version
 
 from torchmill.config.arch_list import gpu_capability
-from torchmill.config.matrix import all_pythons, base_package, buildable_cells, format_bounds, newest_release
+from torchmill.config.matrix import (
+    all_pythons,
+    base_package,
+    buildable_cells,
+    format_bounds,
+    newest_release,
+)
 from torchmill.config.model import Facts, Host, LinuxDistribution, Release, Toolkit
 from torchmill.core.errors import HostError
 from torchmill.fetch.source import apt
@@ -16,8 +22,24 @@ from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_part
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
-from torchmill.plan.doctor import base_wheel, compiler, cuda, gpu_driver, judgement, remedies, settings, system
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, absence_text, absence_verdict
+from torchmill.plan.doctor import (
+    base_wheel,
+    compiler,
+    cuda,
+    gpu_driver,
+    judgement,
+    remedies,
+    settings,
+    system,
+)
+from torchmill.plan.doctor.finding import (
+    CheckContext,
+    Finding,
+    Verdict,
+    absence_finding,
+    absence_text,
+    absence_verdict,
+)
 from torchmill.plan.providers import has_other_libc, has_own_cuda
 
 _CHECKS = (
@@ -57,7 +79,9 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
     That is the parts that its toolkits lack, and the system packages that any rule names, installed or not.
     """
     lacks = {
-        version: [one.name for one in lacking_toolkit_parts(Path(home), version, facts.toolkit_parts)]
+        version: [
+            one.name for one in lacking_toolkit_parts(Path(home), version, facts.toolkit_parts)
+        ]
         for version, home in host.toolkits.items()
     }
     named = {version: ", ".join(names) for version, names in lacks.items() if names}
@@ -74,9 +98,13 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
         name
         for package in facts.packages.values()
         for rule in package.rules
-        for name in system_packages.package_choices(rule.system_packages.get(system_packages.names_of(manager), ()))
+        for name in system_packages.package_choices(
+            rule.system_packages.get(system_packages.names_of(manager), ())
+        )
     }
-    return replace(host, manager=manager, packages={name: there.get(name, "") for name in sorted(asked)})
+    return replace(
+        host, manager=manager, packages={name: there.get(name, "") for name in sorted(asked)}
+    )
 
 
 def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistribution | None) -> str:
@@ -117,7 +145,11 @@ def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
         if cell.build.python in usable
         if cell.build.cuda is None or cell.build.cuda in host.toolkits
     ]
-    subject, needed, of = "can be built", "an interpreter, a toolkit", release.tag if release else "any release"
+    subject, needed, of = (
+        "can be built",
+        "an interpreter, a toolkit",
+        release.tag if release else "any release",
+    )
     count = f"{len(ready)} of" if ready or host.complete else "not known which of"
     found = f"{count} {len(cells)} builds of {of}"
     if ready:
@@ -132,14 +164,22 @@ def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator
     if usable := _usable_interpreters(host):
         yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")
     else:
-        yield absence_finding(host, "interpreters", f"any of {wanted}", system.how_to_install(host, newest))
+        yield absence_finding(
+            host, "interpreters", f"any of {wanted}", system.how_to_install(host, newest)
+        )
     for version in {**host.interpreters, **host.broken_interpreters}:
         if version not in usable:
-            yield replace(system.interpreter_finding(host, version), subject=f"Python {version}", verdict="warning")
+            yield replace(
+                system.interpreter_finding(host, version),
+                subject=f"Python {version}",
+                verdict="warning",
+            )
 
 
 def _usable_interpreters(host: Host) -> list[str]:
-    return [one for one in host.interpreters if system.interpreter_finding(host, one).verdict == "ok"]
+    return [
+        one for one in host.interpreters if system.interpreter_finding(host, one).verdict == "ok"
+    ]
 
 
 def _item_way(facts: Facts, host: Host, release: Release | None, item: str) -> str:
@@ -155,7 +195,9 @@ def _compilers(facts: Facts, host: Host, release: Release | None) -> Finding:
     if host.compiler is None:
         return compiler.no_compiler(host, needed, [_item_way(facts, host, release, "compiler")])
     others = ", ".join(f"{name} {one.version}" for name, one in host.compilers.items())
-    return Finding("C++ compiler", f"{host.compiler}{f' (of {others})' * bool(others)}", needed, "ok")
+    return Finding(
+        "C++ compiler", f"{host.compiler}{f' (of {others})' * bool(others)}", needed, "ok"
+    )
 
 
 def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
@@ -167,12 +209,24 @@ def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
         else:
             yield _toolkit(known[version], host, subject, home)
         if lacks := cuda.lacking_parts(facts, host, version):
-            cure = "" if has_other_libc(host) or has_own_cuda(host) else f"invoke toolkit --complete {version}"
-            yield Finding(subject, f"no {format_part_names(lacks)}", cuda.NEEDED_PARTS, "warning", cure)
+            cure = (
+                ""
+                if has_other_libc(host) or has_own_cuda(host)
+                else f"invoke toolkit --complete {version}"
+            )
+            yield Finding(
+                subject, f"no {format_part_names(lacks)}", cuda.NEEDED_PARTS, "warning", cure
+            )
     if not host.toolkits:
         verdict: Verdict = "ok" if host.complete else "unknown"
         because = "builds without CUDA need none" if host.complete else ""
-        yield Finding("CUDA toolkits", absence_text(host), "one, for builds with CUDA", verdict, because=because)
+        yield Finding(
+            "CUDA toolkits",
+            absence_text(host),
+            "one, for builds with CUDA",
+            verdict,
+            because=because,
+        )
 
 
 def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
@@ -186,12 +240,18 @@ def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
         return Finding(subject, f"{found}, with {best}", needed, "ok")
     if not known or host.compiler is None:
         return Finding(subject, found, needed, "unknown")
-    return Finding(subject, found, needed, "warning", because="no compiler here is one that its nvcc takes")
+    return Finding(
+        subject, found, needed, "warning", because="no compiler here is one that its nvcc takes"
+    )
 
 
 def unanswered(host: Host) -> Iterator[Finding]:
     """Yield what programs did not tell: that is not known, and no proof that it is not there."""
-    others = {name: said for name, said in host.unanswered.items() if not (name == "nvidia-smi" and host.gpus_unknown)}
+    others = {
+        name: said
+        for name, said in host.unanswered.items()
+        if not (name == "nvidia-smi" and host.gpus_unknown)
+    }
     for program, said in others.items():
         because = "what it would tell is not known here: run it yourself to see what it waits for"
         yield Finding(program, said, "an answer", "unknown", because=because)

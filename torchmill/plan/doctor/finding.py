@@ -13,7 +13,17 @@ from packaging.utils import canonicalize_name
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart, ToolkitSource
 from torchmill.config.matrix import Cell, CellConstraints, Constraint
-from torchmill.config.model import SWITCHED_OFF, Build, Compiler, Facts, Host, Package, Plan, Source, Toolkit
+from torchmill.config.model import (
+    SWITCHED_OFF,
+    Build,
+    Compiler,
+    Facts,
+    Host,
+    Package,
+    Plan,
+    Source,
+    Toolkit,
+)
 from torchmill.fetch.toolkit.request import ToolkitRequest, parts_supply
 from torchmill.host.cuda_toolkits import is_spread_in_system
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
@@ -96,7 +106,9 @@ class CheckContext:
     def constraints(self) -> CellConstraints:
         """Return what the rules of the cell demand, as its toolkit compiles it."""
         provider = self.source.provider if self.source else None
-        return CellConstraints(self.facts, cell_with_toolkit(self.cell, self.plan.toolkit), provider)
+        return CellConstraints(
+            self.facts, cell_with_toolkit(self.cell, self.plan.toolkit), provider
+        )
 
     def needs(self, name: str) -> Constraint:
         """Return the bounds outside which the build fails."""
@@ -119,8 +131,14 @@ class CheckContext:
         What the plan names goes first, then what lies in the toolkit.
         """
         named = (f"{name}@{value}" for value in self.plan.set.values())
-        found = next((self.host.libraries[place] for place in named if place in self.host.libraries), None)
-        return cuda_libraries.visible_version(self.host, name, self.plan.toolkit) if found is None else found
+        found = next(
+            (self.host.libraries[place] for place in named if place in self.host.libraries), None
+        )
+        return (
+            cuda_libraries.visible_version(self.host, name, self.plan.toolkit)
+            if found is None
+            else found
+        )
 
 
 def absence_verdict(host: Host) -> Verdict:
@@ -165,7 +183,9 @@ def toolkit_command(context: CheckContext, kind: str, version: str) -> str | Non
 
 def _usable(context: CheckContext) -> Sequence[ToolkitSource]:
     """Return all sources that the host can use."""
-    return [one for one in context.facts.toolkit_sources if not provider_obstacle(one, context.host)]
+    return [
+        one for one in context.facts.toolkit_sources if not provider_obstacle(one, context.host)
+    ]
 
 
 def completion_command(context: CheckContext, version: str, lacks: Sequence[ToolkitPart]) -> str:
@@ -220,16 +240,23 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
         parts = [_read(part) for part in one.cure.split(" && ")]
         if vital and None in parts:
             left.append(one)
-        for before, words in [part for part in parts if part] if vital or one.verdict == "warning" else ():
+        for before, words in (
+            [part for part in parts if part] if vital or one.verdict == "warning" else ()
+        ):
             if words[0] != "nox":
-                commands.setdefault(shlex.join([*(f"{name}={value}" for name, value in before.items()), *words]), one)
+                commands.setdefault(
+                    shlex.join([*(f"{name}={value}" for name, value in before.items()), *words]),
+                    one,
+                )
             elif vital:
                 variables |= before
                 options[tuple(words[words.index("--") + 1 :] if "--" in words else ())] = None
     if any(command.startswith("invoke deps ") for command in commands):
         commands.pop("invoke deps", None)  # that of the selected release
     ordered = sorted(commands.items(), key=lambda item: _rank(item[0]))
-    return Cures(dict(ordered), variables, tuple(word for one in options for word in one), tuple(left))
+    return Cures(
+        dict(ordered), variables, tuple(word for one in options for word in one), tuple(left)
+    )
 
 
 def is_command(cure: str) -> bool:
@@ -247,7 +274,9 @@ def _read(part: str) -> tuple[dict[str, str], list[str]] | None:
     while words and (found := _ASSIGNMENT.fullmatch(words[0])):
         variables[found[1]] = found[2]
         words.pop(0)
-    named = words[:1] == ["nox"] or (words[:1] == ["invoke"] and words[1:2] != [] and words[1] in _TASKS)
+    named = words[:1] == ["nox"] or (
+        words[:1] == ["invoke"] and words[1:2] != [] and words[1] in _TASKS
+    )
     runs = named or bool(words and words[0] in _PROGRAMS)
     sentence = re.search(r"[…`]|=FOLDER", part) or any(word.endswith((";", ",")) for word in words)
     return (variables, words) if runs and not sentence else None

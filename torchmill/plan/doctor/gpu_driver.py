@@ -39,7 +39,11 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
         return Finding(subject, "cannot tell", needed, "unknown", because=host.gpus_unknown)
     if version is None:
         verdict: Verdict = "ok" if host.complete and not host.gpus else "unknown"
-        because = "a build needs no GPU; what the wheel does on one cannot be tried here" if host.complete else ""
+        because = (
+            "a build needs no GPU; what the wheel does on one cannot be tried here"
+            if host.complete
+            else ""
+        )
         found = "does not say its version" if host.gpus else absence_text(host)
         return Finding(subject, found, needed, verdict, because=because)
     if oldest is None or is_driven(toolkit, host):
@@ -61,7 +65,11 @@ def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     drive = board_drive(host, cuda)
     if drive is None:
         return None
-    subject, found, needed = "GPU driver", str(host.distribution), f"a JetPack that runs CUDA {cuda}"
+    subject, found, needed = (
+        "GPU driver",
+        str(host.distribution),
+        f"a JetPack that runs CUDA {cuda}",
+    )
     if drive == "own":
         return Finding(subject, found, needed, "ok")
     if drive == "unrecorded":
@@ -72,9 +80,13 @@ def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
         return Finding(subject, found, needed, "ok", because=because)
     if drive == "compat":
         package = f"cuda-compat-{cuda.replace('.', '-')}"
-        because = f"its driver runs CUDA {cuda} only with NVIDIA's libraries of forward compatibility"
+        because = (
+            f"its driver runs CUDA {cuda} only with NVIDIA's libraries of forward compatibility"
+        )
         finding = Finding(subject, found, needed, "warning", because=because)
-        return _undriven(context, toolkit, finding, f"install {package} from NVIDIA's repository for the board")
+        return _undriven(
+            context, toolkit, finding, f"install {package} from NVIDIA's repository for the board"
+        )
     because = f"its driver does not run what CUDA {cuda} makes"
     finding = Finding(subject, found, needed, "warning", because=because)
     return _undriven(context, toolkit, finding, "install a newer JetPack")
@@ -103,10 +115,18 @@ def _undriven(context: CheckContext, toolkit: Toolkit, finding: Finding, newer: 
     because = finding.because
     if not ways:
         because += (
-            f", and CUDA {toolkit.version} makes no code for the GPUs here: no toolkit of this release serves them"
+            f", and CUDA {toolkit.version} makes no code for the GPUs here: "
+            "no toolkit of this release serves them"
         )
     best, *others = ways or [""]
-    return replace(finding, verdict="warning", cure=best, because=because, runs_here=False, other_cures=tuple(others))
+    return replace(
+        finding,
+        verdict="warning",
+        cure=best,
+        because=because,
+        runs_here=False,
+        other_cures=tuple(others),
+    )
 
 
 def driver_mismatch(host: Host) -> Iterator[Finding]:
@@ -115,7 +135,14 @@ def driver_mismatch(host: Host) -> Iterator[Finding]:
     if library and kernel and library != kernel:
         found = f"library {library}, kernel {kernel}"
         because = "programs stop with Error 804 or 803 until both halves of the driver have the same version"
-        yield Finding("driver's halves", found, "one version", "warning", "restart the machine: `sudo reboot`", because)
+        yield Finding(
+            "driver's halves",
+            found,
+            "one version",
+            "warning",
+            "restart the machine: `sudo reboot`",
+            because,
+        )
 
 
 def forward_compatibility(host: Host) -> Iterator[Finding]:
@@ -148,22 +175,30 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
     if capability is None or not listed:
         return Finding("GPU", gpu.name, needed, "unknown")
     found = f"{gpu.name} ({capability.name})"
-    targets, _ = arch_list.parse_arch_list(context.facts, listed, context.cell.release.torch_version)
+    targets, _ = arch_list.parse_arch_list(
+        context.facts, listed, context.cell.release.torch_version
+    )
     way = arch_list.how_served(context.facts, targets, capability)
     if way == "code":
         return Finding("GPU", found, needed, "ok")
     others = _serves_another(context, targets, capability)
     if way == "PTX":
-        return _served_by_ptx(context, toolkit, capability, Finding("GPU", found, needed, "ok", runs_here=others))
+        return _served_by_ptx(
+            context, toolkit, capability, Finding("GPU", found, needed, "ok", runs_here=others)
+        )
     because, cured = _without_code(context, toolkit, capability, targets)
-    cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(cured)}'" if cured else ""
+    cure = (
+        f"{context.session} -- --arch-list '{arch_list.format_arch_list(cured)}'" if cured else ""
+    )
     missing = Finding("GPU", found, needed, "warning", cure, because, runs_here=others)
     if takes_no_code(context.facts, context.cell, toolkit, capability):
         return _made_elsewhere(context, toolkit, capability, missing)
     return missing
 
 
-def _served_by_ptx(context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding) -> Finding:
+def _served_by_ptx(
+    context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding
+) -> Finding:
     """Return a finding on a GPU for which the list has PTX alone, which its driver compiles if it is new enough."""
     because = "the list has only PTX for this GPU"
     if not is_ptx_compiled(toolkit, context.host):
@@ -172,17 +207,25 @@ def _served_by_ptx(context: CheckContext, toolkit: Toolkit, gpu: Capability, fin
         return replace(finding, verdict="warning", cure=cure, because=because)
     because += ": the driver compiles it when it is first used"
     if gap := arch_list.library_gap(toolkit, gpu):
-        partly = replace(finding, verdict="warning", because=f"{because}, but {gap}", runs_here=True)
+        partly = replace(
+            finding, verdict="warning", because=f"{because}, but {gap}", runs_here=True
+        )
         return _made_elsewhere(context, toolkit, gpu, partly)
     return replace(finding, because=because, runs_here=True)
 
 
-def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding) -> Finding:
+def _made_elsewhere(
+    context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding
+) -> Finding:
     """Return a finding on a GPU for which a build can make no code: with what can first, and with PTX last."""
     facts, because, others = context.facts, finding.because, []
-    if context.cell.release.torch is None and (first := arch_list.first_makers(facts, gpu, toolkit)):
+    if context.cell.release.torch is None and (
+        first := arch_list.first_makers(facts, gpu, toolkit)
+    ):
         because += f"; the first with code for {gpu.name} are {first}"
-        others.append(f"`invoke build --gpu {gpu.name}` chooses a release and a toolkit with code for it")
+        others.append(
+            f"`invoke build --gpu {gpu.name}` chooses a release and a toolkit with code for it"
+        )
     if command := other_toolkits.tried_toolkit(context, gpu.name):
         others.insert(0, command)
     elif clause := other_toolkits.untried_toolkit(context, "makes code for it", gpu.name):
@@ -196,7 +239,9 @@ def _made_elsewhere(context: CheckContext, toolkit: Toolkit, gpu: Capability, fi
     return replace(finding, cure=best, because=because, other_cures=tuple(rest))
 
 
-def _serves_another(context: CheckContext, targets: Sequence[ArchTarget], missed: Capability) -> bool:
+def _serves_another(
+    context: CheckContext, targets: Sequence[ArchTarget], missed: Capability
+) -> bool:
     """Tell whether a list has code for another GPU of the host than one that it has none for."""
     here = [arch_list.gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
     others = [gpu for gpu in here if gpu and gpu.name != missed.name]
@@ -211,7 +256,9 @@ def _without_code(
     because = "the wheel builds, but holds no code for this GPU"
     if takes_no_code(facts, context.cell, toolkit, gpu):
         unable = gpu.name not in toolkit.capabilities
-        because += f", nor can {f'CUDA {toolkit.version}' if unable else context.cell.release} make any"
+        because += (
+            f", nor can {f'CUDA {toolkit.version}' if unable else context.cell.release} make any"
+        )
         cured = _with_ptx(facts, targets, gpu)
         if gpu.tegra:
             because += "; a board runs no code for another capability"
@@ -231,7 +278,9 @@ def _with_ptx(facts: Facts, targets: Sequence[ArchTarget], gpu: Capability) -> S
     never runs on a board ("Binary Compatibility" of the CUDA C++ Programming Guide:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility).
     """
-    heirs = [ArchTarget(one.capability, ptx=True) for one in sorted(targets, key=arch_list.target_key)]
+    heirs = [
+        ArchTarget(one.capability, ptx=True) for one in sorted(targets, key=arch_list.target_key)
+    ]
     if gpu.tegra:
         return [one for one in heirs if arch_list.ptx_runs(facts, one, gpu)][-1:]
     return (*targets, heirs[-1]) if arch_list.ptx_runs(facts, heirs[-1], gpu) else ()
@@ -274,7 +323,10 @@ def _visible_causes(facts: Facts, host: Host, toolkit: str | None) -> Iterator[t
     if known is not None and board_drive(host, known.version):
         if not is_driven(known, host):
             because = f"the driver of {host.distribution} does not run what CUDA {toolkit} makes by itself"
-            yield because, "build with the toolkit of that JetPack; `invoke doctor` on the board names another way"
+            yield (
+                because,
+                "build with the toolkit of that JetPack; `invoke doctor` on the board names another way",
+            )
     elif known is not None and not is_driven(known, host) and not bridged:
         oldest = oldest_driver(known, host.system)
         because = f"driver {host.running_driver} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"

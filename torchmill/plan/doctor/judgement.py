@@ -51,11 +51,21 @@ class Judgement:
 def judge(context: CheckContext) -> tuple[Judgement, ...]:
     """Return what is to be known of the result of a build, the gravest first."""
     findings = [*check_trial(context)]
-    if context.host.arch == context.build.arch:  # of the machines that others are for nothing is known
+    if (
+        context.host.arch == context.build.arch
+    ):  # of the machines that others are for nothing is known
         findings += check_result(context)
-    if context.toolkit is not None and not context.package.after and not context.is_off("USE_CUDNN"):
+    if (
+        context.toolkit is not None
+        and not context.package.after
+        and not context.is_off("USE_CUDNN")
+    ):
         findings += check_cudnn_code(context)
-    judged = [Judgement(one.subject, _text(one), severity) for one in findings if (severity := _severity(one))]
+    judged = [
+        Judgement(one.subject, _text(one), severity)
+        for one in findings
+        if (severity := _severity(one))
+    ]
     order: tuple[Severity, ...] = ("impossible", "would not run here", "warning", "note")
     return tuple(sorted(dict.fromkeys(judged), key=lambda one: order.index(one.severity)))
 
@@ -79,7 +89,9 @@ def check_trial(context: CheckContext) -> Iterator[Finding]:
         yield Finding(TRIED, f"by {trial.witness}", "by anybody", "ok")
     else:
         because = f"{trial.text}: it may stop after hours, or make a wheel that does not work"
-        near = nearest_tried(context.facts, cell, lambda other: serves_as_well(context, other, cell))
+        near = nearest_tried(
+            context.facts, cell, lambda other: serves_as_well(context, other, cell)
+        )
         cure = f"nox -s {near.build.identifier(context.host.arch)}" if near else ""
         if near is None and nearest_tried(context.facts, cell, lambda _: True):
             because += "; no toolkit with which it was built serves this machine"
@@ -95,7 +107,8 @@ def _official_build(context: CheckContext, cell: Cell) -> str:
     if find_trial(context.facts, cell).witness != "upstream" or cell.release.torch:
         return ""
     return (
-        f"; upstream built that too, and lists its wheels: {_OFFICIAL_BUILDS} (whether one fits here is not recorded)"
+        f"; upstream built that too, and lists its wheels: {_OFFICIAL_BUILDS} "
+        "(whether one fits here is not recorded)"
     )
 
 
@@ -129,8 +142,14 @@ def _arch_list(context: CheckContext) -> Iterator[Finding]:
         short = replace(context.plan, set={**context.plan.set, "TORCH_CUDA_ARCH_LIST": names})
         saving = _times(context, short, context.plan)
         because = f"the GPUs here need code for {names} alone{f', which takes {saving}' if saving else ''}"
-        if unmade := [gpu.name for gpu in known if takes_no_code(context.facts, context.cell, context.toolkit, gpu)]:
-            because += f"; none is made for {', '.join(dict.fromkeys(unmade))} itself, which runs this"
+        if unmade := [
+            gpu.name
+            for gpu in known
+            if takes_no_code(context.facts, context.cell, context.toolkit, gpu)
+        ]:
+            because += (
+                f"; none is made for {', '.join(dict.fromkeys(unmade))} itself, which runs this"
+            )
         cure = f"{context.session} -- --arch-list '{names}'"
         yield Finding("GPU code", listed, names, "ok", cure, because)
     elif text := _for_these_alone(context, listed, known):
@@ -138,7 +157,10 @@ def _arch_list(context: CheckContext) -> Iterator[Finding]:
 
 
 def _shortest_list(
-    context: CheckContext, toolkit: Toolkit, targets: Sequence[ArchTarget], gpus: Iterable[Capability]
+    context: CheckContext,
+    toolkit: Toolkit,
+    targets: Sequence[ArchTarget],
+    gpus: Iterable[Capability],
 ) -> Sequence[ArchTarget]:
     """Return the shortest list for some GPUs that toolkit and release make.
 
@@ -161,7 +183,9 @@ def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capabili
     official = official_arch_list(context.facts, cell) or ""
     targets = arch_list.parse_targets(context.facts, official)
     board = next((gpu.name for gpu in gpus if gpu.tegra), "")
-    if board and board in {one.capability for one in arch_list.parse_targets(context.facts, listed)}:
+    if board and board in {
+        one.capability for one in arch_list.parse_targets(context.facts, listed)
+    }:
         return f"code for {board} is required here: a board runs no code for another capability"
     if len(targets) <= len(arch_list.parse_targets(context.facts, listed)):
         return ""

@@ -18,7 +18,8 @@ def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
     return frozenset(
         gpu.name
         for gpu in arch_list.known_capabilities(facts, host.gpus)
-        if not takes_no_code(facts, cell, toolkit, gpu) or arch_list.how_served(facts, targets, gpu) == "code"
+        if not takes_no_code(facts, cell, toolkit, gpu)
+        or arch_list.how_served(facts, targets, gpu) == "code"
     )
 
 
@@ -33,7 +34,9 @@ def serves_as_well(context: CheckContext, cell: Cell, own: Cell) -> bool:
     served = served_gpus(context.facts, cell, context.host)
     gpus = arch_list.known_capabilities(context.facts, context.host.gpus)
     has_use = served is not None and (bool(served) or not gpus)
-    return has_use and (served or frozenset()) >= (served_gpus(context.facts, own, context.host) or frozenset())
+    return has_use and (served or frozenset()) >= (
+        served_gpus(context.facts, own, context.host) or frozenset()
+    )
 
 
 def other_toolkits(context: CheckContext) -> list[Cell]:
@@ -42,8 +45,16 @@ def other_toolkits(context: CheckContext) -> list[Cell]:
     There are none if no toolkit serves any of its GPUs. Of a machine whose GPUs are not known, the driver alone counts.
     """
     facts, build = context.facts, context.build
-    alike = [one for one in possible_cells(facts, context.cell.release, build.arch) if one.build.python == build.python]
-    served = [(cell, found) for cell in alike if (found := served_gpus(facts, cell, context.host)) is not None]
+    alike = [
+        one
+        for one in possible_cells(facts, context.cell.release, build.arch)
+        if one.build.python == build.python
+    ]
+    served = [
+        (cell, found)
+        for cell in alike
+        if (found := served_gpus(facts, cell, context.host)) is not None
+    ]
     most = max((len(found) for _, found in served), default=0)
     if not most and arch_list.known_capabilities(facts, context.host.gpus):
         return []
@@ -80,4 +91,8 @@ def untried_toolkit(context: CheckContext, gain: str, gpu: str = "") -> str:
 
 def _serving(context: CheckContext, gpu: str) -> list[Cell]:
     cells = other_toolkits(context)
-    return [one for one in cells if not gpu or gpu in (served_gpus(context.facts, one, context.host) or ())]
+    return [
+        one
+        for one in cells
+        if not gpu or gpu in (served_gpus(context.facts, one, context.host) or ())
+    ]

@@ -29,15 +29,21 @@ def package_way(host: Host, names: Sequence[str]) -> str:
     if manager is None:
         return f"install {' '.join(names)}"
     supply = system_packages.find_supply(manager, host.distribution, names)
-    if missing := supply.missing_sentence(system_packages.describe_place(manager, host.distribution)):
+    if missing := supply.missing_sentence(
+        system_packages.describe_place(manager, host.distribution)
+    ):
         return missing
     if system_packages.may_install(host, manager):
         return install_line(host, manager, supply.names, supply.archives)
-    line = system_packages.install_command(manager, supply.names, sudo=False, archives=supply.archives)
+    line = system_packages.install_command(
+        manager, supply.names, sudo=False, archives=supply.archives
+    )
     return f"ask whoever administers this machine to run `{line}`"
 
 
-def install_line(host: Host, manager: str, names: Sequence[str], archives: Sequence[str] = ()) -> str:
+def install_line(
+    host: Host, manager: str, names: Sequence[str], archives: Sequence[str] = ()
+) -> str:
     """Return the command that installs packages on a host, through sudo unless its user is root."""
     sudo = "sudo" in host.tools or not (host.complete or host.root)
     return system_packages.install_command(manager, names, sudo=sudo, archives=archives)
@@ -50,7 +56,9 @@ def board_way(host: Host, name: str) -> str:
     return f"ask whoever administers this machine to run `{system_packages.install_command('apt', [name], sudo=False)}`"
 
 
-def item_way(host: Host, item: str, facts: Facts, cells: Sequence[matrix.Cell], provider: str | None = None) -> str:
+def item_way(
+    host: Host, item: str, facts: Facts, cells: Sequence[matrix.Cell], provider: str | None = None
+) -> str:
     """Return how to install an item of system_packages.toml, such as "git", on a host.
 
     That is `invoke deps` only if the packages that rules name for one of the cells have the item among them.
@@ -71,7 +79,9 @@ def build_item_way(context: CheckContext, item: str) -> str:
     provider = context.source.provider if context.source else None
     way = item_way(context.host, item, context.facts, [context.cell], provider)
     return (
-        f"{way} --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}" if way == "invoke deps" else way
+        f"{way} --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
+        if way == "invoke deps"
+        else way
     )
 
 
@@ -82,9 +92,13 @@ def compiler_ways(context: CheckContext) -> tuple[str, ...]:
     """
     with_cuda = context.toolkit is not None
     terms, used, host = context.constraints, context.compiler, context.host
-    untried = used is not None and cuda_toolkit.compiler_fits(terms, used)  # then only one that was tried is better
+    untried = used is not None and cuda_toolkit.compiler_fits(
+        terms, used
+    )  # then only one that was tried is better
     every = host.compilers.items()
-    better = {name: one for name, one in every if not (untried and cuda_toolkit.is_untried(terms, one))}
+    better = {
+        name: one for name, one in every if not (untried and cuda_toolkit.is_untried(terms, one))
+    }
     if (command := cuda_toolkit.best_compiler(terms, better)) is not None:
         return (f"{_settings(command, with_cuda=with_cuda)} {context.session}",)
     majors = _fitting_majors(context)
@@ -106,7 +120,9 @@ def _brought_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     host, release = context.host, distributions.find_release(context.host.distribution)
     if release is None or not release.isl or not (host.compiler or host.compilers):
         return ""
-    return next((line for one in majors if (line := toolkit_command(context, COMPILER, f"gcc-{one}"))), "")
+    return next(
+        (line for one in majors if (line := toolkit_command(context, COMPILER, f"gcc-{one}"))), ""
+    )
 
 
 def _settings(command: str, *, with_cuda: bool) -> str:
@@ -145,7 +161,10 @@ def _package_compiler(context: CheckContext, majors: Sequence[int]) -> str:
 
 def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     """Return where to look for a gcc that fits, if the system's packages are not known to have any."""
-    manager, release = host_manager(context.host), distributions.find_release(context.host.distribution)
+    manager, release = (
+        host_manager(context.host),
+        distributions.find_release(context.host.distribution),
+    )
     if manager is None:
         return f"install gcc {majors[0]}, and name it in CC and CXX"
     place = system_packages.describe_place(manager, context.host.distribution)
@@ -160,10 +179,16 @@ def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     if unread and not distributions.has_one_gcc(context.host.distribution):
         names = " and ".join(name.format(major=majors[0]) for name in packages)
         return f"look for it as {names} among the packages of {place}, and name it in CC and CXX"
-    ways = [f"with docker or podman, `invoke build {context.build.identifier('')}` builds in a container"]
-    if (major := next((one for one in majors if one >= _OLDEST_GXX), None)) and not has_other_libc(context.host):
+    ways = [
+        f"with docker or podman, `invoke build {context.build.identifier('')}` builds in a container"
+    ]
+    if (major := next((one for one in majors if one >= _OLDEST_GXX), None)) and not has_other_libc(
+        context.host
+    ):
         ways.insert(0, f"with conda, conda-forge's gxx={major} is another")
-    return f"{place} is not known to have a gcc that fits, such as gcc {majors[0]}: {'; '.join(ways)}"
+    return (
+        f"{place} is not known to have a gcc that fits, such as gcc {majors[0]}: {'; '.join(ways)}"
+    )
 
 
 def _packaged_compiler(host: Host, majors: Sequence[int]) -> tuple[list[str], str] | None:
@@ -187,7 +212,9 @@ def _conda_line(context: CheckContext, majors: Sequence[int]) -> str:
     if major is None:
         return ""
     names = [one.format(major=major) for one in system_packages.gcc_packages("conda")]
-    settings = _settings(system_packages.gcc_command("conda"), with_cuda=context.toolkit is not None)
+    settings = _settings(
+        system_packages.gcc_command("conda"), with_cuda=context.toolkit is not None
+    )
     return f"{system_packages.install_command('conda', names, sudo=False)} && {settings} {context.session}"
 
 
@@ -216,7 +243,9 @@ def glibc_way(context: CheckContext) -> str:
     tag = cell_lookup.selecting_tag(context.facts, context.cell.release)
     variant = f" --toolkit {context.plan.toolkit}" if context.plan.toolkit else ""
     arch = f" --arch {context.build.arch}" if context.build.arch != context.host.arch else ""
-    recipe = f"`invoke image --kind builder --tag {tag} --python {context.build.python}{variant}{arch}`"
+    recipe = (
+        f"`invoke image --kind builder --tag {tag} --python {context.build.python}{variant}{arch}`"
+    )
     return f"build on a system with glibc, such as an image of Debian or AlmaLinux ({recipe} writes a Dockerfile)"
 
 
@@ -224,7 +253,11 @@ def named_compiler_ways(context: CheckContext) -> tuple[str, ...]:
     """Return the ways to get the C++ compiler that a host lacks: what CXX names, or the usual one if that fits."""
     host, release = context.host, distributions.find_release(context.host.distribution)
     if match := re.fullmatch(r"(?:.*/)?clang\+\+(-\d+)?", context.plan.set.get("CXX", "")):
-        return (package_way(host, [f"clang{match[1]}"]) if match[1] else build_item_way(context, "clang"),)
+        return (
+            package_way(host, [f"clang{match[1]}"])
+            if match[1]
+            else build_item_way(context, "clang"),
+        )
     usual = Compiler("gcc", f"{release.gcc}.99") if release and release.gcc else None
     if usual is None or cuda_toolkit.compiler_fits(context.constraints, usual):
         return (build_item_way(context, "compiler"), *container_ways(context))

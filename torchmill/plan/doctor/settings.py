@@ -8,7 +8,9 @@ from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, absence_verdict
 from torchmill.plan.doctor.remedies import package_way
 
-_PACKAGED = "debian"  # the provider whose rules name the system's packages of torch's third-party libraries
+_PACKAGED = (
+    "debian"  # the provider whose rules name the system's packages of torch's third-party libraries
+)
 _LINKERS = ("bfd", "gold", "lld", "mold")
 _PACKAGES = ("lld", "mold")  # which are called so by all package managers
 
@@ -37,7 +39,9 @@ def _linkers(context: CheckContext) -> Iterator[Finding]:
         else:
             packages = [package_way(context.host, [linker])] if linker in _PACKAGES else []
             ways = [*packages, f"leave -fuse-ld={linker} out of {setting}"]
-            yield absence_finding(context.host, "linker", program, ways, "every link of the build would fail")
+            yield absence_finding(
+                context.host, "linker", program, ways, "every link of the build would fail"
+            )
 
 
 def _system_libraries(context: CheckContext) -> Iterator[Finding]:
@@ -51,7 +55,10 @@ def _system_libraries(context: CheckContext) -> Iterator[Finding]:
     rules = CellConstraints(context.facts, cell, _PACKAGED).rules(context.compiler)
     packaged = [rule for rule in rules if rule.when.provider]
     names = [name for rule in packaged for name in rule.system_packages.get(host.manager or "", ())]
-    subject, needed = "system libraries", f"all that torch takes from third_party/ ({settings.SYSTEM_LIBRARIES})"
+    subject, needed = (
+        "system libraries",
+        f"all that torch takes from third_party/ ({settings.SYSTEM_LIBRARIES})",
+    )
     missing = [name for name in dict.fromkeys(names) if not host.packages.get(name)]
     if not names or any(name not in host.packages for name in missing):
         because = "which packages have them is not known here, and the configuration stops at the first that it lacks"
@@ -59,6 +66,8 @@ def _system_libraries(context: CheckContext) -> Iterator[Finding]:
     elif missing:
         because = "the configuration stops at the first that it lacks"
         found = f"no {', '.join(missing)}"
-        yield Finding(subject, found, needed, absence_verdict(host), package_way(host, missing), because)
+        yield Finding(
+            subject, found, needed, absence_verdict(host), package_way(host, missing), because
+        )
     else:
         yield Finding(subject, f"{len(names)} packages of {host.manager}", needed, "ok")

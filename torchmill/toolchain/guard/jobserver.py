@@ -20,7 +20,9 @@ from packaging.version import Version
 
 from torchmill.core.process import program_output
 
-FIFO_SINCE_MAKE = Version("4.4")  # of GNU make: an older one ends with an error when MAKEFLAGS names a fifo
+FIFO_SINCE_MAKE = Version(
+    "4.4"
+)  # of GNU make: an older one ends with an error when MAKEFLAGS names a fifo
 LOST_AFTER_SECONDS = 10.0  # seconds between two searches for clients, while tokens are held
 _NAME = "jobs"
 _TOKEN = b"+"
@@ -105,7 +107,10 @@ def jobserver_environment(fifo: Path, environ: Mapping[str, str]) -> dict[str, s
 
     There are none where the make on its PATH would not understand them.
     """
-    flags, make = makeflags(environ.get("MAKEFLAGS", ""), fifo), shutil.which("make", path=environ.get("PATH"))
+    flags, make = (
+        makeflags(environ.get("MAKEFLAGS", ""), fifo),
+        shutil.which("make", path=environ.get("PATH")),
+    )
     match = _VERSION.search(program_output(make, "--version")) if make else None
     takes_fifo = make is None or (match is not None and Version(match[1]) >= FIFO_SINCE_MAKE)
     return {} if flags is None or not takes_fifo else {"MAKEFLAGS": flags}

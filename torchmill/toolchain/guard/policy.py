@@ -11,9 +11,15 @@ from dataclasses import dataclass, replace
 
 FOREVER = float("inf")
 MIB = 2**20
-SLACK = 1.05  # of a peak that was measured: the same file with another option may need a little more
+SLACK = (
+    1.05  # of a peak that was measured: the same file with another option may need a little more
+)
 OVERSHOOT = 1.25  # of what a unit has, once it has more than was expected
-SMALLEST_RESERVE, LARGEST_RESERVE, RESERVE = 96 * MIB, 1024 * MIB, 0.03  # the last: of what all may have
+SMALLEST_RESERVE, LARGEST_RESERVE, RESERVE = (
+    96 * MIB,
+    1024 * MIB,
+    0.03,
+)  # the last: of what all may have
 # What is expected of a unit that was measured.
 LATE = 0.25  # of its time, by which it may end later than it did
 RISEN = 1.6  # of the time in which it had half of its peak: it is thought to have all of it then
@@ -41,7 +47,9 @@ class Unit:
     seconds: float
     weight: float = 1.0  # processors that it keeps busy: nvcc --threads 4 counts 4
     measured: bool = False  # it ran before; else all of this is what others of its kind need
-    half: float = 0.0  # share of its time after which it has half of its peak; 0: it may have it at once
+    half: float = (
+        0.0  # share of its time after which it has half of its peak; 0: it may have it at once
+    )
 
     @property
     def need(self) -> int:
@@ -177,7 +185,11 @@ class MemoryForecast:
             return False
         if not self._levels:
             self._levels = {left: self._level(left) for left in {one.left for one in self._running}}
-        return all(level + new.risen(left) <= self._room for left, level in self._levels.items() if left <= new.left)
+        return all(
+            level + new.risen(left) <= self._room
+            for left, level in self._levels.items()
+            if left <= new.left
+        )
 
     def reserve(self, need: int) -> RoomReservation | None:
         """Keep room for a unit that does not fit yet; None where it will not when all has ended either.
@@ -195,7 +207,9 @@ class MemoryForecast:
         """Let a unit start."""
         self._running.append(new)
         self._spare -= new.growth
-        if self._levels:  # all anew for each of hundreds would take longer than there is between looks
+        if (
+            self._levels
+        ):  # all anew for each of hundreds would take longer than there is between looks
             self._levels = {left: level + new.taken(left) for left, level in self._levels.items()}
             self._levels[new.left] = self._level(new.left)
 
@@ -263,7 +277,9 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
         if wanted > 0:
             ended.add(one.number)
             wanted -= one.used
-    halted = _too_many(state, moving, room) if not empty else moving if len(oldest_first) > 1 else ()
+    halted = (
+        _too_many(state, moving, room) if not empty else moving if len(oldest_first) > 1 else ()
+    )
     yield from (Rerun(number) for number in ended)
     yield from (Pause(one.number) for one in halted if one.number not in ended)
 
@@ -280,7 +296,9 @@ def _fall(state: PolicyInput, moving: Sequence[UnitTicket]) -> float:
     return min(own, state.rising * seconds) + max(0.0, state.falling - state.rising) * seconds
 
 
-def _too_many(state: PolicyInput, moving: Sequence[UnitTicket], room: float) -> Sequence[UnitTicket]:
+def _too_many(
+    state: PolicyInput, moving: Sequence[UnitTicket], room: float
+) -> Sequence[UnitTicket]:
     """Return those that cannot go on beside the oldest, which always can, and those that end before them.
 
     It is asked as for what is let go on, one by one: what memory the oldest will want when another has ended
@@ -301,7 +319,9 @@ def _too_many(state: PolicyInput, moving: Sequence[UnitTicket], room: float) -> 
 def _resumed(state: PolicyInput) -> Iterator[Resume]:
     """Yield the paused units that may go on, oldest first; one always may where nothing else moves."""
     moving = [one for one in state.running if one.paused is None]
-    future = MemoryForecast(state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in moving))
+    future = MemoryForecast(
+        state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in moving)
+    )
     idle = not moving
     paused = (one for one in state.running if one.paused is not None)
     for one in sorted(paused, key=lambda one: (one.since, one.number)):
@@ -345,7 +365,9 @@ def _admitted(state: PolicyInput) -> Iterator[Admit]:
                     yield Admit(one.number)
                 return
     if not started:
-        yield Admit(min(state.waiting, key=lambda one: (one.alone, one.unit.need, one.number)).number)
+        yield Admit(
+            min(state.waiting, key=lambda one: (one.alone, one.unit.need, one.number)).number
+        )
 
 
 def _forecast(unit: Unit) -> UnitForecast:

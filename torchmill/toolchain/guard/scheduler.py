@@ -12,18 +12,41 @@ from torchmill.host import limits
 from torchmill.toolchain.guard import policy, units
 from torchmill.toolchain.guard.expectations import FAMILIES, UnitExpectations, expect_again
 from torchmill.toolchain.guard.jobserver import TokenPool
-from torchmill.toolchain.guard.policy import Admit, Decision, Pause, PolicyInput, Rerun, Resume, Unit, UnitTicket
+from torchmill.toolchain.guard.policy import (
+    Admit,
+    Decision,
+    Pause,
+    PolicyInput,
+    Rerun,
+    Resume,
+    Unit,
+    UnitTicket,
+)
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
-from torchmill.toolchain.guard.units import GateClient, GateMessage, StartRequest, UnitEnded, UnitStarted
+from torchmill.toolchain.guard.units import (
+    GateClient,
+    GateMessage,
+    StartRequest,
+    UnitEnded,
+    UnitStarted,
+)
 
 RISE_FACTOR = 1.05  # of what it had when that was noted last
-SHORTEST_PACE_SECONDS = 0.01  # that a pace is measured over: within less, a few pages would be a flood
+SHORTEST_PACE_SECONDS = (
+    0.01  # that a pace is measured over: within less, a few pages would be a flood
+)
 LOOKS_COMPARED = 8  # looks
 IDLE_LOOK_SECONDS = 1.0  # seconds between two looks at the memory while no unit is there
 CALM_SECONDS = 2.0  # without a look at the memory that it is calm enough for
-RECONSIDER_SECONDS = 0.5  # seconds, at least, between two times that what waits is seen in a new light
-ALONE_AFTER_RERUNS = 2  # times that the guard ended a unit, after which it has the machine to itself
-FAILED_AFTER_KILLS = 2  # times that the kernel killed a unit that ran alone, after which it has failed
+RECONSIDER_SECONDS = (
+    0.5  # seconds, at least, between two times that what waits is seen in a new light
+)
+ALONE_AFTER_RERUNS = (
+    2  # times that the guard ended a unit, after which it has the machine to itself
+)
+FAILED_AFTER_KILLS = (
+    2  # times that the kernel killed a unit that ran alone, after which it has failed
+)
 
 
 @dataclass(slots=True)
@@ -36,7 +59,9 @@ class TrackedUnit:
     peak: int = 0  # most that was seen in this run
     most: int = 0  # and in any
     allowed: int = 0  # most that all units together could have in this run
-    rises: list[tuple[float, int]] = field(default_factory=list)  # when it had run so long, it had so much
+    rises: list[tuple[float, int]] = field(
+        default_factory=list
+    )  # when it had run so long, it had so much
     ended: int = 0  # times that the guard ended it
     killed: int = 0  # times that the kernel did
     killed_alone: int = 0  # those of them when nothing else ran
@@ -108,10 +133,14 @@ class MemoryProbe:
     user lets all of them have together; `cores` counts the processors to keep busy.
     """
 
-    def __init__(self, measure: Callable[[int], int], most: int | None, cores: Callable[[], float]) -> None:
+    def __init__(
+        self, measure: Callable[[int], int], most: int | None, cores: Callable[[], float]
+    ) -> None:
         self._measure, self._most, self._cores = measure, most, cores
         self._falling = self._rising = 0.0
-        self._compared: tuple[float, int, int] | None = None  # when, and the headroom and the use of then
+        self._compared: tuple[float, int, int] | None = (
+            None  # when, and the headroom and the use of then
+        )
         self._late: deque[float] = deque(maxlen=LOOKS_COMPARED)
 
     def read(self, now: float, due: float, used: int) -> RoomReading:
@@ -149,7 +178,9 @@ class UnitScheduler:
         self._waiting: dict[int, UnitTicket] = {}
         self._running: dict[int, UnitTicket] = {}
         self._ending: dict[int, UnitTicket] = {}  # asked to end, and not gone yet
-        self._refusing = False  # a compile of the build has failed, and the gates of that run are still there
+        self._refusing = (
+            False  # a compile of the build has failed, and the gates of that run are still there
+        )
         self._short_of_memory = False  # memory keeps a unit waiting, and a processor is free
         self._short = 0.0  # seconds of that so far
         self._acted = 0.0
@@ -164,7 +195,9 @@ class UnitScheduler:
 
     def measure_units(self) -> None:
         """Measure what every unit has."""
-        has = limits.groups_memory({one.group for one in self._tracked.values() if one.group is not None})
+        has = limits.groups_memory(
+            {one.group for one in self._tracked.values() if one.group is not None}
+        )
         now = self._clock()
         for begun in (self._running, self._ending):
             for number, ticket in begun.items():
@@ -240,7 +273,9 @@ class UnitScheduler:
             self._learned, self._reconsidered = False, now
             for number, ticket in self._waiting.items():
                 if not ticket.unit.measured:
-                    self._waiting[number] = replace(ticket, unit=self._tracked[number].expected(self._expectations))
+                    self._waiting[number] = replace(
+                        ticket, unit=self._tracked[number].expected(self._expectations)
+                    )
 
     def _record_moment(self, room: RoomReading) -> None:
         now, used = self._clock(), self.used
@@ -251,7 +286,11 @@ class UnitScheduler:
         for number in self._running:
             self._tracked[number].allowed = max(allowed, self._tracked[number].allowed)
         waiting, paused = len(self._waiting), len(self._running) - len(moving)
-        self._record(TimelineMoment(now, used, allowed, len(moving), waiting, paused, room.cores, self._short))
+        self._record(
+            TimelineMoment(
+                now, used, allowed, len(moving), waiting, paused, room.cores, self._short
+            )
+        )
 
     def _policy_input(self, room: RoomReading) -> PolicyInput:
         view = PolicyInput(
@@ -284,7 +323,9 @@ class UnitScheduler:
         if ended.killed and tracked.client.number in self._ending:
             self._finish_run(tracked, "ended")  # by us; its gate knows, and asks again
             return
-        ticket = self._finish_run(tracked, "killed" if ended.killed else "failed" if ended.code else "done")
+        ticket = self._finish_run(
+            tracked, "killed" if ended.killed else "failed" if ended.code else "done"
+        )
         if ended.killed:
             self._killed(tracked, ticket)
             return
@@ -292,7 +333,9 @@ class UnitScheduler:
             self._event("too large", ticket, tracked.describe_need("needed"))
         if ended.code == 0 and tracked.description is not None:
             ran = ticket.ran(self._clock())
-            self._expectations.learn(tracked.description, tracked.peak, ran, tracked.half_peak_share(ran))
+            self._expectations.learn(
+                tracked.description, tracked.peak, ran, tracked.half_peak_share(ran)
+            )
             self._learned = True
 
     def _killed(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
@@ -313,7 +356,16 @@ class UnitScheduler:
         number = tracked.client.number
         ticket = self._running.pop(number, None) or self._ending.pop(number)
         family, unit = tracked.description.family if tracked.description else "", ticket.unit
-        run = UnitRun(unit.key, family, ticket.since, self._clock(), tracked.peak, unit.peak, outcome, unit.measured)
+        run = UnitRun(
+            unit.key,
+            family,
+            ticket.since,
+            self._clock(),
+            tracked.peak,
+            unit.peak,
+            outcome,
+            unit.measured,
+        )
         self._record(run)
         tracked.group = None
         return ticket

@@ -182,7 +182,12 @@ class GuardServer:
     """
 
     def __init__(
-        self, listening: socket.socket, starter: GuardStarter, scheduler: UnitScheduler, probe: MemoryProbe, most: int
+        self,
+        listening: socket.socket,
+        starter: GuardStarter,
+        scheduler: UnitScheduler,
+        probe: MemoryProbe,
+        most: int,
     ) -> None:
         self._most = most
         self._listening, self._starter = listening, starter
@@ -228,7 +233,9 @@ class GuardServer:
             self._scheduler.measure_units()
             self._units_due = now + (time.process_time() - worked) / UNITS_SHARE
         # after the units: what they take meanwhile is counted twice rather than not at all
-        self._due = now + self._scheduler.apply_policy(self._probe.read(now, self._due, self._scheduler.used))
+        self._due = now + self._scheduler.apply_policy(
+            self._probe.read(now, self._due, self._scheduler.used)
+        )
 
     def _accept(self) -> None:
         while self._there < self._most:

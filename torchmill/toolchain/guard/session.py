@@ -27,8 +27,12 @@ EVENT_MESSAGES = {  # what the user learns at once, by kind of event
     "no history": "what units needed cannot be saved in {history} ({text}): make that file writable",
 }
 LISTED_PER_KIND = 5  # of a kind: where little is allowed every single unit would be named
-START_TIMEOUT_SECONDS = 30.0  # seconds that the guard gets to start, on a machine with much to do, and to end
-SILENCE_TIMEOUT_SECONDS = 30  # seconds in a row without a record, of which it writes one each: then it hangs
+START_TIMEOUT_SECONDS = (
+    30.0  # seconds that the guard gets to start, on a machine with much to do, and to end
+)
+SILENCE_TIMEOUT_SECONDS = (
+    30  # seconds in a row without a record, of which it writes one each: then it hangs
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,12 @@ class GuardedBuild:
     gate: Path | None = None
     folder: Path = Path()  # where gates and guard meet
     fifo: Path | None = None  # of the jobserver
-    hooks: Mapping[str, str] = field(default_factory=dict)  # variables that lead compilers to the gate
-    environment: Mapping[str, str] = field(default_factory=dict)  # these, and what else the build must know
+    hooks: Mapping[str, str] = field(
+        default_factory=dict
+    )  # variables that lead compilers to the gate
+    environment: Mapping[str, str] = field(
+        default_factory=dict
+    )  # these, and what else the build must know
     account: BuildAccount = field(default_factory=BuildAccount)
     messages: SimpleQueue[str] = field(default_factory=SimpleQueue)  # for the user
     refuse: Callable[[], None] = _nothing_to_refuse  # lets no compiler start that waits
@@ -91,7 +99,9 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
         else:
             hooks = compiler_gate.gate_hooks(gate, caching)
             environment = {**hooks, GATE: str(folder)}
-            build = GuardedBuild(gate, folder, fifo, hooks, environment, guard.account, guard.messages, guard.refuse)
+            build = GuardedBuild(
+                gate, folder, fifo, hooks, environment, guard.account, guard.messages, guard.refuse
+            )
         yield build
 
 
@@ -213,9 +223,13 @@ class _Guard:
             if self._fifo is not None:
                 jobserver.withdraw_tokens(self._fifo)
             # what it saw last says nothing of now
-            self.account.now = replace(self.account.now, used=0, allowed=0, running=0, waiting=0, paused=0)
+            self.account.now = replace(
+                self.account.now, used=0, allowed=0, running=0, waiting=0, paused=0
+            )
             fallback = _unguarded_text(self._site)
-            self.messages.put(f"the guard ended unexpectedly ({self._last_words()}): {fallback} from here on")
+            self.messages.put(
+                f"the guard ended unexpectedly ({self._last_words()}): {fallback} from here on"
+            )
 
     def _watch(self) -> None:
         """Kill it where it hangs: gates would wait for it for ever, and go on by themselves when it is gone.
@@ -238,6 +252,10 @@ class _Guard:
         if count <= LISTED_PER_KIND:
             unit = units.unit_title(record.key) if record.key else ""
             message = EVENT_MESSAGES[record.kind]
-            self.messages.put(message.format(unit=unit, text=record.text, history=self._site.history))
+            self.messages.put(
+                message.format(unit=unit, text=record.text, history=self._site.history)
+            )
         if count == LISTED_PER_KIND:
-            self.messages.put("further files of this kind are only counted: `invoke report` lists them")
+            self.messages.put(
+                "further files of this kind are only counted: `invoke report` lists them"
+            )

@@ -27,7 +27,9 @@ class TimelineMoment:
     waiting: int
     paused: int
     cores: float = 0.0  # processors that may be busy
-    short: float = 0.0  # seconds so far in which memory kept units waiting, and a processor was free
+    short: float = (
+        0.0  # seconds so far in which memory kept units waiting, and a processor was free
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,9 @@ class UnitRun:
     peak: int
     expected: int
     outcome: str  # "done", "failed", "ended" (by the guard), "killed" (by the kernel)
-    measured: bool = False  # what was expected is what the unit took before; else what its kind is known for
+    measured: bool = (
+        False  # what was expected is what the unit took before; else what its kind is known for
+    )
 
     @property
     def seconds(self) -> float:
@@ -60,13 +64,20 @@ class TimelineEvent:
 
 
 Record = TimelineMoment | UnitRun | TimelineEvent
-_KINDS: Mapping[str, type[Record]] = {"moment": TimelineMoment, "ran": UnitRun, "event": TimelineEvent}
+_KINDS: Mapping[str, type[Record]] = {
+    "moment": TimelineMoment,
+    "ran": UnitRun,
+    "event": TimelineEvent,
+}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def format_record(record: Record) -> str:
     """Return a record as one line of JSON; times to the millisecond."""
-    values = {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(record).items()}
+    values = {
+        name: round(value, 3) if isinstance(value, float) else value
+        for name, value in asdict(record).items()
+    }
     return json.dumps({"record": _NAMES[type(record)], **values}, separators=(",", ":"))
 
 
@@ -125,7 +136,9 @@ class BuildAccount:
     peak: int = 0  # bytes, of all units together
     units: int = 0  # runs that came to their own end
     counts: dict[str, int] = field(default_factory=dict)  # events by kind
-    gave_up: list[TimelineEvent] = field(default_factory=list)  # units whose failure was believed at last
+    gave_up: list[TimelineEvent] = field(
+        default_factory=list
+    )  # units whose failure was believed at last
 
     def add(self, record: Record) -> None:
         """Enter a record."""
@@ -143,7 +156,11 @@ class BuildAccount:
 
     def summary(self) -> str:
         """Return what the guard saw and did, in one line."""
-        words = {"pause": "paused", "rerun": "ended to run again", "kill": "killed for want of memory"}
+        words = {
+            "pause": "paused",
+            "rerun": "ended to run again",
+            "kill": "killed for want of memory",
+        }
         did = [f"{self.counts[kind]} {word}" for kind, word in words.items() if kind in self.counts]
         used = f"at most {format_bytes(self.peak)} of memory at a time"
         what = "compile or link" if self.units == 1 else "compiles and links"

@@ -19,18 +19,27 @@ from torchmill.core.files import read_table_beside
 
 _WORDS = read_table_beside(__file__, "compilers.toml")
 _LANGUAGES, _ENDS = (
-    {word: family for family, words in _WORDS[kind].items() for word in words} for kind in ("languages", "ends")
+    {word: family for family, words in _WORDS[kind].items() for word in words}
+    for kind in ("languages", "ends")
 )
 _TAKES_A_WORD, _COMPILES = set(_WORDS["takes_a_word"]), set(_WORDS["compiles"])
 _LONGEST_LIST = 2**20  # characters
 
-_NAME = re.compile(r"(?:\w+-\w+-(?:\w+-)?(?:gnu\w*-)?)?(.+?)(?:-\d+(?:\.\d+)*)?")  # "x86_64-linux-gnu-g++-12"
+_NAME = re.compile(
+    r"(?:\w+-\w+-(?:\w+-)?(?:gnu\w*-)?)?(.+?)(?:-\d+(?:\.\d+)*)?"
+)  # "x86_64-linux-gnu-g++-12"
 _LEVEL = re.compile(r"-O(?:[0-3sgz]?|fast)")
-_DEBUG = re.compile(r"-g(?!0|encode)[\w-]*|-G|-lineinfo|--generate-line-info|--debug|--device-debug")
-_MATTERS = re.compile(r"-m(?:avx|fma|f16c|amx|arch=|cpu=)\S*|-flto\S*|-fsanitize=\S+|-DCPU_CAPABILITY=\S+")
+_DEBUG = re.compile(
+    r"-g(?!0|encode)[\w-]*|-G|-lineinfo|--generate-line-info|--debug|--device-debug"
+)
+_MATTERS = re.compile(
+    r"-m(?:avx|fma|f16c|amx|arch=|cpu=)\S*|-flto\S*|-fsanitize=\S+|-DCPU_CAPABILITY=\S+"
+)
 _DEVICE = re.compile(r"(?:compute|sm|lto)_\d+[af]?|(?<==)all(?:-major)?")
 _THREADS = re.compile(r"(?:--threads|-t)=?(\d*)")
-_PASSING = re.compile(r"(TryCompile)-\w+|(cmTC)_\w+|\b(lib|temp)\.(?:linux|macosx)[\w.-]*|\.cpython-[\w-]+")
+_PASSING = re.compile(
+    r"(TryCompile)-\w+|(cmTC)_\w+|\b(lib|temp)\.(?:linux|macosx)[\w.-]*|\.cpython-[\w-]+"
+)
 _ALL_DEVICES = 16  # about as many as a toolkit knows
 LONGEST_COMMAND_BYTES = 8 * 2**20  # bytes of a command: more than Linux lets one have
 _LINE = 128  # bytes of a line, at most
@@ -72,7 +81,9 @@ def describe_unit(cwd: str, argv: Sequence[str], roots: Sequence[str] = ()) -> U
     matter = sorted(set(filter(_MATTERS.fullmatch, words)))
     devices = sorted(set(_DEVICE.findall(" ".join(words)))) if family == "cuda" else []
     key = _key(compiler, source, level + debug, *devices, *matter)
-    return UnitDescription(family, key, _weight(words, devices) if family == "cuda" else 1.0, source)
+    return UnitDescription(
+        family, key, _weight(words, devices) if family == "cuda" else 1.0, source
+    )
 
 
 def unit_title(key: str) -> str:
@@ -242,7 +253,9 @@ def _parse_message(words: list[bytes], rest: bytes) -> GateMessage:
             if not argv:
                 raise ValueError("a command without a program")
             return StartRequest(cwd, tuple(argv))
-        case [b"pid", group] if int(group) > 1:  # 0 and 1 would mean the guard itself, and everybody
+        case [b"pid", group] if (
+            int(group) > 1
+        ):  # 0 and 1 would mean the guard itself, and everybody
             return UnitStarted(int(group))
         case [b"end", code, peak, killed] if int(peak) < 2**63:  # what the history can hold
             return UnitEnded(int(code), max(0, int(peak)), killed == b"1")
@@ -256,7 +269,9 @@ def listen(folder: Path) -> socket.socket:
     """
     serving = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with contextlib.chdir(folder):  # an address holds about a hundred characters: bind a short one
+        with contextlib.chdir(
+            folder
+        ):  # an address holds about a hundred characters: bind a short one
             serving.bind("s")
         serving.listen(1024)
         serving.setblocking(False)

@@ -28,7 +28,10 @@ from torchmill.wheel.pack.staging import StagedWheel
 _OPENED_BY_NAME = re.compile(r"lib(cudnn\w*|cublas(Lt)?|nvrtc(-builtins)?|nvJitLink)\.so(\.\d+)*")
 # What a library opens at run time, which its headers do not name.
 NVRTC = re.compile(r"libnvrtc\.so\.\d+(\.\d+)*")
-_OPENS_BY_NAME = ((re.compile(r"libcudnn\.so\.\d+"), "libcudnn_*.so.*"), (NVRTC, "libnvrtc-builtins.so.*"))
+_OPENS_BY_NAME = (
+    (re.compile(r"libcudnn\.so\.\d+"), "libcudnn_*.so.*"),
+    (NVRTC, "libnvrtc-builtins.so.*"),
+)
 CUDNN_8, NVRTC_FOR_CUDNN_8 = "libcudnn.so.8", "libnvrtc.so"  # sdnext#539, facefusion-docker#9
 _NVIDIA = read_table_beside(__file__, "nvidia.toml")
 _NVIDIA_PACKAGE = re.compile(r"nvidia-([a-z-]+)-cu\d+")
@@ -44,8 +47,14 @@ DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvidia-[\w-]+)\.so(\.\d+)*")
 # Part of the interpreter that imports the extension; a second copy would be a second interpreter.
 INTERPRETER_LIBRARY = re.compile(r"libpython\d[\w.]*\.so[\d.]*")
 # Libraries that no wheel brings along: the loader, and those of the driver.
-LOCAL_LIBRARY = re.compile(rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}")
-_OLD_TAGS = {"manylinux1": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}  # PEP 600 has no others
+LOCAL_LIBRARY = re.compile(
+    rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}"
+)
+_OLD_TAGS = {
+    "manylinux1": "2_5",
+    "manylinux2010": "2_12",
+    "manylinux2014": "2_17",
+}  # PEP 600 has no others
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,9 @@ class LibrarySearch:
         name = Path(needed).name
         run_path = [expand_origin(entry, user) for entry in rpath]
         folders = [*(folder for folder in run_path if folder.is_absolute()), *self.folders]
-        named = [Path(needed)] if needed.startswith("/") else []  # others depend on the working directory
+        named = (
+            [Path(needed)] if needed.startswith("/") else []
+        )  # others depend on the working directory
         first = _first_library([*named, *(folder / name for folder in folders)], machine)
         return first or self.find_by_default(name, machine)
 
@@ -81,7 +92,9 @@ def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
     multiarch = [path for pattern in MULTIARCH_FOLDERS for path in sorted(Path("/").glob(pattern))]
     program = shutil.which("ldconfig", path=LDCONFIG_FOLDERS)
     listing = capture([program, "-p"]) if program else ""  # musl has no such cache
-    return LibrarySearch(tuple(folders), tuple(parse_ldconfig(listing)), (*map(Path, STANDARD_FOLDERS), *multiarch))
+    return LibrarySearch(
+        tuple(folders), tuple(parse_ldconfig(listing)), (*map(Path, STANDARD_FOLDERS), *multiarch)
+    )
 
 
 def expand_origin(entry: str, user: Path) -> Path:
@@ -144,11 +157,15 @@ class Graft:
     search: LibrarySearch
     provided: frozenset[str]  # names of libraries that the package it depends on has loaded
     required_nvidia: Mapping[str, str]  # library -> folder, of packages that the wheel requires
-    installed_nvidia: Mapping[str, str]  # library -> folder, of packages that the torch under it requires
+    installed_nvidia: Mapping[
+        str, str
+    ]  # library -> folder, of packages that the torch under it requires
     folder: Path  # for bundled libraries
     files: dict[Path, ElfInfo]
     own: frozenset[str]  # names of the libraries that the raw wheel has
-    replaced: dict[Path, dict[str, str]] = field(default_factory=dict)  # user -> needed name -> new name
+    replaced: dict[Path, dict[str, str]] = field(
+        default_factory=dict
+    )  # user -> needed name -> new name
     bundled: dict[Path, BundledLibrary] = field(default_factory=dict)  # by resolved source
     notes: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -170,7 +187,9 @@ def bundle_libraries(graft: Graft) -> None:
         for needed in _missing_libraries(graft, path):
             source = graft.search.find(needed, origin, info.rpath, info.machine)
             if source is None:
-                graft.missing.append(f"{needed}, which {graft.path_in_wheel(path)} needs, was not found")
+                graft.missing.append(
+                    f"{needed}, which {graft.path_in_wheel(path)} needs, was not found"
+                )
             else:
                 waiting.extend(_bundle_with_companions(graft, path, needed, source))
     _alias_nvrtc(graft)
@@ -198,7 +217,9 @@ def _missing_libraries(graft: Graft, path: Path) -> Iterator[str]:
     for needed in graft.files[path].needed:
         name = Path(needed).name
         if INTERPRETER_LIBRARY.fullmatch(name):
-            graft.notes.append(f"{graft.path_in_wheel(path)} needed {needed}: removed, the interpreter provides it")
+            graft.notes.append(
+                f"{graft.path_in_wheel(path)} needed {needed}: removed, the interpreter provides it"
+            )
         elif not (
             name in graft.own | graft.provided
             or graft.target.on_system(name)
@@ -210,7 +231,9 @@ def _missing_libraries(graft: Graft, path: Path) -> Iterator[str]:
             graft.replaced.setdefault(path, {})[needed] = name
 
 
-def _bundle_with_companions(graft: Graft, user: Path, needed: str, source: Path) -> Iterator[tuple[Path, Path]]:
+def _bundle_with_companions(
+    graft: Graft, user: Path, needed: str, source: Path
+) -> Iterator[tuple[Path, Path]]:
     """Bundle `source` and what it opens by name, and note that `user` needs it by its new name."""
     if source in graft.files:  # a copy in the wheel, which keeps its name: a run path led there
         return
@@ -288,7 +311,9 @@ def installed_nvidia_folders(site: Path) -> dict[str, str]:
     The CUDA runtime is left out: a package built with another toolkit than torch needs its own, and two runtimes do not
     interfere. Two copies of another library would: handles that torch passes on belong to one of them.
     """
-    files = (path for path in site.glob("nvidia/*/lib/*.so*") if not path.name.startswith("libcudart."))
+    files = (
+        path for path in site.glob("nvidia/*/lib/*.so*") if not path.name.startswith("libcudart.")
+    )
     return {path.name: path.parent.relative_to(site).as_posix() for path in files}
 
 
@@ -354,7 +379,9 @@ def system_needs(
             for name in info.needed
             if target.on_system(name) and name not in own and not DRIVER_LIBRARY.fullmatch(name)
         )
-        symbols = undefined_symbols(path) if libraries & set(target.policy.blacklist) else frozenset()
+        symbols = (
+            undefined_symbols(path) if libraries & set(target.policy.blacklist) else frozenset()
+        )
         versions = {name: info.versions[name] for name in libraries & set(info.versions)}
         yield SystemNeeds(path.relative_to(root).as_posix(), libraries, versions, symbols)
 
@@ -364,11 +391,21 @@ def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> lis
     found = []
     for each in needs:
         for library in sorted(target.policy.whitelist & set(each.versions)):
-            too_new = (version for version in sorted(each.versions[library]) if _is_too_new(target, version))
-            found += [f"{each.file} needs {one} of {library}, which is newer than {target.tag}" for one in too_new]
+            too_new = (
+                version
+                for version in sorted(each.versions[library])
+                if _is_too_new(target, version)
+            )
+            found += [
+                f"{each.file} needs {one} of {library}, which is newer than {target.tag}"
+                for one in too_new
+            ]
         for library in sorted(each.libraries & set(target.policy.blacklist)):
             used = sorted(each.symbols & target.policy.blacklist[library])
-            found += [f"{each.file} uses {one} of {library}, which {target.tag} does not allow" for one in used]
+            found += [
+                f"{each.file} uses {one} of {library}, which {target.tag} does not allow"
+                for one in used
+            ]
     return found
 
 
@@ -397,11 +434,17 @@ def _is_too_new(target: PlatformTarget, version: str) -> bool:
 def _policies(libc: str, arch: str, tag: str) -> tuple[tuple[tuple[int, int], Policy], ...]:
     """Return every policy for `arch` with its version of the C library, oldest first."""
     if arch not in {each.value for each in Architecture}:
-        raise ConfigError(f"{tag}: no policy for the arch {arch!r}: choose another tag", code="unknown-tag-arch")
+        raise ConfigError(
+            f"{tag}: no policy for the arch {arch!r}: choose another tag", code="unknown-tag-arch"
+        )
     if libc == "musllinux":
-        policies = WheelPolicies(libc=Libc.MUSL, arch=Architecture(arch), musl_policy="musllinux_1_2")
+        policies = WheelPolicies(
+            libc=Libc.MUSL, arch=Architecture(arch), musl_policy="musllinux_1_2"
+        )
     else:
         policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture(arch))
     matches = [(LIBC_TAG.fullmatch(policy.name), policy) for policy in policies]
-    dated = [((int(match["major"]), int(match["minor"])), policy) for match, policy in matches if match]
+    dated = [
+        ((int(match["major"]), int(match["minor"])), policy) for match, policy in matches if match
+    ]
     return tuple(sorted(dated, key=lambda each: each[0]))

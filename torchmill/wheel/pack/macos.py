@@ -16,14 +16,21 @@ from torchmill.wheel.pack.bundling import BundledLibrary
 from torchmill.wheel.pack.staging import MACHO_MAGIC, StagedWheel
 
 CPU_TYPES = {0x01000007: "x86_64", 0x0100000C: "arm64"}  # of <mach/machine.h>
-VERSION_MIN, BUILD_VERSION = 0x24, 0x32  # LC_VERSION_MIN_MACOSX, LC_BUILD_VERSION of <mach-o/loader.h>
+VERSION_MIN, BUILD_VERSION = (
+    0x24,
+    0x32,
+)  # LC_VERSION_MIN_MACOSX, LC_BUILD_VERSION of <mach-o/loader.h>
 MACOS_TAG = re.compile(r"macosx_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
 SYSTEM_FOLDERS = ("/usr/lib", "/System")
 XCODE_TOOLS = ("otool", "install_name_tool", "codesign")
-Slices = Mapping[str, tuple[int, int]]  # for which machines a file is, and from which macOS on: "arm64": (14, 0)
+Slices = Mapping[
+    str, tuple[int, int]
+]  # for which machines a file is, and from which macOS on: "arm64": (14, 0)
 
 
-def delocate_wheel(staged: StagedWheel, platform_tag: str, provided: frozenset[str]) -> tuple[BundledLibrary, ...]:
+def delocate_wheel(
+    staged: StagedWheel, platform_tag: str, provided: frozenset[str]
+) -> tuple[BundledLibrary, ...]:
     """Copy outside libraries into the package's .dylibs, let `@loader_path` lead there, and check the tag.
 
     `provided` names the libraries of the package that this one imports first. Returns the bundled libraries. Raises
@@ -34,17 +41,22 @@ def delocate_wheel(staged: StagedWheel, platform_tag: str, provided: frozenset[s
         from delocate.libsana import DelocationError
         from delocate.tools import set_install_id
     if missing := ", ".join(tool for tool in XCODE_TOOLS if shutil.which(tool) is None):
-        raise HostError(f"{missing}: not found: run `xcode-select --install`", code="xcode-tools-missing")
+        raise HostError(
+            f"{missing}: not found: run `xcode-select --install`", code="xcode-tools-missing"
+        )
     package = staged.root / staged.package
     folder = package / ".dylibs"
     bundles = partial(must_bundle, provided=provided)
     with _delocate_errors() as errors:
         try:
-            copied = delocate_path(str(package), str(folder), copy_filt_func=bundles, sanitize_rpaths=True)
+            copied = delocate_path(
+                str(package), str(folder), copy_filt_func=bundles, sanitize_rpaths=True
+            )
         except DelocationError as error:
             reason = "; ".join(errors) or " ".join(str(error).split())
             raise VerifyError(
-                f"{reason}: install what provides the library, and build again", code="library-not-found"
+                f"{reason}: install what provides the library, and build again",
+                code="library-not-found",
             ) from None
     inside = folder.relative_to(staged.root).as_posix()
     bundled = tuple(
@@ -68,9 +80,15 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
     """Raise VerifyError where a file of the wheel is not for the tag's machine, or for a newer macOS."""
     _, major, minor, machine = platform_tag.split("_", 3)
     macos = int(major), int(minor)
-    files = {path.relative_to(staged.root).as_posix(): path for path in sorted(staged.root.rglob("*"))}
-    slices = {name: read_slices(path) for name, path in files.items() if elf.has_magic(path, *MACHO_MAGIC)}
-    if problems := [each for name in slices for each in slice_problems(name, slices[name], macos, machine)]:
+    files = {
+        path.relative_to(staged.root).as_posix(): path for path in sorted(staged.root.rglob("*"))
+    }
+    slices = {
+        name: read_slices(path) for name, path in files.items() if elf.has_magic(path, *MACHO_MAGIC)
+    }
+    if problems := [
+        each for name in slices for each in slice_problems(name, slices[name], macos, machine)
+    ]:
         raise VerifyError(
             f"{first_problems(problems)}: build on that system, or for it, with "
             "`--set MACOSX_DEPLOYMENT_TARGET=VERSION`",
@@ -83,14 +101,20 @@ def read_slices(path: Path) -> Slices:
     from macholib.MachO import MachO  # installed with delocate, which only macOS needs
 
     headers = [(each.header.cputype, each.commands) for each in MachO(str(path)).headers]
-    return {CPU_TYPES.get(cpu, f"cpu {cpu:#x}"): _oldest_macos(commands) for cpu, commands in headers}
+    return {
+        CPU_TYPES.get(cpu, f"cpu {cpu:#x}"): _oldest_macos(commands) for cpu, commands in headers
+    }
 
 
-def slice_problems(name: str, slices: Slices, macos: tuple[int, int], machine: str) -> Iterator[str]:
+def slice_problems(
+    name: str, slices: Slices, macos: tuple[int, int], machine: str
+) -> Iterator[str]:
     """Yield how a file breaks the promise of a platform tag for this macOS and this machine."""
     if machine not in slices:
         yield f"{name} is built for {', '.join(sorted(slices))}, not for {machine}"
-    newest = slices.get(machine, (0, 0))  # that the part for Apple silicon needs macOS 11 says nothing of Intel's
+    newest = slices.get(
+        machine, (0, 0)
+    )  # that the part for Apple silicon needs macOS 11 says nothing of Intel's
     if newest > macos:
         yield f"{name} needs macOS {newest[0]}.{newest[1]}, and the tag says {macos[0]}.{macos[1]}"
 

@@ -13,14 +13,23 @@ from itertools import product
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
+from packaging.utils import (
+    InvalidWheelFilename,
+    canonicalize_name,
+    canonicalize_version,
+    parse_wheel_filename,
+)
 from packaging.version import Version
 
 from torchmill.core.errors import BuildError
 from torchmill.wheel.pack.staging import StagedWheel, invalid_raw_wheel, read_headers
 
 PYTHON_CLASSIFIER = re.compile(r"Classifier:\s*Programming Language :: Python :: 3\.\d+\s*")
-TRAILING_HEADERS = ("Requires-Python", "Provides-Extra", "Requires-Dist")  # older tools had another order
+TRAILING_HEADERS = (
+    "Requires-Python",
+    "Provides-Extra",
+    "Requires-Dist",
+)  # older tools had another order
 GIT_VERSION = re.compile(r"^(?P<name>git_version\b[^=\n]*=)[^\n]*$", re.MULTILINE)
 DeclaredNeeds = frozenset[str]
 
@@ -37,7 +46,11 @@ def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
     message["Root-Is-Purelib"] = "false"
     for tag in product(*_interpreter_tags(staged), platform_tag.split(".")):
         message["Tag"] = "-".join(tag)
-    path.write_text("".join(f"{name}: {value}\n" for name, value in message.items()), encoding="utf-8", newline="\n")
+    path.write_text(
+        "".join(f"{name}: {value}\n" for name, value in message.items()),
+        encoding="utf-8",
+        newline="\n",
+    )
     return wheel_file_name(staged, platform_tag)
 
 
@@ -73,13 +86,17 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
     public = Version(version).public
     if canonicalize_version(staged.version.partition("+")[0], strip_trailing_zero=False) != public:
         problem = f"the source is of version {staged.version}, not {public}"
-        raise BuildError(f"{staged.raw_name}: {problem}: fetch {public}", code="wrong-source-version")
+        raise BuildError(
+            f"{staged.raw_name}: {problem}: fetch {public}", code="wrong-source-version"
+        )
     project = canonicalize_name(Requirement(base).name) if base else None
 
     def stamp(head: str) -> str:
         lines = head.split("\n")
         if project is not None:
-            lines = [line for line in lines if project_of(line.removeprefix("Requires-Dist:")) != project]
+            lines = [
+                line for line in lines if project_of(line.removeprefix("Requires-Dist:")) != project
+            ]
         lines = [f"Version: {version}" if line.startswith("Version:") else line for line in lines]
         return "\n".join([*lines, *([f"Requires-Dist: {base}"] if base else [])])
 
@@ -93,7 +110,9 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
 
 def normalize_metadata(staged: StagedWheel, pythons: Iterable[str]) -> None:
     """Rewrite the METADATA of a staged wheel with `normalize_headers`, and name the licence files that it has."""
-    _edit_headers(staged, lambda head: normalize_headers(_name_licence_files(staged, head), pythons))
+    _edit_headers(
+        staged, lambda head: normalize_headers(_name_licence_files(staged, head), pythons)
+    )
 
 
 def _name_licence_files(staged: StagedWheel, head: str) -> str:
@@ -102,7 +121,9 @@ def _name_licence_files(staged: StagedWheel, head: str) -> str:
     if Version(version) < Version("2.4"):
         return head
     folder = staged.dist_info / "licenses"
-    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
     lines = [line for line in head.split("\n") if not line.startswith("License-File:")]
     return "\n".join([*lines, *(f"License-File: {file}" for file in files)])
 
@@ -137,10 +158,16 @@ def wheel_requirements(staged: StagedWheel) -> list[str]:
 
 def requirements_on(metadata: Message, name: str) -> list[str]:
     """Return the requirements on the project `name`, as METADATA spells them."""
-    return [line for line in metadata.get_all("Requires-Dist", []) if project_of(line) == canonicalize_name(name)]
+    return [
+        line
+        for line in metadata.get_all("Requires-Dist", [])
+        if project_of(line) == canonicalize_name(name)
+    ]
 
 
-def declared_needs(requires_python: str | None, requires: Iterable[str], extras: Iterable[str]) -> DeclaredNeeds:
+def declared_needs(
+    requires_python: str | None, requires: Iterable[str], extras: Iterable[str]
+) -> DeclaredNeeds:
     """Return Requires-Python, Requires-Dist and Provides-Extra in a spelling that can be compared."""
     python = ",".join(sorted("".join((requires_python or "").split()).split(",")))
     needs = {_normalize_requirement(line) for line in requires}
@@ -153,7 +180,9 @@ def needs_difference(one: tuple[str, DeclaredNeeds], other: tuple[str, DeclaredN
     (first, own), (second, theirs) = one, other
     parts = [("also", theirs - own), ("not", own - theirs)]
     clauses = ", but ".join(f"{word} {', '.join(sorted(needs))}" for word, needs in parts if needs)
-    advice = "uv reads one of them and takes it for all: build them alike, with markers for what differs"
+    advice = (
+        "uv reads one of them and takes it for all: build them alike, with markers for what differs"
+    )
     return f"{second} has other requirements than {first}: {clauses}; {advice}" if clauses else ""
 
 
@@ -162,7 +191,9 @@ def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
     path = staged.dist_info / "METADATA"
     head, blank, text = path.read_text(encoding="utf-8").partition("\n\n")
     # without a description, the last header ends with a newline
-    path.write_text(edit(head.rstrip("\n")) + (blank or "\n") + text, encoding="utf-8", newline="\n")
+    path.write_text(
+        edit(head.rstrip("\n")) + (blank or "\n") + text, encoding="utf-8", newline="\n"
+    )
 
 
 def _interpreter_tags(staged: StagedWheel) -> list[list[str]]:
@@ -197,7 +228,12 @@ def _normalize_header(field: str) -> str:
         if name == "Requires-Dist":
             return f"{name}: {Requirement(value.strip())}"
         if name == "Requires-Python":
-            return f"{name}: {','.join(sorted(map(str, SpecifierSet(value.strip())), reverse=True))}"
-    except (InvalidRequirement, InvalidSpecifier):  # old setuptools wrote some that nothing parses any more
+            return (
+                f"{name}: {','.join(sorted(map(str, SpecifierSet(value.strip())), reverse=True))}"
+            )
+    except (
+        InvalidRequirement,
+        InvalidSpecifier,
+    ):  # old setuptools wrote some that nothing parses any more
         return field
     return f"{name}: {canonicalize_name(value.strip())}" if name == "Provides-Extra" else field

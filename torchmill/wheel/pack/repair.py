@@ -21,14 +21,24 @@ from torchmill.core.errors import VerifyError
 from torchmill.core.files import read_table_beside, read_text, write_atomically
 from torchmill.core.units import first_problems
 from torchmill.wheel.pack import bundling, elf, elf_edit, macos, metadata
-from torchmill.wheel.pack.bundling import BundledLibrary, Graft, LibrarySearch, PlainLinuxTarget, PlatformTarget
+from torchmill.wheel.pack.bundling import (
+    BundledLibrary,
+    Graft,
+    LibrarySearch,
+    PlainLinuxTarget,
+    PlatformTarget,
+)
 from torchmill.wheel.pack.elf import ElfInfo
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.staging import StagedWheel
 
-LICENCE_FILE = re.compile(r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE)
+LICENCE_FILE = re.compile(
+    r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE
+)
 # at the top of a repository, where a program may be called so, too
-_TOP_FILE = re.compile(r"(un)?(licen[cs]e|copying|notice|copyright)(?!.*\.(py|sh|cc?|[ch]pp|h|in)$)", re.IGNORECASE)
+_TOP_FILE = re.compile(
+    r"(un)?(licen[cs]e|copying|notice|copyright)(?!.*\.(py|sh|cc?|[ch]pp|h|in)$)", re.IGNORECASE
+)
 LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's own in licenses/
 SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
 _DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
@@ -42,7 +52,9 @@ class RepairResult:
     """What repair changed, for the manifest and the log."""
 
     bundled: tuple[BundledLibrary, ...] = ()
-    lowest_tag: str | None = None  # the oldest platform tag that holds; None for tags that are not judged
+    lowest_tag: str | None = (
+        None  # the oldest platform tag that holds; None for tags that are not judged
+    )
     notes: tuple[str, ...] = ()
 
 
@@ -63,12 +75,18 @@ def repair_wheel(
     neither are bundled. Raises VerifyError where a library is nowhere, or a need is newer than the tag.
     """
     if platform_tag.startswith("win"):
-        return RepairResult(notes=("Windows: libraries are beside the files that use them, nothing to repair",))
+        return RepairResult(
+            notes=("Windows: libraries are beside the files that use them, nothing to repair",)
+        )
     if platform_tag.startswith("macosx"):
         return RepairResult(macos.delocate_wheel(staged, platform_tag, provided))
     search = bundling.system_search(folders)
     arch = platform_tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
-    target = PlainLinuxTarget(arch, search) if arch != platform_tag else bundling.platform_target(platform_tag)
+    target = (
+        PlainLinuxTarget(arch, search)
+        if arch != platform_tag
+        else bundling.platform_target(platform_tag)
+    )
     graft = _start_graft(staged, target, search, provided, installed_nvidia or {})
     bundling.bundle_libraries(graft)
     names = {library.name for library in graft.bundled.values()}
@@ -120,7 +138,9 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> 
         {folder for name in needed if (folder := bundling.nvidia_folder(folders, name))}
         for folders in (graft.required_nvidia, graft.installed_nvidia)
     )
-    looks_inside = bool(is_bundled or required or installed or (graft.own | bundled).intersection(needed))
+    looks_inside = bool(
+        is_bundled or required or installed or (graft.own | bundled).intersection(needed)
+    )
     folders = {file.parent for file in graft.files}
     libraries = [each for each in (graft.staged.libraries, graft.folder) if each in folders]
     # what libraries of a required package open by name may be in any of the other packages
@@ -129,7 +149,9 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> 
     rpath = elf_edit.run_path(path, info.rpath, looks_inside, graft.staged.root, libraries)
     return ElfEdit(
         replaced=tuple(sorted(replaced.items())),
-        dropped=tuple(name for name in info.needed if bundling.INTERPRETER_LIBRARY.fullmatch(Path(name).name)),
+        dropped=tuple(
+            name for name in info.needed if bundling.INTERPRETER_LIBRARY.fullmatch(Path(name).name)
+        ),
         soname=path.name if is_bundled and info.soname != path.name else None,
         rpath=None if rpath == info.rpath else rpath,
     )
@@ -137,7 +159,9 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> 
 
 def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
     """Return the oldest tag that holds. Raises VerifyError where the target's own does not."""
-    files = elf.dynamic_files(graft.staged.root)  # as edited, and those that installers move elsewhere
+    files = elf.dynamic_files(
+        graft.staged.root
+    )  # as edited, and those that installers move elsewhere
     needs = list(bundling.system_needs(graft.staged.root, files, target, graft.own))
     oldest = bundling.oldest_target(target, needs)
     if problems := bundling.policy_problems(target, needs):
@@ -168,28 +192,42 @@ def copy_licences(
     without any.
     """
     there = {reference: holder for reference, holder in holders.items() if holder and holder.files}
-    named = sorted(re.split("[:/]", one)[-1] for one in holders.keys() - there.keys() if "library:" in one)
+    named = sorted(
+        re.split("[:/]", one)[-1] for one in holders.keys() - there.keys() if "library:" in one
+    )
     told = {}
     for reference, holder in there.items():
         copies = _distinct_names(holder.files)
         for name, file in copies.items():
-            write_atomically(staged.dist_info / LICENCE_FOLDER / holder.name / name, file.read_bytes(), 0o644)
+            write_atomically(
+                staged.dist_info / LICENCE_FOLDER / holder.name / name, file.read_bytes(), 0o644
+            )
         files = [f"{LICENCE_FOLDER}/{holder.name}/{name}" for name in sorted(copies)]
         told[reference] = {"licence": identify_licence(holder.files), "files": files}
-    return told, (f"no licence file was found for {', '.join(named)}: add it before you publish",) if named else ()
+    return told, (
+        f"no licence file was found for {', '.join(named)}: add it before you publish",
+    ) if named else ()
 
 
 def _distinct_names(files: Collection[Path]) -> dict[str, Path]:
     """Return files by their names, those of one name by their paths below the folder that holds all."""
-    common, count = os.path.commonpath([file.parent for file in files]), Counter(file.name for file in files)
-    return {file.name if count[file.name] == 1 else "-".join(file.relative_to(common).parts): file for file in files}
+    common, count = (
+        os.path.commonpath([file.parent for file in files]),
+        Counter(file.name for file in files),
+    )
+    return {
+        file.name if count[file.name] == 1 else "-".join(file.relative_to(common).parts): file
+        for file in files
+    }
 
 
 def find_submodule(source: Path, path: str) -> LicenceHolder:
     """Return a submodule of a source, with the licence files at its top."""
     folder = source / path
     there = sorted(folder.iterdir()) if folder.is_dir() else []
-    return LicenceHolder(path, tuple(file for file in there if _TOP_FILE.match(file.name) and file.is_file()))
+    return LicenceHolder(
+        path, tuple(file for file in there if _TOP_FILE.match(file.name) and file.is_file())
+    )
 
 
 def identify_licence(files: Iterable[Path]) -> str:
@@ -211,21 +249,38 @@ def find_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder | None]:
     """Return the packages of pip, Debian or RPM that installed these libraries."""
     libraries = tuple(libraries)
     debian = _debian_owners(libraries)
-    return {path: next(_pip_owners(path), None) or debian.get(path) or _rpm_owner(path) for path in libraries}
+    return {
+        path: next(_pip_owners(path), None) or debian.get(path) or _rpm_owner(path)
+        for path in libraries
+    }
 
 
 def _pip_owners(library: Path) -> Iterator[LicenceHolder]:
     for prefix in library.parents:
-        sites = [prefix] if prefix.name in {"site-packages", "dist-packages"} else prefix.glob(SITE_PACKAGES)
+        sites = (
+            [prefix]
+            if prefix.name in {"site-packages", "dist-packages"}
+            else prefix.glob(SITE_PACKAGES)
+        )
         for site in sites:
-            row = re.compile(rf"^{re.escape(Path(os.path.relpath(library, site)).as_posix())},", re.MULTILINE)
+            row = re.compile(
+                rf"^{re.escape(Path(os.path.relpath(library, site)).as_posix())},", re.MULTILINE
+            )
             for record in sorted(site.glob("*.dist-info/RECORD")):
                 if row.search(read_text(record)):
                     info = record.parent
                     files = (path for path in sorted(info.rglob("*")) if path.is_file())
-                    licences = (each for each in files if LICENCE_FILE.search(f"{each.parent.name}/{each.name}"))
+                    licences = (
+                        each
+                        for each in files
+                        if LICENCE_FILE.search(f"{each.parent.name}/{each.name}")
+                    )
                     name, _, version = info.name.removesuffix(".dist-info").partition("-")
-                    yield LicenceHolder(f"{name}-{version}", tuple(licences), PackageURL("pypi", None, name, version))
+                    yield LicenceHolder(
+                        f"{name}-{version}",
+                        tuple(licences),
+                        PackageURL("pypi", None, name, version),
+                    )
 
 
 def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder]:
@@ -239,8 +294,12 @@ def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder]:
         packages, _, path = line.rpartition(": ")
         if path in spellings and not packages.startswith(("diversion by ", "local diversion ")):
             names.setdefault(spellings[path], packages.partition(",")[0].partition(":")[0])
-    texts = {name: Path("/usr/share/doc", name, "copyright") for name in sorted(set(names.values()))}
-    listing = _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *texts) if texts else ""
+    texts = {
+        name: Path("/usr/share/doc", name, "copyright") for name in sorted(set(names.values()))
+    }
+    listing = (
+        _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *texts) if texts else ""
+    )
     found = filter(None, (_parse_purl("deb", line) for line in reversed(listing.splitlines())))
     purls = {purl.name: purl for purl in found}  # of several architectures the first
     return {
@@ -250,7 +309,9 @@ def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder]:
 
 
 def _rpm_owner(library: Path) -> LicenceHolder | None:
-    purl = _parse_purl("rpm", _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library)))
+    purl = _parse_purl(
+        "rpm", _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library))
+    )
     return LicenceHolder(purl.name, (), purl) if purl else None
 
 
@@ -271,4 +332,6 @@ def _query(program: str, *arguments: str) -> str:
     if shutil.which(program) is None:
         return ""
     english = {**os.environ, "LC_ALL": "C"}
-    return subprocess.run([program, *arguments], env=english, capture_output=True, text=True, check=False).stdout
+    return subprocess.run(
+        [program, *arguments], env=english, capture_output=True, text=True, check=False
+    ).stdout

@@ -24,7 +24,10 @@ EXTRACT_THREADS = 4  # most of the work is the kernel's
 READ_AHEAD_BYTES = 1 << 17  # most members are smaller, and follow one another
 MAGIC_BYTES = 4
 # thin, in both byte orders, and fat; a fat file might also be a class file of Java, which no wheel holds
-MACHO_MAGIC = {bytes.fromhex(one) for one in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")}
+MACHO_MAGIC = {
+    bytes.fromhex(one)
+    for one in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")
+}
 BINARY_MAGICS = {b"\x7fELF", *MACHO_MAGIC}  # of files that repair may edit
 EDITED_FOLDERS = (".dist-info", ".data")  # suffixes
 
@@ -52,7 +55,9 @@ def invalid_raw_wheel(file: Path | str, problem: str) -> BuildError:
     return BuildError(f"{file}: {problem}: build it again", code="invalid-raw-wheel")
 
 
-def _unstaged_members(raw: Path, members: Sequence[ZipInfo], edited: Collection[str]) -> Iterator[MemberSource]:
+def _unstaged_members(
+    raw: Path, members: Sequence[ZipInfo], edited: Collection[str]
+) -> Iterator[MemberSource]:
     """Yield the `members` that the finished wheel has as the wheel `raw` has them, unless they are `edited`.
 
     Raises BadZipFile where a member is not where the directory says.
@@ -108,7 +113,9 @@ def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) ->
     except (OSError, *zip_archive.ARCHIVE_ERRORS) as error:
         if is_of_system(error):
             raise
-        raise BuildError(f"{raw}: not a wheel ({error}): build it again", code="damaged-raw-wheel") from None
+        raise BuildError(
+            f"{raw}: not a wheel ({error}): build it again", code="damaged-raw-wheel"
+        ) from None
     dist_info = find_dist_info(into, raw.name)
     metadata = read_headers(dist_info / "METADATA")
     name, version = metadata.get("Name"), metadata.get("Version")
@@ -130,8 +137,12 @@ def _import_package(names: Sequence[str], name: str, raw: str) -> str:
     """Return the folder that the distribution is named after, or else the only one with modules."""
     paths = (PurePosixPath(each) for each in names if each.count("/") == 1)
     modules = {path.parent for path in paths if path.suffix in {".py", ".so", ".pyd"}}
-    folders = sorted(path.name for path in modules if path.suffix not in {".dist-info", ".data", ".libs"})
-    candidates = [folder for folder in folders if canonicalize_name(folder) == canonicalize_name(name)] or folders
+    folders = sorted(
+        path.name for path in modules if path.suffix not in {".dist-info", ".data", ".libs"}
+    )
+    candidates = [
+        folder for folder in folders if canonicalize_name(folder) == canonicalize_name(name)
+    ] or folders
     if len(candidates) != 1:
         listed = ", ".join(candidates) or "none"
         raise BuildError(

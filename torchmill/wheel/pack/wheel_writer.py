@@ -30,7 +30,14 @@ from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.host import limits
 from torchmill.wheel.pack import staging, zip_archive
-from torchmill.wheel.pack.zip_archive import BLOCK_BYTES, Codec, ContentDigest, MemberSource, ZipMember, ZipWriter
+from torchmill.wheel.pack.zip_archive import (
+    BLOCK_BYTES,
+    Codec,
+    ContentDigest,
+    MemberSource,
+    ZipMember,
+    ZipWriter,
+)
 
 EPOCH = "SOURCE_DATE_EPOCH"
 EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
@@ -98,17 +105,28 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
     for one in tree.rglob("*"):
         status = one.lstat()
         if stat.S_ISLNK(status.st_mode):
-            raise BuildError(f"{one} is a link, which wheels cannot hold: replace it with a copy", code="link-in-wheel")
+            raise BuildError(
+                f"{one} is a link, which wheels cannot hold: replace it with a copy",
+                code="link-in-wheel",
+            )
         if not stat.S_ISDIR(status.st_mode):
             yield member_source(one.relative_to(tree).as_posix(), one, status)
 
 
-def _write_archive(sink: BinaryIO, compressor: "Compressor", tree: Path, unstaged: Sequence[MemberSource]) -> None:
+def _write_archive(
+    sink: BinaryIO, compressor: "Compressor", tree: Path, unstaged: Sequence[MemberSource]
+) -> None:
     archive = ZipWriter(sink, time.gmtime(source_date_epoch(os.environ)))
     dist_info = staging.find_dist_info(tree, str(tree)).name
     # files in the tree replace `unstaged` ones of the same name; those of .dist-info come last
-    files = {file.name: file for file in (*unstaged, *_scan_files(tree)) if file.name != f"{dist_info}/RECORD"}
-    members = sorted(files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name))
+    files = {
+        file.name: file
+        for file in (*unstaged, *_scan_files(tree))
+        if file.name != f"{dist_info}/RECORD"
+    }
+    members = sorted(
+        files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name)
+    )
     compressor.add_recorded(archive, members, f"{dist_info}/RECORD")
     archive.close()
 
@@ -224,12 +242,18 @@ class Compressor:
     cache: MemberCache
     copied_bytes: int = 0  # of members from the cache
 
-    def add_files(self, archive: ZipWriter, files: Sequence[MemberSource]) -> Iterator[tuple[str, ContentDigest]]:
+    def add_files(
+        self, archive: ZipWriter, files: Sequence[MemberSource]
+    ) -> Iterator[tuple[str, ContentDigest]]:
         """Add the files to the archive in their order, and yield the name and digest of each."""
-        large = sorted((file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size)
+        large = sorted(
+            (file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size
+        )
         digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}
         units = list(_group_files(files))
-        ready = self._in_order(partial(self._compress, unit) for unit in units if isinstance(unit, list))
+        ready = self._in_order(
+            partial(self._compress, unit) for unit in units if isinstance(unit, list)
+        )
         for unit in units:
             if isinstance(unit, MemberSource):
                 content = digests.pop(unit.name).result()
@@ -248,17 +272,28 @@ class Compressor:
                     yield member.name, content
 
     def add_recorded(
-        self, archive: ZipWriter, files: Sequence[MemberSource], record: str, rows: Iterable[Sequence[object]] = ()
+        self,
+        archive: ZipWriter,
+        files: Sequence[MemberSource],
+        record: str,
+        rows: Iterable[Sequence[object]] = (),
     ) -> None:
         """Add the files, then RECORD under the name `record`: `rows` of what is there already, and theirs."""
-        added = [(name, record_digest(each.sha256), each.size) for name, each in self.add_files(archive, files)]
+        added = [
+            (name, record_digest(each.sha256), each.size)
+            for name, each in self.add_files(archive, files)
+        ]
         self.add_bytes(archive, record, format_record([*rows, *added, (record, "", "")]).encode())
 
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
         """Add a member that is not a file."""
-        archive.add(ZipMember(name, 0o644, len(data), zip_archive.crc32(data)), self.codec.compress(data))
+        archive.add(
+            ZipMember(name, 0o644, len(data), zip_archive.crc32(data)), self.codec.compress(data)
+        )
 
-    def _compress(self, files: Sequence[MemberSource]) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
+    def _compress(
+        self, files: Sequence[MemberSource]
+    ) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
         """Read small files and compress each. Return whether the batch was cached, and the members."""
         contents = list(zip_archive.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
@@ -287,7 +322,9 @@ class Compressor:
 
 
 @contextmanager
-def open_compressor(cache: Path | None, codec: Codec | None = None, threads: int | None = None) -> Iterator[Compressor]:
+def open_compressor(
+    cache: Path | None, codec: Codec | None = None, threads: int | None = None
+) -> Iterator[Compressor]:
     """Start the threads of a compressor: by default as many as this process may use processors."""
     codec = codec or zip_archive.best_codec()
     threads = min(threads or limits.LimitMeter().cores().count, MAX_THREADS)

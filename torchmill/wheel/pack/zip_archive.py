@@ -46,7 +46,15 @@ CHUNK_BYTES = 1 << 20
 ENCRYPTED_FLAG, DESCRIPTOR_FLAG = 1, 8
 DESCRIPTOR_BYTES = 24  # after the data, at most
 # What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
-ARCHIVE_ERRORS = (BadZipFile, zlib.error, RuntimeError, EOFError, ValueError, OverflowError, struct.error)
+ARCHIVE_ERRORS = (
+    BadZipFile,
+    zlib.error,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    struct.error,
+)
 READABLE_MODE = 0o644
 BATCH_FILES = 128
 ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
@@ -76,7 +84,9 @@ class Codec:
         level = self.levels[number % len(self.levels)]
         settings = (level, zlib.DEFLATED, RAW_WINDOW_BITS, MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY)
         stream = self.module.compressobj(*settings, *([before] if before else []))
-        packed: bytes = stream.compress(data) + stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+        packed: bytes = stream.compress(data) + stream.flush(
+            zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH
+        )
         return packed
 
 
@@ -179,20 +189,25 @@ def _compress_block(codec: Codec, file: MemberSource, number: int) -> bytes:
     with file.path.open("rb", buffering=0) as source:
         source.seek(file.offset + start - window)
         data = source.read(window + min(BLOCK_BYTES, left))
-    return codec.compress_block(data[window:], data[:window], number=number, last=left <= BLOCK_BYTES)
+    return codec.compress_block(
+        data[window:], data[:window], number=number, last=left <= BLOCK_BYTES
+    )
 
 
 def _open_source(path: Path) -> FileIO:
     try:
         return path.open("rb", buffering=0)
     except OSError as error:
-        raise BuildError(f"{path}: cannot be read ({error.strerror}): build it again", code="unreadable-file") from None
+        raise BuildError(
+            f"{path}: cannot be read ({error.strerror}): build it again", code="unreadable-file"
+        ) from None
 
 
 def _require_sound(file: MemberSource, content: ContentDigest) -> None:
     if content.size != file.size or file.crc not in {None, content.crc}:
         raise BuildError(
-            f"{file.path}: {file.name} is damaged, or changed meanwhile: build it again", code="damaged-raw-wheel"
+            f"{file.path}: {file.name} is damaged, or changed meanwhile: build it again",
+            code="damaged-raw-wheel",
         )
 
 
@@ -215,7 +230,9 @@ class ZipWriter:
 
     sink: BinaryIO
     stamp: time.struct_time  # of every member
-    size_limit: int = ZIP64_SIZE  # from this size and number of members on ZIP64 is needed; smaller in tests
+    size_limit: int = (
+        ZIP64_SIZE  # from this size and number of members on ZIP64 is needed; smaller in tests
+    )
     count_limit: int = ZIP64_COUNT
     members: list[ZipMember] = field(default_factory=list)
 
@@ -259,7 +276,10 @@ class ZipWriter:
         far = member.offset >= self.size_limit
         needs, common, rest = self._common_fields(member, *([member.offset] if far else []))
         where = ((REGULAR_FILE | member.mode) << 16, ZIP64_SIZE if far else member.offset)
-        return CENTRAL_HEADER.pack(b"PK\1\2", needs, UNIX_SYSTEM, needs, *common, 0, 0, 0, *where) + rest
+        return (
+            CENTRAL_HEADER.pack(b"PK\1\2", needs, UNIX_SYSTEM, needs, *common, 0, 0, 0, *where)
+            + rest
+        )
 
     def _common_fields(self, member: ZipMember, *offset: int) -> tuple[int, tuple[int, ...], bytes]:
         """Return what both headers of a member have: the version, the numbers, and name and ZIP64 field."""
@@ -290,7 +310,9 @@ def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: in
     small = [file for file in files if file[0].file_size <= CHUNK_BYTES]
     batches = (small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES))
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(partial(_extract_batch, archive), (*large, *batches)))  # raises what the first one raised
+        list(
+            pool.map(partial(_extract_batch, archive), (*large, *batches))
+        )  # raises what the first one raised
 
 
 def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
@@ -325,12 +347,21 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
         raise BadZipFile(f"{info.filename} has no header where the directory says")
     _, _, flags, method, _, _, *sizes, long_name, extra = LOCAL_HEADER.unpack(header)
-    name, long = source.read(long_name).decode("utf-8" if flags & UTF8_FLAG else "cp437", "replace"), source.read(extra)
-    pairs = zip(sizes, (None, *_zip64_sizes(long)), strict=True)  # as who reads the archive as a stream has them
+    name, long = (
+        source.read(long_name).decode("utf-8" if flags & UTF8_FLAG else "cp437", "replace"),
+        source.read(extra),
+    )
+    pairs = zip(
+        sizes, (None, *_zip64_sizes(long)), strict=True
+    )  # as who reads the archive as a stream has them
     here = [far if near == ZIP64_SIZE and far is not None else near for near, far in pairs]
-    told = here == [info.CRC, info.compress_size, info.file_size] or (flags & DESCRIPTOR_FLAG and not any(here))
+    told = here == [info.CRC, info.compress_size, info.file_size] or (
+        flags & DESCRIPTOR_FLAG and not any(here)
+    )
     if (name, method) != (info.orig_filename, info.compress_type) or not told:
-        raise BadZipFile(f"{info.filename} has another name, size or checksum in its own header than in the directory")
+        raise BadZipFile(
+            f"{info.filename} has another name, size or checksum in its own header than in the directory"
+        )
     return info.header_offset + LOCAL_HEADER.size + int(long_name) + int(extra)
 
 
@@ -338,7 +369,9 @@ def _zip64_sizes(extra: bytes) -> tuple[int, int]:
     """Return compressed and plain size in the first ZIP64 field of a member's own header; 0 where it has none."""
     while extra and not extra.startswith(b"\1\0"):
         extra = extra[4 + int.from_bytes(extra[2:4], "little") :]
-    plain, packed = struct.unpack("<2Q", extra[4:20] if extra.startswith(b"\1\0\x10\0") else bytes(16))
+    plain, packed = struct.unpack(
+        "<2Q", extra[4:20] if extra.startswith(b"\1\0\x10\0") else bytes(16)
+    )
     return packed, plain
 
 
@@ -356,7 +389,9 @@ def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
 
 def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
     if info.flag_bits & ENCRYPTED_FLAG or info.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
-        raise BadZipFile(f"{info.filename} is encrypted, or compressed in a way not used for wheels")
+        raise BadZipFile(
+            f"{info.filename} is encrypted, or compressed in a way not used for wheels"
+        )
     if info.compress_type == ZIP_STORED:
         yield from parts
         return
@@ -386,11 +421,15 @@ _SPECIAL_KINDS = {
 
 def unsafe_member(info: ZipInfo) -> str:
     """Return a clause about a member of a zip archive that must not be extracted; "" for all others."""
-    name = info.orig_filename  # `filename` is cut at a NUL, and has this system's separators replaced
+    name = (
+        info.orig_filename
+    )  # `filename` is cut at a NUL, and has this system's separators replaced
     if leaves_folder(name):
         return f"the member {name!r} leaves the wheel"
     raw = name.encode("utf-8" if info.flag_bits & UTF8_FLAG else "cp437", "replace")
-    renamed = struct.pack("<BL", 1, zlib.crc32(raw)) in info.extra  # field 0x7075, which Python from 3.12 on reads
+    renamed = (
+        struct.pack("<BL", 1, zlib.crc32(raw)) in info.extra
+    )  # field 0x7075, which Python from 3.12 on reads
     if renamed or {"", "."} & set(name.removesuffix("/").split("/")):
         return f"the member {name!r} has another name where it is extracted"
     if not name.isprintable():  # it could control the terminal of those who list it
@@ -413,7 +452,9 @@ def has_stray_bytes(archive: ZipFile) -> bool:
         forms = _descriptors(info) if info.flag_bits & DESCRIPTOR_FLAG else [b""]
         ends = {end + len(one) for one in forms if after.startswith(one)}
     file.seek(archive.start_dir)
-    return archive.start_dir not in ends or not _ends_well(file.read(), archive.start_dir, len(archive.infolist()))
+    return archive.start_dir not in ends or not _ends_well(
+        file.read(), archive.start_dir, len(archive.infolist())
+    )
 
 
 def _descriptors(info: ZipInfo) -> Iterator[bytes]:
@@ -429,8 +470,13 @@ def _ends_well(rest: bytes, start: int, count: int) -> bool:
     size = len(rest) - END_RECORD.size - large * (END64_RECORD.size + END64_LOCATOR.size)
     facts = b"PK\5\6", 0, 0, count, count, size, start, 0
     told = zip(END_RECORD.unpack(rest[-END_RECORD.size :]), facts, strict=True)
-    sound = all(said == fact or (large and said in {ZIP64_COUNT, ZIP64_SIZE}) for said, fact in told)
+    sound = all(
+        said == fact or (large and said in {ZIP64_COUNT, ZIP64_SIZE}) for said, fact in told
+    )
     if large:  # some programs believe this record, others the short one, or look for it where the locator says
-        long = *END64_RECORD.unpack_from(rest, size)[4:], *END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)[1:]
+        long = (
+            *END64_RECORD.unpack_from(rest, size)[4:],
+            *END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)[1:],
+        )
         return sound and long == (0, 0, count, count, size, start, 0, start + size, 1)
     return sound

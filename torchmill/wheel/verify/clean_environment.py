@@ -22,7 +22,9 @@ from torchmill.host import environments
 CHECK_SCRIPTS = CHECKOUT / "checks"
 OLDEST_PIP_VERSION = Version("20.3")  # the first that knows tags like manylinux_2_36 (PEP 600)
 CHECKING_LINE = re.compile(r"^checking .+$", re.MULTILINE)
-_UNWANTED = re.compile(f"LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_.*|TORCH_.*|{environments.ASTRAY}")
+_UNWANTED = re.compile(
+    f"LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_.*|TORCH_.*|{environments.ASTRAY}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,9 @@ def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> 
     environments.make_environment(python, folder, empty, partial(_run_logged, log=log))
     venv = environments.in_environment(folder)
     if (
-        Version(capture([str(venv), "-I", "-m", "pip", "--version"], env=clean_variables()).split()[1])
+        Version(
+            capture([str(venv), "-I", "-m", "pip", "--version"], env=clean_variables()).split()[1]
+        )
         < OLDEST_PIP_VERSION
     ):
         # not the newest: only old interpreters come with an older pip, and this series runs on all of them
@@ -58,12 +62,16 @@ def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) ->
     """Install wheels and requirements in one run of pip. Raises VerifyError where pip refuses."""
     arguments = [str(package) for package in packages]
     try:
-        _run_logged([str(venv), "-I", "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
+        _run_logged(
+            [str(venv), "-I", "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log
+        )
     except CommandError as error:
         errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
         cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
         message = f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}"
-        raise blame_disk(error.output, venv) or VerifyError(message, code="wheel-not-installable") from None
+        raise blame_disk(error.output, venv) or VerifyError(
+            message, code="wheel-not-installable"
+        ) from None
 
 
 def site_packages(venv: Path) -> Path:
@@ -72,14 +80,18 @@ def site_packages(venv: Path) -> Path:
     return Path(capture([str(venv), "-I", "-c", script], env=clean_variables()).strip())
 
 
-def run_checks(venv: Path, script: str, expected: Mapping[str, object], log: TextIO) -> dict[str, CheckResult]:
+def run_checks(
+    venv: Path, script: str, expected: Mapping[str, object], log: TextIO
+) -> dict[str, CheckResult]:
     """Run the check `script` with the environment's interpreter, in a folder away from any source tree.
 
     Raises VerifyError where the script does not run to its end.
     """
     with tempfile.TemporaryDirectory(prefix="verify-") as name:
         folder = Path(name)
-        shutil.copytree(CHECK_SCRIPTS, folder / "checks", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            CHECK_SCRIPTS, folder / "checks", ignore=shutil.ignore_patterns("__pycache__")
+        )
         (folder / "expectations.json").write_text(json.dumps(expected), encoding="utf-8")
         argv = [str(venv), str(folder / "checks" / script), str(folder / "expectations.json")]
         log.write(f"+ {' '.join(argv)}\n")
@@ -97,9 +109,17 @@ def run_checks(venv: Path, script: str, expected: Mapping[str, object], log: Tex
 def parse_results(output: str) -> dict[str, CheckResult]:
     """Return the results in the last line of a script's output; libraries may print before it."""
     results = parse_json(output.strip().splitlines()[-1])
-    return {name: CheckResult(bool(each["ok"]), str(each["detail"])) for name, each in results.items()}
+    return {
+        name: CheckResult(bool(each["ok"]), str(each["detail"])) for name, each in results.items()
+    }
 
 
 def _run_logged(argv: Sequence[str], log: TextIO) -> None:
     log.write(f"+ {' '.join(argv)}\n")
-    stream(argv, cwd=None, env=environments.pip_variables(clean_variables()), log=log, on_line=lambda _: None)
+    stream(
+        argv,
+        cwd=None,
+        env=environments.pip_variables(clean_variables()),
+        log=log,
+        on_line=lambda _: None,
+    )

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from torchmill.config.arch_list import ArchTarget, capability_key, format_arch_list, is_plain_target, parse_arch_list
+from torchmill.config.arch_list import (
+    ArchTarget,
+    capability_key,
+    format_arch_list,
+    is_plain_target,
+    parse_arch_list,
+)
 from torchmill.config.model import Facts, Plan
 from torchmill.core.files import real_path
 from torchmill.core.units import format_bytes
@@ -31,7 +37,10 @@ ENTRY_LAYOUT = "HHIQIIHHIIIQQQ"
 PADDING_BYTES = 8  # the gap between two fatbins is a multiple of it
 LONGEST_LOOK_BYTES = 1 << 16
 MOST_PIECES = 1 << 10  # nvcc writes one or two for each capability
-ARCH_SPECIFIC_FLAG, FAMILY_SPECIFIC_FLAG = 1 << 20, 1 << 21  # code for sm_90a, for the family of sm_100f
+ARCH_SPECIFIC_FLAG, FAMILY_SPECIFIC_FLAG = (
+    1 << 20,
+    1 << 21,
+)  # code for sm_90a, for the family of sm_100f
 SASS, PTX, LTO = "sass", "ptx", "lto"
 CODE_KINDS = {1: PTX, 2: SASS, 8: LTO}
 # its own sources are C++ (from torch 1.13 on: native/cuda/linalg/*.cpp), what it has for GPUs is MAGMA's
@@ -74,7 +83,9 @@ class Fatbin:
         return {piece.name for piece in self.pieces}
 
 
-LibraryCode = Mapping[str, Sequence[Fatbin]]  # the fatbins with code of each library that has any, by its name
+LibraryCode = Mapping[
+    str, Sequence[Fatbin]
+]  # the fatbins with code of each library that has any, by its name
 
 
 def read_device_code(path: Path) -> list[Fatbin]:
@@ -91,8 +102,12 @@ def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
 
     PTX alone counts as its capability, too: a driver compiles it.
     """
-    pieces = {piece.name: piece for each in fatbins for piece in each.pieces if piece.kind in {SASS, PTX}}
-    common = pieces.keys() & set.intersection(*(each.targets for each in fatbins)) if fatbins else ()
+    pieces = {
+        piece.name: piece for each in fatbins for piece in each.pieces if piece.kind in {SASS, PTX}
+    }
+    common = (
+        pieces.keys() & set.intersection(*(each.targets for each in fatbins)) if fatbins else ()
+    )
     return format_arch_list(pieces[name].target for name in common)
 
 
@@ -121,9 +136,13 @@ def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) 
     """
     if all(name.rpartition("/")[2] == MAGMA_ALONE for name in libraries):
         yield "no library has GPU code of torch: the build left CUDA out; its log says why"
-    requested = {target.name for target in targets} | {f"{target.name} PTX" for target in targets if target.ptx}
+    requested = {target.name for target in targets} | {
+        f"{target.name} PTX" for target in targets if target.ptx
+    }
     own = [name for name in libraries if name.rpartition("/")[2] != MAGMA_ALONE]
-    sizes = {name: sum(piece.size for each in libraries[name] for piece in each.pieces) for name in own}
+    sizes = {
+        name: sum(piece.size for each in libraries[name] for piece in each.pieces) for name in own
+    }
     largest = max(own, key=sizes.__getitem__, default="")
     for library, fatbins in libraries.items():
         if library == largest or any(requested <= each.targets for each in fatbins):
@@ -144,10 +163,14 @@ def device_code_sizes(libraries: LibraryCode) -> dict[str, dict[str, int]]:
 def format_device_code(sizes: Mapping[str, Mapping[str, int]]) -> str:
     """Return `device_code_sizes` in one line, all libraries added up: "7.0 2.1 MiB, 8.6 PTX 0.4 MiB"."""
     total = sum(map(Counter, sizes.values()), Counter[str]())
-    return ", ".join(f"{name} {format_bytes(total[name])}" for name in sorted(total, key=code_order))
+    return ", ".join(
+        f"{name} {format_bytes(total[name])}" for name in sorted(total, key=code_order)
+    )
 
 
-def _library_problems(library: str, fatbins: Sequence[set[str]], requested: set[str]) -> Iterator[str]:
+def _library_problems(
+    library: str, fatbins: Sequence[set[str]], requested: set[str]
+) -> Iterator[str]:
     if missing := requested - set[str]().union(*fatbins):
         yield f"{library} lacks {_format_pieces(missing)} of {_format_pieces(requested)}"
     others = [more for pieces in fatbins if (more := _surplus(pieces, requested))]
@@ -162,7 +185,9 @@ def _image_fatbins(image: ElfImage) -> Iterator[Fatbin]:
     return (each for each in found if each.pieces)
 
 
-def scattered_fatbins(data: mmap.mmap | bytes, sections: Sequence[Section] = ()) -> Iterator[Fatbin]:
+def scattered_fatbins(
+    data: mmap.mmap | bytes, sections: Sequence[Section] = ()
+) -> Iterator[Fatbin]:
     """Yield the fatbins with code outside the sections for them: cuFFT 12 keeps nearly all of its kernels so.
 
     Nothing says where they are: what begins as a fatbin does, and holds together, is taken for one.
@@ -188,9 +213,14 @@ def scattered_fatbins(data: mmap.mmap | bytes, sections: Sequence[Section] = ())
 
 def device_sections(image: ElfImage) -> list[Section]:
     """Return the sections of fatbins, in the order of the file."""
-    found = sorted(chain.from_iterable(map(image.sections_named, FATBIN_SECTIONS)), key=lambda each: each.offset)
+    found = sorted(
+        chain.from_iterable(map(image.sections_named, FATBIN_SECTIONS)),
+        key=lambda each: each.offset,
+    )
     ends = [0, *(each.end for each in found)]
-    if any(each.offset < end for each, end in zip(found, ends, strict=False)) or ends[-1] > len(image.data):
+    if any(each.offset < end for each, end in zip(found, ends, strict=False)) or ends[-1] > len(
+        image.data
+    ):
         raise ValueError("sections overlap, or go beyond the end of the file")
     return found
 
@@ -203,7 +233,9 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
         if magic == FATBIN_MAGIC:
             code, stop = start + header, start + header + size
             if version != FATBIN_VERSION or header < FATBIN_BYTES or stop > end:
-                raise ValueError(f"the fatbin at {start:#x} goes beyond its section, or is of version {version}")
+                raise ValueError(
+                    f"the fatbin at {start:#x} goes beyond its section, or is of version {version}"
+                )
             yield Fatbin(start, code, tuple(_pieces(image.unpack, code, stop)))
             start = stop
             image.release()
@@ -215,7 +247,9 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
             start += zeros // PADDING_BYTES * PADDING_BYTES
 
 
-def _pieces(unpack: Callable[[str, int], tuple[int, ...]], start: int, end: int) -> Iterator[FatbinPiece]:
+def _pieces(
+    unpack: Callable[[str, int], tuple[int, ...]], start: int, end: int
+) -> Iterator[FatbinPiece]:
     for _ in range(MOST_PIECES):
         if start == end:
             return
@@ -234,7 +268,9 @@ def _pieces(unpack: Callable[[str, int], tuple[int, ...]], start: int, end: int)
 def _surplus(names: set[str], requested: set[str]) -> set[str]:
     """Return the code that was not asked for, without arch-specific code of a capability that was."""
     specific = {name: name.partition(" ")[0] for name in names}
-    accepted = {name for name, one in specific.items() if not is_plain_target(one) and one[:-1] in requested}
+    accepted = {
+        name for name, one in specific.items() if not is_plain_target(one) and one[:-1] in requested
+    }
     return names - requested - accepted
 
 

@@ -22,7 +22,9 @@ CHUNK_BYTES = 1 << 20
 WORD_BYTES = 8
 PLACES_IN_HEADER = {4, 5, 9}  # where the tables of segments and sections are, and how many segments
 OWN_HEADER = re.compile("Version|Tag|Root-Is-Purelib")
-_SPELLING = re.compile(r"[ ()]|(?<=\w)\+[\w.]+")  # of a requirement, and the label that slimming gave it
+_SPELLING = re.compile(
+    r"[ ()]|(?<=\w)\+[\w.]+"
+)  # of a requirement, and the label that slimming gave it
 Range = tuple[int, int]  # offsets
 
 
@@ -35,7 +37,11 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
     if before.keys() != after.keys():
         yield "it has other files"
         return
-    changed = [(before[plain][0], name) for plain, (name, digest) in after.items() if before[plain][1] != digest]
+    changed = [
+        (before[plain][0], name)
+        for plain, (name, digest) in after.items()
+        if before[plain][1] != digest
+    ]
     for pair in changed:
         with tempfile.TemporaryDirectory() as folder, report_unwritable(Path(folder)):
             files = [Path(folder, side) for side in ("old", "new")]
@@ -58,9 +64,15 @@ def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
 
 
 def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    parsed = [wheel_file.parse_headers(file.read_text("utf-8").encode()) for file in (original, slimmed)]
+    parsed = [
+        wheel_file.parse_headers(file.read_text("utf-8").encode()) for file in (original, slimmed)
+    ]
     one, other = (
-        {(name, _SPELLING.sub("", text)) for name, text in each.items() if not OWN_HEADER.fullmatch(name)}
+        {
+            (name, _SPELLING.sub("", text))
+            for name, text in each.items()
+            if not OWN_HEADER.fullmatch(name)
+        }
         for each in parsed
     )
     if one != other or parsed[0].get_payload() != parsed[1].get_payload():
@@ -85,7 +97,9 @@ def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
                 yield "it has other members"
                 return
             if one[1][:4] == other[1][:4] == elf.ELF_MAGIC:
-                yield from _image_differences(*(ElfImage(content, start) for start, content in (one, other)))
+                yield from _image_differences(
+                    *(ElfImage(content, start) for start, content in (one, other))
+                )
             elif one != other:
                 yield f"its member at {one[0]:#x} differs"
 
@@ -96,7 +110,10 @@ def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
     if not apart or _description(old) != _description(new):
         yield "its headers say something else"
         return
-    before, after = ({each: list(list_fatbins(image, each)) for each in device_sections(image)} for image in (old, new))
+    before, after = (
+        {each: list(list_fatbins(image, each)) for each in device_sections(image)}
+        for image in (old, new)
+    )
     if [len(each) for each in before.values()] != [len(each) for each in after.values()]:
         yield "it has a different number of fatbins"
         return
@@ -110,10 +127,16 @@ def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
     exempt = sorted(chain(*words))
     for number, (section, same) in enumerate(zip(old.sections, new.sections, strict=True)):
         if section.kind != elf.NOBITS and section not in before:
-            marks = [0, *(at + step for each, at in exempt if each == number for step in (0, WORD_BYTES)), section.size]
+            marks = [
+                0,
+                *(at + step for each, at in exempt if each == number for step in (0, WORD_BYTES)),
+                section.size,
+            ]
             parts = zip(marks[::2], marks[1::2], strict=True)
             moved = _is_loaded(old, section) and not _is_loaded(new, same)
-            if moved or not all(_is_same(old, new, section.offset, same.offset, part) for part in parts):
+            if moved or not all(
+                _is_same(old, new, section.offset, same.offset, part) for part in parts
+            ):
                 yield f"section {number} differs, which holds no code for GPUs"
 
 
@@ -124,13 +147,20 @@ def _description(image: ElfImage) -> list[object]:
         bytes(image.data[:16]),
         [value for number, value in enumerate(image.header) if number not in PLACES_IN_HEADER],
         [replace(each, offset=0) for each in image.segments if each.kind != elf.LOAD],
-        [(each.kind, each.address, each.link, each.name, each not in fatbins and each.size) for each in image.sections],
+        [
+            (each.kind, each.address, each.link, each.name, each not in fatbins and each.size)
+            for each in image.sections
+        ],
     ]
 
 
 def _is_loaded(image: ElfImage, section: Section) -> bool:
     """Tell whether a section is loaded to the address in its header."""
-    loads = (each for each in image.segments if each.kind == elf.LOAD and each.offset <= section.offset < each.end)
+    loads = (
+        each
+        for each in image.segments
+        if each.kind == elf.LOAD and each.offset <= section.offset < each.end
+    )
     return any(section.address - each.address == section.offset - each.offset for each in loads)
 
 
@@ -143,16 +173,27 @@ def _fatbin_difference(old: ElfImage, one: Fatbin, new: ElfImage, other: Fatbin)
             return f"has code for {piece.capability} that the original has not"
     old.release()
     new.release()
-    same = old.data[one.start : one.start + SIZE_AT] == new.data[other.start : other.start + SIZE_AT]
+    same = (
+        old.data[one.start : one.start + SIZE_AT] == new.data[other.start : other.start + SIZE_AT]
+    )
     return None if same else "has another header"
 
 
-def _words(image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]) -> list[list[tuple[int, int]]]:
+def _words(
+    image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]
+) -> list[list[tuple[int, int]]]:
     """Return the words that hold the address of each fatbin, in their order: section and offset in it."""
     pointers = fatbin_pointers(image, fatbins) or {}
-    places = [(number, each) for number, each in enumerate(image.sections) if each.kind != elf.NOBITS]
+    places = [
+        (number, each) for number, each in enumerate(image.sections) if each.kind != elf.NOBITS
+    ]
     return [
-        sorted((number, at - each.offset) for at in words for number, each in places if each.offset <= at < each.end)
+        sorted(
+            (number, at - each.offset)
+            for at in words
+            for number, each in places
+            if each.offset <= at < each.end
+        )
         for _, words in sorted(pointers.items())
     ]
 

@@ -19,7 +19,12 @@ from torchmill.core.process import ask
 from torchmill.core.units import name_few
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import bundling, elf, metadata, zip_archive
-from torchmill.wheel.pack.bundling import DRIVER_LIBRARY, INTERPRETER_LIBRARY, PlatformTarget, expand_origin
+from torchmill.wheel.pack.bundling import (
+    DRIVER_LIBRARY,
+    INTERPRETER_LIBRARY,
+    PlatformTarget,
+    expand_origin,
+)
 from torchmill.wheel.pack.elf import ElfInfo
 from torchmill.wheel.pack.metadata import DeclaredNeeds
 from torchmill.wheel.verify.clean_environment import clean_variables
@@ -32,9 +37,13 @@ print(json.dumps(["cp%d%d" % sys.version_info[:2] + flags, sysconfig.get_config_
 EXTENSION_MODULE = re.compile(
     r"/?(?P<module>[^/.]+)(?P<suffix>\.(cpython-|cp\d|pypy|graalpy|abi3)[^/]*\.(so|pyd)|\.abi3\.so)$"
 )
-_STABLE_SUFFIX = re.compile(r"\.abi3t?(-[\w-]+)?\.so")  # Python 3.15 has ".abi3t.so", ".abi3-x86_64-linux-gnu.so"
+_STABLE_SUFFIX = re.compile(
+    r"\.abi3t?(-[\w-]+)?\.so"
+)  # Python 3.15 has ".abi3t.so", ".abi3-x86_64-linux-gnu.so"
 CPYTHON_NAME = re.compile(r"cpython-(\d+)")
-_TORCH_NAME = r"^_Z.*(?<!\d)(2at|3c10|5torch|6caffe2)(?=[\dEI])"  # a namespace of torch in a symbol of C++
+_TORCH_NAME = (
+    r"^_Z.*(?<!\d)(2at|3c10|5torch|6caffe2)(?=[\dEI])"  # a namespace of torch in a symbol of C++
+)
 _PYTHON_NAME = r"^_?Py[A-Z_]"
 # of the function that the interpreter calls when it imports an extension module; the second from Python 3.15 on
 ENTRY_PREFIXES = ("PyInit_", "PyModExport_")
@@ -54,14 +63,18 @@ class TargetInterpreter:
 
 def probe_interpreter(python: Path) -> TargetInterpreter:
     """Run `python` and return what it is. Raises CommandError or HostError where it does not run."""
-    return TargetInterpreter(*json.loads(ask([str(python), "-I", "-c", INTERPRETER_PROBE], clean_variables())))
+    return TargetInterpreter(
+        *json.loads(ask([str(python), "-I", "-c", INTERPRETER_PROBE], clean_variables()))
+    )
 
 
 def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
     """Return a clause for each contradiction between a wheel, its plan and the interpreter it is for."""
     found: list[str] = []
     try:
-        found += filter(None, [*wheel_file.wheel_problems(wheel), wheel_file.renamed_platform(wheel)])
+        found += filter(
+            None, [*wheel_file.wheel_problems(wheel), wheel_file.renamed_platform(wheel)]
+        )
         with ZipFile(wheel) as archive:
             return [*found, *_archive_problems(wheel, archive, plan, interpreter)]
     except DeliveryError as error:
@@ -86,7 +99,9 @@ def sibling_differences(wheel: Path, others: Iterable[Path]) -> list[str]:
     readable = [(name, declared) for name, declared in needs.items() if declared is not None]
     if needs[wheel.name] is None:
         return []
-    return list(filter(None, (metadata.needs_difference(readable[0], other) for other in readable[1:])))
+    return list(
+        filter(None, (metadata.needs_difference(readable[0], other) for other in readable[1:]))
+    )
 
 
 def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Iterator[str]:
@@ -94,19 +109,27 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
     digits = re.sub(r"\D", "", interpreter.abi)
     for name in names:
         match = EXTENSION_MODULE.search(name)
-        if match and match["suffix"] != interpreter.suffix and not _STABLE_SUFFIX.fullmatch(match["suffix"]):
+        if (
+            match
+            and match["suffix"] != interpreter.suffix
+            and not _STABLE_SUFFIX.fullmatch(match["suffix"])
+        ):
             yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
         elif not match and any(each != digits for each in CPYTHON_NAME.findall(name)):
             yield f"{name} is for a different CPython than {interpreter.abi}"
 
 
-def _archive_problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: TargetInterpreter) -> Iterator[str]:
+def _archive_problems(
+    wheel: Path, archive: ZipFile, plan: Plan, interpreter: TargetInterpreter
+) -> Iterator[str]:
     if not _is_planned(wheel.name, plan):
         yield f"the file is named {wheel.name}, the plan says {plan.wheel}"
     yield from _tag_problems(wheel, interpreter, plan.build.python)
     if plan.torch_requirement is not None:
         planned = Requirement(plan.torch_requirement)
-        declared = metadata.requirements_on(wheel_file.parse_headers(wheel_file.read_metadata(wheel)), planned.name)
+        declared = metadata.requirements_on(
+            wheel_file.parse_headers(wheel_file.read_metadata(wheel)), planned.name
+        )
         if [Requirement(each) for each in declared] != [planned]:
             yield f"METADATA requires {' and '.join(declared) or f'no {planned.name}'}, not {planned}"
     yield from foreign_files(archive.namelist(), interpreter)
@@ -122,7 +145,10 @@ def _is_planned(name: str, plan: Plan) -> bool:
     if not plan.computed or not name.startswith(stem) or tag is None:
         return name == plan.wheel
     promised, newest = bundling.platform_target(tag[0]), bundling.platform_target(plan.platform_tag)
-    return (tag["libc"], promised.arch) == ("manylinux", newest.arch) and promised.version <= newest.version
+    return (tag["libc"], promised.arch) == (
+        "manylinux",
+        newest.arch,
+    ) and promised.version <= newest.version
 
 
 def _tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
@@ -190,7 +216,9 @@ class TagJudgement:
     """How the files of a wheel contradict its platform tags, as clauses."""
 
     contradictions: tuple[str, ...] = ()  # another machine or C library: nobody can use the wheel
-    broken_promises: tuple[str, ...] = ()  # a newer C library than the name says: old systems cannot use it
+    broken_promises: tuple[
+        str, ...
+    ] = ()  # a newer C library than the name says: old systems cannot use it
 
 
 def judge_tags(wheel: Path) -> TagJudgement:
@@ -199,7 +227,11 @@ def judge_tags(wheel: Path) -> TagJudgement:
     Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its symbols.
     Other tags are not judged.
     """
-    promises = [tag for tag in platform_tags(wheel.name) if tag.startswith((*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX))]
+    promises = [
+        tag
+        for tag in platform_tags(wheel.name)
+        if tag.startswith((*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX))
+    ]
     if not promises:
         return TagJudgement()
     with tempfile.TemporaryDirectory() as folder:
@@ -209,7 +241,9 @@ def judge_tags(wheel: Path) -> TagJudgement:
                 libraries = {path: elf.read_elf(path) for path in _extract_libraries(archive, root)}
             files = {path: info for path, info in libraries.items() if info is not None}
             return TagJudgement(
-                tuple(clause for tag in promises for clause in _foreign_platforms(root, files, tag)),
+                tuple(
+                    clause for tag in promises for clause in _foreign_platforms(root, files, tag)
+                ),
                 tuple(clause for tag in promises for clause in _broken_promises(root, files, tag)),
             )
         except zip_archive.ARCHIVE_ERRORS as error:
@@ -225,7 +259,9 @@ def judge_tags(wheel: Path) -> TagJudgement:
             return TagJudgement(broken_promises=(str(error).replace(f"{folder}/", ""),))
 
 
-def linking_problems(site: Path, names: Iterable[str], platform_tag: str, lender: Path | None = None) -> list[str]:
+def linking_problems(
+    site: Path, names: Iterable[str], platform_tag: str, lender: Path | None = None
+) -> list[str]:
     """Return a clause for each problem of the libraries among the files `names` that a wheel installed.
 
     `site` is the site-packages of an environment that also holds what the wheel requires, or `lender` does. Platforms
@@ -242,7 +278,11 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str, lender
     loadable = {path.name: path for path in (*others, *own)}
     target = bundling.platform_target(platform_tag)
     return [
-        *(clause for path in files for clause in _unresolved(site, path, files[path], loadable, target)),
+        *(
+            clause
+            for path in files
+            for clause in _unresolved(site, path, files[path], loadable, target)
+        ),
         *_driver_imports(site, files, loadable),
         *_foreign_platforms(site, files, platform_tag),
         *_broken_promises(site, files, platform_tag),
@@ -299,11 +339,17 @@ def _unresolved(
             yield f"{name} looks in {entry}, which nothing that the wheel requires installs"
     for needed in info.needed:
         resolved = needed in loadable or any((folder / needed).is_file() for folder in folders)
-        if not resolved and not target.on_system(needed) and not INTERPRETER_LIBRARY.fullmatch(needed):
+        if (
+            not resolved
+            and not target.on_system(needed)
+            and not INTERPRETER_LIBRARY.fullmatch(needed)
+        ):
             yield f"{name} needs {needed}, which is neither in the wheel nor in what it requires"
 
 
-def _driver_imports(site: Path, files: Iterable[Path], loadable: Mapping[str, Path]) -> Iterator[str]:
+def _driver_imports(
+    site: Path, files: Iterable[Path], loadable: Mapping[str, Path]
+) -> Iterator[str]:
     """Yield a clause for each library of the driver that an import of the wheel loads."""
     for path in files:
         if any(name.startswith(ENTRY_PREFIXES) for name in elf.defined_symbols(path)):

@@ -36,8 +36,12 @@ def verify_wheel(
     Returns the results for the manifest, and the bytes of code for GPUs: library -> target -> bytes. Raises VerifyError
     with every check that failed.
     """
-    _require(wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags()))
-    _require(wheel, static_checks.static_problems(wheel, plan, static_checks.probe_interpreter(python)))
+    _require(
+        wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags())
+    )
+    _require(
+        wheel, static_checks.static_problems(wheel, plan, static_checks.probe_interpreter(python))
+    )
     venv = clean_environment.create_environment(python, scratch / "venv", log, empty)
     if plan.lender:
         environments.lend_packages(scratch / "venv", plan.lender)
@@ -47,14 +51,20 @@ def verify_wheel(
         (site / nvidia.name).symlink_to(nvidia)  # run paths lead there
     with ZipFile(wheel) as archive:
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
-    code = device_code.read_device_code_of_files(site, (name for name in names if not is_bundled(Path(name).name)))
-    problems = static_checks.linking_problems(site, names, static_checks.platform_tags(wheel.name)[0], plan.lender)
+    code = device_code.read_device_code_of_files(
+        site, (name for name in names if not is_bundled(Path(name).name))
+    )
+    problems = static_checks.linking_problems(
+        site, names, static_checks.platform_tags(wheel.name)[0], plan.lender
+    )
     if plan.build.cuda is None and code:
         problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")
     if plan.build.cuda is not None and targets is not None:
         problems += device_code.device_code_problems(code, targets)
     _require(wheel, problems)
-    checks = clean_environment.run_checks(venv, f"{package.checks}_checks.py", check_expectations(plan, package), log)
+    checks = clean_environment.run_checks(
+        venv, f"{package.checks}_checks.py", check_expectations(plan, package), log
+    )
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
     return checks, device_code.device_code_sizes(code)
 
