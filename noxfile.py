@@ -194,7 +194,7 @@ def create_environment(
             if (
                 nox_environment_name(name) == place.name
             ):  # Nox hashes the name of a long path: the session tells then
-                from torchmill.build.context import require_source
+                from torchmill.cell.context import require_source
 
                 require_source(Layout.of_checkout(ROOT), *load_cell(name))
         if not asks_for_help():
@@ -255,8 +255,8 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def session(session: nox.Session) -> None:
-        from torchmill.build.context import create_context, missing_sessions
-        from torchmill.build.up_to_date import find_delivered_wheel
+        from torchmill.cell.context import create_context, missing_sessions
+        from torchmill.cell.up_to_date import find_delivered_wheel
 
         with reported(session):
             if not python:
@@ -275,7 +275,7 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
 
                 if take_wheel(context, session.log):
                     return
-            from torchmill.build import pipeline, progress_line
+            from torchmill.cell import pipeline, progress_line
 
             with progress_line.show_build_progress() as line:
                 wheel = pipeline.build_wheel(context, install=partial(install, session), line=line)
@@ -336,7 +336,7 @@ def add_container_session(facts: "Facts", cell: "Cell", name: str) -> None:
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
     def session(session: nox.Session) -> None:
-        from torchmill.build.containers.cross import CrossBuild
+        from torchmill.cell.containers.cross import CrossBuild
         from torchmill.commands import cross_build
 
         with reported(session), chdir(session.invoked_from):

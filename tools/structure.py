@@ -38,7 +38,7 @@ Graph = Mapping[str, set[str]]
 
 
 def find_modules(folder: Path, scripts: tuple[str, ...] = SCRIPTS) -> dict[str, Path]:
-    """Return the modules below a package's folder, by their names in the package: "build.pipeline".
+    """Return the modules below a package's folder, by their names in the package: "cell.pipeline".
 
     A package itself ("build") stands for its __init__.py; the topmost one is "".
     """
@@ -202,7 +202,7 @@ def lines_by_wing(root: Path = ROOT) -> Iterator[tuple[str, int, int]]:
         yield wing.name, len(files), count_lines(wing)
 
 
-SESSION = {"build.pipeline"}
+SESSION = {"cell.pipeline"}
 SNIPPET = {"commands.snippet"}
 LOAD_SNIPPET = "import torchmill.commands.snippet"
 

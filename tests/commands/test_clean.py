@@ -13,7 +13,7 @@ import pytest
 from tests.support import kept_things as kept
 from tests.support.commands import ROOT, environment, run
 from tests.support.refusals import refused
-from torchmill.build.containers.cross import guest_layout
+from torchmill.cell.containers.cross import guest_layout
 from torchmill.commands.clean import command, stored
 from torchmill.commands.clean.command import CleanOutcome
 from torchmill.config.model import Facts

@@ -17,8 +17,8 @@ from tests.support import stand_in_engine
 from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
-from torchmill.build.containers import engine
-from torchmill.build.containers.cross import CrossBuild
+from torchmill.cell.containers import engine
+from torchmill.cell.containers.cross import CrossBuild
 from torchmill.commands import cross_build
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options
@@ -208,7 +208,7 @@ def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(
 
 
 def test_what_the_suite_needs_in_a_container_is_what_requirements_install() -> None:
-    script = (ROOT / "torchmill/build/containers/inside.sh").read_text(encoding="utf-8")
+    script = (ROOT / "torchmill/cell/containers/inside.sh").read_text(encoding="utf-8")
     needed = re.findall(
         r'"(\w+)"', next(line for line in script.splitlines() if line.startswith("needed"))
     )
@@ -261,7 +261,7 @@ def test_compilers_that_are_emulated_against_an_images_label_are_told(
     (tmp_path / "python3").chmod(0o755)
     if there:
         (tmp_path / "cross").mkdir()
-    script = ROOT / "torchmill/build/containers/inside.sh"
+    script = ROOT / "torchmill/cell/containers/inside.sh"
     variables = {
         "PATH": f"{tmp_path}:/usr/bin:/bin",
         "COMPILER_PATH": str(tmp_path / "cross"),

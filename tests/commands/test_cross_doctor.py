@@ -11,7 +11,7 @@ from tests.commands.test_cross_build import OTHER, SAMPLE, path
 from tests.support import stand_in_engine
 from tests.support.commands import ROOT, InvokeHere, run
 from tests.support.stand_in_engine import AARCH64
-from torchmill.build.containers.engine import Engine, EngineHost
+from torchmill.cell.containers.engine import Engine, EngineHost
 from torchmill.commands import cross_build
 from torchmill.commands.cross_build import ContainerFacts
 from torchmill.config import cell_lookup, matrix

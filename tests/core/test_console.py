@@ -13,7 +13,7 @@ from torchmill.core import console
 ROOT = Path(__file__).parents[2]
 SHOW = """
 from types import SimpleNamespace
-from torchmill.build.progress_line import show_build_progress
+from torchmill.cell.progress_line import show_build_progress
 from torchmill.core.console import show_progress
 from torchmill.toolchain.guard.timeline import TimelineMoment
 with show_progress() as bars:

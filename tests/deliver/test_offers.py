@@ -18,8 +18,8 @@ from tests.support.made_index import served
 from tests.support.openssl import make_key, public_of
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched, in_this_process
-from torchmill.build.context import BuildContext
-from torchmill.build.up_to_date import find_delivered_wheel
+from torchmill.cell.context import BuildContext
+from torchmill.cell.up_to_date import find_delivered_wheel
 from torchmill.core.files import hash_file
 from torchmill.deliver import offers
 from torchmill.deliver.signature import check_signatures, read_signer, read_trusted_keys, sign_wheel

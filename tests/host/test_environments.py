@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import tiny_wheels
 from tests.support.refusals import refused
-from torchmill.build.context import BuildTree
+from torchmill.cell.context import BuildTree
 from torchmill.core.process import capture
 from torchmill.host.environments import (
     STAMP_NAME,

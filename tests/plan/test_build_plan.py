@@ -14,7 +14,7 @@ from packaging.tags import mac_platforms
 
 from tests.support import tiny_wheels
 from tests.support.refusals import refused
-from torchmill.build.context import fill_placeholders
+from torchmill.cell.context import fill_placeholders
 from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.matrix import Cell
 from torchmill.config.model import (

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from torchmill.build import context
+from torchmill.cell import context
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Compiler, Facts, Host, Options, Source
 from torchmill.core.paths import Layout

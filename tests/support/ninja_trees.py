@@ -5,8 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from torchmill.build import prepare
-from torchmill.build.context import BuildTree
+from torchmill.cell import prepare
+from torchmill.cell.context import BuildTree
 from torchmill.host.environments import TreeUser
 
 # Two files depend on no Python, one on Python's headers, one on those of a package.

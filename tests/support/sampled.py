@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import ROOT, environment, run
-from torchmill.build.context import BuildContext, create_context
+from torchmill.cell.context import BuildContext, create_context
 from torchmill.config import cell_lookup, facts_reader, selection
 from torchmill.core.paths import EMPTY_ENVIRONMENTS, Layout
 from torchmill.host import interpreters

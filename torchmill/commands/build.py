@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from torchmill.build import disk_space
-from torchmill.build.context import has_finished_tree
+from torchmill.cell import disk_space
+from torchmill.cell.context import has_finished_tree
 from torchmill.commands import outlook
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import cell_folders, examine_host, survey_machine

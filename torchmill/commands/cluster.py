@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchmill.build.context import require_source
+from torchmill.cell.context import require_source
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, PYPI, Facts, Options

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchmill.build.containers import cross
-from torchmill.build.containers import engine as engines
-from torchmill.build.containers.cross import IMAGE_VARIABLE, ContainerPlace, CrossBuild
-from torchmill.build.containers.engine import Container, ContainerCommands, Engine, EngineHost
-from torchmill.build.context import require_source
+from torchmill.cell.containers import cross
+from torchmill.cell.containers import engine as engines
+from torchmill.cell.containers.cross import IMAGE_VARIABLE, ContainerPlace, CrossBuild
+from torchmill.cell.containers.engine import Container, ContainerCommands, Engine, EngineHost
+from torchmill.cell.context import require_source
 from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan

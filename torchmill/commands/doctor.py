@@ -9,9 +9,9 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from torchmill.build import disk_space
-from torchmill.build.containers import cross
-from torchmill.build.context import BuildFolders
+from torchmill.cell import disk_space
+from torchmill.cell.containers import cross
+from torchmill.cell.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.terminal import bring_missing
 from torchmill.config import cell_lookup, selection

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torchmill.build.containers import image
-from torchmill.build.containers.engine import Engine, find_engine
+from torchmill.cell.containers import image
+from torchmill.cell.containers.engine import Engine, find_engine
 from torchmill.commands.command import TaskCommand
 from torchmill.commands.slim import slim_for_image
 from torchmill.config import selection

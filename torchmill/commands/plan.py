@@ -7,7 +7,7 @@ from dataclasses import replace
 from json import dumps
 from typing import Any
 
-from torchmill.build.context import describe_unread, has_finished_tree
+from torchmill.cell.context import describe_unread, has_finished_tree
 from torchmill.commands import outlook
 from torchmill.commands.command import TaskCommand
 from torchmill.config import selection

@@ -20,8 +20,8 @@ from urllib.request import url2pathname
 import requests
 from packaging.utils import canonicalize_name
 
-from torchmill.build.context import BuildContext, hold_cell
-from torchmill.build.up_to_date import STAGES, StageLog, parse_records
+from torchmill.cell.context import BuildContext, hold_cell
+from torchmill.cell.up_to_date import STAGES, StageLog, parse_records
 from torchmill.config.model import Plan
 from torchmill.core import urls
 from torchmill.core.console import show_progress

@@ -428,7 +428,7 @@ def find_cached(
 
 def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield what builds in containers left: trees, environments and logs, by arch, with a cache of their own."""
-    from torchmill.build.containers.cross import guest_layout
+    from torchmill.cell.containers.cross import guest_layout
 
     for arch in place.facts.arches if not place.layout.guest else ():
         guest = guest_layout(place.layout, arch)

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-from torchmill.build.progress_line import format_clock
+from torchmill.cell.progress_line import format_clock
 from torchmill.commands.report.recording import (
     Recording,
     Totals,

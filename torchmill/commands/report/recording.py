@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torchmill.build.progress_line import format_clock
+from torchmill.cell.progress_line import format_clock
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_table_beside

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from torchmill.build.containers.image import python_image
+from torchmill.cell.containers.image import python_image
 from torchmill.config.facts_model import BaseImage, ImageFacts
 from torchmill.config.matrix import CPU, buildable_cells, format_bounds, is_within, python_key
 from torchmill.config.model import Facts

@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from torchmill.build.containers import engine, image
+from torchmill.cell.containers import engine, image
 from torchmill.config.facts_model import Archive, BaseImage
 from torchmill.config.matrix import Cell, CellConstraints, is_within, paired_release
 from torchmill.config.model import Build, Facts, Release

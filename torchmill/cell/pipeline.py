@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from torchmill.build import disk_space
-from torchmill.build.context import BuildContext, describe_unread, hold_cell
-from torchmill.build.progress_line import ProgressLine
-from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
-from torchmill.build.up_to_date import explain_rebuild, read_stage_log
+from torchmill.cell import disk_space
+from torchmill.cell.context import BuildContext, describe_unread, hold_cell
+from torchmill.cell.progress_line import ProgressLine
+from torchmill.cell.steps import compile_stage, pack_stage, publish_stage, verify_stage
+from torchmill.cell.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.cell_lookup import fetch_command
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
 from torchmill.core.files import report_unwritable

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support import kept_things as kept
 from tests.support.commands import ROOT, environment
-from torchmill.build import disk_space
-from torchmill.build.context import BuildFolders
+from torchmill.cell import disk_space
+from torchmill.cell.context import BuildFolders
 from torchmill.host import disk_usage
 
 

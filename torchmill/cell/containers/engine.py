@@ -223,7 +223,7 @@ def container_commands(
     """Return the commands with which an engine runs a program in a container."""
     options = (*_user(engine, engine_host, container), *_mounts_and_variables(engine, container))
     name, image = container.name, container.image
-    # By namespaces a build is cut off from the network (build/compile.py). These engines let nobody make them without
+    # By namespaces a build is cut off from the network (cell/compile.py). These engines let nobody make them without
     # this right, which a user other than root cannot take up; podman lets everybody.
     namespaces = ("--cap-add", "CAP_SYS_ADMIN")
     platform = ("--platform", PLATFORMS[container.arch])

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from pathlib import Path
 
-from torchmill.build import machine_inputs
-from torchmill.build.context import (
+from torchmill.cell import machine_inputs
+from torchmill.cell.context import (
     BuildContext,
     BuildTree,
     build_environment,

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support import commands
 from tests.support.refusals import refused
-from torchmill.build.containers import cross, engine
-from torchmill.build.containers.cross import ContainerPlace, CrossBuild, PassedSettings
-from torchmill.build.containers.engine import Engine, EngineHost, Mount, container_commands
+from torchmill.cell.containers import cross, engine
+from torchmill.cell.containers.cross import ContainerPlace, CrossBuild, PassedSettings
+from torchmill.cell.containers.engine import Engine, EngineHost, Mount, container_commands
 from torchmill.config import cell_lookup, matrix, selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from torchmill.build.context import BuildContext
+from torchmill.cell.context import BuildContext
 from torchmill.core.errors import BuildError, UnfinishedBuildError
 from torchmill.core.files import load_object, write_atomically
 from torchmill.core.ninja import EdgePace, unmade_outputs

@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from torchmill.build import share
-from torchmill.build.context import (
+from torchmill.cell import share
+from torchmill.cell.context import (
     BuildContext,
     build_environment,
     fill_placeholders,
     session_command,
     set_up_compiler_cache,
 )
-from torchmill.build.progress_line import ProgressLine
+from torchmill.cell.progress_line import ProgressLine
 from torchmill.config.matrix import python_key
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError

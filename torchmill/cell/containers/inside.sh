@@ -3,7 +3,7 @@
 # and then nox.
 #     inside.sh ENVIRONMENT SESSION [-- OPTIONS]
 set -eu
-suite=${0%/torchmill/build/containers/inside.sh}
+suite=${0%/torchmill/cell/containers/inside.sh}
 environment=$1
 session=$2
 shift 2

@@ -14,8 +14,8 @@ import pytest
 from tests.support.contexts import HOST, job
 from tests.support.ninja_trees import Python, Site
 from tests.support.refusals import refused
-from torchmill.build import prepare
-from torchmill.build.context import BuildContext, BuildTree, copy_source, fill_placeholders
+from torchmill.cell import prepare
+from torchmill.cell.context import BuildContext, BuildTree, copy_source, fill_placeholders
 from torchmill.config.model import Command, Facts, Source
 from torchmill.core.files import report_unwritable
 from torchmill.host.environments import TreeUser

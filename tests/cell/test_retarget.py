@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ninja_trees import Python, Site
-from torchmill.build import prepare
+from torchmill.cell import prepare
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("cc") or not shutil.which("ninja"), reason="needs a C compiler and ninja"

@@ -9,11 +9,11 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from torchmill.build import disk_space, machine_inputs, prepare
-from torchmill.build.compile import compile_wheel
-from torchmill.build.context import BuildContext, BuildTree, base_wheel, imported_wheel
-from torchmill.build.progress_line import ProgressLine
-from torchmill.build.up_to_date import (
+from torchmill.cell import disk_space, machine_inputs, prepare
+from torchmill.cell.compile import compile_wheel
+from torchmill.cell.context import BuildContext, BuildTree, base_wheel, imported_wheel
+from torchmill.cell.progress_line import ProgressLine
+from torchmill.cell.up_to_date import (
     StageLog,
     StageRecord,
     installed_inputs,

@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.refusals import refused
 from tests.support.stand_in_engine import AARCH64
-from torchmill.build.containers import engine
-from torchmill.build.containers.engine import (
+from torchmill.cell.containers import engine
+from torchmill.cell.containers.engine import (
     CROSS_LABEL,
     Container,
     Engine,
@@ -338,7 +338,7 @@ def test_a_container_elsewhere_runs_nothing(tmp_path: Path) -> None:
 
 STOPPED = """\
 import os, sys
-from torchmill.build.containers.engine import Container, Engine, EngineHost, Mount, container_commands, run_container
+from torchmill.cell.containers.engine import Container, Engine, EngineHost, Mount, container_commands, run_container
 from torchmill.core.errors import InterruptedBuildError
 program, image, arch, folder, *options = sys.argv[1:]
 mounts = (Mount(folder, "/torchmill/dist", writable=True),)

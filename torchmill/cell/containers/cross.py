@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from torchmill.build.containers.engine import PLATFORMS, Container, EngineHost, Mount
+from torchmill.cell.containers.engine import PLATFORMS, Container, EngineHost, Mount
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Arch, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
@@ -29,7 +29,7 @@ SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = (
     "/cache",
     "/parts",
 )
-SCRIPT = f"{SUITE}/torchmill/build/containers/inside.sh"
+SCRIPT = f"{SUITE}/torchmill/cell/containers/inside.sh"
 IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
 CROSS_COMPILERS = "/opt/cross-compilers/bin"  # in an image with CROSS_LABEL: what gcc starts, see cross-compilers.sh
 

@@ -11,8 +11,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from string import Template
 
-from torchmill.build.hidden_nvcc import hide_nvcc
-from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
+from torchmill.cell.hidden_nvcc import hide_nvcc
+from torchmill.cell.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.config.cell_lookup import fetch_command, selecting_tag
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Plan, Source

@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchmill.build.containers.engine import COPIES, PLATFORMS, Engine
+from torchmill.cell.containers.engine import COPIES, PLATFORMS, Engine
 from torchmill.config.facts_model import BaseImage, ImageFacts
 from torchmill.config.matrix import format_bounds, is_within
 from torchmill.config.model import FailureCause

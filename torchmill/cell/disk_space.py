@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from torchmill.build.context import BuildFolders
+from torchmill.cell.context import BuildFolders
 from torchmill.config.model import DiskSpace, Facts, Host, Source
 from torchmill.core.errors import SourceError
 from torchmill.core.files import free_files, list_contents, nearest_existing

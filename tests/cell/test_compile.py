@@ -17,13 +17,13 @@ from tests.support.commands import ROOT
 from tests.support.contexts import HOST, job
 from tests.support.guards import until
 from tests.support.sampled import THIS, Sample, fetched
-from torchmill.build.compile import (
+from torchmill.cell.compile import (
     choose_sandbox,
     compiler_environment,
     find_replaced_hooks,
     languages_past_gate,
 )
-from torchmill.build.context import BuildContext
+from torchmill.cell.context import BuildContext
 from torchmill.config.model import Facts, Launch, Options
 from torchmill.core import process
 from torchmill.toolchain.compiler_cache import CompilerCache

@@ -7,9 +7,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from tests.support.refusals import refused
-from torchmill.build.containers import image
-from torchmill.build.containers.engine import COPIES, Engine
-from torchmill.build.containers.image import manylinux_image, python_image, system_image, user_image
+from torchmill.cell.containers import image
+from torchmill.cell.containers.engine import COPIES, Engine
+from torchmill.cell.containers.image import manylinux_image, python_image, system_image, user_image
 from torchmill.config import facts_reader
 from torchmill.config.facts_model import ImageFacts
 from torchmill.config.model import Facts

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from torchmill.build import machine_inputs
-from torchmill.build.context import BuildContext
+from torchmill.cell import machine_inputs
+from torchmill.cell.context import BuildContext
 from torchmill.core import files, formats
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.host import environments

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.build import machine_inputs
+from torchmill.cell import machine_inputs
 from torchmill.config import matrix
 from torchmill.config.model import Build, Compiler, Facts, Options, Plan
 from torchmill.core.stat_cache import StatCache

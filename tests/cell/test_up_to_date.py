@@ -12,8 +12,8 @@ from filelock import FileLock
 
 from tests.support.commands import ROOT
 from tests.support.sampled import THIS, Sample, fetched, in_this_process
-from torchmill.build import up_to_date
-from torchmill.build.up_to_date import INSTALLED, WHOLE, StageRecord
+from torchmill.cell import up_to_date
+from torchmill.cell.up_to_date import INSTALLED, WHOLE, StageRecord
 from torchmill.core import formats
 from torchmill.core.errors import TorchmillError
 from torchmill.core.files import load_object

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from tests.support.guards import until
-from torchmill.build import progress_line
-from torchmill.build.progress_line import (
+from torchmill.cell import progress_line
+from torchmill.cell.progress_line import (
     BuildStatus,
     BuildTrack,
     ProgressLine,

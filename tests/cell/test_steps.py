@@ -15,7 +15,7 @@ import pytest
 from tests.support.contexts import HOST, job
 from tests.support.guards import until
 from tests.support.sampled import Sample, fetched
-from torchmill.build.steps import empty_old_trees, find_links
+from torchmill.cell.steps import empty_old_trees, find_links
 from torchmill.config.model import Facts, Options
 from torchmill.core.locks import LOCK_FILE, wait_for_lock
 from torchmill.host import interpreters

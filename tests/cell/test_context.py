@@ -11,10 +11,10 @@ from packaging.specifiers import SpecifierSet
 
 from tests.support.contexts import HOST, job
 from tests.support.refusals import refused
-from torchmill.build import context, machine_inputs
-from torchmill.build.pipeline import preflight
-from torchmill.build.steps import compose_manifest
-from torchmill.build.up_to_date import StageLog, StageRecord
+from torchmill.cell import context, machine_inputs
+from torchmill.cell.pipeline import preflight
+from torchmill.cell.steps import compose_manifest
+from torchmill.cell.up_to_date import StageLog, StageRecord
 from torchmill.config.model import (
     Compiler,
     Facts,
