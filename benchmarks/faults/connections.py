@@ -272,7 +272,7 @@ def _of_a_download(folder: Path) -> Iterator[Ready]:
         def attempt(place: Path) -> str:
             url = f"http://127.0.0.1:{proxy.port}/t.tar.gz"
             path = download_file(
-                url, place, SilentBar(), otherwise="wait", refused="see why", said=(digest, None)
+                url, place, SilentBar(), network_hint="wait", refusal_hint="see why", sha256=digest
             )
             return hashlib.sha256(path.read_bytes()).hexdigest()
 

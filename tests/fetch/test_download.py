@@ -57,7 +57,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bring(url: str, folder: Path) -> Path:
-    return download_file(url, folder, SilentBar(), otherwise="wait", refused="check it")
+    return download_file(url, folder, SilentBar(), network_hint="wait", refusal_hint="check it")
 
 
 def test_a_user_in_the_address_is_named_to_its_host_and_not_to_one_it_redirects_to(
@@ -86,11 +86,23 @@ def test_no_more_is_taken_than_a_file_is_said_to_have(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{server.server_port}/a.zip"
         with refused("download-too-long"):
             download_file(
-                url, tmp_path, SilentBar(), otherwise="wait", refused="check it", said=(sha256, 3)
+                url,
+                tmp_path,
+                SilentBar(),
+                network_hint="wait",
+                refusal_hint="check it",
+                sha256=sha256,
+                size=3,
             )
         assert list(tmp_path.iterdir()) == []
         file = download_file(
-            url, tmp_path, SilentBar(), otherwise="wait", refused="check it", said=(sha256, 4)
+            url,
+            tmp_path,
+            SilentBar(),
+            network_hint="wait",
+            refusal_hint="check it",
+            sha256=sha256,
+            size=4,
         )
     assert file.read_bytes() == b"file"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.index_server import Index, gone_index, serving
-from torchmill.fetch.reach import ask_addresses
+from torchmill.fetch.reach import probe_addresses
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def trickling() -> Iterator[str]:
 def test_pages_that_are_there_answer() -> None:
     with serving(Index()) as index:
         page = f"{index.url}/torch/"
-        assert ask_addresses([page, page], {}) == {page: ""}
+        assert probe_addresses([page, page], {}) == {page: ""}
         assert index.asked == ["GET /simple/torch/"], "each address is asked once"
 
 
@@ -52,14 +52,14 @@ def test_a_page_that_is_gone_is_named_without_its_password() -> None:
         address = index.url.replace("http://", "http://me:s3cret@").replace(
             "/simple", "/channel/repodata.json?token=a"
         )
-        (complaint,) = ask_addresses([address], {}).values()
+        (complaint,) = probe_addresses([address], {}).values()
     assert complaint.endswith("/channel/repodata.json answers 404 Not Found")
     assert "s3cret" not in complaint
 
 
 def test_a_host_that_is_gone_is_named_once() -> None:
     with gone_index() as gone:
-        answers = ask_addresses([f"{gone.url}/a/", f"{gone.url}/b/"], {})
+        answers = probe_addresses([f"{gone.url}/a/", f"{gone.url}/b/"], {})
     assert set(answers.values()) == {"127.0.0.1 cannot be reached (connection refused)"}
 
 
@@ -68,7 +68,7 @@ def test_servers_that_hang_are_given_up_together(monkeypatch: pytest.MonkeyPatch
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent, trickling() as slow:
         quiet = f"http://127.0.0.1:{silent.getsockname()[1]}/page"
-        answers = ask_addresses(
+        answers = probe_addresses(
             [slow, *(f"{quiet}{number}" for number in range(9))], {"TORCHMILL_SILENCE": "0.3"}
         )
     assert len(answers) == 10
@@ -78,7 +78,7 @@ def test_servers_that_hang_are_given_up_together(monkeypatch: pytest.MonkeyPatch
 
 def test_files_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "here").touch()
-    found = ask_addresses([str(tmp_path / "here"), (tmp_path / "gone").as_uri()], {})
+    found = probe_addresses([str(tmp_path / "here"), (tmp_path / "gone").as_uri()], {})
     assert list(found.values()) == ["", f"there is no {tmp_path}/gone"]
 
 
@@ -86,11 +86,11 @@ def test_files_are_looked_at(tmp_path: Path) -> None:
     "address", ["git@github.com:pytorch/pytorch", "ssh://git@host/x", "http://[bad/", "s3://bucket"]
 )
 def test_what_cannot_be_asked_is_left_out(address: str) -> None:
-    assert ask_addresses([address], {}) == {}
+    assert probe_addresses([address], {}) == {}
 
 
 def test_nothing_is_asked_where_that_is_unwanted(tmp_path: Path) -> None:
     assert (
-        ask_addresses([str(tmp_path / "gone"), "http://127.0.0.1:1/"], {"TORCHMILL_PROBE": "off"})
+        probe_addresses([str(tmp_path / "gone"), "http://127.0.0.1:1/"], {"TORCHMILL_PROBE": "off"})
         == {}
     )

@@ -24,7 +24,7 @@ from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.facts_reader import read_facts
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit import conda
-from torchmill.fetch.toolkit.conda import SUBDIRS, is_taken
+from torchmill.fetch.toolkit.conda import SUBDIRS, is_toolkit_package
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.fetch.toolkit.store import placer
 
@@ -204,9 +204,9 @@ def test_the_next_channel_is_asked_where_one_lacks_it(served: str, tmp_path: Pat
 def test_a_channel_without_it_says_what_it_lacks(served: str, tmp_path: Path) -> None:
     answer = asked(tmp_path / "cache", served, packages=("cuda-nvcc-impl", "cuda-version 12.7.*"))
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence.startswith(f"{served} does not have all of it (")
-    assert "cuda-version 12.7.*" in answer.sentence
-    assert "\n" not in answer.sentence
+    assert answer.reason.startswith(f"{served} does not have all of it (")
+    assert "cuda-version 12.7.*" in answer.reason
+    assert "\n" not in answer.reason
 
 
 def test_a_channel_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_channel_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
         port = server.getsockname()[1]
     answer = asked(tmp_path / "cache", f"http://127.0.0.1:{port}/closed")
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence == "127.0.0.1 cannot be reached (connection refused)"
+    assert answer.reason == "127.0.0.1 cannot be reached (connection refused)"
 
 
 def test_a_channel_that_stays_silent_is_ended(
@@ -224,16 +224,16 @@ def test_a_channel_that_stays_silent_is_ended(
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, and never answers
         answer = asked(tmp_path / "cache", f"http://127.0.0.1:{server.getsockname()[1]}/silent")
     assert isinstance(answer, ProviderRefusal)
-    assert "cannot be read (" in answer.sentence
+    assert "cannot be read (" in answer.reason
 
 
 def test_an_invalid_channel_is_named(served: str, tmp_path: Path) -> None:
     answer = asked(tmp_path / "cache", f"{served}/nothing")
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence.startswith(f"{served}/nothing ")
+    assert answer.reason.startswith(f"{served}/nothing ")
     misnamed = asked(tmp_path / "cache", "http://:bad")
     assert isinstance(misnamed, ProviderRefusal)
-    assert misnamed.sentence.startswith("http://:bad names no channel (")
+    assert misnamed.reason.startswith("http://:bad names no channel (")
 
 
 def test_a_package_that_is_not_the_listed_one_is_refused(
@@ -258,7 +258,7 @@ def test_without_py_rattler_and_an_index_the_refusal_says_why(
         monkeypatch.setenv("PIP_INDEX_URL", gone.url)
         answer = asked(tmp_path, served)
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence.startswith(
+    assert answer.reason.startswith(
         "it needs py-rattler, which could not be installed (cannot reach 127.0.0.1 ("
     )
 
@@ -271,7 +271,7 @@ def test_py_rattler_is_not_brought_for_a_channel_that_does_not_answer(
         monkeypatch.setenv("PIP_INDEX_URL", index.url)
         answer = asked(tmp_path, gone.url)
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence == "127.0.0.1 cannot be reached (connection refused)"
+    assert answer.reason == "127.0.0.1 cannot be reached (connection refused)"
     assert index.asked == []
 
 
@@ -369,7 +369,7 @@ def test_files_go_where_a_toolkit_has_them(path: str, where: str | None) -> None
     ],
 )
 def test_the_compiler_and_the_libraries_are_taken(package: str) -> None:
-    assert is_taken(package)
+    assert is_toolkit_package(package)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_the_compiler_and_the_libraries_are_taken(package: str) -> None:
     ],
 )
 def test_what_comes_along_is_not(package: str) -> None:
-    assert not is_taken(package)
+    assert not is_toolkit_package(package)
 
 
 ASKED = ToolkitRequest("toolkit", "12.6", None, "x86_64")

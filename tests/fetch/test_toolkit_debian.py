@@ -152,7 +152,7 @@ def test_an_archive_that_does_not_answer(tmp_path: Path) -> None:
         archive.etc,
     )
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence.startswith("Debian's bookworm cannot be asked (")
+    assert answer.reason.startswith("Debian's bookworm cannot be asked (")
 
 
 def compiler(archive: DebianArchive, script: str, depends: str = "libc6 (>= 2.2)") -> DebianArchive:
@@ -198,7 +198,7 @@ def test_a_compiler_for_a_newer_machine(tmp_path: Path) -> None:
         GCC, [source(COMPILER, "g++-{major}")], tmp_path / "cache", SilentProgress(), archive.etc
     )
     assert isinstance(answer, ProviderRefusal)
-    assert answer.sentence.startswith(
+    assert answer.reason.startswith(
         "the one of Debian's bookworm needs glibc 9.1, but this machine has "
     )
 
@@ -243,7 +243,7 @@ def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_
         archive.etc,
     )
     assert isinstance(other, ProviderRefusal)
-    assert other.sentence == "Debian's bookworm has magma 2.6.2"
+    assert other.reason == "Debian's bookworm has magma 2.6.2"
 
 
 @pytest.mark.parametrize(

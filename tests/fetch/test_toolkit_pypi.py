@@ -219,10 +219,10 @@ def test_a_library_is_the_newest_that_begins_as_asked(
 def test_versions_that_there_are_stand_for_one_that_is_not(index: Index, tmp_path: Path) -> None:
     near = library(index, tmp_path, "8.5.1")
     assert isinstance(near, ProviderRefusal)
-    assert near.sentence == "it has 8.5.0.96, 8.9.7.29"
+    assert near.reason == "it has 8.5.0.96, 8.9.7.29"
     far = library(index, tmp_path, "7.6.5")
     assert isinstance(far, ProviderRefusal)
-    assert (far.sentence, far.has) == (
+    assert (far.reason, far.versions) == (
         "it has 8.5.0.96 to 9.0.0.312",
         ("8.5.0.96", "8.9.7.29", "9.0.0.312"),
     )
@@ -307,7 +307,7 @@ def lacking(cache: Path) -> str:
     wanted = ToolkitRequest("toolkit", "13.0", None, ARCH)
     answer = pypi.offer(wanted, source("toolkit", *PINNED), cache, SilentProgress())
     assert isinstance(answer, ProviderRefusal), answer
-    return answer.sentence
+    return answer.reason
 
 
 def test_a_part_that_the_index_lacks_is_named(index: Index, tmp_path: Path) -> None:

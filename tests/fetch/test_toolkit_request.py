@@ -6,7 +6,7 @@ from torchmill.fetch.toolkit.request import (
     ProviderRefusal,
     ToolkitRequest,
     candidate_sources,
-    parts_supply,
+    find_part_packages,
     refusal_message,
     version_begins,
 )
@@ -19,7 +19,7 @@ KNOWN = (DEBIAN, CUDNN_11, CUDNN_12, NCCL)
 
 def sentence(answer: tuple[ToolkitSource, ...] | ProviderRefusal) -> str:
     assert isinstance(answer, ProviderRefusal)
-    return answer.sentence
+    return answer.reason
 
 
 def test_sources_that_may_have_it_are_candidates() -> None:
@@ -55,11 +55,11 @@ def test_parts_are_supplied_by_packages_of_that_toolkit() -> None:
         ToolkitSource("pypi", "parts", (version,), packages, ("x86_64",), (), None, "")
         for version, packages in {"12.4": twelve, "13.0": thirteen}.items()
     ]
-    assert parts_supply("12.4", "x86_64", (cublas, nvrtc), known) == (twelve[:2], ())
-    assert parts_supply("12.4", "x86_64", (cccl, nvrtc), known) == (twelve[1:2], (cccl,))
-    assert parts_supply("13.0", "x86_64", (cublas,), known) == (thirteen, ())
-    assert parts_supply("12.4", "aarch64", (cublas,), known) == ((), (cublas,))
-    assert parts_supply("11.8", "x86_64", (cublas,), known) == ((), (cublas,))
+    assert find_part_packages("12.4", "x86_64", (cublas, nvrtc), known) == (twelve[:2], ())
+    assert find_part_packages("12.4", "x86_64", (cccl, nvrtc), known) == (twelve[1:2], (cccl,))
+    assert find_part_packages("13.0", "x86_64", (cublas,), known) == (thirteen, ())
+    assert find_part_packages("12.4", "aarch64", (cublas,), known) == ((), (cublas,))
+    assert find_part_packages("11.8", "x86_64", (cublas,), known) == ((), (cublas,))
 
 
 def test_a_version_begins_with_whole_numbers() -> None:

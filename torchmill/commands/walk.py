@@ -16,7 +16,7 @@ from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.core.process import program_output
 from torchmill.core.units import format_bytes
 from torchmill.fetch import package_index
-from torchmill.fetch.reach import ask_addresses
+from torchmill.fetch.reach import probe_addresses
 from torchmill.fetch.source import apt
 from torchmill.fetch.source.source_dir import DEBIAN, SourceRequest
 from torchmill.fetch.toolkit import conda
@@ -139,7 +139,7 @@ def ask_machine(steps: Iterable[Step], layout: Layout) -> Answers:
         if not origin.obstacle
         for address in origin.addresses
     ]
-    complaints = ask_addresses(addresses)
+    complaints = probe_addresses(addresses)
     wants_sudo = any(step.command.startswith("sudo ") for step in listed)
     return Answers(complaints, own_disks(layout), password=wants_sudo and _sudo_needs_password())
 
@@ -202,7 +202,7 @@ def own_places(
     places = Places(
         index=index,
         beside_index=beside,
-        channels=environ.get(conda.ALIAS_VARIABLE) or conda.USUAL_ALIAS,
+        channels=environ.get(conda.ALIAS_VARIABLE) or conda.DEFAULT_ALIAS,
         suites=_suites(facts),
         pythons=mirror or Places().pythons,
         rattler=has_rattler() or find_package(RATTLER, layout.cache) is not None,
@@ -217,7 +217,7 @@ def with_sources(places: Places, requests: Iterable[SourceRequest]) -> Places:
     return replace(
         places,
         sources={request.package.name: source_origins(request, places) for request in listed},
-        ways_to_sources={request.package.name: request.ways_out() for request in listed},
+        ways_to_sources={request.package.name: request.alternatives() for request in listed},
     )
 
 

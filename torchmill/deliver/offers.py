@@ -237,8 +237,8 @@ def _fetch(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Path:
 
     Raises SourceError for another size or digest, NetworkError, HostError for a full disk, OSError.
     """
-    said = manifest["sha256"], manifest["size"]
-    where, folder = offer.locate(""), folder / said[0]
+    sha256 = manifest["sha256"]
+    where, folder = offer.locate(""), folder / sha256
     wheel = folder / offer.name
     folder.mkdir(parents=True, exist_ok=True)
     if offer.local:
@@ -246,6 +246,12 @@ def _fetch(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Path:
     refused = f"it is not available, and {_BUILT}"
     with show_progress() as display:
         got = download_file(
-            where, folder, display.task(offer.name), otherwise=_BUILT, refused=refused, said=said
+            where,
+            folder,
+            display.task(offer.name),
+            network_hint=_BUILT,
+            refusal_hint=refused,
+            sha256=sha256,
+            size=manifest["size"],
         )
     return got.rename(wheel)

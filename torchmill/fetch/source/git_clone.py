@@ -268,7 +268,7 @@ class GitTransport:
 
     def _unreachable(self, url: str, why: str) -> NetworkError:
         return NetworkError(
-            f"cannot reach {host_of(url)} ({why}): {self.request.ways_out()}",
+            f"cannot reach {host_of(url)} ({why}): {self.request.alternatives()}",
             code="host-unreachable",
         )
 

@@ -97,7 +97,7 @@ def _require_submodules(request: SourceRequest, tree: Path, title: str) -> None:
             else "take a complete one"
         )
         raise SourceError(
-            f"{title} lacks {len(empty)} of its submodules ({name_few(empty)}): {way}, or {request.ways_out()}",
+            f"{title} lacks {len(empty)} of its submodules ({name_few(empty)}): {way}, or {request.alternatives()}",
             code="submodule-missing",
         )
 
@@ -155,12 +155,12 @@ def _bring(
     path, name = _local_path(origin), hide_password(origin)
     if path is None:
         refused = "check the address given to --from"
-        otherwise, sha256 = request.ways_out(), request.sha256.lower() or None
+        otherwise, sha256 = request.alternatives(), request.sha256.lower() or None
         folder = (
             slot.downloaded / digest_data(origin)[:8]
         )  # what was left of another address is another file
         path = download_file(
-            origin, folder, bar, otherwise=otherwise, refused=refused, said=(sha256, None)
+            origin, folder, bar, network_hint=otherwise, refusal_hint=refused, sha256=sha256
         )
     else:
         name = str(path)
@@ -323,9 +323,15 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
         bar.update(0, None, "asking the index")
         file = _find_archive(request)
         refused = "the index lists a file that is not there: run the command again later"
-        ways, said = request.ways_out(), (file.sha256, file.size)
+        ways = request.alternatives()
         archive = download_file(
-            file.url, slot.downloaded, bar, otherwise=ways, refused=refused, said=said
+            file.url,
+            slot.downloaded,
+            bar,
+            network_hint=ways,
+            refusal_hint=refused,
+            sha256=file.sha256,
+            size=file.size,
         )
         unpack_archive(archive, tree, bar, proved=True)
         require_python_project(tree, f"PyPI's {file.name}")
@@ -345,27 +351,27 @@ def _find_archive(request: SourceRequest) -> IndexFile:
     if project is None:
         raise SourceError(
             f"{request.package.name} has no project on PyPI that its source could come from ('pypi' in "
-            f"its file in build_configs/packages): {request.ways_out()}",
+            f"its file in build_configs/packages): {request.alternatives()}",
             code="no-pypi-project",
         )
     try:
         with http_session() as session:
             files = package_index.project_files(session, index, canonicalize_name(project))
     except NetworkError as error:
-        raise NetworkError(f"{error}, or {request.ways_out()}", code=error.code) from None
+        raise NetworkError(f"{error}, or {request.alternatives()}", code=error.code) from None
     archives = dict(package_index.source_archives(files, project))
     file = archives.get(Version(version))
     if file is None:
         newest = ", ".join(map(str, sorted(archives, reverse=True)[:_LISTED_VERSIONS]))
         raise SourceError(
             f"{host} has no source archive of {project} {version} (it has "
-            f"{newest or 'none of any version'}): {request.ways_out()}",
+            f"{newest or 'none of any version'}): {request.alternatives()}",
             code="release-not-on-index",
         )
     if file.sha256 is None:
         raise SourceError(
             f"{host} lists no sha256 of {file.name}, so the download could not be checked: set PIP_INDEX_URL "
-            f"to an index that does, or {request.ways_out()}",
+            f"to an index that does, or {request.alternatives()}",
             code="no-digest-on-index",
         )
     if request.release.sha256 not in {None, file.sha256}:

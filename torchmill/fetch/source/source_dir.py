@@ -99,7 +99,7 @@ class SourceRequest:
                 code="invalid-ref",
             )
 
-    def ways_out(self) -> str:
+    def alternatives(self) -> str:
         """Return what a user may do when the usual way to a source is closed."""
         ways = (
             ["name a mirror of the repositories (`--mirror URL`)"]

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 ALIAS_VARIABLE = (
     "CONDA_CHANNEL_ALIAS"  # conda's own: where channels are that are named without an address
 )
-USUAL_ALIAS = "https://conda.anaconda.org/"
+DEFAULT_ALIAS = "https://conda.anaconda.org/"
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
 _SILENCES = 10  # so many times the limit of silence, for an index: rattler's limit is one of a whole request
 PROVIDER = "conda"
 _LONGEST_REASON = 300  # characters of what the solver reports
 
 
-def is_taken(package: str) -> bool:
+def is_toolkit_package(package: str) -> bool:
     """Tell whether a package of a solution becomes a part of the toolkit."""
     return any(re.fullmatch(pattern, package) for pattern in PACKAGES["taken"])
 
@@ -50,7 +50,7 @@ def channel_address(name: str, environ: Mapping[str, str] = os.environ) -> str:
     """Return the address of a channel: "conda-forge" lies on Anaconda's server, or where the user's mirror is."""
     if "://" in name:
         return name
-    return f"{(environ.get(ALIAS_VARIABLE) or USUAL_ALIAS).rstrip('/')}/{name}"
+    return f"{(environ.get(ALIAS_VARIABLE) or DEFAULT_ALIAS).rstrip('/')}/{name}"
 
 
 def offer(
@@ -158,7 +158,7 @@ def _solved(
     except (InvalidMatchSpecError, SolverError) as error:
         return f"{named} does not have all of it ({shorten(str(error), _LONGEST_REASON)})"
     ours = (
-        is_taken
+        is_toolkit_package
         if request.kind == TOOLKIT
         else {spec.split()[0] for spec in source.packages}.__contains__
     )

@@ -20,7 +20,7 @@ from torchmill.fetch.toolkit.request import (
     ToolkitRequest,
     Unserved,
     candidate_sources,
-    parts_supply,
+    find_part_packages,
     refusal_message,
 )
 from torchmill.fetch.toolkit.store import PACKAGES, TARGETS, downloads_folder, make_in_store, placer
@@ -256,7 +256,7 @@ def complete_lacking(
             f"`invoke toolkit --cuda {found.version}`",
             code="nvcc-does-not-run",
         )
-    packages, left = parts_supply(found.version, arch, lacks, context.sources)
+    packages, left = find_part_packages(found.version, arch, lacks, context.sources)
     stopping = [part for part in left if not part.without]
     if stopping or not packages:
         raise HostError(
@@ -322,5 +322,5 @@ def _conda(prefix: Path) -> Iterator[str]:
     """Yield the paths of the files that NVIDIA's packages have put into an environment."""
     for file in sorted((prefix / "conda-meta").glob("*.json")):
         package = load_object(file)  # an empty one where conda was ended while it wrote
-        if conda.is_taken(package.get("name", "")):
+        if conda.is_toolkit_package(package.get("name", "")):
             yield from package.get("files", ())

@@ -75,8 +75,8 @@ class ProviderRefusal:
     """Why a provider cannot serve a request: it lacks it, or cannot be asked."""
 
     provider: str
-    sentence: str  # what it lacks, or why it cannot be asked: a clause, without a full stop
-    has: tuple[str, ...] = ()  # versions of the same kind that it does have
+    reason: str  # what it lacks, or why it cannot be asked: a clause, without a full stop
+    versions: tuple[str, ...] = ()  # of the same kind that it does have
 
 
 # What asks conda, debian or pypi for something, by its facts on that kind, and the user's folder. A provider
@@ -122,7 +122,7 @@ def candidate_sources(
     )
 
 
-def parts_supply(
+def find_part_packages(
     version: str, arch: str, lacks: Sequence[ToolkitPart], sources: Iterable[ToolkitSource]
 ) -> tuple[tuple[str, ...], tuple[ToolkitPart, ...]]:
     """Return the packages of some parts of a toolkit, and those parts that have none."""
@@ -148,8 +148,8 @@ def version_begins(version: str, beginning: str) -> bool:
 def refusal_message(request: ToolkitRequest, lacking: Sequence[ProviderRefusal]) -> str:
     """Return the message for what no provider has: the reason of each, and what to do."""
     lines = [f"{request} is not available for {request.arch}:"]
-    lines += [f"  {one.provider}: {one.sentence}" for one in lacking]
-    has = sorted({version for one in lacking for version in one.has}, key=version_key)
+    lines += [f"  {one.provider}: {one.reason}" for one in lacking]
+    has = sorted({version for one in lacking for version in one.versions}, key=version_key)
     return "\n".join([*lines, f"  {remedy(request, has)}"])
 
 

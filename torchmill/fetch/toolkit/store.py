@@ -53,8 +53,15 @@ def fetch_piece(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
     Raises NetworkError, HostError for a full disk, SourceError for a file that is not what the index lists.
     """
     folder = downloads_folder(cache, piece.provider)
-    said = piece.sha256, piece.size or None
-    return download_file(piece.url, folder, bar, otherwise=_OTHERWISE, refused=_REFUSED, said=said)
+    return download_file(
+        piece.url,
+        folder,
+        bar,
+        network_hint=_OTHERWISE,
+        refusal_hint=_REFUSED,
+        sha256=piece.sha256,
+        size=piece.size or None,
+    )
 
 
 def make_in_store(

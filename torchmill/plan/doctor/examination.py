@@ -85,7 +85,7 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
         for version, home in host.toolkits.items()
     }
     named = {version: ", ".join(names) for version, names in lacks.items() if names}
-    host = replace(host, lacking=named, archives=apt.checked_vendors(Path("/etc/apt")))
+    host = replace(host, lacking=named, archives=apt.trusted_distributions(Path("/etc/apt")))
     try:
         manager = find_host_manager(environ, host.distribution)
     except HostError:

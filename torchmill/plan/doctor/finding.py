@@ -24,7 +24,7 @@ from torchmill.config.model import (
     Source,
     Toolkit,
 )
-from torchmill.fetch.toolkit.request import ToolkitRequest, parts_supply
+from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages
 from torchmill.host.cuda_toolkits import is_spread_in_system
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 from torchmill.plan import cuda_libraries, system_packages
@@ -191,7 +191,7 @@ def _usable(context: CheckContext) -> Sequence[ToolkitSource]:
 def completion_command(context: CheckContext, version: str, lacks: Sequence[ToolkitPart]) -> str:
     """Return what to do where a toolkit lacks parts: the command that completes it, or brings another."""
     home, sources = Path(context.host.toolkits[version]), _usable(context)
-    packages, left = parts_supply(version, context.build.arch, lacks, sources)
+    packages, left = find_part_packages(version, context.build.arch, lacks, sources)
     if packages and all(part.without for part in left) and not is_spread_in_system(home):
         return f"invoke toolkit --complete {version}"
     return toolkit_command(context, TOOLKIT, version) or f"install what is lacking into {home}"
