@@ -17,6 +17,7 @@ from tests.support import stand_in_engine
 from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
+from tools.requirements_hook import read_requirements
 from torchmill.cell.containers import engine
 from torchmill.cell.containers.cross import CrossBuild
 from torchmill.commands import cross_build
@@ -212,12 +213,14 @@ def test_what_the_suite_needs_in_a_container_is_what_requirements_install() -> N
     needed = re.findall(
         r'"(\w+)"', next(line for line in script.splitlines() if line.startswith("needed"))
     )
-    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    required = {canonicalize_name(Requirement(line.partition("#")[0]).name) for line in lines[1:]}
-    owners = packages_distributions()
+    lines = read_requirements((ROOT / "requirements.txt").read_text(encoding="utf-8"))
+    required = {canonicalize_name(Requirement(line).name) for line in lines}
+    owners = packages_distributions()  # does not know those of this checkout, which are editable
     assert needed
     for module in needed:  # one that nothing installs would let each run install all of them again
-        assert required & {canonicalize_name(owner) for owner in owners[module]}, module
+        assert required & {canonicalize_name(owner) for owner in owners.get(module, [module])}, (
+            module
+        )
 
 
 def test_options_of_the_container_and_of_the_build_are_told_apart(

@@ -36,7 +36,8 @@ def programs(delivered: Path) -> Path:
     place = delivered / "venv"
     venv.create(place, with_pip=False, symlinks=True)
     site = place / "lib" / f"python{PYTHON}" / "site-packages"
-    (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    required = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    (site / "required.pth").write_text(required, encoding="utf-8")
     (wheel,) = delivered.glob("*.whl")
     argv = [
         sys.executable,

@@ -45,9 +45,11 @@ RUN apt-get update \
         python3.11-venv \
  && rm -rf /var/lib/apt/lists/*
 
-COPY suite/requirements.txt /opt/torchmill/requirements.txt
+COPY suite/requirements.txt /opt/torchmill/
+COPY suite/packages /opt/torchmill/packages
+WORKDIR /opt/torchmill
 RUN python3.11 -m venv /opt/suite \
- && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchmill/requirements.txt
+ && /opt/suite/bin/pip install --no-cache-dir -r requirements.txt
 
 COPY suite/ /opt/torchmill/
 

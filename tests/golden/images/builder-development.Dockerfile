@@ -44,9 +44,11 @@ RUN python3.11 -m venv /opt/uv \
  && UV_PYTHON_INSTALL_DIR=/opt/pythons UV_PYTHON_BIN_DIR=/usr/local/bin \
     /opt/uv/bin/uv python install --no-cache 3.8 3.9 3.10
 
-COPY suite/requirements.txt /opt/torchmill/requirements.txt
+COPY suite/requirements.txt /opt/torchmill/
+COPY suite/packages /opt/torchmill/packages
+WORKDIR /opt/torchmill
 RUN python3.11 -m venv /opt/suite \
- && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchmill/requirements.txt
+ && /opt/suite/bin/pip install --no-cache-dir -r requirements.txt
 
 COPY suite/ /opt/torchmill/
 

@@ -27,9 +27,11 @@ COPY cross-compilers.sh /opt/cross-compilers/
 RUN sh /opt/cross-compilers/cross-compilers.sh x86_64
 LABEL torchmill.cross-compilers=x86_64
 
-COPY suite/requirements.txt /opt/torchmill/requirements.txt
+COPY suite/requirements.txt /opt/torchmill/
+COPY suite/packages /opt/torchmill/packages
+WORKDIR /opt/torchmill
 RUN python3.11 -m venv /opt/suite \
- && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchmill/requirements.txt
+ && /opt/suite/bin/pip install --no-cache-dir -r requirements.txt
 
 COPY suite/ /opt/torchmill/
 

@@ -21,9 +21,11 @@ RUN apt-get update \
         python3.11-venv \
  && rm -rf /var/lib/apt/lists/*
 
-COPY requirements.txt /opt/suite-requirements.txt
+COPY requirements.txt /opt/suite-requirements/
+COPY packages /opt/suite-requirements/packages
+WORKDIR /opt/suite-requirements
 RUN /usr/bin/python3.11 -m venv /opt/suite \
- && /opt/suite/bin/pip install --no-cache-dir -r /opt/suite-requirements.txt
+ && /opt/suite/bin/pip install --no-cache-dir -r requirements.txt
 
 RUN useradd --create-home --shell /bin/bash --uid 10001 dev
 

@@ -68,9 +68,11 @@ COPY --from=uv /usr/local/bin/uv /usr/local/bin/uv
 RUN UV_PYTHON_INSTALL_DIR=/opt/pythons UV_PYTHON_BIN_DIR=/usr/local/bin \
     uv python install --no-cache 3.12
 
-COPY suite/requirements.txt /opt/torchmill/requirements.txt
+COPY suite/requirements.txt /opt/torchmill/
+COPY suite/packages /opt/torchmill/packages
+WORKDIR /opt/torchmill
 RUN python3.12 -m venv /opt/suite \
- && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchmill/requirements.txt
+ && /opt/suite/bin/pip install --no-cache-dir -r requirements.txt
 
 COPY suite/ /opt/torchmill/
 

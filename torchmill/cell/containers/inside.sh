@@ -11,7 +11,7 @@ shift 2
 serves='
 import sys
 from importlib.util import find_spec
-needed = ("nox", "git", "psutil", "rich", "filelock", "auditwheel", "requests", "remotezip", "cyclonedx", "matplotlib")
+needed = ("nox", "git", "psutil", "rich", "filelock", "auditwheel", "requests", "remotezip", "cyclonedx", "matplotlib", "millguard", "millpress")
 sys.exit(sys.version_info < (3, 11) or not all(map(find_spec, needed)))'
 can_serve='
 import sys, venv, ensurepip
@@ -41,7 +41,8 @@ make_environment() {
   echo "installing what the suite needs into $environment, once" >&2
   rm -rf "$environment"
   "$python" -m venv "$environment"
-  "$environment/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -r "$suite/requirements.txt"
+  # In the suite's folder, because pip takes the paths in the file from the folder it runs in.
+  (cd "$suite" && "$environment/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -r requirements.txt)
   touch "$environment/whole"
 }
 

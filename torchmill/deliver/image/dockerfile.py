@@ -25,7 +25,7 @@ SYSTEM_PYTHONS = "3.12"  # that uv brings for the suite where the distribution's
 IMAGE_RECORD = "torchmill-image.json"  # says that a folder is ours, and what we wrote into it
 # What of a checkout is the suite; the rest is for those who work on it.
 _FILES = ("noxfile.py", "tasks.py", "pyproject.toml", "requirements.txt", "LICENSE")
-SUITE = (*_FILES, "torchmill", "tools", "checks", "sample")
+SUITE = (*_FILES, "torchmill", "packages", "tools", "checks", "sample")
 FACTS = "build_configs"
 UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
@@ -37,7 +37,7 @@ class ImageRecipe:
     texts: dict[str, str]  # path in the folder -> content
     copied: dict[
         str, str
-    ]  # path in the folder -> "suite", "requirements.txt", or a wheel's name in dist/
+    ]  # path in the folder -> "suite", a name in the checkout, or a wheel's name in dist/
     notes: tuple[str, ...]  # warnings
     programs: frozenset[str] = frozenset()  # those of `texts` that are executable
     run: str = ""  # how a container of it is started; {image} stands for its name
@@ -207,14 +207,16 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts:
         path.parent.mkdir(parents=True, exist_ok=True)
         if what == "suite":
             _copy_suite(path, facts)
+        elif (CHECKOUT / what).is_dir():
+            shutil.copytree(CHECKOUT / what, path, ignore=UNWANTED)
         elif what not in sources or not files.link_file(
             sources[what], path
         ):  # a wheel may have gigabytes
             shutil.copyfile(sources.get(what, CHECKOUT / what), path)
     every = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    own = (
+    own = (  # but wheels
         name for name in every if name not in recipe.copied and (folder / name).is_file()
-    )  # but wheels
+    )
     record = {"all": every, "written": {name: files.hash_file(folder / name) for name in own}}
     (folder / IMAGE_RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

@@ -38,6 +38,10 @@ ENTRY = Path(__file__).with_name("run-torch.sh")  # gives ADVICE where it starts
 CROSS_COMPILERS = Path(__file__).with_name(
     "cross-compilers.sh"
 )  # of Debian and Ubuntu, which have them of every gcc
+DEVELOPER_FILES = {  # requirements.txt names folders of packages/
+    "requirements.txt": "requirements.txt",
+    "packages": "packages",
+}
 VISION = "vision"  # the session of the package that stands beside torch
 
 
@@ -191,7 +195,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     }
     command = "devcontainer up --workspace-folder . --config {place}/devcontainer.json"
     run = f"open the checkout in an editor that knows dev containers, or `{command}`"
-    return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, digest_notes(base), run=run)
+    return ImageRecipe(texts, DEVELOPER_FILES, digest_notes(base), run=run)
 
 
 def runtime_recipe(

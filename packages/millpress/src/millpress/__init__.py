@@ -1,0 +1,1 @@
+"""Reads, repairs, packs and verifies Python wheels of any size, reproducibly."""
