@@ -1,4 +1,4 @@
-"""Boards of NVIDIA's: which toolkits the driver of their Jetson Linux runs."""
+"""NVIDIA's boards: which CUDA toolkits the driver of their Jetson Linux runs."""
 
 from functools import cache
 from typing import Literal
@@ -8,32 +8,44 @@ from packaging.specifiers import SpecifierSet
 from torchmill.config.model import Host
 from torchmill.core.files import read_table_beside
 
-Drive = Literal["own", "compat", "unrecorded", "none"]
-_WAYS: tuple[Drive, ...] = ("own", "compat", "unrecorded")
+# "own": the driver runs the toolkit's code by itself. "compat": with NVIDIA's package cuda-compat.
+# "unrecorded": nobody recorded whether it does. "none": it does not.
+DriverSupport = Literal["own", "compat", "unrecorded", "none"]
+# The keys of a table in boards.toml; what none of its ranges has, the driver does not run.
+_RECORDED: tuple[DriverSupport, ...] = ("own", "compat", "unrecorded")
 
 
 @cache
-def _table() -> dict[str, dict[str, str]]:
+def _boards_table() -> dict[str, dict[str, str]]:
     return read_table_beside(__file__, "boards.toml")
 
 
-def board_drive(host: Host, cuda: str) -> Drive | None:
-    """Return how the driver of a board runs what a toolkit makes.
+def board_driver_support(host: Host, cuda: str) -> DriverSupport | None:
+    """Return how the driver of a board supports the code that a CUDA toolkit makes.
 
-    "own" is by itself, "compat" with NVIDIA's package cuda-compat, "none" not at all. None for a machine that is no
-    board, and for one whose driver counts as those of graphics cards do.
+    Return None for a machine that is no board, and for a board whose driver follows the same
+    version rules as the driver of a graphics card.
     """
-    release = (host.distribution.l4t if host.distribution else None) or ""
-    fitting = [one for one in _table() if f"{release}.".startswith(f"{one}.")]
-    if not fitting:
+    if host.distribution is None or host.distribution.l4t is None:
         return None
-    limits = _table()[max(fitting, key=len)]
-    return next(
-        (way for way in _WAYS if way in limits and cuda in SpecifierSet(limits[way])), "none"
-    )
+    release = host.distribution.l4t
+    # "36" must match "36.4", but not "3"; the full stop keeps numbers whole.
+    matching = [name for name in _boards_table() if f"{release}.".startswith(f"{name}.")]
+    if not matching:
+        return None
+    ranges = _boards_table()[max(matching, key=len)]
+    for support in _RECORDED:
+        if support in ranges and cuda in SpecifierSet(ranges[support]):
+            return support
+    return "none"
 
 
 def board_runs(host: Host, cuda: str) -> bool:
-    """Tell whether nothing keeps the driver of a machine, if it is a board, from running what a toolkit makes."""
-    drive = board_drive(host, cuda)
-    return drive != "none" and (drive != "compat" or bool(host.compat))
+    """Tell whether a machine may run the code of a CUDA toolkit, as far as its board decides.
+
+    True also for machines that are no boards, and if the support is not recorded.
+    """
+    support = board_driver_support(host, cuda)
+    if support == "compat":
+        return bool(host.compat)
+    return support != "none"

@@ -1,4 +1,4 @@
-"""The GPUs of the machine that builds: the default of a list of compute capabilities."""
+"""The GPUs of the machine that builds: the default for a list of compute capabilities."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,51 +11,63 @@ from torchmill.plan import published
 
 
 def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> Options:
-    """Return the options of a build on a host: without a list of capabilities, those of its GPUs are asked for.
+    """Return the options of a build, with an arch list for the host's GPUs if none was given.
 
-    The official list stays if the build is for another kind of machine or a share of one on several, if nothing that it
-    makes runs on this machine, or if a GPU is not known.
+    The options stay as they are, and with them the official list, if
+
+    - the user gave a list,
+    - the build is for another kind of machine, or one share of a build on several machines,
+    - the host's driver cannot run what the toolkit makes, or
+    - the compute capability of one of the host's GPUs is not known.
     """
     if options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings:
         return options
     if options.shard or options.parts or cell.build.arch != host.arch:
         return options
-    toolkit = _toolkit(facts, cell, options)
+    toolkit = _toolkit_of_build(facts, cell, options)
     if toolkit is None or not published.is_driven(toolkit, host):
         return options
-    able = servable_gpus(facts, cell, toolkit, host)
-    shortest = arch_list.shortest_arch_list(facts, able)
-    return replace(options, arch_list=arch_list.format_arch_list(shortest)) if able else options
+    gpus = servable_gpus(facts, cell, toolkit, host)
+    if not gpus:
+        return options
+    targets = arch_list.shortest_arch_list(facts, gpus)
+    return replace(options, arch_list=arch_list.format_arch_list(targets))
 
 
 def is_local_list(facts: Facts, host: Host, listed: str | None) -> bool:
-    """Tell whether a list is the shortest one for the GPUs of a host: what `with_local_gpus` asks for."""
-    gpus = [gpu for one in host.gpus if (gpu := arch_list.gpu_capability(facts, one))]
-    return bool(gpus) and listed == arch_list.format_arch_list(
-        arch_list.shortest_arch_list(facts, gpus)
-    )
+    """Tell whether a list is the shortest one for the host's GPUs, as `with_local_gpus` gives."""
+    gpus = arch_list.known_capabilities(facts, host.gpus)
+    if not gpus:
+        return False
+    return listed == arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus))
 
 
 def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Sequence[Capability]:
-    """Return the GPUs of a host for which a toolkit and a release make code; none if one of the GPUs is not known."""
-    gpus = [arch_list.gpu_capability(facts, gpu) for gpu in host.gpus]
-    known = [gpu for gpu in gpus if gpu is not None and facts.capability(gpu.name)]
-    if len(known) < len(gpus):
-        return []
-    return [gpu for gpu in known if not takes_no_code(facts, cell, toolkit, gpu)]
+    """Return the capabilities of a host's GPUs that a toolkit and a release make code for.
+
+    There are none if the capability of any GPU is not known: a list for the other GPUs alone would
+    make a wheel that does not run on all of this machine.
+    """
+    servable: list[Capability] = []
+    for gpu in host.gpus:
+        capability = arch_list.gpu_capability(facts, gpu)
+        if capability is None or facts.capability(capability.name) is None:
+            return []
+        if not takes_no_code(facts, cell, toolkit, capability):
+            servable.append(capability)
+    return servable
 
 
 def takes_no_code(facts: Facts, cell: Cell, toolkit: Toolkit, gpu: Capability) -> bool:
-    """Tell whether a toolkit or a release refuses every list with a capability."""
-    return any(arch_list.find_arch_problems(facts, [ArchTarget(gpu.name)], toolkit, cell.release))
+    """Tell whether a toolkit or a release refuses every arch list that has a capability."""
+    problems = arch_list.find_arch_problems(facts, [ArchTarget(gpu.name)], toolkit, cell.release)
+    return any(problems)
 
 
-def _toolkit(facts: Facts, cell: Cell, options: Options) -> Toolkit | None:
+def _toolkit_of_build(facts: Facts, cell: Cell, options: Options) -> Toolkit | None:
+    """Return the toolkit that compiles a cell: the one that `--toolkit` names, or its own."""
     if cell.build.cuda is None:
         return None
-    named = options.toolkit
-    return (
-        arch_list.find_toolkit(facts, "--toolkit", named)
-        if named
-        else facts.toolkit(cell.build.cuda)
-    )
+    if options.toolkit:
+        return arch_list.find_toolkit(facts, "--toolkit", options.toolkit)
+    return facts.toolkit(cell.build.cuda)

@@ -1,4 +1,4 @@
-"""Which providers of toolkits, libraries and compilers a machine can use, by what is known of it."""
+"""Which providers of toolkits, libraries and compilers a machine can use."""
 
 from collections.abc import Sequence
 
@@ -12,23 +12,30 @@ from torchmill.core.files import read_table_beside
 from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest, candidate_sources
 from torchmill.host.provisioned import COMPILER
 
-CONDA, DEBIAN = "conda", "debian"
-_FIRST_JETPACK_WITH_SERVER_CUDA = (
-    7  # https://docs.nvidia.com/jetson/jetpack/: on Thor, CUDA is that of servers
-)
+_CONDA = "conda"
+_DEBIAN = "debian"
+# From JetPack 7 on, which runs on Thor, boards use the CUDA of servers:
+# https://docs.nvidia.com/jetson/jetpack/
+_FIRST_JETPACK_WITH_SERVER_CUDA = 7
 _TABLE = read_table_beside(__file__, "providers.toml")
-RATTLER_GLIBC: dict[str, str] = _TABLE["rattler_glibc"]
-_KEYS: dict[str, str] = _TABLE["keys"]
+_RATTLER_GLIBC: dict[str, str] = _TABLE["rattler_glibc"]  # by arch
+_KEYRING_PACKAGES: dict[str, str] = _TABLE["keys"]  # by vendor: "debian", "ubuntu"
 
 
 def archive_vendor(distribution: LinuxDistribution) -> str | None:
-    """Return whose archive a distribution's apt reads and has the keys of: "debian", "ubuntu"; None for neither."""
-    names = (distribution.id, *distribution.like)
-    return next((name for name in names if name in _KEYS), None)
+    """Return the vendor whose archive the apt of a distribution reads: "debian", "ubuntu".
+
+    Derived distributions have the keys of the vendor's archive, too. None if there is no such
+    vendor.
+    """
+    for name in (distribution.id, *distribution.like):
+        if name in _KEYRING_PACKAGES:
+            return name
+    return None
 
 
 def trusted_archives(host: Host) -> tuple[str, ...] | None:
-    """Return the vendors whose packages a host can check; None where that is not known."""
+    """Return the vendors whose packages a host can verify; None if that is not known."""
     if host.archives:
         return host.archives
     if host.distribution is None:
@@ -38,33 +45,44 @@ def trusted_archives(host: Host) -> tuple[str, ...] | None:
 
 
 def provider_obstacle(source: ToolkitSource, host: Host) -> str:
-    """Return why a host cannot use what a source has, as a clause; "" where nothing that is known stands in the way."""
+    """Return a clause that says why a host cannot use a source; "" if nothing is known against it.
+
+    The first obstacle counts: a machine with another C library needs no word about its apt.
+    """
     if host.system != "linux":
         return "it is for Linux"
     if has_other_libc(host):
         return f"its programs need glibc, and the C library of this machine is {libc_name(host)}"
     if has_own_cuda(host) and source.kind != COMPILER:
         return "its aarch64 is that of servers, and a Jetson needs NVIDIA's toolkit for its JetPack"
-    if source.provider == DEBIAN and (obstacle := _apt_obstacle(source, host)):
-        return obstacle
-    needed = source.glibc or (RATTLER_GLIBC.get(host.arch) if source.provider == CONDA else None)
-    if needed and host.glibc and Version(host.glibc) < Version(needed):
-        return f"it needs glibc {needed}, and this machine has {host.glibc}"
+    if source.provider == _DEBIAN:
+        obstacle = _apt_obstacle(source, host)
+        if obstacle:
+            return obstacle
+    glibc = source.glibc
+    if not glibc and source.provider == _CONDA:
+        glibc = _RATTLER_GLIBC.get(host.arch)
+    if glibc and host.glibc and Version(host.glibc) < Version(glibc):
+        return f"it needs glibc {glibc}, and this machine has {host.glibc}"
     return _isl_obstacle(source, host)
 
 
 def has_other_libc(host: Host) -> bool:
     """Tell whether the C library of a Linux host is known not to be glibc."""
-    return host.system == "linux" and host.glibc is None and (host.complete or _has_musl(host))
+    if host.system != "linux" or host.glibc is not None:
+        return False
+    return host.complete or _has_musl(host)
 
 
 def libc_name(host: Host) -> str:
-    """Return what the C library of a host is called that has another than glibc."""
+    """Return what to call the C library of a host that has no glibc."""
     return "musl" if _has_musl(host) else "not glibc (perhaps musl)"
 
 
 def _has_musl(host: Host) -> bool:
-    names = {host.distribution.id, *host.distribution.like} if host.distribution else set()
+    if host.distribution is None:
+        return False
+    names = {host.distribution.id, *host.distribution.like}
     return not names.isdisjoint(distributions.WITH_MUSL)
 
 
@@ -77,30 +95,31 @@ def has_own_cuda(host: Host) -> bool:
 
 
 def _isl_obstacle(source: ToolkitSource, host: Host) -> str:
-    """Return why a host cannot run a compiler of another release, which takes libisl from the system."""
+    """Return why a host cannot run the compiler of a source, which loads the system's libisl."""
     release = distributions.find_release(host.distribution)
-    if not source.isl or release is None or release.isl in {"", source.isl}:
+    if not source.isl or release is None or not release.isl or release.isl == source.isl:
         return ""
     return f"it needs libisl{source.isl}, and {release.name} has libisl{release.isl}"
 
 
 def _apt_obstacle(source: ToolkitSource, host: Host) -> str:
-    """Return why a host cannot take packages out of Debian's or Ubuntu's archive."""
+    """Return why a host cannot take packages from an archive of Debian or Ubuntu."""
     if host.managers and "apt" not in host.managers:
         return "it needs apt-get and dpkg-deb, which this machine does not have"
-    vendor, suite, _ = source.where[0].split("/")
+    vendor, suite, _ = source.where[0].split("/")  # "debian/bookworm/non-free"
     trusted = trusted_archives(host)
     if trusted is None or vendor in trusted:
         return ""
-    return f"{vendor.title()}'s {suite} cannot be checked without {_KEYS[vendor]} (a package with keys)"
+    keyring = _KEYRING_PACKAGES[vendor]
+    return f"{vendor.title()}'s {suite} cannot be checked without {keyring} (a package with keys)"
 
 
 def usable_sources(
     facts: Facts, request: ToolkitRequest, host: Host
 ) -> tuple[dict[str, Sequence[ToolkitSource]], list[ProviderRefusal]]:
-    """Return the sources that a host can use, by their providers in the order in which they are asked.
+    """Return the sources that a host can use, and a refusal of each provider that has none.
 
-    The second value has a refusal for each provider that has no such source.
+    The sources are keyed by provider, in the order in which the providers are asked.
     """
     usable: dict[str, Sequence[ToolkitSource]] = {}
     refusals: list[ProviderRefusal] = []
@@ -109,9 +128,16 @@ def usable_sources(
         if isinstance(sources, ProviderRefusal):
             refusals.append(sources)
             continue
-        obstacles = {source: provider_obstacle(source, host) for source in sources}
-        if fitting := [source for source, obstacle in obstacles.items() if not obstacle]:
+        fitting: list[ToolkitSource] = []
+        obstacles: dict[str, None] = {}  # an ordered set: several sources often share an obstacle
+        for source in sources:
+            obstacle = provider_obstacle(source, host)
+            if obstacle:
+                obstacles[obstacle] = None
+            else:
+                fitting.append(source)
+        if fitting:
             usable[provider] = fitting
         else:
-            refusals.append(ProviderRefusal(provider, "; ".join(dict.fromkeys(obstacles.values()))))
+            refusals.append(ProviderRefusal(provider, "; ".join(obstacles)))
     return usable, refusals

@@ -24,7 +24,7 @@ from torchmill.config.model import (
 )
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.plan import wheel_fit
-from torchmill.plan.boards import board_drive, board_runs
+from torchmill.plan.boards import board_driver_support, board_runs
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
 UNRECORDED = "not recorded"
@@ -333,7 +333,7 @@ def _base_wheel(
 
 def is_driven(toolkit: Toolkit, where: Host) -> bool:
     """Tell whether the driver of a machine is not known to be too old for what a toolkit makes."""
-    if board_drive(where, toolkit.version):
+    if board_driver_support(where, toolkit.version):
         return board_runs(where, toolkit.version)
     return not is_older(where.running_driver, oldest_driver(toolkit, where.system))
 

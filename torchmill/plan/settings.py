@@ -1,4 +1,7 @@
-"""Weigh what a user gives a build by --set: what is refused, what is heavier, and what it needs of the machine."""
+"""Weigh the settings that a user gives a build by --set.
+
+Some are refused, some make the build heavier, and some need programs or libraries of the machine.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,12 +11,13 @@ from torchmill.config.model import SWITCHED_OFF
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_table_beside
 
-SYSTEM_LIBRARIES = (
-    "USE_SYSTEM_LIBS"  # takes all third-party libraries from the system: CMakeLists.txt of torch
-)
+# CMakeLists.txt of torch: with it, all third-party libraries are those of the system.
+SYSTEM_LIBRARIES = "USE_SYSTEM_LIBS"
 _TABLE = read_table_beside(__file__, "settings.toml")
-# Options by which gcc and clang make code that other processors may not run; -mtune changes none of that:
-# https://gcc.gnu.org/onlinedocs/gcc/x86-Options.html, https://gcc.gnu.org/onlinedocs/gcc/AArch64-Options.html
+# Options by which gcc and clang make code that other processors may not run. -mtune is none of
+# them: it only chooses between instructions that all processors have.
+# https://gcc.gnu.org/onlinedocs/gcc/x86-Options.html
+# https://gcc.gnu.org/onlinedocs/gcc/AArch64-Options.html
 _PROCESSOR_OPTION = re.compile(
     r"(?:^|[\s,=])(-march=\S+|-mcpu=\S+|-m(?:avx|sse|fma|f16c|bmi|amx|sve)[\w.-]*|-xHost|/arch:\S+)",
     re.IGNORECASE,
@@ -27,48 +31,65 @@ class HeavierSetting:
     """A setting with which a build takes more than the builds that were measured."""
 
     name: str
-    what: str  # that it adds
-    label: str  # for the wheel's version; "": none
+    addition: str  # what it adds to the build: "debug information"
+    label: str  # in the local version of the wheel: "debug"; "": none
 
 
 def refuse_settings(settings: Mapping[str, str]) -> None:
-    """Raise ConfigError for a setting that contradicts every variant, or that hides where the wheel runs."""
+    """Raise ConfigError for a setting that no wheel can have.
+
+    Refused are settings for GPUs of other makers, which contradict every variant, and compiler
+    options for a processor, because the wheel's name would not tell which processors run it.
+    """
     for name, value in settings.items():
-        for entry in _TABLE["refused"] if _is_on(value) else ():
-            if name in entry["names"]:
-                raise ConfigError(
-                    f"--set {name}={value}: {entry['reason']}; {entry['way_out']}",
-                    code="setting-of-another-device",
-                )
-        option = _PROCESSOR_OPTION.search(value) if _FLAGS.fullmatch(name) else None
-        if option:
+        if _is_on(value):
+            _refuse_other_device(name, value)
+        if _FLAGS.fullmatch(name):
+            _refuse_processor_option(name, value)
+
+
+def _refuse_other_device(name: str, value: str) -> None:
+    for entry in _TABLE["refused"]:
+        if name in entry["names"]:
             raise ConfigError(
-                f"--set {name}={value}: with {option[1]} the wheel may not run on other processors, and its name would "
-                "not say so; give the processor by `--cpu`, which compiles for it and names it "
-                "(`--cpu native`, `--cpu x86-64-v3`)",
-                code="processor-by-flag",
+                f"--set {name}={value}: {entry['reason']}; {entry['way_out']}",
+                code="setting-of-another-device",
             )
 
 
+def _refuse_processor_option(name: str, value: str) -> None:
+    option = _PROCESSOR_OPTION.search(value)
+    if option:
+        raise ConfigError(
+            f"--set {name}={value}: with {option[1]} the wheel may not run on other processors, "
+            "and its name would not say so; give the processor by `--cpu`, which compiles for it "
+            "and names it (`--cpu native`, `--cpu x86-64-v3`)",
+            code="processor-by-flag",
+        )
+
+
 def heavier_settings(settings: Mapping[str, str]) -> list[HeavierSetting]:
-    """Return the settings with which a build takes more time, memory and disk than an estimate says."""
-    return [
-        HeavierSetting(name, entry["what"], entry.get("label", ""))
-        for name, value in settings.items()
-        for entry in _TABLE["heavier"]
-        if name in entry["names"] and _is_on(value)
-    ]
+    """Return the settings with which a build takes more time, memory and disk than estimated."""
+    heavier: list[HeavierSetting] = []
+    for name, value in settings.items():
+        if not _is_on(value):
+            continue
+        heavier.extend(
+            HeavierSetting(name, entry["what"], entry.get("label", ""))
+            for entry in _TABLE["heavier"]
+            if name in entry["names"]
+        )
+    return heavier
 
 
 def version_labels(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what the local version of a wheel says of its settings: ("debug",)."""
-    return tuple(
-        dict.fromkeys(setting.label for setting in heavier_settings(settings) if setting.label)
-    )
+    """Return the labels that settings give the local version of a wheel: ("debug",)."""
+    labels = [setting.label for setting in heavier_settings(settings) if setting.label]
+    return tuple(dict.fromkeys(labels))
 
 
 def required_linkers(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the linkers that settings name by -fuse-ld, each with the setting's name: ("mold", "LDFLAGS")."""
+    """Yield each linker that -fuse-ld asks for, and the setting that does: ("mold", "LDFLAGS")."""
     for name, value in settings.items():
         for linker in _LINKER_OPTION.findall(value):
             yield linker, name
@@ -76,7 +97,7 @@ def required_linkers(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def takes_system_libraries(settings: Mapping[str, str]) -> bool:
     """Tell whether settings make a build take its third-party libraries from the system."""
-    return SYSTEM_LIBRARIES in settings and _is_on(settings[SYSTEM_LIBRARIES])
+    return _is_on(settings.get(SYSTEM_LIBRARIES, ""))
 
 
 def _is_on(value: str) -> bool:

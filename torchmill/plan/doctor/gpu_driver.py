@@ -7,7 +7,7 @@ from dataclasses import replace
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
-from torchmill.plan.boards import board_drive
+from torchmill.plan.boards import board_driver_support
 from torchmill.plan.causes import diagnose
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor import other_toolkits
@@ -62,7 +62,7 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
 def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     """Return the finding on the driver of a board, which is a part of its JetPack; None for another machine."""
     host, cuda = context.host, toolkit.version
-    drive = board_drive(host, cuda)
+    drive = board_driver_support(host, cuda)
     if drive is None:
         return None
     subject, found, needed = (
@@ -320,7 +320,7 @@ def _visible_causes(facts: Facts, host: Host, toolkit: str | None) -> Iterator[t
         yield f"the driver's {finding.found} are of two versions", finding.cure
     known = facts.toolkit(toolkit)
     bridged = host.compat and not has_consumer_gpu(host)
-    if known is not None and board_drive(host, known.version):
+    if known is not None and board_driver_support(host, known.version):
         if not is_driven(known, host):
             because = f"the driver of {host.distribution} does not run what CUDA {toolkit} makes by itself"
             yield (

@@ -22,7 +22,7 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
     heavier = settings.heavier_settings(context.plan.set)
     if heavier:
         names = ", ".join(setting.name for setting in heavier)
-        what = ", ".join(dict.fromkeys(setting.what for setting in heavier))
+        what = ", ".join(dict.fromkeys(setting.addition for setting in heavier))
         because = f"it adds {what}; time, memory and disk were measured without: how much more it takes is not known"
         yield Finding("settings", names, "those of a measured build", "warning", because=because)
 
