@@ -67,7 +67,7 @@ def test_a_manifest_goes_only_where_that_is_asked(known: Facts, home: Path, tmp_
 def test_once_more_changes_nothing(known: Facts, home: Path, tmp_path: Path) -> None:
     publish(known, home, tmp_path / "there")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()}
-    assert publish(known, home, tmp_path / "there").text.count(upload_set.THERE) == 6
+    assert publish(known, home, tmp_path / "there").text.count(upload_set.PRESENT) == 6
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()} == before
 
 
@@ -172,10 +172,10 @@ def test_a_folder_that_is_none_or_holds_traps_is_refused(home: Path, tmp_path: P
     file = file_of(home)
     (tmp_path / "file").write_text("")
     with refused("target-is-file"):
-        FolderTarget(tmp_path / "file").existing([file])
+        FolderTarget(tmp_path / "file").existing_digests([file])
     (tmp_path / CPU).symlink_to(tmp_path / "nowhere")
     with refused("target-occupied"):
-        FolderTarget(tmp_path).existing([file])
+        FolderTarget(tmp_path).existing_digests([file])
     with refused("not-writable"):
         FolderTarget(tmp_path / "file" / "below").upload(file)
 

@@ -20,7 +20,7 @@ from torchmill.core import formats
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement
-from torchmill.deliver.agreement import MOST_DIFFERENCES, Reference, document_differences
+from torchmill.deliver.agreement import MAX_DIFFERENCES, Reference, document_differences
 from torchmill.wheel import dist_files, sbom
 
 
@@ -416,19 +416,19 @@ def test_contents_that_record_denies_are_named(tmp_path: Path) -> None:
 
 def test_a_wheel_without_papers_is_sound_and_nobodys(tmp_path: Path) -> None:
     found = agreement.examine_wheel(paper_wheels.made(tmp_path))
-    assert (found.word, found.voucher, found.problems) == (agreement.SOUND, "", ())
+    assert (found.status, found.voucher, found.problems) == (agreement.SOUND, "", ())
     found.require()
 
 
 def test_a_wheel_is_ours_by_its_manifest_or_else_by_its_statement(wheel: Path) -> None:
-    assert (agreement.examine_wheel(wheel).word, agreement.examine_wheel(wheel).voucher) == (
-        agreement.OURS,
+    assert (agreement.examine_wheel(wheel).status, agreement.examine_wheel(wheel).voucher) == (
+        agreement.VOUCHED,
         "manifest",
     )
     dist_files.manifest_path(wheel).unlink()
     assert agreement.examine_wheel(wheel).voucher == "statement"
     statement_of(wheel).unlink()
-    assert agreement.examine_wheel(wheel).word == agreement.SOUND, (
+    assert agreement.examine_wheel(wheel).status == agreement.SOUND, (
         "an SBOM says what it holds, and not who made it"
     )
 
@@ -439,7 +439,7 @@ def test_what_is_odd_about_a_wheel_of_others_is_a_note(tmp_path: Path) -> None:
     )
     wheel = made.rename(made.with_name(made.name.replace("linux_", "manylinux_2_28_")))
     found = agreement.examine_wheel(wheel)
-    assert (found.word, found.problems) == (agreement.SOUND, ())
+    assert (found.status, found.problems) == (agreement.SOUND, ())
     notes = {check.name: check.notes for check in found.checks if check.notes}
     assert notes["contents"] == ("start.pth can run code whenever Python starts",)
     assert "WHEEL says py3-none-linux_x86_64" in notes["tags"][0]
@@ -467,7 +467,7 @@ def test_only_a_statement_of_a_known_format_vouches(wheel: Path) -> None:
 
     edit(statement_of(wheel), renew)
     found = agreement.examine_wheel(wheel)
-    assert (found.word, found.problems) == (agreement.SOUND, ())
+    assert (found.status, found.problems) == (agreement.SOUND, ())
 
 
 @pytest.mark.parametrize("number", [0, None])
@@ -482,13 +482,13 @@ def test_of_an_older_format_the_documents_are_compared_with_the_wheel_alone(
 
     edit(dist_files.manifest_path(wheel), age)
     found = agreement.examine_wheel(wheel)
-    assert (found.word, found.voucher) == (agreement.OURS, "manifest")
+    assert (found.status, found.voucher) == (agreement.VOUCHED, "manifest")
     assert (
         f"said to be commit {told_wheels.COMMIT}"
-        in {one.name: one.said for one in found.checks}["manifest"]
+        in {one.name: one.summary for one in found.checks}["manifest"]
     )
     edit(statement_of(wheel), lambda said: said["subject"][0]["digest"].update(sha256="0" * 64))
-    assert agreement.examine_wheel(wheel).word == agreement.WRONG
+    assert agreement.examine_wheel(wheel).status == agreement.WRONG
 
 
 @pytest.mark.parametrize("number", ["1", 1.0, True, -1])
@@ -695,6 +695,4 @@ def test_each_field_is_told_with_both_sides(said: Any, wanted: Any, told: list[s
 def test_what_is_long_or_many_is_cut() -> None:
     (clause,) = document_differences({"a": "x" * 1000}, {"a": 1}, X)
     assert len(clause) < 120
-    assert (
-        len(document_differences(dict.fromkeys("abcdefghijklmnop", 1), {}, X)) == MOST_DIFFERENCES
-    )
+    assert len(document_differences(dict.fromkeys("abcdefghijklmnop", 1), {}, X)) == MAX_DIFFERENCES

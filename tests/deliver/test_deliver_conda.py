@@ -191,7 +191,7 @@ def test_it_is_kept_while_it_would_be_the_same(
     def again(found: VerifiedWheel, number: int | None = None) -> bool:
         product = package.make_conda_package(found, ProductOptions(number))
         assert product.file.is_file()
-        return not product.kept
+        return not product.unchanged
 
     assert not again(found)
     place.write_bytes(content[:-1])
@@ -224,7 +224,7 @@ def test_a_package_that_is_gone_is_made_again_with_its_wheels(
     sample: Facts, wheels: tuple[Path, Path], tmp_path: Path
 ) -> None:
     found = verified(sample, layout_of(tmp_path), wheels[0])
-    assert not package.make_conda_package(found, LIBTORCH).kept
+    assert not package.make_conda_package(found, LIBTORCH).unchanged
     every = sorted((tmp_path / "dist/conda").glob("*/*.conda"))
     assert [path.name for path in every] == [
         "libtinytorch-1.0-cpu_0.conda",
@@ -233,9 +233,9 @@ def test_a_package_that_is_gone_is_made_again_with_its_wheels(
     ]
     before = [path.read_bytes() for path in every]
     for path in every:
-        assert package.make_conda_package(found, LIBTORCH).kept
+        assert package.make_conda_package(found, LIBTORCH).unchanged
         path.unlink()
-        assert not package.make_conda_package(found, LIBTORCH).kept
+        assert not package.make_conda_package(found, LIBTORCH).unchanged
     assert [path.read_bytes() for path in every] == before
     with refused("no-libtorch"):
         package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[1]), LIBTORCH)

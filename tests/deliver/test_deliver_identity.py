@@ -86,7 +86,7 @@ def test_what_a_workflow_signed_is_proven(
     assert problems(wheel, own) == ()
     check = signature.check_signatures(wheel, signature.Signers())
     assert check.problems == ()
-    assert "by its own claim" in check.said
+    assert "by its own claim" in check.summary
     options = {"identity": ME, "issuer": ISSUER, "trusted_root": str(own.root)}
     verify.verify_wheels(known, Layout(tmp_path, tmp_path), [str(wheel)], **options).require()  # type: ignore[arg-type]
     dist_files.manifest_path(wheel).unlink()

@@ -72,10 +72,14 @@ def test_a_version_is_named_exactly() -> None:
 
 
 def test_a_version_without_a_label_means_all_labels(wheels: list[IndexEntry]) -> None:
-    assert [pages.is_meant("tinytorch==1.0", one) for one in wheels] == [True, True, False]
-    assert [pages.is_meant("tinytorch==1.0+cpu", one) for one in wheels] == [True, False, False]
-    assert [pages.is_meant("tinytorch==1.1rc1", one) for one in wheels] == [False, False, True]
-    assert not pages.is_meant("other==1.0", wheels[0])
+    assert [pages.is_of_version("tinytorch==1.0", one) for one in wheels] == [True, True, False]
+    assert [pages.is_of_version("tinytorch==1.0+cpu", one) for one in wheels] == [
+        True,
+        False,
+        False,
+    ]
+    assert [pages.is_of_version("tinytorch==1.1rc1", one) for one in wheels] == [False, False, True]
+    assert not pages.is_of_version("other==1.0", wheels[0])
 
 
 def test_a_reason_counts_before_none(wheels: list[IndexEntry]) -> None:

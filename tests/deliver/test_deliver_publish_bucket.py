@@ -56,7 +56,7 @@ def test_files_go_up_once(client: Any, files: list[UploadFile]) -> None:
     assert names(client) == sorted(f"whl/cpu/{file.name}" for file in files)
     body = client.get_object(Bucket=BUCKET, Key=f"whl/cpu/{files[-1].name}")["Body"].read()
     assert body == files[-1].path.read_bytes()
-    assert publish(files) == [upload_set.THERE] * 3
+    assert publish(files) == [upload_set.PRESENT] * 3
 
 
 def test_another_file_of_the_name_is_never_replaced(client: Any, files: list[UploadFile]) -> None:
@@ -85,7 +85,7 @@ def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_said(
 def test_what_s3_cannot_take_is_said(client: Any, files: list[UploadFile]) -> None:
     del client
     large = UploadFile(
-        files[-1].path, files[-1].sha256, bucket.BucketTarget.largest + 1, files[-1].wheel
+        files[-1].path, files[-1].sha256, bucket.BucketTarget.size_limit + 1, files[-1].wheel
     )
     with refused("target-refuses"):
         publish([large])
@@ -132,4 +132,4 @@ def test_a_connection_that_breaks_while_a_file_is_read_back_is_said(
             raise IncompleteReadError(actual_bytes=1, expected_bytes=amt)
 
     with refused("host-unreachable"):
-        bucket.BucketTarget("bucket", "", Broken()).existing(files)
+        bucket.BucketTarget("bucket", "", Broken()).existing_digests(files)

@@ -49,7 +49,7 @@ def test_a_release_is_made_filled_and_only_then_shown(hub: GitHub, files: list[U
     changes = [line for line in hub.asked if not line.startswith("GET")]
     assert changes[0] == "POST /repos/me/wheels/releases"
     assert changes[-1] == "PATCH /repos/me/wheels/releases/1"
-    assert publish(hub, files) == [upload_set.THERE] * 3
+    assert publish(hub, files) == [upload_set.PRESENT] * 3
     assert len(hub.releases) == 1
 
 
@@ -59,7 +59,7 @@ def test_a_release_that_is_there_gets_what_it_lacks(hub: GitHub, files: list[Upl
         hub.add(release, f"other-{number}", b"other")
     hub.add(release, files[0].name, files[0].path.read_bytes())
     assert publish(hub, files, "v1+x") == [
-        upload_set.THERE,
+        upload_set.PRESENT,
         upload_set.UPLOADED,
         upload_set.UPLOADED,
     ]
@@ -78,7 +78,7 @@ def test_where_github_tells_no_digest_the_bytes_are_compared(
 ) -> None:
     hub.tells_digests = False
     assert publish(hub, files) == [upload_set.UPLOADED] * 3
-    assert publish(hub, files) == [upload_set.THERE] * 3
+    assert publish(hub, files) == [upload_set.PRESENT] * 3
 
 
 def test_a_run_whose_connection_broke_is_gone_on_with(hub: GitHub, files: list[UploadFile]) -> None:
@@ -109,7 +109,7 @@ def test_what_does_not_speak_as_github_is_told(
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         environ = {"GH_TOKEN": "t", "GITHUB_API_URL": f"http://127.0.0.1:{server.server_port}"}
         with refused(code) as error:
-            targets.choose_target("github:me/wheels", environ).existing(files)
+            targets.choose_target("github:me/wheels", environ).existing_digests(files)
         assert "the token needs" not in str(error.value)
         server.shutdown()
 
@@ -125,7 +125,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
     hub: GitHub, files: list[UploadFile]
 ) -> None:
     found = place(hub)
-    found.existing(files)
+    found.existing_digests(files)
     hub.add(hub.release(TAG), files[0].name, b"another")
     release = hub.releases[0]
     found.found[TAG] = release  # type: ignore[attr-defined]
@@ -135,10 +135,10 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
 
 def test_a_refusal_is_said_and_the_token_never_shown(hub: GitHub, files: list[UploadFile]) -> None:
     with refused("github-refused") as error:
-        place(hub, token="ghs_wrong").existing(files)  # noqa: S106 - it is none
+        place(hub, token="ghs_wrong").existing_digests(files)  # noqa: S106 - it is none
     assert "ghs_wrong" not in str(error.value)
     with refused("no-repository"):
-        place(hub, repository="me/absent").existing(files)
+        place(hub, repository="me/absent").existing_digests(files)
 
 
 def test_a_rehearsal_asks_and_changes_nothing(hub: GitHub, files: list[UploadFile]) -> None:
@@ -151,7 +151,7 @@ def test_what_github_cannot_take_is_said_before_anything_is_asked(
     hub: GitHub, files: list[UploadFile]
 ) -> None:
     large = UploadFile(
-        files[-1].path, files[-1].sha256, github.GithubReleases.largest + 1, files[-1].wheel
+        files[-1].path, files[-1].sha256, github.GithubReleases.size_limit + 1, files[-1].wheel
     )
     with refused("target-refuses"):
         deliver_files(place(hub), [large])

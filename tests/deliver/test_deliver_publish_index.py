@@ -60,7 +60,7 @@ def test_a_wheel_goes_up_once_and_pip_installs_it(
 ) -> None:
     assert publish(wheel, url, environ) == [upload_set.UPLOADED]
     assert (tmp_path / "packages" / WHEEL).read_bytes() == wheel.read_bytes()
-    assert publish(wheel, url, environ) == [upload_set.THERE]
+    assert publish(wheel, url, environ) == [upload_set.PRESENT]
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
     target = [
         "--target",
@@ -92,7 +92,7 @@ def test_where_the_index_tells_no_hash_the_file_is_compared(
     every = ["update", "list", "download"]  # all of it needs the password
     with servers.pypiserver(packages, hash_algo=None, authenticate=every) as url:
         assert publish(wheel, url, environ) == [upload_set.UPLOADED]
-        assert publish(wheel, url, environ) == [upload_set.THERE]
+        assert publish(wheel, url, environ) == [upload_set.PRESENT]
         (packages / WHEEL).write_bytes(b"another")
         with refused("file-exists"):
             publish(wheel, url, environ)
@@ -156,7 +156,7 @@ def test_half_an_upload_is_mended_where_the_index_allows(
         assert half.stat().st_size == kept
     with servers.pypiserver(tmp_path / "packages", overwrite=True) as url:
         assert publish(wheel, url, environ) == [upload_set.UPLOADED]
-        assert publish(wheel, url, environ) == [upload_set.THERE]
+        assert publish(wheel, url, environ) == [upload_set.PRESENT]
     assert half.read_bytes() == wheel.read_bytes()
 
 

@@ -514,7 +514,7 @@ def test_what_is_published_is_signed(
     publish(known, wheel, keys, there, "locked")
     assert problems(there / wheel.name, keys, "locked") == ()
     assert not dist_files.manifest_path(there / wheel.name).exists()
-    assert publish(known, wheel, keys, there, "locked").count(upload_set.THERE) == 4
+    assert publish(known, wheel, keys, there, "locked").count(upload_set.PRESENT) == 4
 
 
 def test_nothing_is_signed_that_does_not_verify(

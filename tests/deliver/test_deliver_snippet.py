@@ -26,10 +26,10 @@ from torchmill.deliver.snippet.stock import (
     WheelPlace,
     WheelStock,
     find_official,
+    find_platforms,
     offers_of_index,
     platform_name,
     platforms_marker,
-    platforms_named,
 )
 from torchmill.deliver.snippet.tools import (
     python_range,
@@ -90,7 +90,7 @@ def decided(
     return decide(
         facts,
         there,
-        SnippetRequest(releases, variant, platforms_named(facts, where), "x86_64", direct),
+        SnippetRequest(releases, variant, find_platforms(facts, where), "x86_64", direct),
     )
 
 
@@ -289,7 +289,7 @@ def test_a_wheel_of_the_stable_abi_serves_no_older_and_no_free_threaded_python(
 
 @pytest.mark.parametrize("where", [LINUX[:1], LINUX, ALL, (*ALL, "windows/amd64")])
 def test_markers_tell_each_subset_of_platforms(shipped: Facts, where: Sequence[str]) -> None:
-    every = platforms_named(shipped, where)
+    every = find_platforms(shipped, where)
     for bits in range(1, 2 ** len(every)):
         some = [arch for number, arch in enumerate(every) if bits >> number & 1]
         marker = platforms_marker(some, every)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.deliver.snippet.project_file import edit_project, named_packages
+from torchmill.deliver.snippet.project_file import declared_packages, edit_project
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snippets"
 PROJECT = """\
@@ -139,9 +139,9 @@ def test_the_packages_that_a_project_names_are_found_in_every_list(tmp_path: Pat
     extras = '[project.optional-dependencies]\ngpu = ["TorchVision"]\n'
     groups = '[dependency-groups]\na = ["six", {include-group = "b"}]\n'
     file.write_text(f"{PROJECT}\n{extras}{groups}")
-    assert named_packages(file) == ["requests", "torch", "numpy", "torchvision", "six"]
+    assert declared_packages(file) == ["requests", "torch", "numpy", "torchvision", "six"]
     file.write_text("no TOML")
-    assert named_packages(file) == named_packages(tmp_path / "absent") == []
+    assert declared_packages(file) == declared_packages(tmp_path / "absent") == []
 
 
 def test_a_comment_behind_a_line_that_gives_way_stays_with_its_package(tmp_path: Path) -> None:

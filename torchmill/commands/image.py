@@ -133,7 +133,8 @@ def _how_to_run(
     program = "podman" if name == "buildah" else name
     yield f"run it: {recipe.run.format(engine=program, image=wanted.tag)}"
     if wanted.kind == "runtime":
-        yield f"{recipes.ADVICE}, or --ipc=host: {recipes.WHY}; with less they can end with {recipes.FAILURE}"
+        reason = f"{recipes.SHM_REASON}; with less they can end with {recipes.SHM_FAILURE}"
+        yield f"{recipes.SHM_OPTION}, or --ipc=host: {reason}"
 
 
 def _say(line: str) -> None:

@@ -16,7 +16,7 @@ from torchmill.core.errors import ConfigError, DeliveryError, require_choice
 from torchmill.core.paths import Layout
 from torchmill.core.units import first_problems, name_few
 from torchmill.deliver import retention
-from torchmill.deliver.agreement import MOST_NOTES
+from torchmill.deliver.agreement import MAX_NOTES
 from torchmill.deliver.index import folder, pages
 from torchmill.deliver.index.folder import (
     COPY,
@@ -78,7 +78,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
     replaced = [pages.parse_yanked_version("--replace", each) for each in replace or ()]
     change = pages.parse_yank_options(yank or (), unyank or (), reason)
     base, most = _base(base_url) if base_url else "", retention.parse_keep(keep)
-    folder.require_our_index(target)
+    folder.require_index_folder(target)
     for each in dists:
         if not wheel_file.list_wheels(each):  # an index of nothing would remove what is there
             raise DeliveryError(
@@ -95,7 +95,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
         older = retention.older_wheels((one.entry.file for one in scanned), most, withdrawn)
         wheels = [one for one in scanned if one.entry.file not in older]
         entries = [one.entry for one in wheels]
-        beside = {one.entry.file: folder.companions(one, manifest=manifest) for one in wheels}
+        beside = {one.entry.file: folder.read_companions(one, manifest=manifest) for one in wheels}
         written = _pages(wheels, yanked, files, base, target, beside)
         state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
         lying = () if files == STAY else wheels
@@ -103,7 +103,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
             target, IndexContents(written, tuple(lying), state, beside), before, files
         )
     warnings = [
-        f"{one.path.name}: {first_problems(one.notes, MOST_NOTES)}" for one in wheels if one.notes
+        f"{one.path.name}: {first_problems(one.notes, MAX_NOTES)}" for one in wheels if one.notes
     ]
     warnings += pages.requirement_differences(entries)
     data = asdict(outcome) | {

@@ -15,7 +15,7 @@ from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_bytes
 from torchmill.deliver import agreement, retention, signature
-from torchmill.deliver.agreement import OURS, AgreementVerdict
+from torchmill.deliver.agreement import VOUCHED, AgreementVerdict
 from torchmill.deliver.publish import targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.deliver.signature import Signers
@@ -46,7 +46,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
             code="contradictory-options",
         )
     chosen = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)
-    wheels, late, stale = retention.sort_out(target, chosen, most)
+    wheels, late, stale = retention.plan_retention(target, chosen, most)
     sign_wheels([wheel.path for wheel in wheels], sign_key, dry_run=dry_run)
     beside = (*DOCUMENT_SUFFIXES, *SIGNATURE_SUFFIXES, *([MANIFEST_SUFFIX] if manifest else []))
     suffixes = beside if target.takes_documents else ()
@@ -87,11 +87,11 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
         of_these = " of that --name, --variant and --tag" if names or variant or tag else ""
         told = f"{dist} has no wheel{of_these}: `invoke verify` lists what it has, `nox -l` what can be built"
         raise DeliveryError(told, code="no-such-wheel")
-    verdicts = [agreement.examine_wheel(wheel.path, found=wheel) for wheel in wheels]
+    verdicts = [agreement.examine_wheel(wheel.path, distribution=wheel) for wheel in wheels]
     if wrong := [
         str(one) if one.problems else f"{one.wheel}: {one.sentence}"
         for one in verdicts
-        if one.word != OURS
+        if one.status != VOUCHED
     ]:
         head = "nothing is published, because not every wheel is what it claims to be, or says who made it:"
         raise DeliveryError("\n  ".join([head, *wrong]), code="wheels-disagree")
@@ -124,13 +124,14 @@ def deliver_files(
     if complaints := [text for file in files if (text := target.complaint(file))]:
         head = f"nothing is published to {target.name}:"
         raise DeliveryError("\n  ".join([head, *complaints]), code="target-refuses")
-    for file in (one for one in files if one.size > target.usual):
-        said = f"{file.name} has {format_bytes(file.size)}: {target.name} takes {format_bytes(target.usual)} a file"
-        sys.stderr.write(as_plain_text(f"warning: {said}, unless it granted the project more\n"))
-    missing = upload_set.files_to_upload(files, target.existing(files), target.name)
+    for file in (one for one in files if one.size > target.usual_limit):
+        limit = f"{target.name} takes {format_bytes(target.usual_limit)} a file"
+        warning = f"{file.name} has {format_bytes(file.size)}: {limit}, unless it granted the project more"
+        sys.stderr.write(as_plain_text(f"warning: {warning}\n"))
+    missing = upload_set.files_to_upload(files, target.existing_digests(files), target.name)
     if dry_run:
         return [
-            (file, upload_set.ABSENT if file in missing else upload_set.THERE) for file in files
+            (file, upload_set.ABSENT if file in missing else upload_set.PRESENT) for file in files
         ]
     for number, file in enumerate(missing):
         try:
@@ -143,7 +144,11 @@ def deliver_files(
     if missing:
         upload_set.confirm_uploads(target, missing)
     target.finish()
-    return [(file, upload_set.UPLOADED if file in missing else upload_set.THERE) for file in files]
+    return [
+        (file, upload_set.UPLOADED if file in missing else upload_set.PRESENT) for file in files
+    ]
 
 
-PUBLISH = TaskCommand(publish_wheels, help={"to": targets.WAYS}, repeated=("name",), json=True)
+PUBLISH = TaskCommand(
+    publish_wheels, help={"to": targets.TARGET_FORMS}, repeated=("name",), json=True
+)

@@ -14,7 +14,7 @@ from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
-from torchmill.deliver.agreement import DAMAGED
+from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.host.measurement import measure_host
 from torchmill.wheel import slim_wheel, wheel_file
 from torchmill.wheel.slim import Request
@@ -126,7 +126,7 @@ def _slim_each(
             staged = StagedLibraries(found, folder, libraries)
             try:
                 slimmed = slim_wheel.write_slim_wheel(staged, request, destination, bases)
-            except DAMAGED as error:
+            except DOCUMENT_ERRORS as error:
                 why = f"{wheel}: its manifest cannot be understood ({error}): remove it, or fetch it again"
                 raise DeliveryError(why, code="foreign-document") from None
         bases[f"{found.name}=={found.version}"] = f"{found.name}=={slimmed.name.split('-')[1]}"

@@ -19,8 +19,8 @@ from torchmill.deliver.snippet.stock import (
     SnippetRequest,
     WheelOffer,
     WheelStock,
+    find_platforms,
     is_offer_of,
-    platforms_named,
     read_stock,
 )
 from torchmill.deliver.snippet.tools import snippet_tools
@@ -63,7 +63,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
         )
     if extra:
         parse_option("--extra", extra, partial(canonicalize_name, validate=True), "invalid-extra")
-    wanted = platforms_named(facts, platform or ())
+    wanted = find_platforms(facts, platform or ())
     chosen = selection.selected_release(facts, layout, tag)
     stock = read_stock(facts, layout, index, official=chosen is not None)
     base = _release(facts, chosen, stock)
@@ -71,7 +71,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     there = tuple(sorted({one.variant for one in ours}))
     if len(there) > 1 and not variants:
         raise ConfigError(
-            f"{stock.where} has {base} as {', '.join(there)}: name one with --variant (uv and pixi take several)",
+            f"{stock.title} has {base} as {', '.join(there)}: name one with --variant (uv and pixi take several)",
             code="several-variants",
         )
     variants = variants or there or _require_variant(facts, base)
@@ -79,7 +79,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     names = package or ()
     if into and not package:  # a project gets the packages that it names, and the base
         names = [
-            name for name in project_file.named_packages(Path(into)) if name in facts.packages
+            name for name in project_file.declared_packages(Path(into)) if name in facts.packages
         ] or [base.package]
     releases = _releases(facts, stock, base, variants, names)
     requests = [
@@ -117,7 +117,7 @@ def _release(facts: Facts, chosen: Release | None, stock: WheelStock) -> Release
     )
     wanted = chosen or f"a known release of {package}"
     raise DeliveryError(
-        f"{stock.where} has no wheel of {wanted} (of {package}: {has}): build it, name another release with "
+        f"{stock.title} has no wheel of {wanted} (of {package}: {has}): build it, name another release with "
         "--tag, or another index with --index",
         code="no-such-wheel",
     )
@@ -160,7 +160,7 @@ def _served(
     if not names:
         has = ", ".join(sorted({one.variant for one in ours}))
         raise DeliveryError(
-            f"{stock.where} has no wheel of {base} as {', '.join(variants)}, but as {has}: name one of "
+            f"{stock.title} has no wheel of {base} as {', '.join(variants)}, but as {has}: name one of "
             "these, or name with --platform what the official wheels are to be taken for",
             code="no-such-wheel",
         )

@@ -1,7 +1,7 @@
 """`invoke verify`: check that wheels, manifests, statements and SBOMs agree."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -60,10 +60,20 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
 
 def _as_data(verdict: AgreementVerdict) -> dict[str, object]:
     """Return a verdict as JSON-ready data."""
-    checks = [asdict(check) | {"ok": not check.problems} for check in verdict.checks]
+    checks = []
+    for check in verdict.checks:
+        fields = {
+            "name": check.name,
+            "said": check.summary,
+            "problems": check.problems,
+            "notes": check.notes,
+            "vouches": check.vouches,
+            "ok": not check.problems,
+        }
+        checks.append(fields)
     return {
         "wheel": str(verdict.wheel),
-        "word": verdict.word,
+        "word": verdict.status,
         "ok": not verdict.problems,
         "checks": checks,
     }
@@ -87,8 +97,8 @@ def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
     try:
         problems = processor_problems(wanted["needs"], processor_flags())
         check = AgreementCheck("processor", f"{wanted['name']}, which this machine runs", problems)
-    except agreement.DAMAGED as error:
-        check = agreement.damaged("processor", error)
+    except agreement.DOCUMENT_ERRORS as error:
+        check = agreement.damaged_check("processor", error)
     return replace(verdict, checks=(*verdict.checks, check))
 
 
@@ -128,7 +138,7 @@ def write_missing(wheels: Iterable[Path]) -> None:
             manifest = wheel_file.read_wheel(wheel).manifest
             known = manifest and formats.judge_format(manifest, formats.MANIFEST) == "same"
             documents = dist_files.compose_documents(manifest, wheel) if known else {}
-        except (DeliveryError, *agreement.DAMAGED):
+        except (DeliveryError, *agreement.DOCUMENT_ERRORS):
             documents = {}
         for suffix, content in documents.items():
             file = dist_files.document_path(wheel, suffix)

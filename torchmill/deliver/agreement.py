@@ -19,18 +19,18 @@ from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.pack.zip_archive import ARCHIVE_ERRORS
 from torchmill.wheel.wheel_file import Distribution
 
-MOST_DIFFERENCES = 8  # of one document that are named
-MOST_NOTES = 2
+MAX_DIFFERENCES = 8  # of one document that are named
+MAX_NOTES = 2
 LONGEST_VALUE_CHARACTERS = 80
 MANIFEST, STATEMENT = "manifest", "statement"  # the checks of what says who made a wheel
-OURS, SOUND, WRONG = "ours", "sound", "wrong"  # what a wheel is found to be
+VOUCHED, SOUND, WRONG = "ours", "sound", "wrong"  # what a wheel is found to be
 SENTENCES = {
-    OURS: "sound, and what its {voucher} says it is",
+    VOUCHED: "sound, and what its {voucher} says it is",
     SOUND: "sound, but nothing says who made it",
     WRONG: "not what it claims to be",
 }
 # what reading a document raises that has another shape than ours
-DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError, csv.Error)
+DOCUMENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, RecursionError, csv.Error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Reference:
 def document_differences(
     found: Any, expected: Any, reference: Reference, path: str = ""
 ) -> list[str]:
-    """Return a clause for each of the first MOST_DIFFERENCES fields that are not as expected.
+    """Return a clause for each of the first MAX_DIFFERENCES fields that are not as expected.
 
     `path` is where in the document the two are.
     """
-    return list(islice(_differences(found, expected, reference, path), MOST_DIFFERENCES))
+    return list(islice(_differences(found, expected, reference, path), MAX_DIFFERENCES))
 
 
 def _differences(found: Any, expected: Any, reference: Reference, path: str) -> Iterator[str]:
@@ -115,7 +115,7 @@ class AgreementCheck:
     """One thing that was examined."""
 
     name: str
-    said: str  # what was found, where nothing is wrong
+    summary: str  # what was found, where nothing is wrong
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what is odd, and no harm
     vouches: bool = False  # it read a document about this very wheel, whose format it knows
@@ -124,11 +124,11 @@ class AgreementCheck:
     def text(self) -> str:
         """Return it in one line."""
         told = (
-            f"{self.said}; note: {first_problems(self.notes, MOST_NOTES)}"
+            f"{self.summary}; note: {first_problems(self.notes, MAX_NOTES)}"
             if self.notes
-            else self.said
+            else self.summary
         )
-        text = f"{self.name:10}  {first_problems(self.problems, MOST_DIFFERENCES) or told}"
+        text = f"{self.name:10}  {first_problems(self.problems, MAX_DIFFERENCES) or told}"
         return "".join(
             one if one.isprintable() else "\ufffd" for one in text
         )  # others' words, which could be lines
@@ -149,11 +149,11 @@ class AgreementVerdict:
         )
 
     @property
-    def word(self) -> str:
-        """Return OURS, SOUND or WRONG."""
+    def status(self) -> str:
+        """Return VOUCHED, SOUND or WRONG."""
         if self.problems:
             return WRONG
-        return OURS if self.voucher else SOUND
+        return VOUCHED if self.voucher else SOUND
 
     @property
     def voucher(self) -> str:
@@ -163,7 +163,7 @@ class AgreementVerdict:
     @property
     def sentence(self) -> str:
         """Return the word as a sentence without its full stop."""
-        return SENTENCES[self.word].format(voucher=self.voucher)
+        return SENTENCES[self.status].format(voucher=self.voucher)
 
     def require(self) -> None:
         """Raise DeliveryError where anything is wrong."""
@@ -172,19 +172,19 @@ class AgreementVerdict:
 
     def __str__(self) -> str:
         """Return the wheel and the first problems with it."""
-        return f"{self.wheel}: {first_problems(self.problems, MOST_DIFFERENCES)}"
+        return f"{self.wheel}: {first_problems(self.problems, MAX_DIFFERENCES)}"
 
 
 def examine_wheel(
-    wheel: Path, original: Path | None = None, found: Distribution | None = None
+    wheel: Path, original: Path | None = None, distribution: Distribution | None = None
 ) -> AgreementVerdict:
     """Return the checks of a wheel: it is read to its end, several times.
 
-    One that was slimmed is compared with its `original`, by default the one beside it. `found` is what was read of the
-    wheel before.
+    One that was slimmed is compared with its `original`, by default the one beside it. `distribution` is
+    what was read of the wheel before.
     """
     try:
-        found = found or wheel_file.read_wheel(wheel)
+        found = distribution or wheel_file.read_wheel(wheel)
         contents, odd = (
             tuple(wheel_file.wheel_problems(wheel)),
             tuple(wheel_file.wheel_oddities(wheel)),
@@ -270,11 +270,13 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | No
         return check, None
     if age == "older":
         alone = "statement and SBOM are compared with the wheel alone"
-        return replace(check, said=f"{check.said}; written by an older torchmill: {alone}"), None
+        return replace(
+            check, summary=f"{check.summary}; written by an older torchmill: {alone}"
+        ), None
     try:
         return check, Reference("the manifest", dist_files.compose_documents(manifest, found.path))
-    except DAMAGED as error:
-        return damaged(name, error), None
+    except DOCUMENT_ERRORS as error:
+        return damaged_check(name, error), None
 
 
 def _describe_source(manifest: Mapping[str, Any], *, known: bool) -> str:
@@ -302,13 +304,13 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
         return AgreementCheck(name, "", (f"{wheel.name} has other tags than {title}",))
     try:
         problems = tuple(slimming.wheel_differences(original, wheel))
-    except (DeliveryError, BuildError, *ARCHIVE_ERRORS, *DAMAGED) as error:
+    except (DeliveryError, BuildError, *ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
         problems = (str(error),)
     return AgreementCheck(name, f"all of {title} except code for GPUs", problems)
 
 
-def damaged(name: str, error: Exception) -> AgreementCheck:
-    """Return the check of a document that has another shape than ours: `error` is of DAMAGED."""
+def damaged_check(name: str, error: Exception) -> AgreementCheck:
+    """Return the check of a document that has another shape than ours: `error` is of DOCUMENT_ERRORS."""
     reason = f"lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
     return AgreementCheck(name, "", (f"cannot be understood ({reason})",))
 
@@ -346,8 +348,8 @@ def _check_document(
             document_differences(document, parse_json_object(expected.documents[suffix]), expected)
         )
         return AgreementCheck(name, summary, wrong)
-    except DAMAGED as error:  # a document may say anything
-        return damaged(name, error)
+    except DOCUMENT_ERRORS as error:  # a document may say anything
+        return damaged_check(name, error)
 
 
 def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
@@ -413,8 +415,8 @@ def _check_inner_sbom(found: Distribution) -> AgreementCheck:
                 *document_differences(_parts(document), _parts(beside), other, "components"),
             ]
         return AgreementCheck(name, summary, tuple(problems))
-    except (*ARCHIVE_ERRORS, *DAMAGED) as error:
-        return damaged(name, error)
+    except (*ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
+        return damaged_check(name, error)
 
 
 def _parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -199,9 +199,9 @@ def make_libtorch(found: VerifiedWheel) -> Product:
     )
     stat_cache.save()
     return (
-        Product(unchanged, kept=True)
+        Product(unchanged, unchanged=True)
         if unchanged
-        else Product(_make_archive(found, parts), kept=False)
+        else Product(_make_archive(found, parts), unchanged=False)
     )
 
 

@@ -29,7 +29,7 @@ from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import parse_json_object, read_document
 from torchmill.core.units import first_problems
 from torchmill.deliver import signature
-from torchmill.deliver.agreement import DAMAGED, examine_wheel
+from torchmill.deliver.agreement import DOCUMENT_ERRORS, examine_wheel
 from torchmill.deliver.publish.bucket import BucketTarget
 from torchmill.deliver.publish.github import GithubApi
 from torchmill.deliver.publish.targets import BUCKET, GITHUB, SCHEME
@@ -94,7 +94,11 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
                     else:
                         note(f"{offer.name} is taken from {place}: nothing is compiled")
                         return True
-            except (TorchmillError, *READ_ERRORS, *DAMAGED) as error:  # whatever a place answers
+            except (
+                TorchmillError,
+                *READ_ERRORS,
+                *DOCUMENT_ERRORS,
+            ) as error:  # whatever a place answers
                 said = (
                     str(error) if isinstance(error, TorchmillError) else describe_http_error(error)
                 )
@@ -118,7 +122,7 @@ def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
             return why
     except FileNotFoundError:
         return "there is no manifest beside it (`invoke publish --manifest`, `invoke index --manifest`)"
-    except DAMAGED as error:
+    except DOCUMENT_ERRORS as error:
         return f"its manifest cannot be understood ({error})"
     # a device has 0 bytes, and no end
     if offer.local and (size := Path(offer.locate("")).stat().st_size) != manifest["size"]:

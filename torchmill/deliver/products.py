@@ -38,10 +38,14 @@ class Product:
     """A file in dist/ that was made of a wheel."""
 
     file: Path
-    kept: bool  # it was there, and nothing changed
+    unchanged: bool  # it was there, and nothing changed
 
     def __str__(self) -> str:
-        return f"{self.file} is there and nothing changed" if self.kept else f"{self.file} is made"
+        return (
+            f"{self.file} is there and nothing changed"
+            if self.unchanged
+            else f"{self.file} is made"
+        )
 
 
 def product_cell(

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from torchmill.core.errors import DeliveryError, TorchmillError, require_count
 from torchmill.core.files import parse_json_object, report_unwritable
-from torchmill.deliver.agreement import DAMAGED
+from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile
 from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.wheel_file import Distribution
@@ -60,7 +60,7 @@ def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = 
     return sorted(older)
 
 
-def sort_out(
+def plan_retention(
     target: PublishTarget, wheels: Sequence[Distribution], keep: int
 ) -> tuple[list[Distribution], list[str], list[StoredFile]]:
     """Return the wheels to publish where the newest `keep` releases stay, those too old for that, and what to remove.
@@ -80,7 +80,7 @@ def _find_published(
 ) -> dict[str, list[StoredFile]]:
     """Return the files of the wheels of some kinds that torchmill brought to a place, in the order of removal."""
     sets: dict[str, dict[str, StoredFile]] = defaultdict(dict)
-    for file in target.stored():
+    for file in target.stored_files():
         name, end, suffix = file.name.rpartition(".whl")
         with contextlib.suppress(DeliveryError):  # not the name of a wheel
             if suffix in _SUFFIXES and _parse_release(name + end)[0] in kinds:
@@ -102,7 +102,7 @@ def _is_published(wheel: str, files: Mapping[str, StoredFile]) -> bool:
             kind == statement.BUILD_TYPE
             and subject == {"name": wheel, "digest": {"sha256": sha256}}
         )
-    except (*DAMAGED, OSError):
+    except (*DOCUMENT_ERRORS, OSError):
         return False
 
 

@@ -23,7 +23,7 @@ from torchmill.core.files import (
     read_json_object,
     write_atomically,
 )
-from torchmill.deliver.agreement import DAMAGED, AgreementCheck, AgreementVerdict
+from torchmill.deliver.agreement import DOCUMENT_ERRORS, AgreementCheck, AgreementVerdict
 from torchmill.wheel import dist_files
 from torchmill.wheel.dist_files import (
     BUNDLE_SUFFIX,
@@ -188,7 +188,7 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
             problems += [f"{file.name} {one}" for one in _misfits(wheel, payload)]
         except FileNotFoundError:
             problems += [f"none by the signer asked for: {file.name} is missing"] if wanted else []
-        except (OSError, *DAMAGED) as error:
+        except (OSError, *DOCUMENT_ERRORS) as error:
             problems.append(f"{file.name} is not to be trusted ({error})")
     problems += _provenance_problems(wheel, signers)
     unsigned = "none beside it: nothing proves who made these files"
@@ -209,12 +209,12 @@ def _provenance_problems(wheel: Path, signers: Signers) -> Iterator[str]:
                 yield f"{file.name} is not for {wheel.name} alone"
     except FileNotFoundError:
         pass
-    except (OSError, *DAMAGED) as error:
+    except (OSError, *DOCUMENT_ERRORS) as error:
         yield f"{file.name} is not to be trusted ({error})"
 
 
 def _read_provenance(document: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the attestations of a provenance object as bundles of Sigstore. Raises DAMAGED.
+    """Yield the attestations of a provenance object as bundles of Sigstore. Raises DOCUMENT_ERRORS.
 
     https://packaging.python.org/specifications/index-hosted-attestations/
     """
@@ -239,7 +239,10 @@ def _read_provenance(document: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _open_envelope(raw: bytes, signers: Signers) -> tuple[str, bytes]:
-    """Return which key signed an envelope, and the payload. Raises DAMAGED, also for other keys than are asked for."""
+    """Return which key signed an envelope, and the payload.
+
+    Raises DOCUMENT_ERRORS, also for other keys than are asked for.
+    """
     payload, signatures = _parse_envelope(parse_json_object(raw))
     claimed = ", ".join(repr(keyid[:64]) for keyid, _ in signatures)
     if not signers.keys:
@@ -259,7 +262,7 @@ def _open_envelope(raw: bytes, signers: Signers) -> tuple[str, bytes]:
 
 
 def _open_bundle(raw: bytes, signers: Signers) -> tuple[str, bytes]:
-    """Return that the identity signed a bundle, and the payload. Raises DAMAGED, also for another identity."""
+    """Return that the identity signed a bundle, and the payload. Raises DOCUMENT_ERRORS, also for another identity."""
     if signers.open_bundle:
         return "of the identity, by Sigstore", signers.open_bundle(raw)
     return "by Sigstore", read_payload(raw)
@@ -268,7 +271,7 @@ def _open_bundle(raw: bytes, signers: Signers) -> tuple[str, bytes]:
 def read_payload(raw: bytes) -> bytes:
     """Return what an envelope, a bundle of Sigstore or a provenance object says was signed, by whomever.
 
-    Raises DAMAGED.
+    Raises DOCUMENT_ERRORS.
     """
     document = parse_json_object(raw)
     if "attestation_bundles" in document:
@@ -277,7 +280,7 @@ def read_payload(raw: bytes) -> bytes:
 
 
 def _parse_envelope(envelope: Mapping[str, Any]) -> tuple[bytes, list[tuple[str, bytes]]]:
-    """Return the payload of an envelope, and its signatures with the keys that they name. Raises DAMAGED."""
+    """Return the payload of an envelope, and its signatures with the keys that they name. Raises DOCUMENT_ERRORS."""
     payload = _require_type(envelope["payloadType"], _decode(envelope["payload"]))
     return payload, [
         (str(one.get("keyid", "")), _decode(one["sig"])) for one in envelope["signatures"]
@@ -302,7 +305,7 @@ def _signed_files(wheel: Path) -> tuple[Path, ...]:
 
 
 def _misfits(wheel: Path, payload: bytes) -> Iterator[str]:
-    """Yield a clause for each file that is not the one that was signed. Raises OSError, DAMAGED."""
+    """Yield a clause for each file that is not the one that was signed. Raises OSError, DOCUMENT_ERRORS."""
     from torchmill.wheel import statement
 
     document = parse_json_object(payload)
@@ -339,7 +342,7 @@ def sign_wheel(wheel: Path, signer: "CryptoSigner") -> None:
     subject = [{"name": file.name, "digest": {"sha256": hash_file(file)}} for file in files]
     envelope = Envelope(statement.canonical_json(said | {"subject": subject}), PAYLOAD_TYPE, {})
     target = dist_files.document_path(wheel, ENVELOPE_SUFFIX)
-    with contextlib.suppress(OSError, *DAMAGED):
+    with contextlib.suppress(OSError, *DOCUMENT_ERRORS):
         payload, signatures = _parse_envelope(read_json_object(target))
         if payload == envelope.payload:
             envelope.signatures = {keyid: Signature(keyid, one.hex()) for keyid, one in signatures}

@@ -203,7 +203,7 @@ def make_conda_package(found: VerifiedWheel, options: ProductOptions) -> Product
         _make_packages(found, wheel, options)
         for place, made_of in parts.items():
             products.write_record(place, made_of, hash_file(place), {})
-    return Product(next(iter(parts)), kept=kept)
+    return Product(next(iter(parts)), unchanged=kept)
 
 
 def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) -> dict[str, str]:

@@ -30,11 +30,13 @@ from torchmill.wheel import dist_files, wheel_file
 
 HOME = "/home/builder"
 RUN = "{engine} run --rm --volume torchmill:" + HOME + " {image} nox --list"
-ADVICE = "--shm-size=8G"
-FAILURE = "'Bus error' or 'unable to allocate shared memory'"
-WHY = "DataLoader workers hand batches over in shared memory, and an engine gives 64 MB of it"
-RUNTIME_RUN = "{engine} run --rm --interactive --tty " + ADVICE + " {image} python"
-ENTRY = Path(__file__).with_name("run-torch.sh")  # gives ADVICE where it starts with less
+SHM_OPTION = "--shm-size=8G"
+SHM_FAILURE = "'Bus error' or 'unable to allocate shared memory'"
+SHM_REASON = (
+    "DataLoader workers hand batches over in shared memory, and an engine gives 64 MB of it"
+)
+RUNTIME_RUN = "{engine} run --rm --interactive --tty " + SHM_OPTION + " {image} python"
+ENTRY = Path(__file__).with_name("run-torch.sh")  # gives SHM_OPTION where it starts with less
 CROSS_COMPILERS = Path(__file__).with_name(
     "cross-compilers.sh"
 )  # of Debian and Ubuntu, which have them of every gcc
@@ -233,8 +235,8 @@ def runtime_recipe(
         wheels=wheels,
         packages=packages,
         brought=["/wheels/*.whl", *map(shlex.quote, companion_options(facts, request, names))],
-        advice=ADVICE,
-        why=WHY,
+        advice=SHM_OPTION,
+        why=SHM_REASON,
         gpus=gpus,
     )
     return ImageRecipe(

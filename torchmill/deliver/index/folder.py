@@ -173,7 +173,7 @@ def stat_wheel(path: Path) -> str:
     return f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ino}"
 
 
-def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
+def read_companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
     """Return the content of each file about a wheel, by its suffix: its statement, its SBOM, its manifest.
 
     Raises DeliveryError for one that does not name the wheel's sha256; what else it says was examined with the wheel.
@@ -185,7 +185,7 @@ def companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
         if path.name.endswith(dist_files.SIGNATURE_SUFFIXES):
             try:
                 said = signature.read_payload(content)
-            except agreement.DAMAGED:
+            except agreement.DOCUMENT_ERRORS:
                 said = b""
         if wheel.entry.sha256.encode() not in said:
             raise DeliveryError(
@@ -201,14 +201,18 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
     same = known is not None and known.sha256 == wheel.sha256
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     found = pages.make_entry(wheel, known.uploaded if known and same else now)
-    if known is not None and not same and not any(pages.is_meant(one, found) for one in replace):
+    if (
+        known is not None
+        and not same
+        and not any(pages.is_of_version(one, found) for one in replace)
+    ):
         raise DeliveryError(
             f"{path}: is not the file that the index has under this name (sha256 {wheel.sha256[:12]}…, not "
             f"{known.sha256[:12]}…), and whoever pinned that one could not install this one: give it a build "
             f"number or another version, or use --replace {found.name}=={found.version}",
             code="wheel-replaced",
         )
-    verdict = agreement.examine_wheel(path, found=wheel)
+    verdict = agreement.examine_wheel(path, distribution=wheel)
     if wrong := verdict.problems:
         raise DeliveryError(
             f"{path}: {first_problems(wrong)}: build or fetch it again, or leave it out",
@@ -273,7 +277,7 @@ class IndexOutcome:
     foreign: tuple[str, ...]  # what is not ours, and was left
 
 
-def require_our_index(out: Path) -> None:
+def require_index_folder(out: Path) -> None:
     """Raise DeliveryError where a folder holds something and was not made by an index; it is only looked at."""
     if load_state(out) is not None:
         return

@@ -194,7 +194,7 @@ def parse_yanked_version(option: str, text: str) -> str:
     )
 
 
-def is_meant(named: str, entry: IndexEntry) -> bool:
+def is_of_version(named: str, entry: IndexEntry) -> bool:
     """Tell whether a wheel is of a version; one without a label means all labels, as for pip."""
     name, _, exact = named.partition("==")
     return name == entry.name and _exactly(exact).contains(entry.version, prereleases=True)
@@ -202,7 +202,7 @@ def is_meant(named: str, entry: IndexEntry) -> bool:
 
 def yank_reason(yanked: Mapping[str, str], entry: IndexEntry) -> str | None:
     """Return why a wheel is yanked, "" where nobody said why; None where it is not."""
-    reasons = [why for named, why in sorted(yanked.items()) if is_meant(named, entry)]
+    reasons = [why for named, why in sorted(yanked.items()) if is_of_version(named, entry)]
     return next((why for why in reasons if why), reasons[0]) if reasons else None
 
 
@@ -238,7 +238,7 @@ def apply_yanks(
     """Return what is yanked now. Raises ConfigError for a version that is not there, or not yanked."""
     entries = tuple(entries)
     for named in change.yank:
-        if not any(is_meant(named, entry) for entry in entries):
+        if not any(is_of_version(named, entry) for entry in entries):
             name = named.partition("==")[0]
             there = sorted({entry.version for entry in entries if entry.name == name})
             has = f"of {name} it has {', '.join(map(str, there))}" if there else f"it has no {name}"

@@ -22,7 +22,7 @@ class BucketTarget(PublishTarget):
     bucket: str
     prefix: str  # "" or "wheels/"
     # of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
-    largest: ClassVar[int] = 5 * 2**30
+    size_limit: ClassVar[int] = 5 * 2**30
     client: Any  # of boto3, which finds its credentials and AWS_ENDPOINT_URL by itself
 
     @classmethod
@@ -45,7 +45,7 @@ class BucketTarget(PublishTarget):
         """Return its address."""
         return f"s3://{self.bucket}/{self.prefix}"
 
-    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
+    def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has: S3 keeps it since it was uploaded, else it is read."""
         self._call(self.client.head_bucket, Bucket=self.bucket)
         digests = {file.name: self._digest(self.prefix + file.name) for file in files}
@@ -65,7 +65,7 @@ class BucketTarget(PublishTarget):
         body = self._call(self.client.get_object, Bucket=self.bucket, Key=key)["Body"]
         return iter(partial(self._call, body.read, amt=1 << 20), b"")
 
-    def stored(self) -> Iterator[StoredFile]:
+    def stored_files(self) -> Iterator[StoredFile]:
         """Yield the files that it has, without those of deeper prefixes."""
         for key in self.list_keys():
             if "/" not in (name := key.removeprefix(self.prefix)):

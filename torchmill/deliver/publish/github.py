@@ -162,7 +162,7 @@ class GithubReleases(PublishTarget):
 
     repository: str  # "OWNER/NAME"
     tag: str | None  # None: each wheel's own
-    largest: ClassVar[int] = GITHUB_LARGEST
+    size_limit: ClassVar[int] = GITHUB_LARGEST
     api: GithubApi
     found: dict[str, Release | None] = field(default_factory=dict)  # by tag
     broken: dict[str, int] = field(
@@ -185,7 +185,7 @@ class GithubReleases(PublishTarget):
         """Return how messages call it."""
         return f"github:{self.repository}" + (f"@{self.tag}" if self.tag else "")
 
-    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
+    def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that their releases have; a part of a file counts as none."""
         digests = {}
         for tag in sorted({self._tag(file) for file in files}):
@@ -246,7 +246,7 @@ class GithubReleases(PublishTarget):
             f"/repos/{self.repository}/releases", f"{self.name} is not visible to this token"
         )
 
-    def stored(self) -> Iterator[StoredFile]:
+    def stored_files(self) -> Iterator[StoredFile]:
         """Yield the files of the release that is named, or of each package's own ones."""
         for release in self._releases():
             tag = release["tag_name"]

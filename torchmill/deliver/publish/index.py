@@ -58,8 +58,8 @@ class IndexTarget(PublishTarget):
     section: str  # of ~/.pypirc; "" where the address is all there is
     login: tuple[str, str] | None  # of who reads it
     environ: Mapping[str, str]
-    usual: int  # bytes of a file
-    halves: dict[str, int] = field(
+    usual_limit: int  # bytes of a file
+    partial_sizes: dict[str, int] = field(
         default_factory=dict
     )  # file of which it has the beginning alone -> bytes
     takes_documents: ClassVar[bool] = False
@@ -106,7 +106,7 @@ class IndexTarget(PublishTarget):
             )
         return None
 
-    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
+    def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that the index lists. Raises NetworkError or HostError."""
         with require_package("uploading to an index", "twine", "twine-missing"):
             import twine  # noqa: F401 - which is run as a program
@@ -130,9 +130,9 @@ class IndexTarget(PublishTarget):
             if digest != ours.sha256 and (not digest or listed.size is None):
                 digest, size = self._read_back(session, listed)
             if digest != ours.sha256 and size < ours.size and digest == _hash_start(ours, size):
-                self.halves[ours.name] = size
+                self.partial_sizes[ours.name] = size
             else:
-                self.halves.pop(ours.name, None)
+                self.partial_sizes.pop(ours.name, None)
                 found[ours.name] = digest
         return found
 
@@ -206,7 +206,7 @@ class IndexTarget(PublishTarget):
                 "~/.pypirc, or a keyring",
                 code="upload-refused",
             )
-        if (size := self.halves.get(file.name)) is not None:
+        if (size := self.partial_sizes.get(file.name)) is not None:
             return DeliveryError(
                 f"{self.name} has only the first {size} of {file.size} bytes of {file.name}, from an upload that "
                 f"broke off, and does not let it be replaced ({why}): remove that file there, and run the command "

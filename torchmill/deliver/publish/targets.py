@@ -17,7 +17,7 @@ SCHEME = re.compile(
 HOST = re.compile(
     r"[\w-]+(\.[\w-]+)+(:\d+)?/\w", re.ASCII
 )  # "wheels.example/simple": perhaps an index
-WAYS = (
+TARGET_FORMS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
     "github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"
 )
@@ -29,7 +29,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
     Raises ConfigError for what is none, or has a password in it.
     """
     if not to:
-        raise ConfigError(f"invoke publish needs --to: {WAYS}", code="no-target")
+        raise ConfigError(f"invoke publish needs --to: {TARGET_FORMS}", code="no-target")
     if to.startswith("github:"):
         return _github(to, environ)
     scheme = to.partition(":")[0].lower() if SCHEME.match(to) else ""
@@ -51,7 +51,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
         return BucketTarget.from_address(match["bucket"], match["path"] or "")
     if scheme not in {"", "file"}:
         raise ConfigError(
-            f"--to {urls.redact_url(to)}: unknown kind of target: give {WAYS}",
+            f"--to {urls.redact_url(to)}: unknown kind of target: give {TARGET_FORMS}",
             code="unknown-target",
         )
     return _folder(to, scheme)

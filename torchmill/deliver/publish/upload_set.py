@@ -19,7 +19,7 @@ from torchmill.wheel import dist_files
 from torchmill.wheel.wheel_file import Distribution
 
 _LONGEST_PAUSE_SECONDS = 5.0  # between two questions
-UPLOADED, THERE, ABSENT = "uploaded", "there already, the same bytes", "would be uploaded"
+UPLOADED, PRESENT, ABSENT = "uploaded", "there already, the same bytes", "would be uploaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class PublishTarget(ABC):
     """Somewhere that files can be brought to."""
 
     takes_documents: ClassVar[bool] = True  # files that are no wheels
-    largest: ClassVar[int] = sys.maxsize  # bytes of a file
-    usual: int = sys.maxsize  # of one that it takes from everybody
+    size_limit: ClassVar[int] = sys.maxsize  # bytes of a file
+    usual_limit: int = sys.maxsize  # of one that it takes from everybody
     # files of which `existing` found but the beginning -> how many bytes it keeps
-    halves: Mapping[str, int] = MappingProxyType({})
+    partial_sizes: Mapping[str, int] = MappingProxyType({})
 
     @property
     @abstractmethod
@@ -63,12 +63,14 @@ class PublishTarget(ABC):
 
     def complaint(self, file: UploadFile) -> str | None:
         """Return why it would not take a file, whatever it has; None where it would."""
-        if file.size <= self.largest:
+        if file.size <= self.size_limit:
             return None
-        return f"{file.name} has {file.size} bytes; {self.name} takes at most {self.largest} a file"
+        return (
+            f"{file.name} has {file.size} bytes; {self.name} takes at most {self.size_limit} a file"
+        )
 
     @abstractmethod
-    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
+    def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of those of the files, by name, of which it has one of that name.
 
         Raises NetworkError, HostError, or DeliveryError where it is not what it should be.
@@ -81,7 +83,7 @@ class PublishTarget(ABC):
         Raises DeliveryError where it has one by now, or refuses it; NetworkError or HostError.
         """
 
-    def stored(self) -> Iterable[StoredFile]:
+    def stored_files(self) -> Iterable[StoredFile]:
         """Return all files that it has; nothing where it lets none be removed. Raises as `existing` does."""
         return ()
 
@@ -136,9 +138,13 @@ def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
     """
     until, pause = time.monotonic() + silence_limit(), 0.1
     while True:
-        there = target.existing(files)
+        there = target.existing_digests(files)
         left = [file for file in files if file.name not in there]
-        if not left or any(file.name in target.halves for file in left) or time.monotonic() > until:
+        if (
+            not left
+            or any(file.name in target.partial_sizes for file in left)
+            or time.monotonic() > until
+        ):
             break
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -148,7 +154,7 @@ def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
             "the command again",
             code="upload-differs",
         )
-    if halves := [file.name for file in left if file.name in target.halves]:
+    if halves := [file.name for file in left if file.name in target.partial_sizes]:
         raise DeliveryError(
             f"{target.name} has only the beginning of {', '.join(halves)}: run the command again; if it keeps what "
             "it has, remove that there first",
@@ -173,7 +179,7 @@ class FolderTarget(PublishTarget):
         """Return its path."""
         return str(self.path)
 
-    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
+    def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has. Raises DeliveryError where it is no folder."""
         if self.path.exists() and not self.path.is_dir():
             raise DeliveryError(f"{self.path} is a file: name a folder", code="target-is-file")
@@ -214,7 +220,7 @@ class FolderTarget(PublishTarget):
                     )
                 fresh.rename(target)
 
-    def stored(self) -> Iterator[StoredFile]:
+    def stored_files(self) -> Iterator[StoredFile]:
         """Yield the files that lie in it."""
         for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
             if path.is_file() and not path.is_symlink():

@@ -227,7 +227,7 @@ def _everywhere(
             for python in sorted(ours - set(pin.pythons), key=python_key)
         ]
         raise DeliveryError(
-            f"no Python has all wheels of {stock.where} ({served}): {build_advice(facts, request, lacking)}",
+            f"no Python has all wheels of {stock.title} ({served}): {build_advice(facts, request, lacking)}",
             code="no-common-python",
         )
     return tuple(
@@ -251,7 +251,7 @@ def _absent(
         for release in request.releases
     ]
     return DeliveryError(
-        f"no wheel of {names} ({request.variant}) for {platform_name(arch)}, neither in {stock.where} nor "
+        f"no wheel of {names} ({request.variant}) for {platform_name(arch)}, neither in {stock.title} nor "
         f"in an official index: {build_advice(facts, request, lacking)}{more}",
         code="no-wheel",
     )

@@ -131,7 +131,7 @@ def merge_snippet(
             yield from _assign(settings, key, value, title)
 
 
-def named_packages(file: Path) -> list[str]:
+def declared_packages(file: Path) -> list[str]:
     """Return the projects that a pyproject.toml names among its dependencies, extras and groups; [] for no such file.
 
     What is wrong with the file `edit_project` says.

@@ -35,7 +35,7 @@ def platform_name(arch: Arch) -> str:
     return f"{arch.system}/{arch.name}"
 
 
-def platforms_named(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
+def find_platforms(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
     """Return the platforms with these names, in the order of the facts. Raises ConfigError for a name that none has."""
     known = {platform_name(arch): arch for arch in facts.arches.values()}
     if unknown := [word for word in words if word not in known]:
@@ -184,7 +184,7 @@ def _takes(python: str, tag: Tag) -> bool:
 class WheelStock:
     """What we have."""
 
-    where: str  # for people: "/home/me/dist"
+    title: str  # for people: "/home/me/dist"
     place: WheelPlace
     offers: tuple[WheelOffer, ...]
     warnings: tuple[
