@@ -4,8 +4,7 @@ import re
 import shutil
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -28,10 +27,18 @@ from torchmill.wheel.pack.wheel_writer import open_compressor
 from torchmill.wheel.pack.zip_archive import ZipWriter
 from torchmill.wheel.verify import clean_environment
 
+# The CMake projects that try an archive, one folder for each value of a package's `checks`.
 PROJECTS = Path(__file__).parent / "consumers"
+
+# What installs CMake and ninja from PyPI on a machine that has none.
 TOOLS = ("cmake>=3.18", "ninja")
-FOLDERS = ("include", "lib", "share")  # of the package's own; its bin/ serves the build, and Python
-PYTHON = re.compile(r"_?Py[A-Z_]\w+")  # how all names of CPython's C API begin
+
+# The folders of the import package that C++ needs. Its bin/ serves the build, and Python.
+FOLDERS = ("include", "lib", "share")
+
+# All names of CPython's C API begin like this.
+PYTHON = re.compile(r"_?Py[A-Z_]\w+")
+
 ABI = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
 EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
@@ -39,67 +46,58 @@ EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
 def try_archive(
     archive: Path, project: str, home: str | None, scratch: Path, *, empty: Path, log: TextIO
 ) -> str:
-    """Unzip the archive into `scratch`, build the consumer `project` against it and run it; return what it printed.
+    """Build and run a C++ program against an archive; return what the program printed.
 
-    `home` is the CUDA toolkit, None without one. CMake and ninja come from PyPI where the machine has none,
-    into an environment out of one in `empty`. Raises VerifyError where any of it fails.
+    The archive is unpacked into `scratch`, and the consumer `project` is built there. `home` is
+    the folder of the CUDA toolkit, None without CUDA. If this machine has no usable CMake and
+    ninja, they are installed from PyPI into a copy of an environment that is kept in `empty`.
+    Raises VerifyError if the program cannot be configured, compiled or run.
     """
     with ZipFile(archive) as packed:
         packed.extractall(scratch)
-        root = scratch / packed.namelist()[0].partition("/")[0]
+        top = packed.namelist()[0].partition("/")[0]
     source = shutil.copytree(PROJECTS / project, scratch / "consumer")
-    build, cmake, ninja = source / "build", *_tools(scratch, empty, log)
-    definitions = [
-        f"CMAKE_PREFIX_PATH={root}",
-        f"CMAKE_MAKE_PROGRAM={ninja}",
-        "CMAKE_BUILD_TYPE=Release",
-    ]
+    build = source / "build"
+    cmake, ninja = _find_tools(scratch, empty, log)
+    configure = [cmake, "-G", "Ninja", "-S", str(source), "-B", str(build)]
+    configure += [f"-DCMAKE_PREFIX_PATH={scratch / top}", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    configure.append("-DCMAKE_BUILD_TYPE=Release")
     environ = clean_environment.clean_variables()
     if home is not None:
-        definitions.append(f"CUDA_TOOLKIT_ROOT_DIR={home}")
-        environ |= {"CUDA_HOME": home, "CUDACXX": f"{home}/bin/nvcc"}
-    steps: dict[str, list[str | Path]] = {
-        "configured": [
-            cmake,
-            "-G",
-            "Ninja",
-            "-S",
-            source,
-            "-B",
-            build,
-            *(f"-D{one}" for one in definitions),
-        ],
-        "compiled": [cmake, "--build", build],
-        "run": [build / "consumer"],
+        configure.append(f"-DCUDA_TOOLKIT_ROOT_DIR={home}")
+        environ["CUDA_HOME"] = home
+        environ["CUDACXX"] = f"{home}/bin/nvcc"
+    steps = {
+        "configured": configure,
+        "compiled": [cmake, "--build", str(build)],
+        "run": [str(build / "consumer")],
     }
     printed: list[str] = []
-    for step, argv in steps.items():
+    for step, command in steps.items():
         printed.clear()
-        words = [str(word) for word in argv]
-        log.write(f"+ {' '.join(words)}\n")
+        log.write(f"+ {' '.join(command)}\n")
         try:
-            stream(words, cwd=scratch, env=environ, log=log, on_line=printed.append)
+            stream(command, cwd=scratch, env=environ, log=log, on_line=printed.append)
         except CommandError as error:
-            cause = (
-                first_error.first_failure(first_error.last_run(error.output.splitlines()).lines)
-                or error
-            )
+            last_run = first_error.last_run(error.output.splitlines())
+            cause = first_error.first_failure(last_run.lines) or error
             raise VerifyError(
-                f"{archive.name}: a C++ program could not be {step} against it, so it is not published "
-                f"({cause}): see {log.name}",
+                f"{archive.name}: a C++ program could not be {step} against it, so it is not "
+                f"published ({cause}): see {log.name}",
                 code="libtorch-check-failed",
             ) from None
     return "\n".join(printed)
 
 
-def _tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
-    """Return CMake and ninja: this machine's if they will do, or those of PyPI in an environment of their own."""
-    cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
-    version = (
-        programs.parse_tool_version("cmake", program_output(cmake, "--version")) if cmake else None
-    )
-    if cmake and ninja and Requirement(TOOLS[0]).specifier.contains(version or "0"):
-        return cmake, ninja
+def _find_tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
+    """Return the paths of CMake and ninja: this machine's if they are new enough, else PyPI's."""
+    cmake = shutil.which("cmake")
+    ninja = shutil.which("ninja")
+    if cmake and ninja:
+        answer = program_output(cmake, "--version")
+        version = programs.parse_tool_version("cmake", answer) or "0"
+        if Requirement(TOOLS[0]).specifier.contains(version):
+            return cmake, ninja
     python = clean_environment.create_environment(
         Path(sys.executable), scratch / "tools", log, empty
     )
@@ -109,48 +107,63 @@ def _tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
 
 
 def cxx_files(package: Path) -> dict[str, Path]:
-    """Return the files of an unpacked import package that belong to C++, by their place in the archive.
+    """Return the files of an unpacked import package that C++ needs, by their place in the archive.
 
-    Left out is what needs a Python to be loaded into: `libtorch_python`, and whatever needs that.
+    Libraries that can only be loaded into a Python are left out: `libtorch_python`, and the
+    libraries that need it.
     """
-    every = {
-        path.relative_to(package).as_posix(): path
-        for folder in FOLDERS
-        for path in sorted((package / folder).rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    left_out = set(python_libraries([path for path in every.values() if path.parent.name == "lib"]))
-    return {name: path for name, path in every.items() if path not in left_out}
+    files = {}
+    for folder in FOLDERS:
+        for path in sorted((package / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                files[path.relative_to(package).as_posix()] = path
+    libraries = [path for path in files.values() if path.parent.name == "lib"]
+    excluded = python_libraries(libraries)
+    return {name: path for name, path in files.items() if path not in excluded}
 
 
-def python_libraries(libraries: list[Path]) -> Iterator[Path]:
-    """Yield the libraries that call Python, or need one that does; what is no ELF file goes by its name."""
-    found = {path: elf.read_elf(path) for path in libraries if elf.is_elf(path)}
-    named = [path for path in libraries if path not in found and "_python" in path.name]
-    dropped = {
-        path for path in found if any(PYTHON.match(name) for name in elf.undefined_symbols(path))
-    }
-    names = {path.name for path in dropped}
-    while more := {
-        path
-        for path, info in found.items()
-        if path not in dropped and info and names & set(info.needed)
-    }:
-        dropped |= more
-        names |= {path.name for path in more}
-    yield from (*named, *dropped)
+def python_libraries(libraries: Sequence[Path]) -> set[Path]:
+    """Return the libraries that call Python, and those that need one of these.
+
+    A file that is no ELF file, as on macOS and Windows, is judged by its name.
+    """
+    excluded = set()
+    needed_names = {}
+    for path in libraries:
+        if not elf.is_elf(path):
+            if "_python" in path.name:
+                excluded.add(path)
+            continue
+        info = elf.read_elf(path)
+        needed_names[path] = set(info.needed) if info else set()
+        if any(PYTHON.match(symbol) for symbol in elf.undefined_symbols(path)):
+            excluded.add(path)
+    # A library that needs an excluded one is excluded as well, and so on until nothing changes.
+    excluded_names = {path.name for path in excluded if path in needed_names}
+    grown = True
+    while grown:
+        grown = False
+        for path, names in needed_names.items():
+            if path not in excluded and names & excluded_names:
+                excluded.add(path)
+                excluded_names.add(path.name)
+                grown = True
+    return excluded
 
 
 def uses_cxx11_abi(package: Path) -> bool:
-    """Say whether the package's CMake files tell consumers to compile for libstdc++'s ABI of 2015."""
-    files = sorted((package / "share").rglob("*.cmake"))
-    return any(match[1] == b"1" for file in files for match in ABI.finditer(file.read_bytes()))
+    """Tell if the package's CMake files make consumers compile for libstdc++'s ABI of 2015."""
+    for file in sorted((package / "share").rglob("*.cmake")):
+        if any(match[1] == b"1" for match in ABI.finditer(file.read_bytes())):
+            return True
+    return False
 
 
 def archive_name(import_name: str, version: str, system: str, arch: str, abi: str) -> str:
-    """Return the archive's name, as the official ones are called: "libtorch-shared-with-deps-1.13.1+cpu.zip".
+    """Return the file name of an archive, such as "libtorch-shared-with-deps-1.13.1+cpu.zip".
 
-    `abi` is "cxx11-abi-" or "". Official names for Linux have no machine: here all but x86_64 have one.
+    Official archives have these names, and those for Linux name no machine: here, all but the
+    archives for x86_64 do. `abi` is "cxx11-abi-" or "".
     """
     stem = f"lib{import_name}"
     if system == "macos":
@@ -164,66 +177,78 @@ def archive_name(import_name: str, version: str, system: str, arch: str, abi: st
 def write_zip(
     archive: Path, top: str, files: Mapping[str, Path], texts: Mapping[str, str], members: Path
 ) -> str:
-    """Write `files` and `texts`, by their place below the folder `top`, and return the archive's sha256.
+    """Write an archive and return its sha256.
 
-    Compressed members are kept in the folder `members`, and copied from there. Raises HostError where the
-    disk refuses it.
+    `files` and `texts` are its members, by their place below the folder `top`. Members that were
+    compressed once are kept in the folder `members`, and copied from there the next time. Raises
+    HostError if the disk refuses.
     """
-    listed = [
-        wheel_writer.member_source(f"{top}/{name}", path, path.stat())
-        for name, path in sorted(files.items())
-    ]
+    sources = []
+    for name, path in sorted(files.items()):
+        sources.append(wheel_writer.member_source(f"{top}/{name}", path, path.stat()))
     with (
         report_unwritable(archive),
         archive.open("wb") as sink,
         open_compressor(members) as compressor,
     ):
-        whole = ZipWriter(sink, EPOCH)
-        deque(compressor.add_files(whole, listed), 0)
+        writer = ZipWriter(sink, EPOCH)
+        # Members are written as the iterator advances: nothing happens until it is exhausted.
+        for _ in compressor.add_files(writer, sources):
+            pass
         for name, text in sorted(texts.items()):
-            compressor.add_bytes(whole, f"{top}/{name}", text.encode())
-        whole.close()
+            compressor.add_bytes(writer, f"{top}/{name}", text.encode())
+        writer.close()
     return hash_file(archive)
 
 
-def make_libtorch(found: VerifiedWheel) -> Product:
-    """Return the archive of a wheel, made beside it in dist/, and tried by a C++ program that CMake builds.
+def make_libtorch(verified: VerifiedWheel) -> Product:
+    """Return the libtorch archive of a wheel in dist/, made and tried unless it is unchanged.
 
-    An archive that would be the same is kept. Raises DeliveryError where the wheel is not the file that its
-    manifest describes, VerifyError where no program can be built or run with the archive.
+    Raises DeliveryError if the wheel is not the file that its manifest describes, VerifyError if
+    no C++ program can be built or run with the archive.
     """
-    stat_cache = StatCache(found.layout.stat_cache)
-    parts = _parts(found, stat_cache)
-    unchanged = products.find_unchanged(
-        sorted(found.layout.dist.glob("lib*.zip")), parts, stat_cache
-    )
+    stat_cache = StatCache(verified.layout.stat_cache)
+    parts = _archive_parts(verified, stat_cache)
+    archives = sorted(verified.layout.dist.glob("lib*.zip"))
+    unchanged = products.find_unchanged(archives, parts, stat_cache)
     stat_cache.save()
-    return (
-        Product(unchanged, unchanged=True)
-        if unchanged
-        else Product(_make_archive(found, parts), unchanged=False)
-    )
+    if unchanged:
+        return Product(unchanged, unchanged=True)
+    return Product(_make_archive(verified, parts), unchanged=False)
 
 
-def _parts(found: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
-    """Return all that can change an archive; what a program is compiled with that tries it does not."""
-    build = found.plan.build
-    package = found.facts.packages[build.package]
-    named = [package.import_name, package.checks, found.plan.version, _texts(found)]
+def _archive_parts(verified: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
+    """Return everything that can change an archive.
+
+    The compiler of the program that tries the archive cannot, so it is not among them.
+    """
+    plan = verified.plan
+    build = plan.build
+    package = verified.facts.packages[build.package]
+    facts = [
+        package.import_name,
+        package.checks,
+        plan.version,
+        _version_files(verified),
+        verified.facts.arches[build.arch].system,
+        build.arch,
+        plan.toolkit,
+    ]
     return {
-        **products.wheel_parts(found, stat_cache),
-        "facts": digest_data(
-            [*named, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]
-        ),
+        **products.wheel_parts(verified, stat_cache),
+        "facts": digest_data(facts),
         "code": digest_code(stat_cache, "deliver/libtorch.py", "deliver/consumers", "wheel/pack"),
         "tools": str(zip_archive.best_codec()),
     }
 
 
-def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
-    plan, layout = found.plan, found.layout
+def _make_archive(verified: VerifiedWheel, parts: ProductParts) -> Path:
+    """Make an archive in dist/, try it, write its record, and return its path."""
+    plan = verified.plan
+    layout = verified.layout
+    arch = plan.build.arch
+    package = verified.facts.packages[plan.build.package]
     identifier = replace(plan.build, session="libtorch").identifier(native.native_arch())
-    package, arch = found.facts.packages[plan.build.package], plan.build.arch
     scratch = layout.tree(plan.release.tag, identifier)
     layout.logs.mkdir(parents=True, exist_ok=True)
     log = layout.logs / f"{plan.release.tag}-{identifier}.log"
@@ -234,13 +259,17 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
         fresh_path(scratch / "consumer") as consumer,
     ):
         unpacked.mkdir()
-        root = staging.stage_wheel(found.wheel, unpacked).root / package.import_name
+        root = staging.stage_wheel(verified.wheel, unpacked).root / package.import_name
         abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
-        archive = scratch / archive_name(
-            package.import_name, plan.version, found.facts.arches[arch].system, arch, abi
+        system = verified.facts.arches[arch].system
+        archive = scratch / archive_name(package.import_name, plan.version, system, arch, abi)
+        sha256 = write_zip(
+            archive,
+            f"lib{package.import_name}",
+            cxx_files(root),
+            _version_files(verified),
+            layout.cache / "members",
         )
-        top, members = f"lib{package.import_name}", layout.cache / "members"
-        sha256 = write_zip(archive, top, cxx_files(root), _texts(found), members)
         home = None
         if plan.toolkit is not None:
             host = measurement.measure_host(layout.root)
@@ -254,9 +283,10 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
     return place
 
 
-def _texts(found: VerifiedWheel) -> dict[str, str]:
-    """Return the two files by which an official archive says what it is."""
-    commit = dist_files.proven_commit(found.manifest)
-    return {"build-version": f"{found.plan.version}\n"} | (
-        {"build-hash": f"{commit}\n"} if commit else {}
-    )
+def _version_files(verified: VerifiedWheel) -> dict[str, str]:
+    """Return the two files that identify an official archive, by name: its version and its commit."""
+    texts = {"build-version": f"{verified.plan.version}\n"}
+    commit = dist_files.proven_commit(verified.manifest)
+    if commit:
+        texts["build-hash"] = f"{commit}\n"
+    return texts

@@ -23,14 +23,19 @@ from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import OptionParser, parse_options
 from torchmill.wheel import dist_files
 
-ProductParts = Mapping[str, str]  # all that can change a file, by names for people
-MADE_OF = "made_of"  # the key of the record: a list, because several wheels can make the same bytes
-BUILD_NUMBER_OPTION, LIBTORCH_OPTION, PUBLISHED_OPTION = (
-    "--build-number",
-    "--libtorch",
-    "--published",
-)
-MAX_BUILD_NUMBER = 999_999_999  # as a build number; more is a slip, such as a date with its time
+# Everything that can change the bytes of a product, by names that people read in its record.
+ProductParts = Mapping[str, str]
+
+# The key in a product's record with its parts. It holds a list, because several wheels can make
+# the same bytes.
+MADE_OF = "made_of"
+
+BUILD_NUMBER_OPTION = "--build-number"
+LIBTORCH_OPTION = "--libtorch"
+PUBLISHED_OPTION = "--published"
+
+# A larger build number is a slip, such as a date with its time.
+MAX_BUILD_NUMBER = 999_999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +43,22 @@ class Product:
     """A file in dist/ that was made of a wheel."""
 
     file: Path
-    unchanged: bool  # it was there, and nothing changed
+    unchanged: bool  # an earlier run made it of the same parts
 
     def __str__(self) -> str:
-        return (
-            f"{self.file} is there and nothing changed"
-            if self.unchanged
-            else f"{self.file} is made"
-        )
+        if self.unchanged:
+            return f"{self.file} is there and nothing changed"
+        return f"{self.file} is made"
 
 
 def product_cell(
     facts: Facts, identifier: str, native: str, selected: Release | None
 ) -> tuple[str, Cell]:
-    """Return the word of what is made of a wheel, "" for the wheel itself, and the cell of the wheel.
+    """Return the kind of product that a session makes, and the cell of its wheel.
 
-    Raises UnknownReleaseError for a name that nothing has, ImpossibleBuildError for what cannot be made.
+    "conda-3.10-cpu" gives "conda" and the cell of "wheel-3.10-cpu"; the kind of a wheel's own
+    session is "". Raises UnknownReleaseError for a name that no session has, ImpossibleBuildError
+    for a product that cannot be made.
     """
     product, name = selection.split_product(identifier)
     cell = cell_lookup.find_cell(facts, name, native, selected)
@@ -64,49 +69,61 @@ def product_cell(
     if product == "conda":
         from torchmill.deliver.conda import requirements
 
-        requirements.conda_subdir(requirements.conda_facts(facts), cell.build.arch, {})
+        conda = requirements.conda_facts(facts)
+        requirements.conda_subdir(conda, cell.build.arch, {})
     return product, cell
 
 
 def find_unchanged(
     files: Iterable[Path], parts: ProductParts, stat_cache: StatCache
 ) -> Path | None:
-    """Return the file that was made of just these parts and is as it was then; None where there is none."""
-    same = (
-        (file, record)
-        for file in files
-        if dict(parts) in _made_of(record := dist_files.read_manifest(file))
-    )
-    return next(
-        (file for file, record in same if stat_cache.digest(file) == record.get("sha256")), None
-    )
+    """Return the first file that was made of exactly these parts and was not edited since.
+
+    Returns None if there is no such file.
+    """
+    for file in files:
+        record = dist_files.read_manifest(file)
+        if dict(parts) not in _recorded_parts(record):
+            continue
+        if stat_cache.digest(file) == record.get("sha256"):
+            return file
+    return None
 
 
 def write_record(file: Path, parts: ProductParts, sha256: str, fields: Mapping[str, Any]) -> None:
-    """Write beside a file what it was made of, and `fields` about it.
+    """Write the record of a product: its parts, its digest, and `fields` about it.
 
-    What another wheel was noted to make stays, as long as it is the same file. Raises OSError.
+    If another wheel made the same bytes before, its parts stay in the record. Raises OSError.
     """
-    before = dist_files.read_manifest(file)
-    others = [one for one in _made_of(before) if one.get("wheel") != parts["wheel"]]
-    same = others if before.get("sha256") == sha256 else []
+    previous = dist_files.read_manifest(file)
+    made_of = []
+    if previous.get("sha256") == sha256:
+        made_of = [
+            entry for entry in _recorded_parts(previous) if entry.get("wheel") != parts["wheel"]
+        ]
+    made_of.append(dict(parts))
     record = {
         formats.KEY: formats.PRODUCT,
         "sha256": sha256,
         "size": file.stat().st_size,
         **fields,
-        MADE_OF: [*same, dict(parts)],
+        MADE_OF: made_of,
     }
     write_atomically(dist_files.manifest_path(file), json.dumps(record, indent=1) + "\n")
 
 
-def _made_of(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    found = record.get(MADE_OF) if formats.judge_format(record, formats.PRODUCT) == "same" else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+def _recorded_parts(record: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the parts that a record lists; none if it is of another format or damaged."""
+    if formats.judge_format(record, formats.PRODUCT) != "same":
+        return []
+    entries = record.get(MADE_OF)
+    if not isinstance(entries, list):
+        return []
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def installed_version(distribution: str) -> str:
-    """Return the version of an installed package, "" where it is not installed."""
+    """Return the version of an installed package, "" if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -117,28 +134,29 @@ def installed_version(distribution: str) -> str:
 class ProductOptions:
     """The options of a product."""
 
-    number: int | None = None  # the build number of a conda package; None: that of the wheel
-    libtorch: bool = False  # a conda package for C++, too
-    published: str = (
-        ""  # what a wheel is compared with, a file or a requirement; "": what the facts name
-    )
+    number: int | None = None  # the build number of a conda package; None: the wheel's
+    libtorch: bool = False  # make a conda package of the libraries for C++, too
+    # The wheel to compare with, as a file or a requirement; "": the one that the facts name.
+    published: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the words that say it."""
-        number = () if self.number is None else (f"{BUILD_NUMBER_OPTION}={self.number}",)
-        library = (LIBTORCH_OPTION,) if self.libtorch else ()
-        return (
-            *number,
-            *library,
-            *([f"{PUBLISHED_OPTION}={self.published}"] if self.published else ()),
-        )
+        """Return the options as words of a command line."""
+        words = []
+        if self.number is not None:
+            words.append(f"{BUILD_NUMBER_OPTION}={self.number}")
+        if self.libtorch:
+            words.append(LIBTORCH_OPTION)
+        if self.published:
+            words.append(f"{PUBLISHED_OPTION}={self.published}")
+        return tuple(words)
 
 
 def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
-    """Return what the words after -- say of a conda package, and those that are for its wheel.
+    """Return the options of a conda package among the words after --, and the remaining words.
 
-    Raises ConfigError for a build number that is none.
+    The remaining words are for the session of the wheel. Raises ConfigError for a build number
+    that is no number or too large.
     """
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     parser.add_argument(
@@ -150,12 +168,17 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
         LIBTORCH_OPTION, action="store_true", help="make a package of its libraries for C++, too"
     )
     options, rest = parser.parse_known_args(list(arguments))
-    if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
+    # argparse's own --help would end the program here; the help of the wheel's options follows.
+    if not {"--help", "-h"}.isdisjoint(rest):
         parser.print_help()
     number = None
-    if (text := options.build_number) is not None:
+    if options.build_number is not None:
         number = require_count(
-            f"{prog}: {BUILD_NUMBER_OPTION}", text, 0, MAX_BUILD_NUMBER, "invalid-build-number"
+            f"{prog}: {BUILD_NUMBER_OPTION}",
+            options.build_number,
+            0,
+            MAX_BUILD_NUMBER,
+            "invalid-build-number",
         )
     return ProductOptions(number, options.libtorch), rest
 
@@ -172,59 +195,61 @@ class VerifiedWheel:
     manifest: Mapping[str, Any]
 
 
-def wheel_parts(found: VerifiedWheel, recall: StatCache) -> dict[str, str]:
-    """Return the parts that a wheel is: its name, which tells what it is for, and its bytes.
+def wheel_parts(verified: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
+    """Return the wheel's share of a product's parts: its file name and its sha256.
 
-    Raises DeliveryError where it is not the file that its manifest describes.
+    Raises DeliveryError if the wheel is not the file that its manifest describes.
     """
-    sha256 = recall.digest(found.wheel)
-    if sha256 is None or sha256 != found.manifest.get("sha256"):
+    sha256 = stat_cache.digest(verified.wheel)
+    if sha256 is None or sha256 != verified.manifest.get("sha256"):
         raise DeliveryError(
-            f"{found.wheel}: is not the file that its manifest describes: run its session, which builds it again",
+            f"{verified.wheel}: is not the file that its manifest describes: run its session, "
+            "which builds it again",
             code="wheel-changed",
         )
-    return {"wheel": found.wheel.name, "wheel_sha256": sha256}
+    return {"wheel": verified.wheel.name, "wheel_sha256": sha256}
 
 
 def find_verified(
     root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], *, contained: bool = False
 ) -> VerifiedWheel | None:
-    """Return the wheel in dist/ that a cell's session with these arguments makes; None where there is none.
+    """Return the wheel in dist/ that a cell's session with these arguments makes.
 
-    The session may be `contained`, in a container. Whether its source has changed since is for its own session to find
-    out. Raises ConfigError for invalid arguments.
+    Returns None if there is none. `contained` says that the session runs in a container. Whether
+    the source has changed since the build is not checked: the wheel's own session does that.
+    Raises ConfigError for invalid arguments.
     """
-    from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`
+    # `nox -l` imports this module, and must not wait for what measures the machine.
+    from torchmill.host.measurement import measure_basic_host, measure_host
 
     layout = Layout.of_checkout(root)
-    host = (
-        measure_host(layout.root)
-        if cell.build.cuda
-        else measure_basic_host(StatCache(layout.stat_cache))
-    )
+    if cell.build.cuda:
+        host = measure_host(layout.root)
+    else:
+        host = measure_basic_host(StatCache(layout.stat_cache))
     options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")
     options = resolve_processor(facts, cell.build.arch, host, options)
-    options = options if contained else with_local_gpus(facts, cell, host, options)
+    if not contained:
+        options = with_local_gpus(facts, cell, host, options)
     source = load_source(layout, cell.build.package, cell.release.tag)
     plan = build_plan.compute_plan(facts, cell, host, options, source)
     wheel = dist_files.find_wheel(layout.dist, plan, contained=contained)
     manifest = dist_files.read_manifest(wheel)
-    return (
-        VerifiedWheel(layout, facts, cell, plan, wheel, manifest)
-        if wheel.is_file() and manifest
-        else None
-    )
+    if not wheel.is_file() or not manifest:
+        return None
+    return VerifiedWheel(layout, facts, cell, plan, wheel, manifest)
 
 
 def require_verified(
     root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], *, contained: bool = False
 ) -> VerifiedWheel:
-    """Return the wheel of find_verified; raises DeliveryError where there is none."""
-    found = find_verified(root, facts, cell, arguments, contained=contained)
-    if found is None:
+    """Return the wheel of `find_verified`; raises DeliveryError if there is none."""
+    verified = find_verified(root, facts, cell, arguments, contained=contained)
+    if verified is None:
+        build, release = cell.build, cell.release
         raise DeliveryError(
-            f"{cell.build.package} {cell.release.version}, Python {cell.build.python}, {cell.build.variant}: "
+            f"{build.package} {release.version}, Python {build.python}, {build.variant}: "
             "dist/ has no verified wheel of it after its session: build it with nox and try again",
             code="wheel-not-built",
         )
-    return found
+    return verified

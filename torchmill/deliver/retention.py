@@ -1,6 +1,8 @@
-"""Which releases are kept: the newest of each package, variant, Python and platform; what a place has of the others."""
+"""Keep the newest releases: tell which wheels are older, and remove them from where they were published.
 
-import contextlib
+A release is counted for each kind of wheel by itself: the same package, variant, Python and platform.
+"""
+
 import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -16,11 +18,16 @@ from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile
 from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.wheel_file import Distribution
 
-_MOST = 1000  # releases; what is meant to be more is no number of them
-_SYSTEM = re.compile(
-    r"(?:many)?(linux|musllinux|macosx)_?\d+(?:_\d+)?(?=_)"
-)  # which system a platform tag needs
-# Of a wheel and the files beside it, in the order of removal: the statement, which proves that they are ours, last.
+# Nobody keeps more releases than this: a larger number was meant as something else.
+_MAX_RELEASES = 1000
+
+# The part of a platform tag that names the oldest system: "manylinux_2_28", "macosx_11_0". It is
+# cut down to its first word, because a newer build that needs a newer system is of the same kind.
+_SYSTEM = re.compile(r"(?:many)?(linux|musllinux|macosx)_?\d+(?:_\d+)?(?=_)")
+
+# The suffixes of a wheel and the files beside it, in the order of removal. The statement proves
+# that the other files were published by torchmill, so it goes last: a run that was stopped halfway
+# can then be repeated.
 _SUFFIXES = (
     "",
     dist_files.MANIFEST_SUFFIX,
@@ -30,90 +37,131 @@ _SUFFIXES = (
 
 
 def parse_keep(text: str) -> int:
-    """Return how many releases --keep keeps; 0, for all of them, where it is not given. Raises ConfigError."""
-    return require_count("--keep", text, 1, _MOST, "invalid-keep") if text else 0
+    """Return the number of releases to keep that --keep gives; 0, for all of them, without the option.
+
+    Raises ConfigError for anything but a number from 1 to 1000.
+    """
+    if not text:
+        return 0
+    return require_count("--keep", text, 1, _MAX_RELEASES, "invalid-keep")
 
 
 def _parse_release(wheel: str) -> tuple[Hashable, Version]:
-    """Return what a file's name says but how new it is or its system must be, and the version."""
+    """Return the kind and the version of a wheel, from the name of its file.
+
+    Raises DeliveryError if that is not the name of a wheel.
+    """
     name, version, _, tags = wheel_file.parse_file_name(Path(wheel))
-    kinds = frozenset((tag.interpreter, tag.abi, _SYSTEM.sub(r"\1", tag.platform)) for tag in tags)
-    return (name, version.local, version.is_prerelease, kinds), version
+    platforms = set()
+    for tag in tags:
+        platforms.add((tag.interpreter, tag.abi, _SYSTEM.sub(r"\1", tag.platform)))
+    return (name, version.local, version.is_prerelease, frozenset(platforms)), version
 
 
 def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = ()) -> list[str]:
-    """Return the wheels that are not of the newest `keep` releases of their kind, by versions; none where that is 0.
+    """Return the file names of the wheels that are older than the newest `keep` releases of their kind.
 
-    Those `uncounted`, which are yanked, are no release of the `keep`.
+    Returns none if `keep` is 0. The wheels in `uncounted`, which are yanked, do not count as one
+    of the `keep` releases.
     """
+    if not keep:
+        return []
     kinds: dict[Hashable, dict[str, Version]] = defaultdict(dict)
     for wheel in wheels:
         kind, version = _parse_release(wheel)
         kinds[kind][wheel] = version
     older = []
     for versions in kinds.values():
-        counted = sorted(
-            {version for wheel, version in versions.items() if wheel not in uncounted}, reverse=True
-        )
-        if 0 < keep <= len(counted):
-            older += [wheel for wheel, version in versions.items() if version < counted[keep - 1]]
+        counted = {version for wheel, version in versions.items() if wheel not in uncounted}
+        if len(counted) < keep:
+            continue
+        oldest_kept = sorted(counted, reverse=True)[keep - 1]
+        older += [wheel for wheel, version in versions.items() if version < oldest_kept]
     return sorted(older)
 
 
 def plan_retention(
     target: PublishTarget, wheels: Sequence[Distribution], keep: int
 ) -> tuple[list[Distribution], list[str], list[StoredFile]]:
-    """Return the wheels to publish where the newest `keep` releases stay, those too old for that, and what to remove.
+    """Return what to publish, what is too old to publish, and what to remove from a place.
 
-    To remove are the files of older releases of these wheels' kinds. Raises TorchmillError.
+    After that, the place has the newest `keep` releases of each kind of these wheels; 0 keeps all
+    of them. The first list has the wheels to publish, the second the file names of wheels that are
+    too old and that the place does not have, the third the files of older releases to remove, in
+    the order of removal. Raises TorchmillError if the place cannot be read.
     """
-    ours = {wheel.path.name for wheel in wheels}
-    there = _find_published(target, {_parse_release(wheel)[0] for wheel in ours}) if keep else {}
-    old = older_wheels(ours | there.keys(), keep)
-    stale = [file for wheel in old for file in there.get(wheel, ())]
-    late = sorted(ours.intersection(old) - there.keys())
-    return [wheel for wheel in wheels if wheel.path.name not in old], late, stale
+    if not keep:
+        return list(wheels), [], []
+    names = {wheel.path.name for wheel in wheels}
+    kinds = {_parse_release(name)[0] for name in names}
+    published = _find_published(target, kinds)
+    old = older_wheels(names | published.keys(), keep)
+    stale = []
+    for wheel in old:
+        stale += published.get(wheel, [])
+    too_old = sorted(names.intersection(old) - published.keys())
+    recent = [wheel for wheel in wheels if wheel.path.name not in old]
+    return recent, too_old, stale
 
 
 def _find_published(
     target: PublishTarget, kinds: Collection[Hashable]
 ) -> dict[str, list[StoredFile]]:
-    """Return the files of the wheels of some kinds that torchmill brought to a place, in the order of removal."""
+    """Return the files of each wheel of some kinds that torchmill published, in the order of removal."""
     sets: dict[str, dict[str, StoredFile]] = defaultdict(dict)
     for file in target.stored_files():
-        name, end, suffix = file.name.rpartition(".whl")
-        with contextlib.suppress(DeliveryError):  # not the name of a wheel
-            if suffix in _SUFFIXES and _parse_release(name + end)[0] in kinds:
-                sets[name + end][suffix] = file
-    found = {wheel: files for wheel, files in sets.items() if _is_published(wheel, files)}
-    return {
-        wheel: [files[end] for end in _SUFFIXES if end in files] for wheel, files in found.items()
-    }
+        stem, extension, suffix = file.name.rpartition(".whl")
+        wheel = stem + extension
+        if suffix not in _SUFFIXES:
+            continue
+        try:
+            kind, _ = _parse_release(wheel)
+        except DeliveryError:  # not the name of a wheel
+            continue
+        if kind in kinds:
+            sets[wheel][suffix] = file
+    published = {}
+    for wheel, files in sets.items():
+        if _is_published(wheel, files):
+            published[wheel] = [files[suffix] for suffix in _SUFFIXES if suffix in files]
+    return published
 
 
 def _is_published(wheel: str, files: Mapping[str, StoredFile]) -> bool:
-    """Tell whether the statement beside a wheel, which may be removed already, is torchmill's and names its bytes."""
+    """Tell if torchmill published a wheel: the statement beside it is torchmill's and names its bytes.
+
+    `files` are the wheel and the files beside it, by suffix. The wheel itself may be gone, if an
+    earlier removal was stopped.
+    """
     try:
-        document: Any = parse_json_object(b"".join(files[dist_files.STATEMENT_SUFFIX].read()))
+        content = b"".join(files[dist_files.STATEMENT_SUFFIX].read())
+        document: Any = parse_json_object(content)
         [subject] = document["subject"]
-        sha256 = files[""].digest() if "" in files else subject["digest"]["sha256"]
-        kind = document["predicate"]["buildDefinition"]["buildType"]
-        return bool(
-            kind == statement.BUILD_TYPE
-            and subject == {"name": wheel, "digest": {"sha256": sha256}}
-        )
+        if "" in files:
+            sha256 = files[""].digest()
+        else:
+            sha256 = subject["digest"]["sha256"]
+        build_type = document["predicate"]["buildDefinition"]["buildType"]
     except (*DOCUMENT_ERRORS, OSError):
         return False
+    if build_type != statement.BUILD_TYPE:
+        return False
+    return bool(subject == {"name": wheel, "digest": {"sha256": sha256}})
 
 
 def remove_files(files: Sequence[StoredFile]) -> None:
-    """Remove files from a place to which all is uploaded. Raises TorchmillError that names those that are gone."""
-    for number, file in enumerate(files):
+    """Remove files from a place that has all uploads already.
+
+    Raises TorchmillError that names the files that were removed before it failed.
+    """
+    removed: list[str] = []
+    for file in files:
         try:
             with report_unwritable(Path(file.name)):
                 file.remove()
         except TorchmillError as error:
-            gone = ", ".join(one.name for one in files[:number]) or "nothing"
+            names = ", ".join(removed) or "nothing"
             raise type(error)(
-                f"{error} (everything is uploaded; removed: {gone})", code=error.code
+                f"{error} (everything is uploaded; removed: {names})", code=error.code
             ) from None
+        removed.append(file.name)

@@ -1,4 +1,7 @@
-"""Fill in the templates of files that users get: Dockerfiles, project files, pages. They are Jinja's."""
+"""Fill in the templates of files that users get: Dockerfiles, project files and pages.
+
+The templates are Jinja's and lie beside the modules that use them.
+"""
 
 import re
 import shlex
@@ -7,26 +10,30 @@ from pathlib import Path
 import tomlkit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-_FOLDERS = [Path(__file__).with_name(name) for name in ("image", "index", "snippet")]
+_WING = Path(__file__).parent
 
 
 def toml_string(value: str) -> str:
-    """Return a string in quotes."""
+    """Return a string as TOML writes it, in quotes."""
     return tomlkit.string(value).as_string()
 
 
-_templates = Environment(  # noqa: S701 (no HTML)
-    loader=FileSystemLoader(_FOLDERS),
+# Nothing is escaped by itself, because most templates are no HTML: the one page of HTML uses `e`.
+_templates = Environment(  # noqa: S701
+    loader=FileSystemLoader([_WING / "image", _WING / "index", _WING / "snippet"]),
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.filters |= {"toml": toml_string, "sh": shlex.quote}
+_templates.filters["toml"] = toml_string
+_templates.filters["sh"] = shlex.quote
 
 
 def fill_template(name: str, **values: object) -> str:
-    """Return a template of one of the folders with its values filled in; the filters `toml` and `sh` quote a string.
+    """Return a template with its values filled in.
 
-    Paragraphs are one blank line apart, whatever was left out between them.
+    The filters `toml` and `sh` quote a string. A block that a template leaves out leaves its blank
+    lines behind: paragraphs are therefore reduced to one blank line between them.
     """
-    return re.sub(r"\n{3,}", "\n\n", _templates.get_template(name).render(values)).strip() + "\n"
+    text = _templates.get_template(name).render(values)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
