@@ -503,7 +503,9 @@ def main() -> None:
         named = (tag is not None and not LIST_ASKED) or any(
             word in " ".join([*sys.argv, *names]) for word in selection.MADE_FROM_WHEELS
         )
-        everything = selection.list_sessions(ROOT, native_arch(), tag)
+        everything, warnings = selection.list_sessions(ROOT, native_arch(), tag)
+        for warning in warnings:
+            sys.stderr.write(as_plain_text(f"warning: {warning}\n"))
         filtered = names or not FILTERS.isdisjoint(word.partition("=")[0] for word in sys.argv)
         if LIST_ASKED and not MATRIX_ASKED and not filtered:
             everything = short_list(everything, tag)

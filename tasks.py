@@ -322,7 +322,10 @@ def _session_options() -> Any:
 def _load_facts() -> Any:
     from torchmill.config import facts_reader
 
-    return facts_reader.load_facts(ROOT)
+    facts = facts_reader.load_facts(ROOT)
+    for file in facts.left_out:
+        sys.stderr.write(as_plain_text(f"warning: {file.warning}\n"))
+    return facts
 
 
 def install_dependencies(
@@ -351,7 +354,7 @@ def complete_cells(words: Sequence[str]) -> None:
     if CELL_TASKS.isdisjoint(words) or words[-1].startswith("-"):
         return
     tag = selection.selected_tag(LAYOUT)
-    sessions = selection.list_sessions(ROOT, native_arch(), tag)
+    sessions = selection.list_sessions(ROOT, native_arch(), tag).sessions
     for one in sessions if tag else selection.newest_release_alone(sessions):
         print_now(one.name)
 

@@ -16,7 +16,7 @@ from tools import (
 )
 from tools.unused_rules import refuse_unused_rules
 from torchmill.commands.command import TaskCommand
-from torchmill.config import matrix
+from torchmill.config import facts_reader, matrix
 from torchmill.config.model import Facts
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
@@ -40,8 +40,10 @@ class FactsOptions:
 def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
     """Do what is asked for and return what there is to say.
 
-    Raises ConfigError for orders that make no sense, and as the parts do.
+    Raises ConfigError for orders that make no sense, for a file of facts that is left out because
+    it has mistakes, and as the parts do.
     """
+    facts_reader.require_whole(facts)
     said = []
     if orders.write and not (orders.new or orders.code):
         text = "--write writes what --new drafts, or --code reads: give one of them, too"

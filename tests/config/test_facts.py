@@ -11,7 +11,7 @@ from packaging.version import Version
 from tests.support.declared import ONE, declared
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, facts_reader, matrix
-from torchmill.config.facts_model import CondaName, ImageRole, MeasuredRun
+from torchmill.config.facts_model import PROVIDERS, CondaName, ImageRole, MeasuredRun
 from torchmill.config.model import Facts, Host, KnownUnit, Options
 from torchmill.config.toml_reader import read_toml
 from torchmill.plan import build_plan
@@ -580,7 +580,7 @@ def test_every_toolkit_that_can_be_installed_is_described(shipped: Facts) -> Non
         if one.kind == "toolkit":
             assert one.versions
             assert set(one.versions) <= known, f"{one.provider}: toolkits.toml lacks some"
-    assert {one.provider for one in shipped.toolkit_sources} <= set(facts_reader.PROVIDERS)
+    assert {one.provider for one in shipped.toolkit_sources} <= set(PROVIDERS)
 
 
 @pytest.mark.parametrize(

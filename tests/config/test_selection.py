@@ -86,7 +86,7 @@ def test_sessions_are_remembered_until_facts_or_selection_change(
             "torchmill.config.facts_reader.load_facts", lambda _: pytest.fail("read again")
         )
         assert list_sessions(ROOT, "x86_64", None) == before
-    assert {session.tag for session in list_sessions(ROOT, "x86_64", "v1.0.0")} == {
+    assert {session.tag for session in list_sessions(ROOT, "x86_64", "v1.0.0").sessions} == {
         "v1.0.0",
         "v0.1.0",
     }

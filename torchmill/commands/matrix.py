@@ -8,7 +8,14 @@ from torchmill.commands import outlook
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.arch_list import official_arch_list
-from torchmill.config.matrix import CPU, UNTRIED, Cell, release_grid, releases_of
+from torchmill.config.matrix import (
+    CPU,
+    UNTRIED,
+    Cell,
+    refuse_left_out,
+    release_grid,
+    releases_of,
+)
 from torchmill.config.model import NO_OPTIONS, Facts
 from torchmill.config.trial import STANDINGS, Standing, find_trial
 from torchmill.core.console import fold_text
@@ -57,6 +64,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
         if arch in {"", cell.build.arch}
     ]
     if not cells:
+        refuse_left_out(facts, package)
         cell_lookup.require_machine(facts, native_arch())
         raise ConfigError(
             f"{release.tag} has no build with --arch '{arch or 'any'}' and --package '{package or 'any'}': "

@@ -10,6 +10,7 @@
 - model: values: builds, plans, packages, releases, rules, toolkits, machines
 - official_wheels: upstream's wheels by the facts: their Pythons and machines, and which indexes have them
 - own_facts: put a project's own facts beside the shipped ones, in the user's cache
+- package_reader: read packages and releases; a file with mistakes is left out, and does not stop the others
 - selection: the selected release, and the sessions that nox lists for it
 - toml_reader: read TOML tables strictly: every mistake is collected with its place
 - trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody who is known

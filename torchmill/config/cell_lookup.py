@@ -53,6 +53,8 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     }
     identifier = identifier.removesuffix(f"-{native}")  # said in full, as on another machine
     if identifier not in known:
+        if match := _CELL_NAME.fullmatch(usual_spelling(identifier)):
+            matrix.refuse_left_out(facts, match["word"])
         require_machine(facts, native)
         hint = _near_names(facts, usual_spelling(identifier), native, selected) or did_you_mean(
             identifier, known, 3

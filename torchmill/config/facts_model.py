@@ -260,6 +260,9 @@ class ImageFacts:
     archives: tuple[Archive, ...] = ()
 
 
+PROVIDERS = ("conda", "debian", "pypi")  # of toolkits, in the order in which they are asked
+
+
 @dataclass(frozen=True, slots=True)
 class ToolkitSource:
     """One kind of thing that a provider has: what it calls it, and where it lies."""
@@ -419,3 +422,18 @@ class BoardIndex:
     jetpack: str  # "6"
     cuda: str  # the toolkits that its wheels are made with, as people read it
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenFile:
+    """A file of a package or a release that has mistakes, so that what it describes is left out."""
+
+    name: str  # "packages/torchvision.toml"
+    names: tuple[str, ...]  # of what is left out: "torchvision", "vision"; "2.7.1", "v2.7.1"
+    problems: tuple[str, ...]  # a line each
+
+    @property
+    def warning(self) -> str:
+        """Return one line for commands that do not need what is left out."""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return f"build_configs/{self.name} is left out, because it has a mistake: {self.problems[0]}{more}"

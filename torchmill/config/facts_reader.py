@@ -1,36 +1,24 @@
 """Read build_configs/ into values; all problems are collected into one error."""
 
-import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from torchmill.config import facts_model, model
-from torchmill.config.facts_model import Archive, CondaName, ImageFacts, ToolkitSource
-from torchmill.config.matrix import CPU, is_within
-from torchmill.config.model import Cuda, Edition, Facts, Package, Release
-from torchmill.config.toml_reader import TomlTable, is_version, read_toml, version_key
+from torchmill.config.facts_model import PROVIDERS, Archive, CondaName, ImageFacts, ToolkitSource
+from torchmill.config.model import Facts
+from torchmill.config.package_reader import read_packages_and_releases
+from torchmill.config.toml_reader import TomlTable, read_toml, version_key
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.stat_cache import StatCache
 
 T = TypeVar("T")
-_SAID_ONCE = (
-    "date",
-    "commit",
-    "built_from",
-    "wheels",
-    "explained",
-)  # of a release that pairs with several torch
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of a file or a folder, wherever it is made
-PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
 
 
 def _named(file: TomlTable, kind: type[T]) -> Iterator[T]:
@@ -130,19 +118,41 @@ def _toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
 def load_facts(root: Path) -> Facts:
     """Read the facts of a checkout, or those that TORCHMILL_CONFIGS names instead.
 
-    What the files hold is remembered in the user's cache. Raises ConfigError as `read_facts` does.
+    What the files hold is remembered in the user's cache. Raises ConfigError as `read_usable_facts`
+    does.
     """
     cache = StatCache(Layout.of_checkout(root).facts_cache)
     try:
-        return read_facts(facts_folder(root), cache)
+        return read_usable_facts(facts_folder(root), cache)
     finally:
         cache.save()
 
 
-def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
+def read_facts(folder: Path) -> Facts:
+    """Read the facts in `folder`. Raises ConfigError with one line for each problem found."""
+    facts = read_usable_facts(folder)
+    require_whole(facts)
+    return facts
+
+
+def require_whole(facts: Facts) -> None:
+    """Raise ConfigError if something is left out of facts, with one line for each problem."""
+    _require_none([problem for file in facts.left_out for problem in file.problems])
+
+
+def _require_none(problems: list[str]) -> None:
+    if problems:
+        lines = "\n".join(f"  {line}" for line in problems)
+        raise ConfigError(f"build_configs has problems:\n{lines}", code="facts-invalid")
+
+
+def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
     """Read the facts in `folder`; `cache` remembers what files hold.
 
-    Raises ConfigError with one line for each problem found.
+    A package or a release whose own file has mistakes is left out, and that file stands in
+    `Facts.left_out`: a mistake in one must not stop the builds of the others. Raises ConfigError,
+    with one line for each problem found, if any other file has a mistake, or if the package that
+    all others are built against would be left out.
     """
     problems: list[str] = []
     opened: list[TomlTable] = []
@@ -151,30 +161,28 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         opened.append(read_toml(folder / f"{name}.toml", problems, required=required, cache=cache))
         return opened[-1]
 
-    read = (
-        read_package(path, problems, cache) for path in sorted((folder / "packages").glob("*.toml"))
-    )
-    packages = {package.name: package for package in read}
-    if not packages:
-        problems.append(f"{folder} holds no packages/*.toml")
     arch_names, runs, linking, conda = (
         file("arch_names"),
         file("runs"),
         file("linking"),
         file("conda"),
     )
-    gpus, toolkits = file("gpus"), file("toolkits", required=True)
+    gpus, toolkit_file = file("gpus"), file("toolkits", required=True)
+    toolkits = tuple(
+        toolkit_file.table(version).read(
+            model.Toolkit, version=version, variant=f"cu{version.replace('.', '')}"
+        )
+        for version in sorted(toolkit_file.data, key=version_key)
+    )
+    arches = {arch.name: arch for arch in _named(file("arches", required=True), model.Arch)}
+    described = read_packages_and_releases(folder, arches, toolkits, cache)
     facts = Facts(
-        packages,
-        read_releases(folder / "releases", packages, problems, cache),
-        tuple(
-            toolkits.table(one).read(
-                model.Toolkit, version=one, variant=f"cu{one.replace('.', '')}"
-            )
-            for one in sorted(toolkits.data, key=version_key)
-        ),
-        {arch.name: arch for arch in _named(file("arches", required=True), model.Arch)},
+        described.packages,
+        described.releases,
+        toolkits,
+        arches,
         folder / "patches",
+        left_out=described.left_out,
         capabilities=tuple(
             sorted(_named(gpus, model.Capability), key=lambda one: version_key(one.name))
         ),
@@ -194,7 +202,7 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         images=_images(file("images"), file("archives")),
         conda=conda.read(facts_model.CondaFacts, names=_conda_names(conda)) if conda.data else None,
         makers=tuple(_maker(table) for table in file("makers").tables("maker")),
-        **_of_official_wheels(file, packages),
+        **_of_official_wheels(file, described.packages),
     )
     for table in opened:
         table.check_unknown_keys()
@@ -203,11 +211,27 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         for name in facts.arches
         if not re.fullmatch(r"\w+", name, re.ASCII)
     ]
-    _cross_check(facts, problems)
-    if problems:
-        lines = "\n".join(f"  {line}" for line in problems)
-        raise ConfigError(f"build_configs has problems:\n{lines}", code="facts-invalid")
-    return facts
+    problems += _unknown_packages(facts)
+    mistakes = [problem for file in facts.left_out for problem in file.problems]
+    has_base = any(package.after is None for package in facts.packages.values())
+    if not has_base and not mistakes:
+        problems.append(f"{folder} holds no packages/*.toml")
+    if problems or not has_base:
+        _require_none([*mistakes, *problems])
+    return _without_left_out(facts)
+
+
+def _without_left_out(facts: Facts) -> Facts:
+    """Return facts without what was measured of packages that are left out."""
+    if not facts.left_out:
+        return facts
+    packages = facts.packages
+    return replace(
+        facts,
+        runs=tuple(run for run in facts.runs if run.package in packages),
+        peaks=tuple(peak for peak in facts.peaks if peak.package in packages),
+        units=tuple(unit for unit in facts.units if not unit.package or unit.package in packages),
+    )
 
 
 def _maker(table: TomlTable) -> facts_model.DeviceMaker:
@@ -220,253 +244,12 @@ def _maker(table: TomlTable) -> facts_model.DeviceMaker:
     return found
 
 
-def _cross_check(facts: Facts, problems: list[str]) -> None:
-    """Note what no single file can know: names that lead nowhere."""
-    problems.extend(
-        f"{release}: unknown arch '{arch}'; arches.toml has {', '.join(facts.arches)}"
-        for releases in facts.releases.values()
-        for release in releases
-        for arch in release.arches
-        if arch not in facts.arches
-    )
-    variants = {CPU, *(one.variant for one in facts.toolkits)}
-    tried = variants | {f"{variant}-{arch}" for variant in variants for arch in facts.arches}
-    problems.extend(
-        f"{release}: 'tried' names '{key}', expected a variant, as in 'cu118' or 'cu118-aarch64'"
-        for releases in facts.releases.values()
-        for release in releases
-        for key in release.tried
-        if key not in tried
-    )
-    named = [(f"units.toml: '{one.pattern}'", one.package) for one in facts.units]
-    named += [("runs.toml", one.package) for one in facts.runs] + [
-        ("runs.toml", one.package) for one in facts.peaks
-    ]
-    problems.extend(
-        f"{where}: unknown package '{name}'; packages/ has {', '.join(facts.packages)}"
-        for where, name in named
-        if name and name not in facts.packages
-    )
-    for package in facts.packages.values():
-        problems.extend(_misnamed(facts, package))
-        for rule in package.rules:
-            problems.extend(
-                f"{rule.name}: patch '{patch}' is not in patches/{package.name}/"
-                for patch in rule.patches
-                if not (facts.patches / package.name / patch).is_file()
-            )
-
-
-def _misnamed(facts: Facts, package: Package) -> Iterator[str]:
-    """Yield what a package says of another that is not so."""
-    for key, names in (("after", filter(None, [package.after])), ("imports", package.imports)):
-        for name in names:
-            if name not in facts.packages:
-                yield f"{package.name}.toml: '{key}' names '{name}'; packages/ has {', '.join(facts.packages)}"
-    for other in facts.packages.values():
-        if other.session == package.session and other.name < package.name:
-            yield f"{package.name}.toml: 'session' is '{package.session}', which is that of {other.name}"
-
-
-def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Package:
-    """Read what is known of a package in all its releases."""
-    file = read_toml(path, problems, cache=cache)
-    off = file.table("off_spelling")
-    debian = file.table("debian")
-    found = file.read(
-        Package,
-        tag=file.template("tag", ("version",), "v{version}"),
-        off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
-        off_spelling={name: off.text(name) for name in list(off.data)},
-        rules=tuple(table.read(model.Rule, name=table.where) for table in file.tables("rule")),
-        debian=debian.map("sources", TomlTable.text),
-        debian_fill=debian.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text)),
-        editions=tuple(_edition(table) for table in file.tables("release")),
-    )
-    debian.check_unknown_keys()
-    _check_names(file, found)
-    for key, lines in (("smoke", found.smoke), ("gpu_smoke", found.gpu_smoke)):
-        try:  # which need not be lines that this Python runs
-            ast.parse("\n".join(lines))
-        except SyntaxError as error:
-            file.problem(f"{key!r}, line {error.lineno}: {error.msg}")
-    if not found.repository and found.pypi is None:
-        file.problem("neither 'repository' nor 'pypi' says where its source is")
-    if found.editions and found.after is None:
-        file.problem(
-            "it has [[release]], which pair with a release of 'after', but it has no 'after'"
-        )
-    return found
-
-
-def _check_names(file: TomlTable, package: Package) -> None:
-    """Note names of a package that cannot be those of files and folders: facts may come from anybody."""
-    tag = package.tag.replace("{version}", "1.0")
-    names = {
-        "name": package.name,
-        "session": package.session,
-        "import_name": package.import_name,
-        "tag": tag,
-    }
-    for key, name in {**names, "checks": package.checks}.items():
-        if name and not _PLAIN_NAME.fullmatch(name):
-            file.problem(
-                f"'{key}' is '{name}', which cannot name a folder: use letters, digits and . _ + -"
-            )
-    for patch in (patch for rule in package.rules for patch in rule.patches):
-        if not all(_PLAIN_NAME.fullmatch(part) for part in patch.split("/")):
-            file.problem(
-                f"patch '{patch}' cannot be a file in patches/{package.name}/: use letters, digits and . _ + -"
-            )
-
-
-def _edition(table: TomlTable) -> Edition:
-    if "torch" not in table.data:
-        table.problem(
-            "'torch' is missing: it says which releases it goes with, such as '>=2.2,<2.13'"
-        )
-    return table.read(Edition, version=table.version("version"))
-
-
-def read_releases(
-    folder: Path, packages: Mapping[str, Package], problems: list[str], cache: StatCache | None
-) -> dict[str, tuple[Release, ...]]:
-    """Read every release file: the base package's table first, its dependents after it."""
-    found: dict[str, list[Release]] = {name: [] for name in packages}
-    in_order = sorted(packages.values(), key=lambda package: package.after is not None)
-    for path in sorted(folder.glob("*.toml")):
-        file = read_toml(path, problems, cache=cache)
-        base: Release | None = None
-        for package in in_order:
-            if package.name in file.data:
-                release = _release(file.table(package.name), package, base)
-                base = base or release
-                found[package.name].append(release)
-            file.requested.append(package.name)
-        file.check_unknown_keys()
-    for package in packages.values():
-        if package.editions and package.after in found:
-            found[package.name] += _declared(
-                package, found[package.name], found[package.after], problems
-            )
-    for all_ in found.values():
-        all_.sort(key=lambda one: (version_key(one.version), version_key(one.torch or "0")))
-    return {name: _completed(all_) for name, all_ in found.items()}
-
-
-def _declared(
-    package: Package, listed: Iterable[Release], bases: Iterable[Release], problems: list[str]
-) -> list[Release]:
-    """Return what a package's own file declares: with each torch goes the newest release that takes it."""
-    where = f"{package.name}.toml"
-    problems.extend(
-        f"{where}: {one} stands in releases/ too; say it in one place" for one in listed
-    )
-    editions = sorted(package.editions, key=lambda one: version_key(one.version), reverse=True)
-    taking = (
-        (base, next((one for one in editions if is_within(one.torch, base.version)), None))
-        for base in bases
-    )
-    found = [_of_edition(package, edition, base) for base, edition in taking if edition is not None]
-    used = {release.version for release in found}
-    problems.extend(
-        f"{where}: release {one.version}: {package.after} '{one.torch}' leaves it no release of "
-        f"{package.after} that goes with no newer one"
-        for one in editions
-        if one.version not in used
-    )
-    return found
-
-
-def _of_edition(package: Package, edition: Edition, base: Release) -> Release:
-    return Release(
-        package=package.name,
-        version=edition.version,
-        tag=package.tag.format(version=edition.version),
-        commit=edition.commit,
-        pythons=tuple(one for one in base.pythons if is_within(edition.python, one.rstrip("t"))),
-        arches=tuple(one for one in base.arches if one in (edition.arches or base.arches)),
-        cuda=base.cuda if edition.cuda is None else edition.cuda,
-        cuda_official=base.cuda_official,
-        torch=base.version,
-        wheel_tag=edition.wheel_tag,
-        source=edition.source,
-        date=edition.date,
-        cuda_pypi=base.cuda_pypi,
-        sha256=edition.sha256,
-        stable_abi=edition.stable_abi,
-        tried=dict.fromkeys(edition.built, edition.source),
-    )
-
-
-def _completed(releases: Iterable[Release]) -> tuple[Release, ...]:
-    """Return the releases of a package; one that pairs with several torch is described where it is first."""
-    found: dict[str, Release] = {}
-    completed = []
-    for release in releases:
-        first = found.setdefault(release.version, release)
-        said = {name: getattr(release, name) or getattr(first, name) for name in _SAID_ONCE}
-        completed.append(replace(release, **said))
-    return tuple(completed)
-
-
-def _release(table: TomlTable, package: Package, base: Release | None) -> Release:
-    version = table.version("version")
-    cuda = table.table("cuda")
-    if base is not None and not cuda.data:
-        toolkits = {
-            "cuda": base.cuda,
-            "cuda_official": base.cuda_official,
-            "cuda_pypi": base.cuda_pypi,
-        }
-    else:
-        toolkits = {
-            "cuda": cuda.specifier("range"),
-            "cuda_official": cuda.map(
-                "official", lambda inner, name: _cuda(inner.table(name), name)
-            ),
-            "cuda_pypi": cuda.optional("pypi"),
-        }
-    cuda.check_unknown_keys()
-    return table.read(
-        Release,
-        package=package.name,
-        version=version,
-        tag=package.tag.format(version=version),
-        pythons=table.pythons("pythons", base.pythons if base else None),
-        arches=table.texts("arches", base.arches if base else None),
-        torch=base.version if base else None,
-        built_from=_built_from(table),
-        sha256=None,
-        stable_abi=None,
-        **toolkits,
-    )
-
-
-def _built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
-    """Read a commit, of all wheels, or a table of commits with the wheels that each is in."""
-    if isinstance(table.data.get("built_from"), str):
-        return {table.text("built_from"): ()}
-    return table.map("built_from", TomlTable.texts)
-
-
-def _cuda(table: TomlTable, version: str) -> Cuda:
-    if not is_version(version):
-        table.problem(f"'{version}' is not a version of CUDA, such as '12.4'")
-    lists = {
-        "x86_64": table.optional("capabilities"),
-        "aarch64": table.optional("capabilities_aarch64"),
-    }
-    requires = table.texts("requires", ())
-    for text in requires:
-        try:
-            Requirement(text)
-        except InvalidRequirement:
-            table.problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
-    pinned = {
-        library: table.optional(library)
-        or next((one.partition("==")[2] for one in requires if f"-{library}-" in one), None)
-        for library in ("cusparselt", "nvshmem")
-    }
-    capabilities = {arch: listed for arch, listed in lists.items() if listed}
-    return table.read(Cuda, capabilities=capabilities, requires=requires, **pinned)
+def _unknown_packages(facts: Facts) -> Iterator[str]:
+    """Yield a line for each place that names a package which no file describes."""
+    places = [(f"units.toml: '{unit.pattern}'", unit.package) for unit in facts.units]
+    places += [("runs.toml", run.package) for run in facts.runs]
+    places += [("runs.toml", peak.package) for peak in facts.peaks]
+    described = {*facts.packages, *(name for file in facts.left_out for name in file.names)}
+    for place, name in places:
+        if name and name not in described:
+            yield f"{place}: unknown package '{name}'; packages/ has {', '.join(facts.packages)}"

@@ -201,11 +201,25 @@ def release_grid(facts: Facts, release: Release) -> Iterator[Cell]:
         yield Cell(build, release, terms.reasons(build))
 
 
+def refuse_left_out(facts: Facts, *names: str) -> None:
+    """Raise ConfigError, with the mistakes, if a name means a package or release that is left out."""
+    for file in facts.left_out:
+        if not set(names).isdisjoint(file.names):
+            lines = "\n".join(f"  {problem}" for problem in file.problems)
+            raise ConfigError(
+                f"build_configs/{file.name} has problems:\n{lines}", code="facts-invalid"
+            )
+
+
 def find_release(facts: Facts, package: str, version: str) -> Release:
-    """Return a package's release by version or tag. Raises UnknownReleaseError, with near matches."""
+    """Return a package's release by version or tag.
+
+    Raises UnknownReleaseError, with near matches, ConfigError if its file has mistakes.
+    """
     for release in facts.releases[package]:
         if version in (release.version, release.tag):
             return release
+    refuse_left_out(facts, version)
     known = [release.tag for release in facts.releases[package]]
     named = re.sub(r"^\D*", "v", version)  # "release/2.4", "V2.4.1"
     near = [tag for tag in reversed(known) if tag.startswith(f"{named}.")][:3] or get_close_matches(
@@ -237,6 +251,7 @@ def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> 
     """
     words = {word: one for one in facts.packages.values() for word in (one.session, one.name)}
     if unknown := sorted(set(names) - words.keys()):
+        refuse_left_out(facts, *unknown)
         there = ", ".join(f"{one.name} ({one.session})" for one in facts.packages.values())
         raise ConfigError(
             f"unknown package {', '.join(unknown)}: choose from {there}", code="unknown-package"

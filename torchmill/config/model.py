@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 
 from torchmill.config.facts_model import (
     BoardIndex,
+    BrokenFile,
     Commit,
     CompilePeak,
     CondaFacts,
@@ -398,6 +399,7 @@ class Facts:
     ] = ()  # of official wheels; all that fit a release count
     boards: tuple[GpuHost, ...] = ()
     board_indexes: tuple[BoardIndex, ...] = ()
+    left_out: tuple[BrokenFile, ...] = ()
 
     def toolkit(self, version: str | None) -> Toolkit | None:
         """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""

@@ -49,7 +49,14 @@ class MatrixSession(NamedTuple):
         return f"{self.title}, {self.standing}" if self.standing == "untried" else self.title
 
 
-def list_sessions(root: Path, arch: str, tag: str | None) -> list[MatrixSession]:
+class SessionList(NamedTuple):
+    """The sessions that nox lists, and a line for each file of facts that is left out of them."""
+
+    sessions: list[MatrixSession]
+    warnings: list[str]
+
+
+def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
     """Return the sessions of a checkout on a machine: those of the release with a tag, or of all releases.
 
     They are remembered for as long as facts and code look the same.
@@ -66,7 +73,9 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> list[MatrixSession]
     cache = StatCache(layout.sessions_cache)
     text = cache.remember(key, [names, *map(stat_file, read)], lambda: _sessions(root, arch, tag))
     cache.save()
-    return [MatrixSession(*row) for row in parse_json(text)]
+    remembered = parse_json(text)
+    sessions = [MatrixSession(*row) for row in remembered["sessions"]]
+    return SessionList(sessions, remembered["warnings"])
 
 
 def newest_release_alone(sessions: Iterable[MatrixSession]) -> list[MatrixSession]:
@@ -84,23 +93,23 @@ def _sessions(root: Path, arch: str, tag: str | None) -> str:
     facts = facts_reader.load_facts(root)
     base = matrix.base_package(facts).name
     release = matrix.find_release(facts, base, tag) if tag else None
-    return json.dumps(
-        [
-            MatrixSession(
-                build.identifier(arch),
-                build.session,
-                build.package,
-                build.python,
-                build.variant,
-                cell.release.tag,
-                str(cell.release),
-                build.package != base,
-                trial.find_trial(facts, cell).standing,
-            )
-            for cell in matrix.buildable_cells(facts, release, arch)
-            for build in (cell.build,)
-        ]
-    )
+    sessions = []
+    for cell in matrix.buildable_cells(facts, release, arch):
+        build = cell.build
+        session = MatrixSession(
+            build.identifier(arch),
+            build.session,
+            build.package,
+            build.python,
+            build.variant,
+            cell.release.tag,
+            str(cell.release),
+            build.package != base,
+            trial.find_trial(facts, cell).standing,
+        )
+        sessions.append(session)
+    warnings = [file.warning for file in facts.left_out]
+    return json.dumps({"sessions": sessions, "warnings": warnings})
 
 
 def asked_sessions(words: Iterable[str], environ_names: str = "") -> list[str]:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from packaging.version import Version
 
 from torchmill.config import distributions
-from torchmill.config.facts_model import ToolkitSource
-from torchmill.config.facts_reader import PROVIDERS
+from torchmill.config.facts_model import PROVIDERS, ToolkitSource
 from torchmill.config.model import Facts, Host, LinuxDistribution
 from torchmill.core.files import read_table_beside
 from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest, candidate_sources

@@ -1,0 +1,108 @@
+"""A mistake in the file of a package or release stops what needs it, and is named to the others."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.declared import ONE
+from tests.support.refusals import refused
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.facts_reader import read_facts, read_usable_facts
+from torchmill.config.model import Facts
+from torchmill.config.selection import list_sessions
+
+BROKEN = 'name = "mine'  # which TOML does not take
+OTHER = """
+name = "other"
+session = "other"
+pypi = "other"
+import_name = "other"
+checks = "sample"
+after = "base"
+imports = ["tiny-scatter"]
+memory_per_job = "1 GiB"
+disk = "1 GiB"
+
+[version_variables]
+
+[[release]]
+version = "1.0"
+torch = ">=1"
+source = "test"
+"""
+
+
+def left_out(configs: Path, file: str, text: str) -> Facts:
+    """Return the facts that can be used after `file` was written."""
+    (configs / file).write_text(text, encoding="utf-8")
+    with refused("facts-invalid"):
+        read_facts(configs)
+    return read_usable_facts(configs)
+
+
+@pytest.mark.parametrize("text", [BROKEN, ONE.replace('disk = "', 'dusk = "'), "name = 1"])
+def test_a_package_with_mistakes_is_left_out_alone(text: str, known: Facts, configs: Path) -> None:
+    facts = left_out(configs, "packages/tiny-scatter.toml", text)
+    assert facts.packages == known.packages
+    assert facts.releases == known.releases
+    (file,) = facts.left_out
+    assert file.name == "packages/tiny-scatter.toml"
+    assert "packages/tiny-scatter.toml" in file.warning
+    assert "\n" not in file.warning
+    with refused("facts-invalid"):
+        cell_lookup.find_cell(facts, "tiny-scatter-3.10-cpu", "x86_64", None)
+    with refused("facts-invalid"):
+        matrix.partner_releases(facts, facts.releases["base"][0], ["tiny-scatter"])
+    assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).possible
+
+
+def test_a_package_left_out_is_known_by_the_word_of_its_sessions(configs: Path) -> None:
+    facts = left_out(configs, "packages/tiny-scatter.toml", ONE.replace('disk = "', 'dusk = "'))
+    with refused("facts-invalid"):
+        cell_lookup.find_cell(facts, "scatter-3.10-cpu", "x86_64", None)
+
+
+def test_what_is_built_on_a_package_left_out_is_left_out_too(configs: Path) -> None:
+    (configs / "packages" / "tiny-scatter.toml").write_text(BROKEN, encoding="utf-8")
+    facts = left_out(configs, "packages/other.toml", OTHER)
+    names = {file.name for file in facts.left_out}
+    assert names == {"packages/tiny-scatter.toml", "packages/other.toml"}
+
+
+def test_a_package_that_takes_the_session_of_the_base_does_not_stop_it(configs: Path) -> None:
+    taken = ONE.replace('session = "scatter"', 'session = "wheel"')
+    facts = left_out(configs, "packages/tiny-scatter.toml", taken)
+    assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).possible
+
+
+@pytest.mark.parametrize(("old", "new"), [("[base]", "[base"), ('"x86_64"', '"riscv"')])
+def test_a_release_with_mistakes_is_left_out_alone(
+    old: str, new: str, known: Facts, configs: Path
+) -> None:
+    text = (configs / "releases" / "1.0.0.toml").read_text("utf-8")
+    facts = left_out(configs, "releases/1.0.0.toml", text.replace(old, new, 1))
+    assert facts.releases["base"] == known.releases["base"][1:]
+    assert facts.releases["addon"] == ()
+    for name in ("v1.0.0", "1.0.0"):
+        with refused("facts-invalid"):
+            matrix.find_release(facts, "base", name)
+
+
+@pytest.mark.parametrize("file", ["packages/base.toml", "arches.toml", "gpus.toml"])
+def test_a_file_that_every_build_needs_stops_them(file: str, configs: Path) -> None:
+    (configs / file).write_text(BROKEN, encoding="utf-8")
+    with refused("facts-invalid"):
+        read_usable_facts(configs)
+
+
+def test_the_list_of_sessions_names_what_is_left_out_each_time(
+    configs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (configs / "packages" / "mine.toml").write_text(BROKEN, encoding="utf-8")
+    monkeypatch.setenv("TORCHMILL_CONFIGS", str(configs))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("torchmill.core.stat_cache.SETTLED_SECONDS", -3600)
+    first = list_sessions(tmp_path, "x86_64", None)
+    assert first.sessions
+    assert len(first.warnings) == 1
+    assert list_sessions(tmp_path, "x86_64", None) == first
