@@ -54,8 +54,9 @@ class _PackageFile:
 
 
 def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Package:
-    """Read what is known of a package in all its releases."""
+    """Read what is known of a package in all its releases; `problems`, still empty, takes mistakes."""
     file = read_toml(path, problems, cache=cache)
+    unreadable = bool(problems)
     off = file.table("off_spelling")
     debian = file.table("debian")
     found = file.read(
@@ -81,6 +82,8 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         file.problem(
             "it has [[release]], which pair with a release of 'after', but it has no 'after'"
         )
+    if unreadable:
+        del problems[1:]  # every key is missing, which says nothing more
     return found
 
 
