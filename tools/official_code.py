@@ -42,7 +42,7 @@ from torchmill.core.silence import silence_limit
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session
 from torchmill.fetch.package_index import IndexFile
-from torchmill.plan.wheel_fit import NVIDIA
+from torchmill.plan.wheel_fit import NVIDIA_LIBRARY
 from torchmill.wheel.pack import elf
 from torchmill.wheel.verify.device_code import (
     PTX,
@@ -191,7 +191,7 @@ def own_targets(code: Mapping[str, ReadLibrary]) -> str:
     else: NVIDIA's were linked statically up to 1.12, and can be more.
     """
     alone = [one for name, one in code.items() if name.endswith(OWN_ALONE)]
-    mixed = [one for name, one in code.items() if not NVIDIA.search(name)]
+    mixed = [one for name, one in code.items() if not NVIDIA_LIBRARY.search(name)]
     largest = max(alone or mixed, key=lambda one: sum(one.fatbins.values()), default=None)
     if largest is None or not largest.fatbins:
         return ""

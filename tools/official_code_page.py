@@ -51,7 +51,7 @@ def _line(facts: Facts, reading: WheelCode) -> str:
         gap = wheel_fit.code_gap(facts, reading, gpu)
         if not gap:
             served.append(gpu.name)
-        elif wheel_fit.is_served(facts, reading, gpu):
+        elif wheel_fit.has_own_code(facts, reading, gpu):
             gaps.append(gpu.name)
     cells: Sequence[str] = (
         *(

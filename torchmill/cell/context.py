@@ -399,8 +399,8 @@ def session_command(context: BuildContext, *further: str) -> str:
 
 def passing_patterns(plan: Plan) -> tuple[str, ...]:
     """Return the patterns of the variables that get through to a build from the environment of this process."""
-    in_container = shell_seal.is_guest(os.environ)
-    return (*plan.passed, *shell_seal.GUEST_PATTERNS) if in_container else plan.passed
+    in_container = shell_seal.is_in_container(os.environ)
+    return (*plan.passed, *shell_seal.CONTAINER_PATTERNS) if in_container else plan.passed
 
 
 def describe_unread(plan: Plan) -> str:

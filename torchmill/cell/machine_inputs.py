@@ -57,7 +57,9 @@ def collect_machine_inputs(
 
 def read_user_variables(environ: Mapping[str, str], plan: Plan, system: str) -> dict[str, str]:
     """Return the user's variables that get through to a build on a system and can change what it makes."""
-    patterns = shell_seal.compiler_patterns(system, guest=shell_seal.is_guest(environ))
+    patterns = shell_seal.compiler_patterns(
+        system, in_container=shell_seal.is_in_container(environ)
+    )
     return {
         name: environ[name]
         for name in sorted(environ)

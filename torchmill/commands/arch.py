@@ -43,7 +43,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
             for toolkit in able
         },
         "official": {
-            arch: published.official_ways(facts, one, arch) for arch in published.OFFICIAL_ARCHES
+            arch: published.official_support(facts, one, arch) for arch in published.OFFICIAL_ARCHES
         },
         "buildable": _buildable(facts, able, tried=False),
         "tried": _buildable(facts, able, tried=True),
@@ -97,9 +97,9 @@ def _targets(facts: Facts, one: Capability) -> list[str]:
 def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
     """Tell which official builds run on a capability, and how to build one where the newest do not."""
     everything = facts.releases[base_package(facts).name]
-    ways = published.official_ways(facts, one, "aarch64" if one.tegra else "x86_64")
+    ways = published.official_support(facts, one, "aarch64" if one.tegra else "x86_64")
     text = f"official builds that run on it: {_stretches(everything, ways) or 'none'}"
-    if not one.tegra and (on_arm := published.official_ways(facts, one, "aarch64")):
+    if not one.tegra and (on_arm := published.official_support(facts, one, "aarch64")):
         text += f"; for aarch64: {_stretches(everything, on_arm)}"
     if published.READ_CODE.fullmatch(ways.get(everything[-1].version, "")):
         return text

@@ -55,7 +55,7 @@ from torchmill.plan.doctor.finding import Cures, Finding, find_cures
 from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.doctor.system import SOURCE
 from torchmill.plan.options import WHOLE_BUILD, format_options
-from torchmill.plan.step_origins import Places, Session, Surroundings
+from torchmill.plan.step_origins import Places, Session, WalkContext
 from torchmill.plan.walk import Answers, Foresight, foresee
 
 
@@ -323,12 +323,12 @@ class Dialogue(NamedTuple):
         arch = self.cells[0].build.arch
         if self.described:
             places = with_sources(Places(), self.requests)
-            around = Surroundings(self.facts, arch, self.host, places)
+            around = WalkContext(self.facts, arch, self.host, places)
             return walk_steps(
                 around, foresight, sessions, Answers(disks=described_disks(self.host))
             )
         places = own_places(self.facts, self.layout, self.requests, os.environ)
-        around = Surroundings(self.facts, arch, self.host, places)
+        around = WalkContext(self.facts, arch, self.host, places)
         answers = ask_machine(plan_steps(around, foresight, sessions), self.layout)
         return walk_steps(around, foresight, sessions, answers)
 

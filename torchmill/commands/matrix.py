@@ -26,7 +26,7 @@ from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.native import native_arch
 from torchmill.plan.doctor.judgement import TRIED
 from torchmill.plan.estimate import read_own_runs
-from torchmill.plan.published import find_published, known_host, why_unpublished
+from torchmill.plan.published import find_published, target_host, unpublished_reason
 
 FEW = 3  # variants are named one by one
 _POSSIBILITY: dict[Standing, str] = {
@@ -93,10 +93,10 @@ def explain_cell_name(
         ) from None
     name = cell.build.identifier(machine.arch)
     native = cell_lookup.uncontained_arch(facts, [identifier], machine.arch)
-    where = known_host(facts, machine, cell.build.arch)
+    where = target_host(facts, machine, cell.build.arch)
     options = outlook.options_here(facts, cell, where, NO_OPTIONS, native)
     wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))
-    why = "" if wheel else why_unpublished(facts, cell)
+    why = "" if wheel else unpublished_reason(facts, cell)
     trial = find_trial(facts, cell, () if host else read_own_runs(facts, layout.dist))
     judgements = [
         one for one in outlook.judge_cell(facts, cell, where, options) if one.subject != TRIED

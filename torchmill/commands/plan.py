@@ -52,7 +52,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if (
         facts.arches[cell.build.arch].system != machine.system
     ):  # of whose machines nothing is known here
-        machine = replace(published.known_host(facts, machine, cell.build.arch), arch=machine.arch)
+        machine = replace(published.target_host(facts, machine, cell.build.arch), arch=machine.arch)
     if not host:
         machine = with_named_compiler(machine, options.settings, os.environ)
         options = resolve_processor(facts, cell.build.arch, machine, options)

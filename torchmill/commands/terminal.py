@@ -90,7 +90,7 @@ def _require_curable(cures: Cures, done: Collection[Trial]) -> None:
         for command, finding in cures.commands.items()
         if (command, finding.found) in done and finding.verdict == "failure"
     ]
-    if lacking := [*cures.left, *tried]:
+    if lacking := [*cures.incurable, *tried]:
         lines = "\n".join(
             dict.fromkeys(f"  {one.sentence()}" for one in lacking)
         )  # cells lack the same

@@ -25,7 +25,7 @@ from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.step_origins import (
     Places,
     Session,
-    Surroundings,
+    WalkContext,
     command_step,
     session_steps,
     source_origins,
@@ -105,11 +105,11 @@ class Walk:
 
 
 def walk_steps(
-    around: Surroundings, foresight: Foresight, sessions: Sequence[Session], answers: Answers
+    around: WalkContext, foresight: Foresight, sessions: Sequence[Session], answers: Answers
 ) -> Walk:
     """Return the walk to some sessions; `answers` has what was asked, and nothing where nothing was."""
     steps = plan_steps(around, foresight, sessions)
-    left = [_stop_of(finding) for finding in foresight.left]
+    left = [_stop_of(finding) for finding in foresight.incurable]
     return Walk(steps, answers, (*left, *find_stops(steps, answers, around.host)))
 
 
@@ -121,7 +121,7 @@ def _stop_of(finding: Finding) -> Stop:
 
 
 def plan_steps(
-    around: Surroundings, foresight: Foresight, sessions: Sequence[Session]
+    around: WalkContext, foresight: Foresight, sessions: Sequence[Session]
 ) -> tuple[Step, ...]:
     """Return every step to some sessions, in the order in which they are done."""
     commands = [command_step(around, *item) for item in foresight.commands.items()]
@@ -201,7 +201,7 @@ def own_places(
     mirror = environ.get("UV_PYTHON_INSTALL_MIRROR")
     places = Places(
         index=index,
-        beside_index=beside,
+        has_other_indexes=beside,
         channels=environ.get(conda.ALIAS_VARIABLE) or conda.DEFAULT_ALIAS,
         suites=_suites(facts),
         pythons=mirror or Places().pythons,
@@ -217,7 +217,7 @@ def with_sources(places: Places, requests: Iterable[SourceRequest]) -> Places:
     return replace(
         places,
         sources={request.package.name: source_origins(request, places) for request in listed},
-        ways_to_sources={request.package.name: request.alternatives() for request in listed},
+        source_remedies={request.package.name: request.alternatives() for request in listed},
     )
 
 

@@ -7,6 +7,7 @@
 - cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - doctor/: judge a machine against what a build needs; pure
+- drivers: which drivers run what a CUDA toolkit makes
 - estimate: estimate time, memory and disk of a build from measured builds, also in shares on several machines
 - first_error: read build logs, and find the first real error in one
 - line_patterns: regular expressions that are looked for in lines of others, in a time that is bounded

@@ -12,7 +12,7 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import Capability, Facts, Host, Release
 from torchmill.config.trial import find_trial
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
-from torchmill.plan import published
+from torchmill.plan.drivers import is_driven
 
 
 class BuildQuestion(NamedTuple):
@@ -180,7 +180,7 @@ def _serves(facts: Facts, cell: Cell, gpus: Collection[str], host: Host) -> bool
         return False
     if any(toolkit not in arch_list.toolkits_with_target(facts, name) for name in gpus):
         return False
-    return published.is_driven(toolkit, host)
+    return is_driven(toolkit, host)
 
 
 def _no_cell_error(

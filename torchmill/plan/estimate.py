@@ -26,6 +26,7 @@ from torchmill.core.units import format_bytes
 from torchmill.host.native import native_arch
 from torchmill.plan import link_overflow, published
 from torchmill.plan.build_plan import compute_plan, largest_compile
+from torchmill.plan.drivers import is_driven
 from torchmill.plan.link_overflow import OverflowRisk
 from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST
 from torchmill.plan.settings import heavier_settings
@@ -460,7 +461,7 @@ def saving_for_gpus(
     listed_already = options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings
     gpus = [
         gpu_capability(facts, gpu)
-        for gpu in published.known_host(facts, host, cell.build.arch).gpus
+        for gpu in published.target_host(facts, host, cell.build.arch).gpus
     ]
     able = [gpu for gpu in gpus if gpu and toolkit and gpu.name in toolkit.capabilities]
     if (
@@ -468,7 +469,7 @@ def saving_for_gpus(
         or listed_already
         or not able
         or able != gpus
-        or not published.is_driven(toolkit, host)
+        or not is_driven(toolkit, host)
     ):
         return []
     shortest = shortest_arch_list(facts, able)

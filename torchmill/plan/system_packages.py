@@ -20,121 +20,134 @@ class PackageSupply:
 
     recorded: tuple[distributions.RecordedPackage, ...]
     unrecorded: tuple[str, ...]
-    choices: Mapping[
-        str, str
-    ]  # of those that can be installed: the name that was asked for -> the name there
+    # Requested name -> the name that this release has, of packages that can be installed.
+    choices: Mapping[str, str]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return those that can be installed as things are, by name."""
-        return tuple(one.name for one in self.recorded if not one.elsewhere)
+        """Return the names of the packages that can be installed as the system is set up."""
+        return tuple(package.name for package in self.recorded if not package.elsewhere)
 
     @property
     def archives(self) -> tuple[str, ...]:
-        """Return the archives that have to be switched on."""
-        return tuple(dict.fromkeys(one.enable for one in self.recorded if one.enable))
+        """Return the archives that have to be switched on for these packages."""
+        archives = [package.enable for package in self.recorded if package.enable]
+        return tuple(dict.fromkeys(archives))
 
     def missing_sentence(self, place: str) -> str:
-        """Return where to look for the packages that cannot be installed as things are; "" without any."""
-        sentences = [
-            f"{one.name} comes from {one.elsewhere}" for one in self.recorded if one.elsewhere
+        """Return where to look for the packages that cannot be installed; "" if there are none."""
+        clauses = [
+            f"{package.name} comes from {package.elsewhere}"
+            for package in self.recorded
+            if package.elsewhere
         ]
         if self.unrecorded:
-            sentences.append(
-                f"look for it as {' and '.join(self.unrecorded)} among the packages of {place}"
-            )
-        return "; ".join(sentences)
+            names = " and ".join(self.unrecorded)
+            clauses.append(f"look for it as {names} among the packages of {place}")
+        return "; ".join(clauses)
 
 
 def names_of(manager: str | None) -> str:
-    """Return the manager whose package names a manager has: that of dnf for yum; "" for None."""
-    other: str | None = PACKAGES["names"].get(manager)
-    return other or manager or ""
+    """Return the manager whose package names a manager uses: "dnf" for yum; "" for None."""
+    if manager is None:
+        return ""
+    names: Mapping[str, str] = PACKAGES["names"]
+    return names.get(manager, manager)
 
 
 def gcc_packages(manager: str | None) -> Sequence[str]:
-    """Return what a manager calls a gcc, {major} standing for its major version."""
-    known: Mapping[str, Sequence[str]] = PACKAGES["gcc"]
-    return known.get(manager or "") or known.get(names_of(manager)) or ("gcc {major}",)
+    """Return the packages of a gcc; {major} in their names stands for its major version."""
+    packages: Mapping[str, Sequence[str]] = PACKAGES["gcc"]
+    return packages.get(manager or "") or packages.get(names_of(manager)) or ("gcc {major}",)
 
 
 def gcc_command(manager: str) -> str:
-    """Return the command of a gcc that a manager installed, {major} standing for its major version."""
-    known: Mapping[str, str] = PACKAGES["gcc_command"]
-    return known.get(manager) or known.get(names_of(manager)) or "g++-{major}"
+    """Return the command of a gcc that a manager installed; {major} stands for its version."""
+    commands: Mapping[str, str] = PACKAGES["gcc_command"]
+    return commands.get(manager) or commands.get(names_of(manager)) or "g++-{major}"
 
 
 def required_packages(
     facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None
 ) -> tuple[str, ...]:
-    """Return the system packages, by name, that any of the cells needs."""
-    rules = (rule for cell in cells for rule in CellConstraints(facts, cell, provider).rules())
-    return tuple(
-        dict.fromkeys(
-            name for rule in rules for name in rule.system_packages.get(names_of(manager), ())
-        )
-    )
+    """Return the names of the system packages that any of some cells needs.
+
+    `provider` is that of the source: what it leaves out, the system has to have.
+    """
+    required: dict[str, None] = {}  # an ordered set
+    for cell in cells:
+        for rule in CellConstraints(facts, cell, provider).rules():
+            required |= dict.fromkeys(rule.system_packages.get(names_of(manager), ()))
+    return tuple(required)
 
 
 def package_choices(names: Iterable[str]) -> Iterator[str]:
     """Yield packages, each followed by the one that older releases have in its place."""
     for name in names:
         yield name
-        if instead := PACKAGES["replacement"].get(name):
-            yield instead
+        replacement = PACKAGES["replacement"].get(name)
+        if replacement:
+            yield replacement
 
 
 def find_supply(
     manager: str, distribution: LinuxDistribution | None, names: Iterable[str]
 ) -> PackageSupply:
     """Return which of some packages a manager can install on a distribution."""
-    if manager not in NEEDS_ROOT:  # conda-forge and Homebrew are the same everywhere
-        every = tuple(names)
-        return PackageSupply(
-            tuple(map(distributions.RecordedPackage, every)),
-            (),
-            dict(zip(every, every, strict=True)),
-        )
+    recorded: list[distributions.RecordedPackage] = []
+    unrecorded: list[str] = []
+    choices: dict[str, str] = {}
     release = distributions.find_release(distribution)
-    asked = {name: _recorded(release, name) for name in names}
-    found = {name: package for name, package in asked.items() if package is not None}
-    choices = {name: package.name for name, package in found.items() if not package.elsewhere}
-    return PackageSupply(
-        tuple(found.values()), tuple(name for name in asked if name not in found), choices
-    )
+    for name in dict.fromkeys(names):
+        # The packages of conda-forge and Homebrew are the same on all systems.
+        package: distributions.RecordedPackage | None = distributions.RecordedPackage(name)
+        if manager in NEEDS_ROOT:
+            package = _find_recorded(release, name)
+        if package is None:
+            unrecorded.append(name)
+            continue
+        recorded.append(package)
+        if not package.elsewhere:
+            choices[name] = package.name
+    return PackageSupply(tuple(recorded), tuple(unrecorded), choices)
 
 
-def _recorded(
+def _find_recorded(
     release: distributions.DistributionRelease | None, name: str
 ) -> distributions.RecordedPackage | None:
-    """Return how a release has a package, or the one that it has in its place; None if it is not known to have any."""
+    """Return a release's package of that name, or of the name that older releases have for it.
+
+    None if the release is not known to have either.
+    """
     if release is None:
         return None
-    instead = PACKAGES["replacement"].get(name)
-    return distributions.find_package(release, name) or (
-        distributions.find_package(release, instead) if instead else None
-    )
+    package = distributions.find_package(release, name)
+    replacement = PACKAGES["replacement"].get(name)
+    if package is None and replacement:
+        package = distributions.find_package(release, replacement)
+    return package
 
 
 def describe_place(manager: str | None, distribution: LinuxDistribution | None) -> str:
-    """Return how messages name the place where packages come from: "fedora 42", "apt", "this system"."""
+    """Return what messages call the origin of packages: "fedora 42", "apt", "this system"."""
     return str(distribution or manager or "this system")
 
 
 def find_manager(
     path_has: Callable[[str], bool], distribution: LinuxDistribution | None, *, conda: bool
 ) -> str:
-    """Return the package manager to use, by the programs that are on PATH; `conda`: one of its environments is active.
+    """Return the package manager to use, by the programs that are on PATH.
 
-    The manager of the distribution goes before others, which may be there for other purposes, as apt on Fedora.
-    Raises HostError if there is none that the facts know.
+    The manager of the distribution goes before others, which may be there for another purpose, as
+    apt is on Fedora. `conda` tells that an environment of conda is active; conda then goes first.
+    Raises HostError if there is no manager that the facts know.
     """
     if conda and path_has("conda"):
         return "conda"
     usual = distributions.usual_managers(distribution)
-    candidates: Sequence[str] = usual or [
-        manager for manager in INSTALL_COMMANDS if manager != "conda"
-    ]
+    candidates: Sequence[str] = usual
+    if not usual:
+        candidates = [manager for manager in INSTALL_COMMANDS if manager != "conda"]
     for manager in candidates:
         if path_has(INSTALL_COMMANDS[manager][0]):
             return manager
@@ -154,17 +167,21 @@ def find_manager(
 def install_command(
     manager: str, names: Iterable[str], *, sudo: bool, archives: Sequence[str] = ()
 ) -> str:
-    """Return the command that installs packages, with `archives` switched on, through sudo if only root may.
+    """Return the command that installs packages.
 
-    Raises ConfigError for a manager that the facts do not know.
+    It begins with sudo if `sudo` is true and only root may install. `archives` are switched on for
+    it. Raises ConfigError for a manager that the facts do not know.
     """
-    known = require_choice("package manager", manager, INSTALL_COMMANDS, "unknown-package-manager")
-    prefix = ("sudo",) if sudo and manager in NEEDS_ROOT else ()
-    return " ".join(
-        (*prefix, *INSTALL_COMMANDS[known], *(f"--enablerepo={one}" for one in archives), *names)
+    manager = require_choice(
+        "package manager", manager, INSTALL_COMMANDS, "unknown-package-manager"
     )
+    words = ["sudo"] if sudo and manager in NEEDS_ROOT else []
+    words.extend(INSTALL_COMMANDS[manager])
+    words.extend(f"--enablerepo={archive}" for archive in archives)
+    words.extend(names)
+    return " ".join(words)
 
 
 def may_install(host: Host, manager: str) -> bool:
-    """Tell whether the user of a host is not known to lack the right to install packages."""
+    """Tell whether a host's user may install packages, as far as is known."""
     return manager not in NEEDS_ROOT or host.root is not False

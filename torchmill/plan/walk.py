@@ -1,4 +1,8 @@
-"""The way to some wheels, walked to its end before the first step runs: what each step needs, and what stops it."""
+"""The steps that lead to some wheels, checked to the last before the first one runs.
+
+What each step needs is known from the commands alone; what stops it is learned by asking the hosts,
+disks and the system that it needs (`Answers`).
+"""
 
 import re
 import shlex
@@ -14,43 +18,41 @@ from torchmill.config.facts_model import CostRange
 from torchmill.config.model import Compiler, Host
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
-from torchmill.plan.doctor.finding import Cures, Finding, find_cures
+from torchmill.plan.doctor.finding import Finding, find_cures
 
 Place = Literal["cache", "checkout", "environments"]  # folders that a step writes into
 Kind = Literal["impossible", "unreachable", "room", "permission"]
 
-_ROUNDS = (
-    8  # of cures that only become known once others were taken: a toolkit, its parts, its libraries
-)
-_COMPILER = re.compile(r"g(?:cc|\+\+)-(\d+)|gcc-toolset-(\d+)-.*")
+# Some cures become known only once others are applied: a toolkit, then its parts, then its
+# libraries. More rounds than this are a circle.
+_ROUNDS = 8
+_COMPILER_PACKAGE = re.compile(r"g(?:cc|\+\+)-(\d+)|gcc-toolset-(\d+)-.*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_NEWEST_MINOR = 99  # of a compiler whose major version alone is known
+_NEWEST_MINOR = 99  # of a compiler of which only the major version is known
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A place from which a step can take what it needs."""
+    """A provider from which a step can take what it needs."""
 
     provider: str  # "conda", "the package index"
-    addresses: tuple[str, ...] = ()  # all of which must answer
+    addresses: tuple[str, ...] = ()  # all of them must answer
     obstacle: str = ""  # why this machine cannot use it, as a clause
-    size: CostRange | None = None  # bytes that it takes once it is there; None: not known
+    size: CostRange | None = None  # bytes on the disk once it is unpacked; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step on the way: a command, or what a later command does by itself."""
+    """One step on the way to a wheel: a command, or what a later command does by itself."""
 
-    command: str
+    command: str  # "": a later command does it
     purpose: str  # "CUDA toolkit: none"
-    origins: tuple[
-        Origin, ...
-    ] = ()  # one of which is enough, in the order in which they are asked; (): it needs none
-    way_out: str = ""  # what to do where no origin serves
-    place: Place = "cache"  # into which it is brought
-    needs: Mapping[Place, CostRange] = field(
-        default_factory=dict
-    )  # bytes beside those of its origin
+    # One origin is enough; they are asked in this order. (): the step downloads nothing.
+    origins: tuple[Origin, ...] = ()
+    way_out: str = ""  # what to do if no origin serves
+    place: Place = "cache"  # where it puts what it takes from its origin
+    # Bytes on the disk that it needs beside what it takes from its origin.
+    needs: Mapping[Place, CostRange] = field(default_factory=dict)
     vital: bool = True  # False: the build goes on without it
     root: bool = False  # it changes the system
 
@@ -61,172 +63,195 @@ class Disk:
 
     folder: str  # by which the user knows it
     free: int  # bytes
-    places: frozenset[Place]
+    places: frozenset[Place]  # that are on it
     closed: str = ""  # why nothing can be written there, as a clause
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What was learned by asking: hosts, disks, and the system."""
+    """What hosts, disks and the system answered when they were asked."""
 
-    complaints: Mapping[str, str] = field(
-        default_factory=dict
-    )  # address -> "", or why it does not answer
+    complaints: Mapping[str, str] = field(default_factory=dict)  # address -> why it fails; "": not
     disks: tuple[Disk, ...] = ()
     password: bool = False  # sudo asks for a password, and nobody is there to type it
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A step that cannot be done, and why."""
+    """A step that cannot be done, and the reason."""
 
     step: Step
     kind: Kind
-    why: str  # a clause
+    reason: str  # a clause
     way_out: str
 
     def __str__(self) -> str:
         """Return it as a line of a message."""
-        name = self.step.command or self.step.purpose
-        return f"`{hide_password(name)}`: {self.why}{f': {self.way_out}' if self.way_out else ''}"
+        name = hide_password(self.step.command or self.step.purpose)
+        line = f"`{name}`: {self.reason}"
+        return f"{line}: {self.way_out}" if self.way_out else line
 
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The commands that make a machine ready for some builds, also those that become known on the way."""
+    """The commands that make a machine ready for some builds, those included that turn up later."""
 
-    commands: Mapping[str, Finding]  # in the order in which they are run
-    left: tuple[Finding, ...]  # failures that no command cures
+    commands: Mapping[str, Finding]  # command -> what it is for, in the order in which they run
+    incurable: tuple[Finding, ...]  # failures that no command cures
 
 
 def foresee(examine: Callable[[Host], Iterable[Finding]], host: Host) -> Foresight:
-    """Return what has to be done on a host, each command's effect taken for granted once it was run.
+    """Return the commands that a host needs, assuming that each of them succeeds.
 
-    `examine` returns the findings of all builds on a host.
+    `examine` returns the findings of all builds on a host. The host is examined again with the
+    effects of the commands that it asked for, until it asks for no others.
     """
     commands: dict[str, Finding] = {}
-    left: dict[str, Finding] = {}
+    incurable: dict[str, Finding] = {}  # by sentence: each round finds the same failures
     for _ in range(_ROUNDS):
-        cures: Cures = find_cures(examine(host))
-        new = {
-            command: finding
-            for command, finding in cures.commands.items()
-            if command not in commands
-        }
-        left |= {finding.sentence(): finding for finding in cures.left}
-        if not new:
+        cures = find_cures(examine(host))
+        for finding in cures.incurable:
+            incurable[finding.sentence()] = finding
+        new_commands = [command for command in cures.commands if command not in commands]
+        if not new_commands:
             break
-        commands |= new
-        for command in new:
+        for command in new_commands:
+            commands[command] = cures.commands[command]
             host = with_effect(host, command)
-    return Foresight(commands, tuple(left.values()))
+    return Foresight(commands, tuple(incurable.values()))
 
 
 def command_words(command: str) -> list[str]:
-    """Return the words of a command, without the variables before its program."""
+    """Return the words of a command, without the variables that are set before its program."""
     return list(dropwhile(_ASSIGNMENT.match, shlex.split(command)))
 
 
 def with_effect(host: Host, command: str) -> Host:
-    """Return a host on which a command has succeeded, as far as its words say what that changes."""
+    """Return a host on which a command has succeeded, as far as its words tell its effect."""
     words = command_words(command)
     if words[:2] == ["invoke", "toolkit"]:
         return _with_toolkit(host, words[2:])
     if words[:2] == ["invoke", "deps"]:
-        return replace(
-            host, packages={name: version or "installed" for name, version in host.packages.items()}
-        )
+        return _with_packages(host, host.packages)  # it installs all that is missing
     if words[:3] == ["uv", "python", "install"] or words[:2] == ["pyenv", "install"]:
-        version = words[-1]
-        without = {
-            name: path for name, path in host.headless_interpreters.items() if name != version
-        }
-        translated = {
-            name: path for name, path in host.translated_interpreters.items() if name != version
-        }
-        return replace(
-            host,
-            interpreters={**host.interpreters, version: f"python{version}"},
-            headless_interpreters=without,
-            translated_interpreters=translated,
-        )
-    majors = [match[1] or match[2] for word in words if (match := _COMPILER.fullmatch(word))]
-    known = {f"g++-{major}": Compiler("gcc", f"{major}.{_NEWEST_MINOR}") for major in majors}
-    packages = {
-        name: version or "installed" if name in words else version
-        for name, version in host.packages.items()
-    }
-    return replace(host, compilers={**host.compilers, **known}, packages=packages)
+        return _with_interpreter(host, words[-1])
+    for word in words:
+        match = _COMPILER_PACKAGE.fullmatch(word)
+        if match:
+            host = _with_gcc(host, match[1] or match[2])
+    return _with_packages(host, words)
+
+
+def _with_packages(host: Host, names: Iterable[str]) -> Host:
+    """Return a host that has some system packages, of those that a build asked for."""
+    installed = set(names)
+    packages = dict(host.packages)
+    for name, version in packages.items():
+        if name in installed and not version:
+            packages[name] = "installed"
+    return replace(host, packages=packages)
+
+
+def _with_interpreter(host: Host, version: str) -> Host:
+    """Return a host that has a whole CPython of its own architecture."""
+    headless = dict(host.headless_interpreters)
+    headless.pop(version, None)
+    translated = dict(host.translated_interpreters)
+    translated.pop(version, None)
+    return replace(
+        host,
+        interpreters={**host.interpreters, version: f"python{version}"},
+        headless_interpreters=headless,
+        translated_interpreters=translated,
+    )
+
+
+def _with_gcc(host: Host, major: str) -> Host:
+    compiler = Compiler("gcc", f"{major}.{_NEWEST_MINOR}")
+    return replace(host, compilers={**host.compilers, f"g++-{major}": compiler})
 
 
 def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
-    """Return a host on which `invoke toolkit` has brought what its words name."""
+    """Return a host on which `invoke toolkit` has brought what its options name."""
     for option, value in pairwise(words):
+        folder = f"toolkits/{value}"
         if option == "--cuda":
-            host = replace(host, toolkits={**host.toolkits, value: f"toolkits/{value}"})
+            host = replace(host, toolkits={**host.toolkits, value: folder})
         elif option == "--complete":
-            host = replace(
-                host, lacking={name: parts for name, parts in host.lacking.items() if name != value}
-            )
+            lacking = dict(host.lacking)
+            lacking.pop(value, None)
+            host = replace(host, lacking=lacking)
         elif option == "--compiler":
-            major = value.rpartition("-")[2]
-            compiler = Compiler("gcc", f"{major}.{_NEWEST_MINOR}")
-            host = replace(host, compilers={**host.compilers, f"g++-{major}": compiler})
-        elif option == "--library" and "=" in value:
+            host = _with_gcc(host, value.rpartition("-")[2])  # "gcc-11"
+        elif option == "--library" and "=" in value:  # "cudnn-cu11=8.5.0.96"
             name, _, version = value.partition("=")
             library, _, cuda = name.partition("-cu")
-            host = replace(
-                host, kept={**host.kept, f"{library}-{version}-cu{cuda}": f"toolkits/{value}"}
-            )
+            host = replace(host, kept={**host.kept, f"{library}-{version}-cu{cuda}": folder})
     return host
 
 
 def index_pages(index: str, requirements: Iterable[str]) -> tuple[str, ...]:
-    """Return the addresses of the pages of some requirements on a package index; files and addresses have none.
+    """Return the addresses of the pages that a package index has for some requirements.
 
-    An index without an address, "", is one that cannot be asked.
+    Files and addresses among the requirements have no page. An index of "" cannot be asked, and
+    has no pages.
     """
     if not index:
         return ()
-    names = []
+    names: dict[str, None] = {}  # an ordered set
     for line in requirements:
         try:
             requirement = Requirement(line)
         except InvalidRequirement:  # the path of a wheel
             continue
         if requirement.url is None:
-            names.append(canonicalize_name(requirement.name))
-    return tuple(f"{index.rstrip('/')}/{name}/" for name in dict.fromkeys(names))
+            names[canonicalize_name(requirement.name)] = None
+    return tuple(f"{index.rstrip('/')}/{name}/" for name in names)
 
 
 def chosen_origin(step: Step, complaints: Mapping[str, str]) -> Origin | None:
-    """Return the first origin of a step that serves; None where none does."""
-    return next((one for one in step.origins if not origin_complaint(one, complaints)), None)
+    """Return the first origin of a step that serves; None if none does."""
+    for origin in step.origins:
+        if not origin_complaint(origin, complaints):
+            return origin
+    return None
 
 
 def origin_complaint(origin: Origin, complaints: Mapping[str, str]) -> str:
-    """Return why an origin does not serve, as a clause; "" where it does, or was not asked."""
+    """Return a clause that says why an origin does not serve; "" if it does, or was not asked."""
     if origin.obstacle:
         return origin.obstacle
-    return next((reason for address in origin.addresses if (reason := complaints.get(address))), "")
+    for address in origin.addresses:
+        if complaints.get(address):
+            return complaints[address]
+    return ""
 
 
 def find_stops(steps: Sequence[Step], answers: Answers, host: Host) -> tuple[Stop, ...]:
-    """Return what keeps the last step from being reached, in the order of the steps; nothing where the way is open."""
-    stops = [stop for step in steps if step.vital for stop in _stops_of_step(step, answers, host)]
+    """Return what keeps the last step from being reached, in the order of the steps.
+
+    What concerns the disks comes last. () if nothing that is known stops any step.
+    """
+    stops: list[Stop] = []
+    for step in steps:
+        if step.vital:
+            stops.extend(_stops_of_step(step, answers, host))
     return (*stops, *_stops_of_disks(steps, answers))
 
 
 def _stops_of_step(step: Step, answers: Answers, host: Host) -> Iterator[Stop]:
     if step.origins and chosen_origin(step, answers.complaints) is None:
-        kind: Kind = (
-            "impossible" if all(origin.obstacle for origin in step.origins) else "unreachable"
-        )
-        reasons = (
+        has_only_obstacles = all(origin.obstacle for origin in step.origins)
+        reasons = [
             f"{origin.provider}: {origin_complaint(origin, answers.complaints)}"
             for origin in step.origins
+        ]
+        yield Stop(
+            step,
+            "impossible" if has_only_obstacles else "unreachable",
+            "; ".join(reasons),
+            step.way_out,
         )
-        yield Stop(step, kind, "; ".join(reasons), step.way_out)
     if step.root and host.root is False:
         yield Stop(
             step,
@@ -244,62 +269,70 @@ def _stops_of_step(step: Step, answers: Answers, host: Host) -> Iterator[Stop]:
 
 
 def disk_needs(steps: Iterable[Step], answers: Answers, disk: Disk) -> CostRange:
-    """Return the bytes that all steps together bring to a disk, as far as they are known."""
-    low = high = 0.0
+    """Return the bytes that all steps together put on a disk, as far as they are known."""
+    total = CostRange(0, 0)
     for step in steps:
-        needs = dict(step.needs)
-        origin = chosen_origin(step, answers.complaints)
-        if origin is not None and origin.size is not None:
-            before = needs.get(step.place, CostRange(0, 0))
-            needs[step.place] = before + origin.size
-        for place, need in needs.items():
+        for place, need in step.needs.items():
             if place in disk.places:
-                low, high = low + need.low, high + need.high
-    return CostRange(low, high)
+                total += need
+        origin = chosen_origin(step, answers.complaints)
+        if origin is not None and origin.size is not None and step.place in disk.places:
+            total += origin.size
+    return total
 
 
 def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
-    last = next((step for step in reversed(steps) if step.command), Step("", "the build"))
+    """Yield the disks that cannot be written to, and those that are too small."""
+    commands = [step for step in steps if step.command]
+    last = commands[-1] if commands else Step("", "the build")
     for disk in answers.disks:
         if disk.closed:
-            way_out = "make it writable, or name other folders in TORCHMILL_HOME and XDG_CACHE_HOME"
             yield Stop(
-                _writer(steps, disk) or last, "permission", f"{disk.folder}: {disk.closed}", way_out
+                _first_writer(steps, disk) or last,
+                "permission",
+                f"{disk.folder}: {disk.closed}",
+                "make it writable, or name other folders in TORCHMILL_HOME and XDG_CACHE_HOME",
             )
             continue
         need = disk_needs(steps, answers, disk)
+        # Only what is sure to be too much stops: the lower bound. What to free is the upper one.
         if need.low > disk.free:
-            lacking = format_bytes(need.high - disk.free)
-            why = f"{disk.folder} has {format_bytes(disk.free)} free, and all steps together take {format_need(need)}"
-            way_out = f"`invoke clean --free '{lacking}'`, or set TORCHMILL_HOME or XDG_CACHE_HOME to another disk"
-            yield Stop(last, "room", why, way_out)
+            missing = format_bytes(need.high - disk.free)
+            yield Stop(
+                last,
+                "room",
+                f"{disk.folder} has {format_bytes(disk.free)} free, "
+                f"and all steps together take {format_need(need)}",
+                f"`invoke clean --free '{missing}'`, "
+                "or set TORCHMILL_HOME or XDG_CACHE_HOME to another disk",
+            )
 
 
-def _writer(steps: Sequence[Step], disk: Disk) -> Step | None:
+def _first_writer(steps: Sequence[Step], disk: Disk) -> Step | None:
     """Return the first step that writes to a disk."""
-    return next(
-        (step for step in steps if step.place in disk.places or disk.places & step.needs.keys()),
-        None,
-    )
+    for step in steps:
+        if step.place in disk.places or disk.places & step.needs.keys():
+            return step
+    return None
 
 
 def describe_step(step: Step, answers: Answers) -> list[str]:
-    """Return where a step takes what it needs from, and whether that answers, as lines of a list."""
-    lines = []
+    """Return lines that say from which origin a step takes what it needs, and which fail."""
+    lines: list[str] = []
     for origin in step.origins:
         complaint = origin_complaint(origin, answers.complaints)
-        if complaint:
-            lines.append(f"not from {origin.provider}: {complaint}")
-            continue
-        lines.append(f"from {origin.provider}{_asked(origin, answers)}{_sized(origin)}")
-        break
-    else:
-        if step.origins and not step.vital:
-            lines.append("the build goes on without it")
+        if not complaint:
+            size = f", {format_need(origin.size)} on the disk" if origin.size is not None else ""
+            lines.append(f"from {origin.provider}{_hosts_clause(origin, answers)}{size}")
+            return lines
+        lines.append(f"not from {origin.provider}: {complaint}")
+    if step.origins and not step.vital:
+        lines.append("the build goes on without it")
     return lines
 
 
-def _asked(origin: Origin, answers: Answers) -> str:
+def _hosts_clause(origin: Origin, answers: Answers) -> str:
+    """Return " (pypi.org answers)" or " (pypi.org was not asked)"; "" if no host is needed."""
     remote = [
         address
         for address in origin.addresses
@@ -308,22 +341,18 @@ def _asked(origin: Origin, answers: Answers) -> str:
     hosts = list(dict.fromkeys(host_of(hide_password(address)) for address in remote))
     if not hosts:
         return ""
-    several = len(hosts) > 1
+    subject = " and ".join(hosts)
+    is_plural = len(hosts) > 1
     if all(address in answers.complaints for address in remote):
-        return f" ({' and '.join(hosts)} answer{'' if several else 's'})"
-    return f" ({' and '.join(hosts)} {'were' if several else 'was'} not asked)"
-
-
-def _sized(origin: Origin) -> str:
-    return f", {format_need(origin.size)} on the disk" if origin.size is not None else ""
+        return f" ({subject} {'answer' if is_plural else 'answers'})"
+    return f" ({subject} {'were' if is_plural else 'was'} not asked)"
 
 
 def format_need(need: CostRange) -> str:
-    """Return bytes as people read them, as a range where they are not known exactly."""
+    """Return bytes as people read them; as a range if they are not known exactly."""
+    high = format_bytes(need.high)
     if not need.low:
-        return f"up to {format_bytes(need.high)}"
-    return (
-        f"about {format_bytes(need.high)}"
-        if format_bytes(need.low) == format_bytes(need.high)
-        else need.in_bytes
-    )
+        return f"up to {high}"
+    if format_bytes(need.low) == high:
+        return f"about {high}"
+    return need.in_bytes

@@ -1,7 +1,8 @@
-"""Judge a published wheel: whether what was read in it runs on a machine.
+"""Judge a published wheel: whether the code that was read in it runs on a machine.
 
-Only a reading can make a wheel fit. What nobody read cannot be told, whatever upstream's build scripts say; a bound
-that is certain without a reading (driver, glibc, what a toolkit can make) can rule it out.
+Only a reading can make a wheel fit: if nobody read its files, the answer is "cannot tell", whatever
+upstream's build scripts say. A bound that is certain without a reading (the driver, glibc, the
+capabilities that a toolkit can make code for) can rule a wheel out.
 """
 
 import re
@@ -10,7 +11,7 @@ from fnmatch import fnmatch
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.facts_model import PackageCode, ProcessorNeed, WheelCode
+from torchmill.config.facts_model import PackageCode, ProcessorNeed, ReadLibrary, WheelCode
 from torchmill.config.matrix import is_within
 from torchmill.config.model import (
     Capability,
@@ -23,219 +24,260 @@ from torchmill.config.model import (
 )
 
 FITS = Verdict("fits")
-NVIDIA = re.compile(
-    r"/lib(cu|nccl|nv)\w*[-.]"
-)  # its libraries, as their files are called: not libtorch_nvshmem.so
+# The files of NVIDIA's libraries, with the digest that auditwheel adds or without it. The hyphen or
+# the full stop keeps libtorch_nvshmem.so out, which is torch's.
+NVIDIA_LIBRARY = re.compile(r"/lib(cu|nccl|nv)\w*[-.]")
 
 
 def judge_code(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, gpus: Iterable[Capability]
 ) -> Verdict:
-    """Return whether the device code of a wheel, and of the libraries beside it, runs on GPUs."""
-    unread: Verdict | None = None
+    """Return whether the device code of a wheel, and of the packages it requires, runs on GPUs."""
+    unsure: Verdict | None = None
     for gpu in gpus:
-        for verdict in _code_verdicts(facts, wheel, toolkit, gpu):
+        for verdict in _doubts_about_code(facts, wheel, toolkit, gpu):
             if verdict.fit == "does not fit":
                 return verdict
-            unread = unread or verdict
-    return unread or FITS
+            unsure = unsure or verdict
+    return unsure or FITS
 
 
-def _code_verdicts(
+def _doubts_about_code(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, gpu: Capability
 ) -> Iterator[Verdict]:
-    """Yield what keeps a wheel from being known to run on GPUs of a capability."""
-    able = [
+    """Yield the reasons for which a wheel may not run on GPUs of a capability; none if it does."""
+    makeable = [
         ArchTarget(name, ptx=True)
         for name in toolkit.capabilities
         if arch_list.is_plain_target(name)
     ]
-    if able and arch_list.how_served(facts, able, gpu) is None:
+    # A toolkit of which no capabilities are recorded rules nothing out.
+    if makeable and arch_list.how_served(facts, makeable, gpu) is None:
         yield Verdict(
             "does not fit", f"CUDA {toolkit.version} makes no code that runs on {gpu.name}"
         )
         return
     if not wheel.readings:
-        yield Verdict("cannot tell", unread_because(wheel))
+        yield Verdict("cannot tell", unread_reason(wheel))
     for reading in wheel.readings:
-        if gap := code_gap(facts, reading, gpu):
+        gap = code_gap(facts, reading, gpu)
+        if gap:
             yield Verdict("does not fit", gap)
-    for name in unread_packages(facts, wheel.readings):
-        yield Verdict("cannot tell", f"the code of {name}, which it requires, was not read")
+    for requirement in _unread_packages(facts, wheel.readings):
+        yield Verdict("cannot tell", f"the code of {requirement}, which it requires, was not read")
 
 
-def unread_because(wheel: PublishedWheel) -> str:
-    """Return why nothing is known of what is in a wheel."""
-    said = f"; upstream's build script says {wheel.said}" if wheel.said else ""
-    place = "it is not on PyPI" if wheel.index else "no reading of it is recorded"
-    return f"{'its device code' if wheel.toolkit else 'it'} was not read ({place}){said}"
+def unread_reason(wheel: PublishedWheel) -> str:
+    """Return a clause that says why the content of a wheel is not known."""
+    subject = "its device code" if wheel.toolkit else "it"
+    # Only wheels on PyPI are ever read.
+    reason = "it is not on PyPI" if wheel.index else "no reading of it is recorded"
+    script = f"; upstream's build script says {wheel.said}" if wheel.said else ""
+    return f"{subject} was not read ({reason}){script}"
 
 
 def code_gap(facts: Facts, reading: WheelCode, gpu: Capability) -> str:
-    """Return why the code that was read in a wheel does not serve GPUs of a capability; "" if it does."""
-    way = (
-        arch_list.how_served(facts, arch_list.parse_targets(facts, reading.own), gpu)
-        if reading.own
-        else None
-    )
-    if way is None:
-        return f"it has no code for {gpu.name}: its own kernels are for {reading.own or 'no GPU'}"
+    """Return a clause that says which code for GPUs of a capability a wheel lacks; "" if none."""
+    kind = _kind_of_own_code(facts, reading, gpu)
+    if kind is None:
+        targets = reading.own or "no GPU"
+        return f"it has no code for {gpu.name}: its own kernels are for {targets}"
     gaps = [
-        *_library_gaps(facts, reading, gpu, whole=way == "PTX"),
+        *_library_gaps(facts, reading, gpu, in_all=kind == "PTX"),
         *_package_gaps(facts, reading, gpu),
     ]
     if not gaps:
         return ""
-    kernels = f"its own kernels have {'code' if way == 'code' else 'PTX'} for {gpu.name}"
-    return f"it may run, but not all of its libraries have code for {gpu.name}: {kernels}, {'; '.join(gaps)}"
-
-
-def is_served(facts: Facts, reading: WheelCode, gpu: Capability) -> bool:
-    """Tell whether a wheel's own kernels have code or PTX for GPUs of a capability, whatever its libraries have."""
-    return bool(reading.own) and bool(
-        arch_list.how_served(facts, arch_list.parse_targets(facts, reading.own), gpu)
+    return (
+        f"it may run, but not all of its libraries have code for {gpu.name}: "
+        f"its own kernels have {kind} for {gpu.name}, {'; '.join(gaps)}"
     )
+
+
+def has_own_code(facts: Facts, reading: WheelCode, gpu: Capability) -> bool:
+    """Tell whether a wheel's own kernels, as opposed to its libraries, run on a capability."""
+    return _kind_of_own_code(facts, reading, gpu) is not None
+
+
+def _kind_of_own_code(facts: Facts, reading: WheelCode, gpu: Capability) -> str | None:
+    """Return "code" or "PTX": how a wheel's own kernels run on a capability; None: not at all."""
+    if not reading.own:
+        return None
+    return arch_list.how_served(facts, arch_list.parse_targets(facts, reading.own), gpu)
 
 
 def _library_gaps(
-    facts: Facts, reading: WheelCode, gpu: Capability, *, whole: bool
+    facts: Facts, reading: WheelCode, gpu: Capability, *, in_all: bool
 ) -> Iterator[str]:
-    """Yield the libraries in a wheel that have gaps.
+    """Yield a clause about each library of a wheel that lacks code for GPUs of a capability.
 
-    NVIDIA's libraries have kernels for single capabilities beside the general ones, also where they are linked
-    statically. So if the own kernels have machine code for the GPU, any fatbin of a library of NVIDIA's must serve it,
-    and most fatbins of the others. If the GPU is newer than that (`whole`), all of them must.
+    A library need not serve the GPU with each of its fatbins: NVIDIA's libraries have kernels for
+    single capabilities beside the general ones, also if they are linked statically. So one fatbin
+    of a library of NVIDIA's is enough, and half of the fatbins of others. If the wheel's own
+    kernels run as PTX only, the GPU is newer than the wheel; then all fatbins must serve it
+    (`in_all`).
     """
     for library in reading.code.values():
-        if features_of(facts, library.name):
+        if _features_of(facts, library.name):
             continue
         total = sum(library.fatbins.values())
-        gap = sum(
-            number for targets, number in library.fatbins.items() if not serves(facts, targets, gpu)
-        )
-        most = total - 1 if NVIDIA.search(library.name) else total // 2
-        if gap and (whole or gap > most):
-            yield f"{gap} of {total} fatbins of {library.name.rpartition('/')[2]} have none"
+        lacking = _fatbins_without(facts, library, gpu)
+        tolerated = total - 1 if NVIDIA_LIBRARY.search(library.name) else total // 2
+        if lacking and (in_all or lacking > tolerated):
+            file = library.name.rpartition("/")[2]
+            yield f"{lacking} of {total} fatbins of {file} have none"
+
+
+def _fatbins_without(facts: Facts, library: ReadLibrary, gpu: Capability) -> int:
+    """Return the number of a library's fatbins that do not serve GPUs of a capability."""
+    count = 0
+    for targets, number in library.fatbins.items():
+        if not _fatbin_serves(facts, targets, gpu):
+            count += number
+    return count
 
 
 def _package_gaps(facts: Facts, reading: WheelCode, gpu: Capability) -> Iterator[str]:
-    """Yield the packages beside a wheel of which no library has code for a GPU."""
-    for name, code in beside_code(facts, reading).items():
-        there = [targets for package in code for targets in package.code.values()]
-        if (
-            there
-            and not features_of(facts, name)
-            and not any(serves(facts, one, gpu) for one in there)
-        ):
-            yield f"{name} has none"
+    """Yield a clause about each required package of which no library has code for a capability."""
+    for requirement, packages in _required_code(facts, reading).items():
+        fatbins = _fatbins_of_packages(packages)
+        if not fatbins or _features_of(facts, requirement):
+            continue
+        if not any(_fatbin_serves(facts, targets, gpu) for targets in fatbins):
+            yield f"{requirement} has none"
 
 
-def beside_code(facts: Facts, reading: WheelCode) -> dict[str, list[PackageCode]]:
-    """Return what was read of the packages that a wheel requires, by requirement; an empty list: nothing."""
-    found = {}
-    for text in reading.beside:
-        name, _, version = text.partition("==")
-        found[text] = [
-            one
-            for one in facts.package_code
-            if (one.name, one.version, one.arch) == (name, version, reading.arch)
+def _required_code(facts: Facts, reading: WheelCode) -> dict[str, list[PackageCode]]:
+    """Return the readings of the packages that a wheel requires, by requirement.
+
+    The list of a requirement is empty if nobody read that package.
+    """
+    packages: dict[str, list[PackageCode]] = {}
+    for requirement in reading.beside:
+        name, _, version = requirement.partition("==")
+        key = (name, version, reading.arch)
+        packages[requirement] = [
+            package
+            for package in facts.package_code
+            if (package.name, package.version, package.arch) == key
         ]
-    return found
+    return packages
 
 
-def unread_packages(facts: Facts, readings: Sequence[WheelCode]) -> list[str]:
-    """Return the packages with device code that wheels require and nobody read."""
-    missing = [
-        name for one in readings for name, code in beside_code(facts, one).items() if not code
-    ]
-    return list(dict.fromkeys(missing))
+def _fatbins_of_packages(packages: Iterable[PackageCode]) -> list[str]:
+    """Return the targets of each library of some packages, as in "8.6;9.0;9.0 PTX"."""
+    fatbins: list[str] = []
+    for package in packages:
+        fatbins.extend(package.code.values())
+    return fatbins
 
 
-def serves(facts: Facts, targets: str, gpu: Capability) -> bool:
+def _unread_packages(facts: Facts, readings: Sequence[WheelCode]) -> list[str]:
+    """Return the requirements of wheels on packages with device code that nobody read."""
+    unread: dict[str, None] = {}  # an ordered set
+    for reading in readings:
+        for requirement, packages in _required_code(facts, reading).items():
+            if not packages:
+                unread[requirement] = None
+    return list(unread)
+
+
+def _fatbin_serves(facts: Facts, targets: str, gpu: Capability) -> bool:
     """Tell whether a fatbin for some targets, "8.6;9.0;9.0 PTX", serves GPUs of a capability."""
-    return any(
-        _piece_serves(facts, *piece.partition(" ")[::2], gpu) for piece in targets.split(";")
-    )
+    return any(_target_serves(facts, target, gpu) for target in targets.split(";"))
 
 
-def _piece_serves(facts: Facts, name: str, kind: str, gpu: Capability) -> bool:
-    target = ArchTarget(name.rstrip("af"), name.lstrip("0123456789."), ptx=kind == "PTX")
+def _target_serves(facts: Facts, text: str, gpu: Capability) -> bool:
+    """Tell whether one target of a fatbin, "9.0a" or "9.0 PTX", serves GPUs of a capability."""
+    name, _, kind = text.partition(" ")
+    capability = name.rstrip("af")
+    suffix = name.lstrip("0123456789.")
     if kind == "PTX":
-        return arch_list.ptx_runs(facts, target, gpu)
-    return not kind and arch_list.code_runs(facts, target, gpu)
+        return arch_list.ptx_runs(facts, ArchTarget(capability, suffix, ptx=True), gpu)
+    if kind:
+        return False  # another kind of code, which no driver is known to run
+    return arch_list.code_runs(facts, ArchTarget(capability, suffix), gpu)
 
 
-def features_of(facts: Facts, name: str) -> list[str]:
-    """Return the features that a library, or a package, is for alone."""
-    return [one.feature for one in facts.feature_libraries if fnmatch(name, one.pattern)]
+def _features_of(facts: Facts, name: str) -> list[str]:
+    """Return the features that a library or a package is for, if it is for these alone.
+
+    Without its code, all but those features runs.
+    """
+    return [
+        library.feature for library in facts.feature_libraries if fnmatch(name, library.pattern)
+    ]
 
 
 def missing_features(facts: Facts, readings: Iterable[WheelCode], gpu: Capability) -> list[str]:
-    """Return the features for which wheels, or packages beside them, have no code for GPUs of a capability."""
-    missing = []
+    """Return the features that do not run on a capability, for lack of code in their libraries."""
+    missing: dict[str, None] = {}  # an ordered set
     for reading in readings:
-        united = {library.name: list(library.fatbins) for library in reading.code.values()}
-        for name, packages in beside_code(facts, reading).items():
-            united[name] = [targets for package in packages for targets in package.code.values()]
-        for name, targets in united.items():
-            if targets and not any(serves(facts, one, gpu) for one in targets):
-                missing += features_of(facts, name)
-    return list(dict.fromkeys(missing))
+        fatbins = {library.name: list(library.fatbins) for library in reading.code.values()}
+        for requirement, packages in _required_code(facts, reading).items():
+            fatbins[requirement] = _fatbins_of_packages(packages)
+        for name, targets in fatbins.items():
+            if targets and not any(_fatbin_serves(facts, text, gpu) for text in targets):
+                missing |= dict.fromkeys(_features_of(facts, name))
+    return list(missing)
 
 
-def judge_processor(facts: Facts, release: Release, where: Host) -> Verdict:
-    """Return whether the CPU code of a release's official wheels runs on the processor of a machine."""
-    facts_of_it = processor_needs(facts, release, where.arch)
-    needs = dict.fromkeys(flag for one in facts_of_it for flag in one.needs)
-    lacking = [flag for flag in needs if flag not in where.processor]
-    if lacking and where.processor:
-        why = next(
-            (one.why for one in facts_of_it if one.why and set(one.needs) & set(lacking)), ""
+def judge_processor(facts: Facts, release: Release, host: Host) -> Verdict:
+    """Return whether the CPU code of a release's official wheels runs on a machine's processor."""
+    needs = processor_needs(facts, release, host.arch)
+    missing = _missing_flags(needs, host)
+    flags = ", ".join(missing)
+    if missing and host.processor:
+        reason = next(
+            (need.why for need in needs if need.why and missing.keys() & set(need.needs)), ""
         )
+        clause = f"this processor has no {flags}"
+        return Verdict("does not fit", f"{clause}: {reason}" if reason else clause)
+    if missing:
         return Verdict(
-            "does not fit",
-            f"this processor has no {', '.join(lacking)}" + (f": {why}" if why else ""),
+            "cannot tell", f"it needs a processor with {flags}; this one is not described"
         )
-    if lacking:
-        return Verdict(
-            "cannot tell",
-            f"it needs a processor with {', '.join(lacking)}; this one is not described",
-        )
-    tried = [one.enough for one in facts_of_it if one.tried]
+    tried = [need.enough for need in needs if need.tried]
     if not tried:
         return Verdict("cannot tell", "what it needs of the processor is not known")
-    if any(set(enough) <= set(where.processor) for enough in tried):
+    if any(set(enough) <= set(host.processor) for enough in tried):
         return FITS
-    listed = ", ".join(tried[0])
-    if where.processor:
-        return Verdict(
-            "cannot tell",
-            f"it is known to run on processors with {listed}; this one lacks some of these",
-        )
+    doubt = "this one lacks some of these" if host.processor else "this one is not described"
     return Verdict(
-        "cannot tell", f"it is known to run on processors with {listed}; this one is not described"
+        "cannot tell", f"it is known to run on processors with {', '.join(tried[0])}; {doubt}"
     )
 
 
+def _missing_flags(needs: Iterable[ProcessorNeed], host: Host) -> dict[str, None]:
+    """Return the needed flags that a host's processor is not known to have, in order."""
+    missing: dict[str, None] = {}
+    for need in needs:
+        missing |= dict.fromkeys(flag for flag in need.needs if flag not in host.processor)
+    return missing
+
+
 def processor_needs(facts: Facts, release: Release, arch: str) -> list[ProcessorNeed]:
-    """Return what is known of the processors that run a release's official wheels for a machine."""
+    """Return what is recorded of the processors that run a release's official wheels."""
     return [
-        one
-        for one in facts.processor_needs
-        if arch in one.arches and is_within(one.release, release.torch_version)
+        need
+        for need in facts.processor_needs
+        if arch in need.arches and is_within(need.release, release.torch_version)
     ]
 
 
 def find_readings(
     facts: Facts, package: str, version: str, arch: str, cuda: str | None
 ) -> tuple[WheelCode, ...]:
-    """Return what was read in the wheels of a release for a machine and a toolkit; () where nothing was."""
-    there = [
-        one
-        for one in facts.wheel_code
-        if (one.package, one.release, one.arch) == (package, version, arch)
-    ]
-    # what torchvision and torchaudio were compiled with, their wheels do not say: it is torch's toolkit
-    return tuple(
-        one for one in there if one.cuda == cuda or (not one.cuda and bool(one.own) == bool(cuda))
-    )
+    """Return what was read in the wheels of a release for a machine and a toolkit; () if nothing.
+
+    `cuda` is None for the wheels without CUDA.
+    """
+    readings: list[WheelCode] = []
+    for reading in facts.wheel_code:
+        if (reading.package, reading.release, reading.arch) != (package, version, arch):
+            continue
+        # The wheels of torchvision and torchaudio do not name their toolkit: it is that of torch.
+        is_unnamed_match = not reading.cuda and bool(reading.own) == bool(cuda)
+        if reading.cuda == cuda or is_unnamed_match:
+            readings.append(reading)
+    return tuple(readings)

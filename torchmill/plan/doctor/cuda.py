@@ -30,8 +30,8 @@ from torchmill.plan.doctor.remedies import (
     host_manager,
     package_way,
 )
+from torchmill.plan.drivers import is_driven
 from torchmill.plan.providers import has_other_libc, has_own_cuda, libc_name
-from torchmill.plan.published import is_driven
 from torchmill.plan.system_packages import PACKAGES
 
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073

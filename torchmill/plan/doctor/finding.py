@@ -226,7 +226,7 @@ class Cures:
     commands: Mapping[str, Finding]  # with what each is for, in the order to run them
     variables: Mapping[str, str]  # that sessions are started with
     options: tuple[str, ...]  # that sessions are given
-    left: tuple[Finding, ...]  # failures that no command cures
+    incurable: tuple[Finding, ...]  # failures that no command cures
 
 
 def find_cures(findings: Iterable[Finding]) -> Cures:

@@ -12,8 +12,8 @@ from torchmill.plan.causes import diagnose
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor import other_toolkits
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
+from torchmill.plan.drivers import is_driven, is_ptx_compiled, oldest_driver
 from torchmill.plan.local_gpus import takes_no_code
-from torchmill.plan.published import is_driven, is_ptx_compiled, oldest_driver
 
 # GPUs for which NVIDIA does not support forward compatibility: it is for data centres.
 _CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0[5-9]0\b", re.IGNORECASE)

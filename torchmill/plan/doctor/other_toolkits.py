@@ -5,8 +5,8 @@ from torchmill.config.matrix import Cell, possible_cells
 from torchmill.config.model import Facts, Host
 from torchmill.config.trial import find_trial
 from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.drivers import is_driven
 from torchmill.plan.local_gpus import takes_no_code
-from torchmill.plan.published import is_driven
 
 
 def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
