@@ -20,7 +20,7 @@ from torchmill.core import formats
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement
-from torchmill.deliver.agreement import MAX_DIFFERENCES, Reference, document_differences
+from torchmill.deliver.differences import MAX_DIFFERENCES, Reference, document_differences
 from torchmill.wheel import dist_files, sbom
 
 

@@ -1,15 +1,16 @@
-"""From a verified wheel to its users: index, snippets, conda, libtorch, images, publishing, provenance.
+"""From a verified wheel to its users: packages, images, indexes, project files, and proof of origin.
 
-- agreement: whether a wheel, its manifest, its statement and its SBOM agree, field by field
+- agreement: check that a wheel, its manifest, its statement and its SBOMs agree
 - conda/: conda packages and channels
-- image/: dockerfiles of `invoke image`
+- differences: compare a JSON document with the one that was expected, field by field
+- image/: Dockerfiles of `invoke image`
 - index/: a static package index
-- libtorch: make the libtorch archive for C++ users from a verified wheel, and try it with a CMake project
-- offers: wheels that were built elsewhere, taken instead of built
-- products: products made from a verified wheel: find the wheel, parse options, reuse an unchanged product
+- libtorch: make the libtorch archive for C++ users from a verified wheel, and try it
+- offers: wheels that were built elsewhere: a cell takes one instead of building it
+- products: products made from a verified wheel: find the wheel, parse options, reuse a product
 - publish/: publishing wheels; nothing is ever replaced
-- retention: which releases are kept, and what a place has of the others
-- signature: who signed a delivery: keys of one's own, bundles of Sigstore
+- retention: keep the newest releases, and remove older ones
+- signature: signatures of deliveries, by keys of one's own or by an identity of Sigstore
 - snippet/: what a project declares to use the wheels
-- templates: fill in the templates of files that users get: Dockerfiles, project files, pages
+- templates: fill in the templates of files that users get: Dockerfiles, project files and pages
 """

@@ -1,10 +1,10 @@
-"""Whether a wheel, its manifest, its statement and its SBOMs agree, field by field."""
+"""Check that a wheel, its manifest, its statement and its SBOMs agree, field by field."""
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -15,123 +15,57 @@ from torchmill.core import formats
 from torchmill.core.errors import BuildError, DeliveryError
 from torchmill.core.files import hash_file, is_file, parse_json_object, read_json_object
 from torchmill.core.units import first_problems, format_bytes
+from torchmill.deliver.differences import MAX_DIFFERENCES, Reference, document_differences
 from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.pack.zip_archive import ARCHIVE_ERRORS
 from torchmill.wheel.wheel_file import Distribution
 
-MAX_DIFFERENCES = 8  # of one document that are named
-MAX_NOTES = 2
-LONGEST_VALUE_CHARACTERS = 80
-MANIFEST, STATEMENT = "manifest", "statement"  # the checks of what says who made a wheel
-VOUCHED, SOUND, WRONG = "ours", "sound", "wrong"  # what a wheel is found to be
+MAX_NOTES = 2  # of one check that are reported
+
+# The names of the two checks that can vouch for a wheel.
+MANIFEST = "manifest"
+STATEMENT = "statement"
+
+# What examining a wheel can end with.
+VOUCHED = "ours"
+SOUND = "sound"
+WRONG = "wrong"
 SENTENCES = {
     VOUCHED: "sound, and what its {voucher} says it is",
     SOUND: "sound, but nothing says who made it",
     WRONG: "not what it claims to be",
 }
-# what reading a document raises that has another shape than ours
+
+# The exceptions of reading a document that has another shape than torchmill's. Documents come from
+# elsewhere, so they may hold anything.
 DOCUMENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, RecursionError, csv.Error)
 
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """What a document is held against."""
-
-    name: str  # says what it should be: "the manifest"
-    documents: Mapping[str, bytes] = field(default_factory=dict)  # that follow from it, by suffix
-
-
-def document_differences(
-    found: Any, expected: Any, reference: Reference, path: str = ""
-) -> list[str]:
-    """Return a clause for each of the first MAX_DIFFERENCES fields that are not as expected.
-
-    `path` is where in the document the two are.
-    """
-    return list(islice(_differences(found, expected, reference, path), MAX_DIFFERENCES))
-
-
-def _differences(found: Any, expected: Any, reference: Reference, path: str) -> Iterator[str]:
-    if isinstance(found, dict) and isinstance(expected, dict):
-        yield from _member_differences(found, expected, reference, f"{path}." if path else "", "")
-    elif isinstance(found, list) and isinstance(expected, list):
-        ours, theirs = _by_name(found), _by_name(expected)
-        if ours is None or theirs is None:
-            if len(found) != len(expected):
-                yield f"{path or 'it'} has {len(found)} entries, {reference.name} says {len(expected)}"
-                return
-            ours, theirs = dict(enumerate(found)), dict(enumerate(expected))
-        yield from _member_differences(ours, theirs, reference, f"{path}[", "]")
-    elif (
-        type(found) is not type(expected) or found != expected
-    ):  # True is 1 in Python, and not in JSON
-        yield f"{path or 'it'} is {_format_value(found)}, {reference.name} says {_format_value(expected)}"
-
-
-def _member_differences(
-    found: Mapping[Any, Any],
-    expected: Mapping[Any, Any],
-    reference: Reference,
-    before: str,
-    after: str,
-) -> Iterator[str]:
-    """Compare what has the same name on both sides; `before` and `after` stand around it in a path."""
-    for name in sorted({*found, *expected}):
-        path = f"{before}{name}{after}"
-        if name in found and name in expected:
-            yield from _differences(found[name], expected[name], reference, path)
-        elif name in expected:
-            yield f"{path} is missing, {reference.name} says {_format_value(expected[name])}"
-        else:
-            yield f"{path} is {_format_value(found[name])}, which {reference.name} does not mention"
-
-
-def _by_name(entries: list[Any]) -> dict[Any, Any] | None:
-    """Return entries by their names; None where one has none, or two have the same."""
-    entries_by_name = {name: entry for entry in entries if (name := _entry_name(entry))}
-    return entries_by_name if len(entries_by_name) == len(entries) else None
-
-
-def _entry_name(entry: Any) -> str:
-    """Return what an entry of a list is called: a text by itself, an object as documents name theirs."""
-    if not isinstance(entry, dict):
-        return entry if isinstance(entry, str) else ""
-    kind = _object_at(entry, "annotations").get("kind")
-    names = (entry.get(key) for key in ("bom-ref", "ref", "name", "alg"))
-    name = next((one for one in names if isinstance(one, str)), "")
-    return f"{kind} {name}" if isinstance(kind, str) and name else name
-
-
-def _format_value(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST_VALUE_CHARACTERS else f"{text[:LONGEST_VALUE_CHARACTERS]}…"
-
+# Reads a document for a wheel: returns a summary ("" if it is of another kind than its name says),
+# and the clauses about what does not fit the wheel. These are computed only when they are iterated.
+ReadDocument = Callable[[Distribution, Mapping[str, Any]], tuple[str, Iterable[str]]]
 
 WHEEL = Reference("the wheel")
 
 
 @dataclass(frozen=True, slots=True)
 class AgreementCheck:
-    """One thing that was examined."""
+    """The result of one check of a wheel."""
 
     name: str
-    summary: str  # what was found, where nothing is wrong
+    summary: str  # printed if there are no problems
     problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # what is odd, and no harm
-    vouches: bool = False  # it read a document about this very wheel, whose format it knows
+    notes: tuple[str, ...] = ()  # odd, but harmless
+    vouches: bool = False  # it read a document of a known format about this very wheel
 
     @property
     def text(self) -> str:
-        """Return it in one line."""
-        told = (
-            f"{self.summary}; note: {first_problems(self.notes, MAX_NOTES)}"
-            if self.notes
-            else self.summary
-        )
-        text = f"{self.name:10}  {first_problems(self.problems, MAX_DIFFERENCES) or told}"
-        return "".join(
-            one if one.isprintable() else "\ufffd" for one in text
-        )  # others' words, which could be lines
+        """Return the check in one line."""
+        text = first_problems(self.problems, MAX_DIFFERENCES) or self.summary
+        if self.notes and not self.problems:
+            text = f"{self.summary}; note: {first_problems(self.notes, MAX_NOTES)}"
+        line = f"{self.name:10}  {text}"
+        # Parts of the line were written by others, and could pretend to be further lines.
+        return "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +77,11 @@ class AgreementVerdict:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return what is wrong with it."""
-        return tuple(
-            f"{check.name}: {problem}" for check in self.checks for problem in check.problems
-        )
+        """Return the problems of all checks, each with the name of its check."""
+        problems = []
+        for check in self.checks:
+            problems += [f"{check.name}: {problem}" for problem in check.problems]
+        return tuple(problems)
 
     @property
     def status(self) -> str:
@@ -157,150 +92,185 @@ class AgreementVerdict:
 
     @property
     def voucher(self) -> str:
-        """Return which document says what the wheel is: MANIFEST, STATEMENT, or "" for none."""
+        """Return the name of the document that vouches for the wheel: MANIFEST, STATEMENT or ""."""
         return next((check.name for check in self.checks if check.vouches), "")
 
     @property
     def sentence(self) -> str:
-        """Return the word as a sentence without its full stop."""
+        """Return the status as a sentence without its full stop."""
         return SENTENCES[self.status].format(voucher=self.voucher)
 
     def require(self) -> None:
-        """Raise DeliveryError where anything is wrong."""
+        """Raise DeliveryError if there is any problem."""
         if self.problems:
             raise DeliveryError(f"{self}: do not install or publish it", code="wheel-rejected")
 
     def __str__(self) -> str:
-        """Return the wheel and the first problems with it."""
         return f"{self.wheel}: {first_problems(self.problems, MAX_DIFFERENCES)}"
 
 
 def examine_wheel(
     wheel: Path, original: Path | None = None, distribution: Distribution | None = None
 ) -> AgreementVerdict:
-    """Return the checks of a wheel: it is read to its end, several times.
+    """Return the checks of a wheel, which is read to its end several times.
 
-    One that was slimmed is compared with its `original`, by default the one beside it. `distribution` is
-    what was read of the wheel before.
+    A wheel that was slimmed is compared with its `original`, by default the file of that name
+    beside it. `distribution` is the wheel as `read_wheel` returned it, if the caller has it.
     """
     try:
-        found = distribution or wheel_file.read_wheel(wheel)
-        contents, odd = (
-            tuple(wheel_file.wheel_problems(wheel)),
-            tuple(wheel_file.wheel_oddities(wheel)),
-        )
+        distribution = distribution or wheel_file.read_wheel(wheel)
+        problems = tuple(wheel_file.wheel_problems(wheel))
+        oddities = tuple(wheel_file.wheel_oddities(wheel))
     except DeliveryError as error:
-        return AgreementVerdict(
-            wheel, (AgreementCheck("wheel", "", (str(error).removeprefix(f"{wheel}: "),)),)
-        )
+        problem = str(error).removeprefix(f"{wheel}: ")
+        return AgreementVerdict(wheel, (AgreementCheck("wheel", "", (problem,)),))
     with ZipFile(wheel) as archive:
-        files = sum(not info.is_dir() for info in archive.infolist())
-    manifest, expected = _check_manifest(found)
-    made_of = _object_at(found.manifest, "original")
-    original = original or wheel.with_name(Path(str(made_of.get("wheel"))).name or "?")
-    kept = f"{'as' if is_file(original) else 'not judged: said to be'} those of the wheel that it was made from"
+        file_count = sum(not info.is_dir() for info in archive.infolist())
+    title = f"{distribution.name} {distribution.version}"
+    summary = f"{title}, {format_bytes(distribution.size)}, sha256 {distribution.sha256}"
+    contents = AgreementCheck("contents", f"{file_count} files match RECORD", problems, oddities)
+    manifest, expected = _check_manifest(distribution)
+    made_of = _object_at(distribution.manifest, "original")
+    if original is None:
+        # Only the name counts: a manifest from elsewhere must not name a path.
+        original = wheel.with_name(Path(str(made_of.get("wheel"))).name or "?")
+    if made_of:
+        tags = _slimmed_tags(original)
+    else:
+        tags = _check_tags(wheel, vouched=manifest.vouches)
+    statement_suffix = dist_files.STATEMENT_SUFFIX
+    sbom_suffix = dist_files.SBOM_SUFFIX
+    read_sbom = partial(_read_sbom, sha256=distribution.sha256)
     checks = [
-        AgreementCheck(
-            "wheel",
-            f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}",
-        ),
-        AgreementCheck("contents", f"{files} files match RECORD", contents, odd),
-        AgreementCheck("tags", kept) if made_of else _check_tags(wheel, ours=manifest.vouches),
+        AgreementCheck("wheel", summary),
+        contents,
+        tags,
         manifest,
-        _check_document(STATEMENT, dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
-        _check_document(
-            "SBOM",
-            dist_files.SBOM_SUFFIX,
-            found,
-            expected,
-            partial(_read_sbom, sha256=found.sha256),
-        ),
-        _check_inner_sbom(found),
+        _check_document(STATEMENT, statement_suffix, distribution, expected, _read_statement),
+        _check_document("SBOM", sbom_suffix, distribution, expected, read_sbom),
+        _check_inner_sbom(distribution),
     ]
     if made_of:
         checks.append(_check_original(wheel, made_of, original))
     return AgreementVerdict(wheel, tuple(checks))
 
 
-def _check_tags(wheel: Path, *, ours: bool) -> AgreementCheck:
-    """Return the check of what the wheel's name promises. A promise that others break is a note: installers believe it.
+def _slimmed_tags(original: Path) -> AgreementCheck:
+    """Return the check of the tags of a slimmed wheel, which has those of its original."""
+    basis = "as" if is_file(original) else "not judged: said to be"
+    return AgreementCheck("tags", f"{basis} those of the wheel that it was made from")
 
-    Wheels of PyPI are named manylinux1 that need a newer glibc, and say another platform in WHEEL than in their name.
+
+def _check_tags(wheel: Path, *, vouched: bool) -> AgreementCheck:
+    """Return the check of the promises in a wheel's name.
+
+    A broken promise is a problem in a wheel that a manifest vouches for, and a note in any other:
+    installers believe the name. PyPI has wheels that are named manylinux1 and need a newer glibc,
+    and wheels whose WHEEL file has another platform than their name.
     """
     from torchmill.wheel.verify import static_checks
 
     tags = static_checks.platform_tags(wheel.name)
-    promised = ", ".join(tag for tag in tags if tag.startswith(("manylinux", "musllinux")))
-    promise = (
-        f"its files need no more than {promised}" if promised else "its name promises no C library"
-    )
-    judgement, renamed = static_checks.judge_tags(wheel), wheel_file.renamed_platform(wheel)
-    broken = (*judgement.broken_promises, *filter(None, [renamed]))
-    if ours:
-        return AgreementCheck("tags", promise, (*judgement.contradictions, *broken))
-    said = f"its files need more than {promised}" if judgement.broken_promises else promise
-    return AgreementCheck("tags", said, judgement.contradictions, broken)
+    libc_tags = [tag for tag in tags if tag.startswith(("manylinux", "musllinux"))]
+    promised = ", ".join(libc_tags)
+    summary = "its name promises no C library"
+    if promised:
+        summary = f"its files need no more than {promised}"
+    judgement = static_checks.judge_tags(wheel)
+    broken = list(judgement.broken_promises)
+    renamed = wheel_file.renamed_platform(wheel)
+    if renamed:
+        broken.append(renamed)
+    if vouched:
+        return AgreementCheck("tags", summary, (*judgement.contradictions, *broken))
+    if judgement.broken_promises:
+        summary = f"its files need more than {promised}"
+    return AgreementCheck("tags", summary, judgement.contradictions, tuple(broken))
 
 
-def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | None]:
-    """Return the check of a wheel's manifest, and what follows from a sound one."""
-    name = MANIFEST
-    manifest, problems = _read(dist_files.manifest_path(found.path), "build the wheel again")
+def _check_manifest(distribution: Distribution) -> tuple[AgreementCheck, Reference | None]:
+    """Return the check of a wheel's manifest, and the documents that follow from the manifest.
+
+    The reference is None unless the manifest is sound and of the format that is written now.
+    """
+    wheel = distribution.path
+    manifest, problems = _read_object(dist_files.manifest_path(wheel), "build the wheel again")
     if manifest is None:
-        return AgreementCheck(name, "none beside it: not compared", problems), None
+        return AgreementCheck(MANIFEST, "none beside it: not compared", problems), None
     age = formats.judge_format(manifest, formats.MANIFEST)
     if age == "newer":
-        return AgreementCheck(name, f"it {formats.newer_clause(manifest, formats.MANIFEST)}"), None
-    # an older wheel has fewer words about it, but always these
-    expected = {"wheel": found.path.name, "sha256": found.sha256, "version": str(found.version)}
-    wrong = [
-        f"says {key} {manifest.get(key)!r}, the wheel is {value!r}"
-        for key, value in expected.items()
-        if manifest.get(key) != value
-    ]
-    if manifest.get("size", found.size) != found.size:
-        wrong.append(f"says {manifest['size']} bytes, the wheel has {found.size}")
+        clause = formats.newer_clause(manifest, formats.MANIFEST)
+        return AgreementCheck(MANIFEST, f"it {clause}"), None
+    problems = tuple(_manifest_problems(manifest, distribution))
     if age == "invalid":
-        wrong.append(f"says format {manifest.get(formats.KEY)!r}, which is none")
-    source = f"{manifest.get('package')} {manifest.get('tag')}, {_describe_source(manifest, known=age == 'same')}"
-    check = AgreementCheck(
-        name, f"{manifest.get('identifier')} of {source}", tuple(wrong), vouches=not wrong
-    )
-    if wrong:
+        problems += (f"says format {manifest.get(formats.KEY)!r}, which is none",)
+    release = f"{manifest.get('package')} {manifest.get('tag')}"
+    source = _describe_source(manifest, current=age == "same")
+    summary = f"{manifest.get('identifier')} of {release}, {source}"
+    check = AgreementCheck(MANIFEST, summary, problems, vouches=not problems)
+    if problems:
         return check, None
     if age == "older":
-        alone = "statement and SBOM are compared with the wheel alone"
-        return replace(
-            check, summary=f"{check.summary}; written by an older torchmill: {alone}"
-        ), None
+        limits = "statement and SBOM are compared with the wheel alone"
+        summary = f"{summary}; written by an older torchmill: {limits}"
+        return replace(check, summary=summary), None
     try:
-        return check, Reference("the manifest", dist_files.compose_documents(manifest, found.path))
+        documents = dist_files.compose_documents(manifest, wheel)
     except DOCUMENT_ERRORS as error:
-        return damaged_check(name, error), None
+        return damaged_check(MANIFEST, error), None
+    return check, Reference("the manifest", documents)
 
 
-def _describe_source(manifest: Mapping[str, Any], *, known: bool) -> str:
-    """Return what a manifest says of the source; one that was written before there were formats proves no commit."""
+def _manifest_problems(manifest: Mapping[str, Any], distribution: Distribution) -> Iterator[str]:
+    """Yield a clause for each field in which a manifest contradicts the wheel.
+
+    Only fields that manifests of all formats have are compared.
+    """
+    expected = {
+        "wheel": distribution.path.name,
+        "sha256": distribution.sha256,
+        "version": str(distribution.version),
+    }
+    for key, value in expected.items():
+        if manifest.get(key) != value:
+            yield f"says {key} {manifest.get(key)!r}, the wheel is {value!r}"
+    size = manifest.get("size", distribution.size)
+    if size != distribution.size:
+        yield f"says {size} bytes, the wheel has {distribution.size}"
+
+
+def _describe_source(manifest: Mapping[str, Any], *, current: bool) -> str:
+    """Return the source that a manifest names.
+
+    A manifest that is not of the `current` format names a commit, but does not prove it.
+    """
     commit = manifest.get("commit")
-    if not known:
+    if not current:
         return f"said to be commit {commit}" if commit else "no commit"
+    parts = []
+    if commit:
+        parts.append(f"commit {commit}")
     caveat = statement.source_caveat(manifest)
-    parts = [f"commit {commit}"] if commit else []
-    parts += [caveat] if caveat else []
-    if not commit and manifest.get("contents"):
-        parts.append(f"contents {manifest['contents']}")
+    if caveat:
+        parts.append(caveat)
+    contents = manifest.get("contents")
+    if contents and not commit:
+        parts.append(f"contents {contents}")
     return ", ".join(parts)
 
 
 def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> AgreementCheck:
+    """Return the comparison of a slimmed wheel with its original: only code for GPUs may be missing."""
     from torchmill.wheel.verify import slimming
 
-    name, title = "original", f"{made_of.get('wheel')}, sha256 {made_of.get('sha256')}"
+    name = "original"
+    title = f"{made_of.get('wheel')}, sha256 {made_of.get('sha256')}"
     if not is_file(original):
         return AgreementCheck(name, f"made of {title}: not compared, name it with --original")
     if hash_file(original) != made_of.get("sha256"):
         return AgreementCheck(name, "", (f"{original} is not {title}",))
-    if wheel.name.split("-")[2:] != str(made_of.get("wheel")).split("-")[2:]:
+    tags = wheel.name.split("-")[2:]
+    if tags != str(made_of.get("wheel")).split("-")[2:]:
         return AgreementCheck(name, "", (f"{wheel.name} has other tags than {title}",))
     try:
         problems = tuple(slimming.wheel_differences(original, wheel))
@@ -310,160 +280,202 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
 
 
 def damaged_check(name: str, error: Exception) -> AgreementCheck:
-    """Return the check of a document that has another shape than ours: `error` is of DOCUMENT_ERRORS."""
-    reason = f"lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+    """Return the check of a document that could not be understood; `error` is of DOCUMENT_ERRORS."""
+    reason = f"{type(error).__name__}: {error}"
+    if isinstance(error, KeyError):
+        reason = f"lacks {error}"
     return AgreementCheck(name, "", (f"cannot be understood ({reason})",))
 
 
 def _check_document(
     name: str,
     suffix: str,
-    found: Distribution,
+    distribution: Distribution,
     expected: Reference | None,
-    read: Callable[[Distribution, Mapping[str, Any]], tuple[str, Iterable[str]]],
+    read: ReadDocument,
 ) -> AgreementCheck:
-    """Return the check of a document: against the manifest, and the wheel where that does not say enough.
+    """Return the check of a document beside a wheel.
 
-    `read` returns what a document says in short, and in which ways it is not about the wheel; where it is not
-    of the kind that its name says, "" and the reason.
+    The document is compared with the one that follows from the manifest. Without a manifest that
+    says it, and if the document is of another kind than its name says, `read` judges it.
     """
     remedy = "`invoke verify --write` makes it of the manifest"
-    file = dist_files.document_path(found.path, suffix)
-    document, problems = _read(file, f"remove it, {remedy}" if expected else "fetch it again")
+    file = dist_files.document_path(distribution.path, suffix)
+    if expected:
+        document, problems = _read_object(file, f"remove it, {remedy}")
+    else:
+        document, problems = _read_object(file, "fetch it again")
     if document is None:
         if expected and not problems:
             problems = (f"is missing: {remedy}",)
         return AgreementCheck(name, "none beside it: not compared", problems)
     try:
-        summary, not_of_wheel = read(found, document)
-        if expected is None or not summary:
-            wrong = tuple(not_of_wheel)
-            parameters = _object_at(document, "predicate", "buildDefinition", "internalParameters")
-            known = name == STATEMENT and formats.judge_format(parameters, formats.STATEMENT) in {
-                "same",
-                "older",
-            }
-            return AgreementCheck(name, summary, wrong, vouches=known and not wrong)
-        wrong = tuple(
-            document_differences(document, parse_json_object(expected.documents[suffix]), expected)
-        )
-        return AgreementCheck(name, summary, wrong)
-    except DOCUMENT_ERRORS as error:  # a document may say anything
+        summary, misfits = read(distribution, document)
+        if expected and summary:
+            expected_document = parse_json_object(expected.documents[suffix])
+            differences = document_differences(document, expected_document, expected)
+            return AgreementCheck(name, summary, tuple(differences))
+        problems = tuple(misfits)
+        vouches = name == STATEMENT and not problems and _has_known_format(document)
+        return AgreementCheck(name, summary, problems, vouches=vouches)
+    except DOCUMENT_ERRORS as error:
         return damaged_check(name, error)
 
 
-def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
-    types = document.get("_type"), document.get("predicateType")
-    if types != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
-        return "", [f"is of type {types[0]} with {types[1]}, which is not SLSA 1 provenance"]
+def _has_known_format(statement_document: Mapping[str, Any]) -> bool:
+    """Tell if a statement is of a format that this torchmill knows."""
+    parameters = _object_at(
+        statement_document, "predicate", "buildDefinition", "internalParameters"
+    )
+    return formats.judge_format(parameters, formats.STATEMENT) in {"same", "older"}
+
+
+def _read_statement(
+    distribution: Distribution, document: Mapping[str, Any]
+) -> tuple[str, Iterable[str]]:
+    """Return a summary of a statement, and how its subject differs from the wheel (see ReadDocument)."""
+    document_type = document.get("_type")
+    predicate_type = document.get("predicateType")
+    if (document_type, predicate_type) != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
+        types = f"{document_type} with {predicate_type}"
+        return "", [f"is of type {types}, which is not SLSA 1 provenance"]
     definition = _object_at(document, "predicate", "buildDefinition")
-    if (kind := definition.get("buildType")) != statement.BUILD_TYPE:
-        return "", [f"has the buildType {kind}, which is not {statement.BUILD_TYPE}"]
-    who = _object_at(document, "predicate", "runDetails", "builder").get("id")
-    dependencies = _count(definition.get("resolvedDependencies"))
-    subject = [{"name": found.path.name, "digest": {"sha256": found.sha256}}]
+    build_type = definition.get("buildType")
+    if build_type != statement.BUILD_TYPE:
+        return "", [f"has the buildType {build_type}, which is not {statement.BUILD_TYPE}"]
+    builder = _object_at(document, "predicate", "runDetails", "builder").get("id")
+    inputs = _count(definition.get("resolvedDependencies"))
+    subject = [{"name": distribution.path.name, "digest": {"sha256": distribution.sha256}}]
     return (
-        f"this digest, built by {who} from {dependencies} inputs",
+        f"this digest, built by {builder} from {inputs} inputs",
         document_differences(document.get("subject"), subject, WHEEL, "subject"),
     )
 
 
 def _read_sbom(
-    found: Distribution, document: Mapping[str, Any], *, sha256: str | None
+    distribution: Distribution, document: Mapping[str, Any], *, sha256: str | None
 ) -> tuple[str, Iterable[str]]:
-    """Return what an SBOM says in short, and how it does not fit the wheel, of which it should give this digest."""
+    """Return a summary of an SBOM, and how it differs from the wheel (see ReadDocument).
+
+    `sha256` is the digest that it should have for the wheel; None in the SBOM inside the wheel,
+    which cannot have one.
+    """
     from torchmill.wheel import sbom
 
     if document.get("bomFormat") != "CycloneDX":
         return "", ["is not a CycloneDX document"]
-    about = _object_at(document, "metadata", "component")
-    name = canonicalize_name(str(about.get("name")))
-    claimed = {"name": name, "version": about.get("version"), "hashes": about.get("hashes")}
-    hashes, serial = (
-        [{"alg": "SHA-256", "content": sha256}] if sha256 else None,
-        sbom.serial_number(document, sha256),
-    )
-    actual = {"name": found.name, "version": str(found.version), "hashes": hashes}
+    component = _object_at(document, "metadata", "component")
+    claimed = {
+        "name": canonicalize_name(str(component.get("name"))),
+        "version": component.get("version"),
+        "hashes": component.get("hashes"),
+    }
+    actual = {
+        "name": distribution.name,
+        "version": str(distribution.version),
+        "hashes": [{"alg": "SHA-256", "content": sha256}] if sha256 else None,
+    }
+    serial_number = sbom.serial_number(document, sha256)
+    components = _count(document.get("components"))
     return (
-        f"CycloneDX {document.get('specVersion')}, {_count(document.get('components'))} components",
+        f"CycloneDX {document.get('specVersion')}, {components} components",
         chain(
-            document_differences(document.get("serialNumber"), serial, WHEEL, "serialNumber"),
+            document_differences(
+                document.get("serialNumber"), serial_number, WHEEL, "serialNumber"
+            ),
             document_differences(claimed, actual, WHEEL, "metadata.component"),
-            _library_differences(found.path, document),
+            _library_differences(distribution.path, document),
         ),
     )
 
 
-def _check_inner_sbom(found: Distribution) -> AgreementCheck:
-    """Return the check of the SBOM in a wheel, by itself and against the one beside it, which the manifest judges."""
+def _check_inner_sbom(distribution: Distribution) -> AgreementCheck:
+    """Return the check of the SBOM inside a wheel, by itself and against the one beside the wheel.
+
+    The manifest judges the one beside the wheel.
+    """
     from torchmill.wheel import sbom
 
     name = "inner SBOM"
+    wheel = distribution.path
     try:
-        content = dist_files.read_described(found.path, sbom.INNER_PATH)
+        content = dist_files.read_described(wheel, sbom.INNER_PATH)
         if content is None:
-            wrong = ("is missing: build the wheel again",) if "licences" in found.manifest else ()
-            return AgreementCheck(name, "none in it: not compared", wrong)
+            problems = []
+            if "licences" in distribution.manifest:  # wheels have one since manifests say this
+                problems.append("is missing: build the wheel again")
+            return AgreementCheck(name, "none in it: not compared", tuple(problems))
         document = parse_json_object(content)
-        summary, problems = _read_sbom(found, document, sha256=None)
-        if summary and (
-            beside := _read(dist_files.document_path(found.path, dist_files.SBOM_SUFFIX), "")[0]
-        ):
-            other = Reference("the SBOM beside it")
-            problems = [
-                *problems,
-                *document_differences(_parts(document), _parts(beside), other, "components"),
-            ]
+        summary, misfits = _read_sbom(distribution, document, sha256=None)
+        problems = list(misfits)
+        outer, _ = _read_object(dist_files.document_path(wheel, dist_files.SBOM_SUFFIX), "")
+        if summary and outer:
+            problems += document_differences(
+                _wheel_components(document),
+                _wheel_components(outer),
+                Reference("the SBOM beside it"),
+                "components",
+            )
         return AgreementCheck(name, summary, tuple(problems))
     except (*ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
         return damaged_check(name, error)
 
 
-def _parts(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the components of an SBOM that are in the wheel, without where they were fetched from."""
-    source = f"{statement.SOURCE_KIND}:"  # whose digest is that of an archive
-    parts = []
-    for one in document["components"]:
-        fetched = {
-            "purl",
-            "externalReferences",
-            *(["hashes"] if str(one["bom-ref"]).startswith(source) else []),
-        }
-        if "scope" not in one:  # neither built with, nor required
-            parts.append({key: one[key] for key in one.keys() - fetched})
-    return parts
+def _wheel_components(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the components of an SBOM that are in the wheel, without the fields about their download.
+
+    Components with a scope are not in the wheel: it was built with them, or requires them.
+    """
+    source_prefix = f"{statement.SOURCE_KIND}:"
+    components = []
+    for component in document["components"]:
+        omitted = {"purl", "externalReferences"}
+        if str(component["bom-ref"]).startswith(source_prefix):
+            omitted.add("hashes")  # the digest of the source's archive
+        if "scope" not in component:
+            components.append({key: component[key] for key in component.keys() - omitted})
+    return components
 
 
 def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a clause for each bundled library of an SBOM that the wheel does not hold in this form."""
+    """Yield a clause for each bundled library of an SBOM whose digest differs from the wheel's RECORD."""
     from torchmill.wheel import sbom
 
-    held = dist_files.recorded_digests(wheel)
+    recorded = dist_files.recorded_digests(wheel)
     for component in document.get("components", ()):
-        digests = [one.get("content") for one in component.get("hashes", ())]
-        for one in component.get("properties", ()):
-            if one.get("name") == sbom.PATH_PROPERTY and digests != [held.get(one["value"])]:
-                yield f"{one['value']} in the wheel is not the file that it lists"
+        digests = [entry.get("content") for entry in component.get("hashes", ())]
+        for entry in component.get("properties", ()):
+            if entry.get("name") != sbom.PATH_PROPERTY:
+                continue
+            path = entry["value"]
+            if digests != [recorded.get(path)]:
+                yield f"{path} in the wheel is not the file that it lists"
 
 
 def _count(entries: Any) -> int:
     return len(entries) if isinstance(entries, list) else 0
 
 
-def _read(file: Path, remedy: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-    """Return the JSON in a file; None where there is none, with the reason unless the file is missing."""
+def _read_object(file: Path, remedy: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+    """Return the JSON object in a file, and problems with it.
+
+    The object is None if it cannot be read. A file that does not exist is no problem.
+    """
     try:
         return read_json_object(file), ()
     except FileNotFoundError:
         return None, ()
-    except (OSError, ValueError) as error:
-        reason = error.strerror or error if isinstance(error, OSError) else error
-        return None, (f"cannot be read ({reason}): {remedy}",)
+    except OSError as error:
+        return None, (f"cannot be read ({error.strerror or error}): {remedy}",)
+    except ValueError as error:
+        return None, (f"cannot be read ({error}): {remedy}",)
 
 
 def _object_at(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the object below some names; an empty one where there is something else."""
-    here: Any = document
+    """Return the object at a path of names in a document; an empty one if there is none."""
+    value: Any = document
     for name in names:
-        here = here.get(name) if isinstance(here, dict) else None
-    return here if isinstance(here, dict) else {}
+        if not isinstance(value, dict):
+            return {}
+        value = value.get(name)
+    return value if isinstance(value, dict) else {}

@@ -1,11 +1,11 @@
-"""Wheels that were built elsewhere: one that a cell would make just so is taken instead of built.
+"""Wheels that were built elsewhere: a cell takes one instead of building it, if it would make the same.
 
-Without TORCHMILL_KEYS, trust is that of a shared cache: who may write to a place may offer any wheel that is sound
-in itself. With it, one of these keys must have signed the wheel, its manifest, its statement and its SBOM.
+Without TORCHMILL_KEYS, a place is trusted like a shared cache: whoever may write to it may offer any
+wheel that is sound in itself. With TORCHMILL_KEYS, one of these keys must have signed the wheel, its
+manifest, its statement and its SBOM.
 """
 
 import contextlib
-import operator
 import os
 import re
 import shutil
@@ -38,27 +38,35 @@ from torchmill.fetch.download import describe_http_error, download_file, http_se
 from torchmill.fetch.package_index import READ_ERRORS, find_project_files, parse_html_page
 from torchmill.wheel import dist_files
 
-VARIABLE = "TORCHMILL_WHEELS"  # places, with spaces between them
+VARIABLE = "TORCHMILL_WHEELS"  # a list of places, separated by spaces
 FORMS = (
-    "a folder, file:///FOLDER, an index (https://…), one of its pages (https://….html), s3://BUCKET[/PREFIX] or "
-    "github:OWNER/NAME[@TAG]"
+    "a folder, file:///FOLDER, an index (https://…), one of its pages (https://….html), "
+    "s3://BUCKET[/PREFIX] or github:OWNER/NAME[@TAG]"
 )
-_BUILT = "the cell is built"
-_WHEEL = re.compile(r"[\w.+!-]+\.whl", re.ASCII)  # no path, and nothing that steers a terminal
+
+# Ends the messages about places that do not answer: nothing is lost then.
+_FALLBACK = "the cell is built"
+
+# A name from elsewhere becomes the name of a file, and is printed: it must hold no path, and
+# nothing that steers a terminal.
+_WHEEL = re.compile(r"[\w.+!-]+\.whl", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A wheel of some place, not yet looked at; its manifest and documents lie beside it."""
+    """A wheel in some place, not examined yet; its manifest and documents have its name and a suffix."""
 
-    name: str  # of its file
-    locate: Callable[[str], str]  # suffix of a file beside it -> URL, or path
-    local: bool = False  # it has paths
+    name: str  # of the file
+    locate: Callable[[str], str]  # the suffix ("" for the wheel) -> a URL, or a path if `local`
+    local: bool = False
 
 
 def parse_places(text: str) -> list[str]:
-    """Return the places that the setting names, in its order. Raises ConfigError for what is none."""
+    """Return the places that TORCHMILL_WHEELS lists, in its order.
+
+    Raises ConfigError for a place of an unknown form, or one with a password in it.
+    """
     places = text.split()
     for place in places:
         scheme = place.partition(":")[0].lower() if SCHEME.match(place) else ""
@@ -73,11 +81,12 @@ def parse_places(text: str) -> list[str]:
 
 
 def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
-    """Tell whether a place of TORCHMILL_WHEELS had the wheel of a cell, which is in dist/ then.
+    """Tell if a place of TORCHMILL_WHEELS had the wheel of a cell, and put that wheel into dist/.
 
-    It must have been made of all that the cell would make it of, agree with its manifest, statement and SBOM, and be
-    signed by a key of TORCHMILL_KEYS, if that is set. What is not taken is noted with the reason.
-    Raises ConfigError for a wrong setting or key, BusyError.
+    The wheel must have been made of everything that the cell would make it of, agree with its
+    manifest, statement and SBOM, and be signed by a key of TORCHMILL_KEYS, if that is set. `note`
+    receives a line for each wheel and each place that is not used, with the reason. Raises
+    ConfigError for a wrong setting or key, BusyError if another run has the cell.
     """
     places = parse_places(os.environ.get(VARIABLE, ""))
     if not places:
@@ -85,54 +94,67 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
     signers = signature.read_trusted_keys(os.environ)
     with hold_cell(context):
         for place in places:
+            # A place may answer anything: whatever goes wrong there, the next one is tried, and in
+            # the end the cell is built.
             try:
-                if not (offers := list(_list_offers(place, context.plan))):
-                    note(urls.hide_password(f"{place} lists no wheel for this cell"))
-                for offer in offers:
-                    if why := _why_refused(context, offer, signers):
-                        note(f"{offer.name} of {place} is not taken: {why}")
-                    else:
-                        note(f"{offer.name} is taken from {place}: nothing is compiled")
-                        return True
-            except (
-                TorchmillError,
-                *READ_ERRORS,
-                *DOCUMENT_ERRORS,
-            ) as error:  # whatever a place answers
-                said = (
-                    str(error) if isinstance(error, TorchmillError) else describe_http_error(error)
-                )
-                asked = urlsplit(
-                    getattr(getattr(error, "response", None), "url", "")
-                ).path.rpartition("/")[2]
-                note(
-                    urls.hide_password(
-                        f"{place} is left out: {said}{f', asked for {asked}' if asked else ''}"
-                    )
-                )
+                if _take_from_place(context, place, signers, note):
+                    return True
+            except TorchmillError as error:
+                note(_describe_failure(place, str(error), error))
+            except (*READ_ERRORS, *DOCUMENT_ERRORS) as error:
+                note(_describe_failure(place, describe_http_error(error), error))
     return False
 
 
-def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
-    """Take a wheel that is just what the cell would make; return why it is not, "" where it was taken."""
+def _take_from_place(
+    context: BuildContext, place: str, signers: Signers, note: Callable[[str], None]
+) -> bool:
+    """Tell if a place had the wheel of a cell, which is in dist/ then."""
+    offers = list(_list_offers(place, context.plan))
+    if not offers:
+        note(urls.hide_password(f"{place} lists no wheel for this cell"))
+    for offer in offers:
+        refusal = _take_offer(context, offer, signers)
+        if not refusal:
+            note(f"{offer.name} is taken from {place}: nothing is compiled")
+            return True
+        note(f"{offer.name} of {place} is not taken: {refusal}")
+    return False
+
+
+def _describe_failure(place: str, reason: str, error: Exception) -> str:
+    """Return the line about a place that could not be read, with the file that it was asked for."""
+    response = getattr(error, "response", None)
+    file = urlsplit(getattr(response, "url", "")).path.rpartition("/")[2]
+    if file:
+        reason = f"{reason}, asked for {file}"
+    return urls.hide_password(f"{place} is left out: {reason}")
+
+
+def _take_offer(context: BuildContext, offer: Offer, signers: Signers) -> str:
+    """Put an offered wheel into dist/ if the cell would make the same; return the reason if not."""
     try:
-        raw = _read(offer, dist_files.MANIFEST_SUFFIX)
-        manifest = parse_json_object(raw)
-        if why := manifest_difference(context, offer.name, manifest):
-            return why
+        manifest_text = _read_companion(offer, dist_files.MANIFEST_SUFFIX)
+        manifest = parse_json_object(manifest_text)
+        difference = manifest_difference(context, offer.name, manifest)
     except FileNotFoundError:
         return "there is no manifest beside it (`invoke publish --manifest`, `invoke index --manifest`)"
     except DOCUMENT_ERRORS as error:
         return f"its manifest cannot be understood ({error})"
-    # a device has 0 bytes, and no end
-    if offer.local and (size := Path(offer.locate("")).stat().st_size) != manifest["size"]:
-        return f"it has {size} bytes, and its manifest says {manifest['size']}"
-    wheel = _fetch(offer, context.outputs.offers, manifest)
-    dist_files.manifest_path(wheel).write_bytes(raw)
+    if difference:
+        return difference
+    if offer.local:
+        # The size is compared before anything is copied: a device has 0 bytes, and no end.
+        size = Path(offer.locate("")).stat().st_size
+        if size != manifest["size"]:
+            return f"it has {size} bytes, and its manifest says {manifest['size']}"
+    wheel = _fetch_wheel(offer, context.outputs.offers, manifest)
+    dist_files.manifest_path(wheel).write_bytes(manifest_text)
     documents = {}
     for suffix in (*dist_files.DOCUMENT_SUFFIXES, *dist_files.SIGNATURE_SUFFIXES):
-        with contextlib.suppress(FileNotFoundError):  # is a problem
-            documents[suffix] = _read(offer, suffix)
+        # `examine_wheel` reports a missing statement or SBOM, `add_check` a missing signature.
+        with contextlib.suppress(FileNotFoundError):
+            documents[suffix] = _read_companion(offer, suffix)
             dist_files.document_path(wheel, suffix).write_bytes(documents[suffix])
     verdict = signature.add_check(examine_wheel(wheel), signers)
     if not verdict.problems:
@@ -144,7 +166,10 @@ def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
 
 
 def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str, object]) -> str:
-    """Return in what a manifest is not that of the very wheel that a cell would make; "" where it is."""
+    """Return why a manifest is not that of the very wheel that a cell would make; "" if it is.
+
+    `name` is the file name of the wheel beside it.
+    """
     plan = context.plan
     expected = {
         "wheel": name,
@@ -152,110 +177,148 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
         "identifier": plan.identifier,
         "package": plan.build.package,
     }
-    if other := [key for key, value in expected.items() if manifest.get(key) != value]:
-        return f"its manifest differs in {', '.join(other)}"
+    different = [key for key, value in expected.items() if manifest.get(key) != value]
+    if different:
+        return f"its manifest differs in {', '.join(different)}"
     log = StageLog(context, parse_records(manifest))
     if len(log.recorded) < len(STAGES):
         return "its manifest does not say what it was made of"
     if len(log.valid) < len(STAGES):
         return f"{log.why} compared with what the cell would be built from here"
-    made = log.valid["verify"].made
-    one = log.valid["pack"].made == made == manifest.get("sha256") and _SHA256.fullmatch(made)
-    return (
-        ""
-        if one and isinstance(manifest.get("size"), int)
-        else "its manifest does not name one wheel"
-    )
+    # The wheel that was packed must be the one that was verified, and the one that is offered.
+    sha256 = log.valid["verify"].made
+    one_wheel = log.valid["pack"].made == sha256 == manifest.get("sha256")
+    if one_wheel and _SHA256.fullmatch(sha256) and isinstance(manifest.get("size"), int):
+        return ""
+    return "its manifest does not name one wheel"
 
 
 def _list_offers(place: str, plan: Plan) -> Iterator[Offer]:
-    """Yield the wheels of a place that have the name of a plan's. Raises TorchmillError, READ_ERRORS."""
-    stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl") if plan.computed else plan.wheel
-    for offer in _all_offers(place, canonicalize_name(plan.wheel.partition("-")[0])):
+    """Yield the wheels in a place that have the name of a plan's wheel.
+
+    If the platform tag is computed from the finished wheel, any platform tag will do. Raises
+    TorchmillError, READ_ERRORS.
+    """
+    stem = plan.wheel
+    if plan.computed:
+        stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl")
+    project = canonicalize_name(plan.wheel.partition("-")[0])
+    for offer in _all_offers(place, project):
         if offer.name.startswith(stem) and _WHEEL.fullmatch(offer.name):
             yield offer
 
 
 def _all_offers(place: str, project: str) -> Iterable[Offer]:
-    if match := GITHUB.fullmatch(place):
-        return _of_releases(match["repository"], match["tag"])
-    if match := BUCKET.fullmatch(place):
-        bucket = BucketTarget.from_address(match["bucket"], match["path"] or "")
-        return [
-            Offer(key.rpartition("/")[2], partial(bucket.signed_url, key))
-            for key in bucket.list_keys()
-        ]
-    if not place.startswith(("http:", "https:")):
-        folder = Path(url2pathname(urlsplit(place).path) if place.startswith("file:") else place)
-        if not folder.is_dir():
-            raise DeliveryError("it is not a folder", code="no-such-folder")
-        # an index has one folder for each variant
-        wheels = (path for pattern in ("*.whl", "*/*.whl") for path in sorted(folder.glob(pattern)))
-        return (Offer(path.name, partial(operator.add, str(path)), local=True) for path in wheels)
+    """Return the files that a place has, at least all wheels of a project."""
+    github = GITHUB.fullmatch(place)
+    if github:
+        return _of_releases(github["repository"], github["tag"])
+    bucket = BUCKET.fullmatch(place)
+    if bucket:
+        return _of_bucket(bucket["bucket"], bucket["path"] or "")
+    if place.startswith(("http:", "https:")):
+        return _of_index(place, project)
+    folder = place
+    if place.startswith("file:"):
+        folder = url2pathname(urlsplit(place).path)
+    return _of_folder(Path(folder))
+
+
+def _suffixed(location: str) -> Callable[[str], str]:
+    """Return a function that appends a suffix to a URL or a path."""
+    return lambda suffix: location + suffix
+
+
+def _of_folder(folder: Path) -> Iterator[Offer]:
+    """Yield the wheels in a folder, or in an index that `invoke index` wrote."""
+    if not folder.is_dir():
+        raise DeliveryError("it is not a folder", code="no-such-folder")
+    for pattern in ("*.whl", "*/*.whl"):  # an index has a folder for each variant
+        for path in sorted(folder.glob(pattern)):
+            yield Offer(path.name, _suffixed(str(path)), local=True)
+
+
+def _of_bucket(bucket: str, prefix: str) -> Iterator[Offer]:
+    """Yield the objects of a bucket whose keys begin with a prefix."""
+    target = BucketTarget.from_address(bucket, prefix)
+    for key in target.list_keys():
+        yield Offer(key.rpartition("/")[2], partial(target.signed_url, key))
+
+
+def _of_index(place: str, project: str) -> Iterator[Offer]:
+    """Yield a project's files in an index, or the files on one page of it; yanked files are no offers."""
     with http_session() as session:
         if place.endswith(".html"):
             response, body = read_body(session, place, {})
-            found = parse_html_page(body.decode("utf-8", "replace"), response.url)
+            files = parse_html_page(body.decode("utf-8", "replace"), response.url)
         else:
-            found = (
-                find_project_files(session, place, project, "check the address, or try again later")
-                or ()
-            )
-    return [Offer(file.name, partial(operator.add, file.url)) for file in found if not file.yanked]
+            hint = "check the address, or try again later"
+            files = find_project_files(session, place, project, hint) or ()
+    for file in files:
+        if not file.yanked:
+            yield Offer(file.name, _suffixed(file.url))
 
 
 def _of_releases(repository: str, tag: str | None) -> Iterator[Offer]:
-    """Yield the files of a public repository's releases (https://docs.github.com/rest/releases/releases)."""
+    """Yield the files of a public repository's releases, or of the release of one tag.
+
+    https://docs.github.com/rest/releases/releases
+    """
+    api = GithubApi.from_environment(os.environ)
     missing = "it answers 404: there is no such public repository"
-    releases = GithubApi.from_environment(os.environ).pages(
-        f"/repos/{repository}/releases", missing
-    )
     try:
-        found = [one for one in releases if tag in {None, one["tag_name"]}]
-        if tag and not found:
+        pages = api.pages(f"/repos/{repository}/releases", missing)
+        releases = [release for release in pages if tag in {None, release["tag_name"]}]
+        if tag and not releases:
             raise DeliveryError(f"it has no release {tag}", code="no-repository")
-        for asset in (asset for one in found for asset in one["assets"]):
-            yield Offer(asset["name"], partial(operator.add, asset["browser_download_url"]))
+        for release in releases:
+            for asset in release["assets"]:
+                yield Offer(asset["name"], _suffixed(asset["browser_download_url"]))
     except (KeyError, TypeError):
         raise DeliveryError(
             "it does not answer as GitHub does: check GITHUB_API_URL", code="not-github"
         ) from None
 
 
-def _read(offer: Offer, suffix: str) -> bytes:
-    """Return a file beside a wheel. Raises FileNotFoundError where there is none, NetworkError, READ_ERRORS."""
-    where = offer.locate(suffix)
+def _read_companion(offer: Offer, suffix: str) -> bytes:
+    """Return a file beside a wheel, such as its manifest.
+
+    Raises FileNotFoundError if there is none, NetworkError, READ_ERRORS.
+    """
+    location = offer.locate(suffix)
     if offer.local:
-        return read_document(Path(where))
+        return read_document(Path(location))
     try:
         with http_session() as session:
-            return read_body(session, where, {})[1]
+            _, body = read_body(session, location, {})
     except requests.HTTPError as error:
+        # S3 answers 403 for an object that is missing, if the reader may not list the bucket.
         if error.response.status_code in {requests.codes.not_found, requests.codes.forbidden}:
-            raise FileNotFoundError(where) from None  # S3 answers 403 to who may not list
+            raise FileNotFoundError(location) from None
         raise
+    return body
 
 
-def _fetch(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """Return the wheel that a manifest describes in a folder of offers; a download that broke off is gone on with.
+def _fetch_wheel(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """Return the path of a wheel after copying or downloading it; a broken download is resumed.
 
-    Raises SourceError for another size or digest, NetworkError, HostError for a full disk, OSError.
+    It arrives in a folder below `folder` that is named after the digest in its manifest. Raises
+    SourceError for another size or digest, NetworkError, HostError for a full disk, OSError.
     """
-    sha256 = manifest["sha256"]
-    where, folder = offer.locate(""), folder / sha256
-    wheel = folder / offer.name
-    folder.mkdir(parents=True, exist_ok=True)
+    location = offer.locate("")
+    destination = folder / manifest["sha256"]
+    wheel = destination / offer.name
+    destination.mkdir(parents=True, exist_ok=True)
     if offer.local:
-        return Path(shutil.copyfile(where, wheel))
-    refused = f"it is not available, and {_BUILT}"
+        return Path(shutil.copyfile(location, wheel))
     with show_progress() as display:
-        got = download_file(
-            where,
-            folder,
+        download = download_file(
+            location,
+            destination,
             display.task(offer.name),
-            network_hint=_BUILT,
-            refusal_hint=refused,
-            sha256=sha256,
+            network_hint=_FALLBACK,
+            refusal_hint=f"it is not available, and {_FALLBACK}",
+            sha256=manifest["sha256"],
             size=manifest["size"],
         )
-    return got.rename(wheel)
+    return download.rename(wheel)

@@ -1,0 +1,116 @@
+"""Compare a JSON document with the one that was expected, field by field."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+MAX_DIFFERENCES = 8  # of one document that are reported
+MAX_VALUE_CHARACTERS = 80  # of a value that is quoted
+
+# The fields by which the entries of a list are named, in SBOMs and statements.
+_NAME_FIELDS = ("bom-ref", "ref", "name", "alg")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The origin of an expected document."""
+
+    name: str  # as messages call it: "the manifest"
+    documents: Mapping[str, bytes] = field(default_factory=dict)  # that follow from it, by suffix
+
+
+def document_differences(
+    actual: Any, expected: Any, reference: Reference, path: str = ""
+) -> list[str]:
+    """Return a clause for each of the first MAX_DIFFERENCES fields that are not as expected.
+
+    `path` is the place of both values in their documents: "subject", or "" for whole documents.
+    Entries of lists are matched by their names, so that one missing entry is one difference.
+
+    >>> document_differences({"a": 1}, {"a": 2}, Reference("the manifest"))
+    ['a is 1, the manifest says 2']
+    """
+    return list(islice(_differences(actual, expected, reference, path), MAX_DIFFERENCES))
+
+
+def _differences(actual: Any, expected: Any, reference: Reference, path: str) -> Iterator[str]:
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        prefix = f"{path}." if path else ""
+        yield from _member_differences(actual, expected, reference, prefix, "")
+    elif isinstance(actual, list) and isinstance(expected, list):
+        yield from _list_differences(actual, expected, reference, path)
+    # In Python True equals 1, and in JSON it does not: hence the types.
+    elif type(actual) is not type(expected) or actual != expected:
+        shown = _format_value(actual)
+        yield f"{path or 'it'} is {shown}, {reference.name} says {_format_value(expected)}"
+
+
+def _list_differences(
+    actual: list[Any], expected: list[Any], reference: Reference, path: str
+) -> Iterator[str]:
+    """Yield the differences of two lists: by the names of their entries if all have one, else by position."""
+    actual_entries: Mapping[Any, Any] | None = _entries_by_name(actual)
+    expected_entries: Mapping[Any, Any] | None = _entries_by_name(expected)
+    if actual_entries is None or expected_entries is None:
+        if len(actual) != len(expected):
+            count = f"{path or 'it'} has {len(actual)} entries"
+            yield f"{count}, {reference.name} says {len(expected)}"
+            return
+        actual_entries = dict(enumerate(actual))
+        expected_entries = dict(enumerate(expected))
+    yield from _member_differences(actual_entries, expected_entries, reference, f"{path}[", "]")
+
+
+def _member_differences(
+    actual: Mapping[Any, Any],
+    expected: Mapping[Any, Any],
+    reference: Reference,
+    prefix: str,
+    suffix: str,
+) -> Iterator[str]:
+    """Yield the differences of two sets of members; the path of one is its name in prefix and suffix."""
+    for name in sorted({*actual, *expected}):
+        path = f"{prefix}{name}{suffix}"
+        if name in actual and name in expected:
+            yield from _differences(actual[name], expected[name], reference, path)
+        elif name in expected:
+            yield f"{path} is missing, {reference.name} says {_format_value(expected[name])}"
+        else:
+            shown = _format_value(actual[name])
+            yield f"{path} is {shown}, which {reference.name} does not mention"
+
+
+def _entries_by_name(entries: list[Any]) -> dict[str, Any] | None:
+    """Return the entries of a list by their names; None if one has no name, or two have the same."""
+    by_name = {}
+    for entry in entries:
+        name = _entry_name(entry)
+        if not name or name in by_name:
+            return None
+        by_name[name] = entry
+    return by_name
+
+
+def _entry_name(entry: Any) -> str:
+    """Return the name of a list's entry: a text names itself, an object has a field for it."""
+    if isinstance(entry, str):
+        return entry
+    if not isinstance(entry, dict):
+        return ""
+    names = [str(entry[key]) for key in _NAME_FIELDS if isinstance(entry.get(key), str)]
+    if not names:
+        return ""
+    # Several inputs of a statement have one name and differ in their kind.
+    annotations = entry.get("annotations")
+    kind = annotations.get("kind") if isinstance(annotations, dict) else None
+    if isinstance(kind, str) and names[0]:
+        return f"{kind} {names[0]}"
+    return names[0]
+
+
+def _format_value(value: Any) -> str:
+    text = repr(value)
+    if len(text) <= MAX_VALUE_CHARACTERS:
+        return text
+    return f"{text[:MAX_VALUE_CHARACTERS]}…"
