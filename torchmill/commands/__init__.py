@@ -22,6 +22,8 @@ Only `noxfile.py` and `tasks.py` import it.
 - plan: `invoke plan`: everything a session will do and what it will cost, without doing any of it
 - publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket; replace nothing
 - report/: `invoke report`
+- session: what the sessions of nox do: build a wheel, make something else of it, try a GPU
+- session_list: which sessions of nox a command line can mean, and what `nox` alone says
 - shards: `invoke shards`: how long a build takes on several machines, and what that costs
 - slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not run
 - snippet: `invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip, conda or pixi

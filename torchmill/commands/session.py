@@ -1,0 +1,333 @@
+"""What the sessions of nox do: build a wheel, make something else of it, build in a container, try a GPU.
+
+A session is handed on as it is: `import nox` is in noxfile.py alone.
+"""
+
+import io
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from torchmill.commands.session_list import load_cell
+from torchmill.config import selection
+from torchmill.config.selection import MatrixSession
+from torchmill.core import process
+from torchmill.core.errors import GpuError, HostError, UnfinishedBuildError
+from torchmill.core.exits import (
+    as_torchmill_error,
+    is_of_runner,
+    open_closed_streams,
+    show_uncaught,
+)
+from torchmill.core.files import blame_disk
+from torchmill.core.homes import mark_home
+from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.core.plain_text import as_plain_text
+from torchmill.core.programs import record_programs
+
+if TYPE_CHECKING:
+    from torchmill.config.matrix import Cell
+    from torchmill.config.model import Facts
+    from torchmill.deliver.products import ProductOptions, VerifiedWheel
+
+
+class NoxSession(Protocol):
+    """What is used of `nox.Session`."""
+
+    @property
+    def name(self) -> str:
+        """Return the name, "wheel-3.10-cpu"."""
+
+    @property
+    def posargs(self) -> list[str]:
+        """Return the words after --."""
+
+    @property
+    def python(self) -> Any:
+        """Return the Python of the environment, "3.10"; False if it has none."""
+
+    @property
+    def virtualenv(self) -> Any:
+        """Return the environment."""
+
+    @property
+    def env(self) -> Mapping[str, str | None]:
+        """Return the variables that the session sets; None stands for one that it unsets."""
+
+    @property
+    def cache_dir(self) -> Path:
+        """Return nox's own folder in that of all environments."""
+
+    @property
+    def invoked_from(self) -> str:
+        """Return the folder in which nox was called."""
+
+    def log(self, text: str, /) -> None:
+        """Print a line."""
+
+    def warn(self, text: str, /) -> None:
+        """Print a warning."""
+
+    def error(self, text: str, /) -> NoReturn:
+        """End the session as failed."""
+
+
+def prepare_process() -> None:
+    """Have nox show each error as one message, and nothing that steers a terminal."""
+    sys.excepthook = show_uncaught
+    open_closed_streams()
+    record_programs(os.environ)
+    logger = logging.getLogger("nox")
+    logger.addFilter(_show_plainly)
+    logger.setLevel(logger.getEffectiveLevel())
+    # Nox shows what libraries log, and some log addresses with their secrets.
+    logging.getLogger().setLevel(logging.WARNING)
+
+
+def _show_plainly(record: logging.LogRecord) -> bool:
+    """Keep what others wrote, such as the files of an index, from steering a terminal."""
+    record.msg = as_plain_text(str(record.msg))
+    return True
+
+
+@contextmanager
+def end_with_message(session: NoxSession) -> Iterator[None]:
+    """End a session with one message, whatever stops it. What it leaves behind is marked as the user's."""
+    try:
+        mark_home(Layout.of_checkout(CHECKOUT))
+        yield
+    except UnfinishedBuildError as error:
+        session.log(str(error))
+        if error.code == "time-up":
+            # A chain of jobs asks by the exit code whether there is more to do.
+            sys.exit(error.exit_code)
+    except Exception as error:
+        if is_of_runner(error):
+            raise
+        refusal = as_torchmill_error(error)
+        # `invoke bisect` has to know whether the commit or the machine is at fault, and so has whoever tries a GPU.
+        if os.environ.get("TORCHMILL_EXITS") or isinstance(refusal, GpuError):
+            session.warn(str(refusal))
+            sys.exit(refusal.exit_code)
+        session.error(str(refusal))
+
+
+def refuse_words(session: NoxSession) -> None:
+    """End a session that takes no words after -- if there are some."""
+    if session.posargs:
+        words = shlex.join(session.posargs)
+        session.error(
+            f"{session.name} takes nothing after --: omit it, or name a build, as in nox -s wheel-3.10-cpu -- {words}"
+        )
+
+
+def build_wheel(session: NoxSession, listed: MatrixSession) -> None:
+    """Build the wheel of a session, after the wheels that it needs; do nothing if it is up to date."""
+    from torchmill.cell.context import create_context, missing_sessions
+    from torchmill.cell.up_to_date import find_delivered_wheel
+
+    with end_with_message(session):
+        venv = _own_environment(session, listed)
+        facts, cell = load_cell(listed.name, Layout.of_checkout(CHECKOUT))
+        # The words after -- may name files, from the folder in which nox was called.
+        with chdir(session.invoked_from):
+            context = create_context(CHECKOUT, facts, cell, session.posargs, venv)
+        for words in missing_sessions(context):
+            _run_session(session, venv.parent, *words)
+        wheel = find_delivered_wheel(context)
+        if wheel is not None:
+            session.log(f"{wheel.name} is up to date")
+            return
+        if os.environ.get("TORCHMILL_WHEELS"):
+            from torchmill.deliver.offers import take_wheel
+
+            if take_wheel(context, session.log):
+                return
+        from torchmill.cell import pipeline, progress_line
+
+        install = partial(_install, session)
+        with progress_line.show_build_progress() as line:
+            wheel = pipeline.build_wheel(context, install=install, line=line)
+        session.log(f"{wheel} is verified")
+
+
+def _own_environment(session: NoxSession, listed: MatrixSession) -> Path:
+    """Return the folder of a session's environment.
+
+    Raises HostError if that is not its own, or its Python is missing; SourceError if its source is not fetched.
+    """
+    if session.python is False:
+        # So the session was registered because it cannot be built yet.
+        from torchmill.cell.context import require_source
+        from torchmill.host.interpreters import resolve_interpreter
+        from torchmill.plan.options import parse_options
+
+        with chdir(session.invoked_from):
+            parse_options(session.posargs, f"nox -s {listed.name} --")  # ends here with --help
+        resolve_interpreter(listed.python)
+        layout = Layout.of_checkout(CHECKOUT)
+        facts, cell = load_cell(listed.name, layout)
+        require_source(layout, facts, cell)
+    location = getattr(session.virtualenv, "location", None)
+    if location is None or session.python != listed.python:
+        raise HostError(
+            f"{session.name} needs its own environment, with Python {listed.python}: leave out --no-venv, "
+            "--force-python and --extra-python",
+            code="no-own-environment",
+        )
+    return Path(location)
+
+
+def _install(session: NoxSession, *requirements: str) -> None:
+    """Install requirements into a session's environment with pip.
+
+    Not with `session.install`: it leaves that to uv if it is told so, does nothing with -R, and takes Ctrl-C for
+    nothing if pip ends well all the same. Raises HostError for a full disk and for a requirement that is nowhere to
+    be found, CommandError.
+    """
+    from torchmill.host import environments
+
+    # A build imports little of what it requires: that is compiled to bytecode when it is imported.
+    words = ("-m", "pip", "install", "--no-compile", *requirements)
+    session.log(shlex.join(("python", *words)))
+    venv = Path(session.virtualenv.location)
+    search_path = os.pathsep.join([*(session.virtualenv.bin_paths or ()), os.environ["PATH"]])
+    variables = {**os.environ, **session.env, "PATH": search_path}
+    set_variables = {name: value for name, value in variables.items() if value is not None}
+    # -I: pip is to import no module of the folder that it runs in.
+    argv = [str(environments.in_environment(venv)), "-I", *words]
+    log = io.StringIO()
+    try:
+        process.stream(
+            argv,
+            cwd=None,
+            env=environments.pip_variables(set_variables),
+            log=log,
+            on_line=lambda _: None,
+        )
+    except process.CommandError as error:
+        targets = [Path(value) for word, value in pairwise(requirements) if word == "--prefix"]
+        full_disk = blame_disk(error.output, *targets, venv)
+        if full_disk is not None:
+            raise full_disk from None
+        session.warn(log.getvalue())
+        if "No matching distribution" in error.output:
+            names = [word for word in requirements if not word.startswith(("-", os.sep))]
+            fetch = f"python{session.python} -m pip wheel -w DIR {shlex.join(names)}"
+            raise HostError(
+                f"{error}; `{fetch}` where there is an index, then PIP_FIND_LINKS=DIR here",
+                code="requirement-missing",
+            ) from None
+        raise
+
+
+def _run_session(session: NoxSession, environments: Path, *words: str) -> None:
+    """Run another session, with its environment in a folder; end this one with it if its time is up."""
+    noxfile = str(CHECKOUT / "noxfile.py")
+    options = ("--noxfile", noxfile, "--envdir", str(environments))
+    argv = [sys.executable, "-m", "nox", *options, *words]
+    code = process.run_in_terminal(argv, os.environ)
+    if code == UnfinishedBuildError.exit_code:
+        sys.exit(code)
+    if code:
+        session.error(f"`nox {shlex.join(words)}` failed, as shown above")
+
+
+def make_product(session: NoxSession, listed: MatrixSession, product: str) -> None:
+    """Make something else of a wheel, such as a "conda" package; its own session builds the wheel first.
+
+    What stands after -- is for the wheel's session, except the product's own options.
+    """
+    from torchmill.deliver import products
+
+    with end_with_message(session), chdir(session.invoked_from):
+        options, words = _product_options(product, session)
+        facts, cell = load_cell(listed.name, Layout.of_checkout(CHECKOUT))
+        wheel = products.find_verified(CHECKOUT, facts, cell, words)
+        if wheel is None:
+            environments = CHECKOUT / session.cache_dir.parent
+            _run_session(session, environments, "-s", listed.name, "--", *words)
+            wheel = products.require_verified(CHECKOUT, facts, cell, words)
+        session.log(str(_product_maker(product)(wheel, options)))
+
+
+def _product_options(product: str, session: NoxSession) -> "tuple[ProductOptions, list[str]]":
+    """Return what the words after -- say of a product, and those for the wheel's own session."""
+    from torchmill.deliver.products import ProductOptions, parse_conda_options
+
+    command = f"nox -s {session.name} --"
+    if product == "conda":
+        return parse_conda_options(session.posargs, command)
+    if product in {"check", "speed"}:
+        from tools.proof.compared_wheels import parse_published_options
+
+        return parse_published_options(session.posargs, command)
+    return ProductOptions(), list(session.posargs)
+
+
+def _product_maker(product: str) -> "Callable[[VerifiedWheel, ProductOptions], object]":
+    """Return what makes a product of a wheel, or compares the wheel with the published one."""
+    if product == "libtorch":
+        from torchmill.deliver.libtorch import make_libtorch
+
+        return lambda wheel, _: make_libtorch(wheel)
+    if product == "conda":
+        from torchmill.deliver.conda.package import make_conda_package
+
+        return make_conda_package
+    if product == "check":
+        from tools.proof.check import check_wheel
+
+        return check_wheel
+    from tools.proof.speed import measure_wheel
+
+    return measure_wheel
+
+
+def build_in_container(session: NoxSession, facts: "Facts", cell: "Cell", name: str) -> None:
+    """Run the session `name`, such as "conda-3.10-cpu", in a container for another architecture."""
+    from torchmill.cell.containers.cross import CrossBuild
+    from torchmill.commands import cross_build
+
+    product, _ = selection.split_product(name)
+    with end_with_message(session), chdir(session.invoked_from):
+        options, words = _product_options(product, session)
+        goal = CrossBuild(cell, name, options.words)
+        cross_build.build_in_container(CHECKOUT, facts, goal, words, session.log)
+
+
+def try_on_gpu(session: NoxSession) -> None:
+    """Try the wheels that are named after -- on this machine's GPU; without any, the newest with CUDA."""
+    from torchmill.commands.gpu import try_wheels
+    from torchmill.config import facts_reader
+
+    with end_with_message(session):
+        paths = [str(Path(session.invoked_from, word)) for word in session.posargs]
+        table = try_wheels(CHECKOUT, facts_reader.load_facts(CHECKOUT), paths)
+        session.log(f"tried on the GPU\n{table}")
+
+
+def make_demo_folder(session: NoxSession) -> Path:
+    """Return the folder of the demonstration, which is made."""
+    from torchmill.core.files import report_unwritable
+
+    folder = Layout.of_checkout(CHECKOUT).demo
+    with end_with_message(session), report_unwritable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def demo_variables(folder: Path) -> dict[str, str]:
+    """Return the variables with which commands find the sample of the demonstration."""
+    return {
+        "TORCHMILL_CONFIGS": str(CHECKOUT / "sample" / "build_configs"),
+        "TORCHMILL_HOME": str(folder / "home"),
+        "NOX_ENVDIR": str(folder / "envs"),
+    }

@@ -1,0 +1,250 @@
+"""The sessions of nox: which of them a command line can mean, and what `nox` alone says.
+
+`nox -l` loads this: what only a run needs is imported in the functions that need it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchmill.config import selection
+from torchmill.config.selection import MatrixSession
+from torchmill.core.errors import HostError
+from torchmill.core.files import read_text
+from torchmill.core.homes import mark_home
+from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name, nox_environments_folder
+from torchmill.core.plain_text import as_plain_text
+from torchmill.core.programs import name_programs
+from torchmill.host.native import native_arch
+
+if TYPE_CHECKING:
+    from torchmill.config.matrix import Cell
+    from torchmill.config.model import Facts
+
+_LIST_OPTIONS = {"-l", "--list", "--list-sessions"}
+_FILTER_OPTIONS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}
+_CONTAINER_NAME = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
+# The first word of a session's name is a tag as well, and "wheel" is also a standing.
+_TAG_OF_STANDING = {"wheel": "official"}
+_HELP = (
+    ("nox -s demo", "the main job on a small sample, in a minute"),
+    ("invoke build wheel-3.10-cpu --tag v1.13.1", "all of the next three; asks before it begins"),
+    ("invoke fetch --tag v1.13.1", "fetch a release and select it\n({selected})"),
+    ("invoke doctor wheel-3.10-cpu", "what this machine lacks; --fix brings it"),
+    ("nox -s wheel-3.10-cpu", "build that wheel"),
+    ("nox -l", "wheels of what is fetched, or of torch"),
+    ("invoke --list", "all tasks"),
+)
+_COMMAND_COLUMNS = 32  # of the help
+
+
+class NoxCall(NamedTuple):
+    """A call of nox, as far as it decides which sessions there are."""
+
+    names: tuple[str, ...]  # of the sessions that are to run, from -s and NOXSESSION
+    lists: bool  # sessions are listed, and none runs
+    as_json: bool  # for a program, which gets the matrix and nothing else
+    filtered: bool  # by a tag, keyword or Python
+    names_product: bool  # a word such as "conda" is somewhere in it
+    asks_for_help: bool  # of a session's options: nox -s wheel-3.10-cpu -- --help
+    environments: Path  # the folder that holds a session's environment
+
+    def environment(self, session: str) -> Path:
+        """Return where nox keeps the environment of a session, unless that path is too long.
+
+        Nox shortens a long path to a digest of the name: nothing is at this one then.
+        """
+        return self.environments / nox_environment_name(session)
+
+
+def read_call(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> NoxCall:
+    """Return what a command line of nox asks for; `words` are those of `sys.argv`."""
+    names = selection.asked_sessions(words, environ.get("NOXSESSION", ""))
+    options = {word.partition("=")[0] for word in words}
+    as_json = "--json" in words
+    text = " ".join([*words, *names])
+    session_options = words[words.index("--") :] if "--" in words else []
+    return NoxCall(
+        names=tuple(names),
+        lists=as_json or not _LIST_OPTIONS.isdisjoint(words),
+        as_json=as_json,
+        filtered=not _FILTER_OPTIONS.isdisjoint(options),
+        names_product=any(word in text for word in selection.MADE_FROM_WHEELS),
+        asks_for_help=not {"-h", "--help"}.isdisjoint(session_options),
+        environments=_environments_folder(words),
+    )
+
+
+def _environments_folder(words: Sequence[str]) -> Path:
+    """Return the folder that --envdir or NOX_ENVDIR names, from which nox itself takes no relative path."""
+    folder = nox_environments_folder()
+    for number, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if word == "--":
+            break
+        if flag != "--envdir":
+            continue
+        if equals:
+            folder = Path(value)
+        elif number + 1 < len(words):
+            folder = Path(words[number + 1])
+    return CHECKOUT / folder
+
+
+def list_wheel_sessions(call: NoxCall, layout: Layout) -> list[MatrixSession]:
+    """Return the sessions that build a wheel on this machine.
+
+    A list that nothing filters has only those of what is fetched of the selected release; if none is selected, those
+    of the newest torch. All others run as well. Warnings of the facts go to standard error.
+    """
+    tag = selection.selected_tag(layout)
+    sessions, warnings = selection.list_sessions(CHECKOUT, native_arch(), tag)
+    for warning in warnings:
+        sys.stderr.write(as_plain_text(f"warning: {warning}\n"))
+    if not call.lists or call.as_json or call.filtered or call.names:
+        return sessions
+    if tag is None:
+        return selection.newest_release_alone(sessions)
+    return [
+        session
+        for session in sessions
+        if not session.dependent or (layout.sources / session.package).is_dir()
+    ]
+
+
+def session_tags(session: MatrixSession) -> list[str]:
+    """Return the tags by which `nox -t` finds a wheel's session."""
+    standing = _TAG_OF_STANDING.get(session.standing, session.standing)
+    return [session.word, session.package, session.variant, session.tag, standing]
+
+
+def can_have_environment(
+    session: MatrixSession, call: NoxCall, layout: Layout, installed: Collection[str]
+) -> bool:
+    """Tell whether nox is to make an environment for a session, with the Python of the wheel.
+
+    It would say little of a Python that is not installed, and make an environment for a source that is not fetched.
+    Without one the session begins all the same, and says what is missing. A program gets the Python in any case.
+    """
+    if call.as_json:
+        return True
+    if session.python not in installed:
+        return False
+    if session.name not in call.names or call.lists:
+        return True
+    if call.asks_for_help:
+        return False
+    if call.environment(session.name).exists():
+        return True
+    from torchmill.fetch.source.source_dir import load_source
+
+    return load_source(layout, session.package, session.tag) is not None
+
+
+def product_words(session: MatrixSession, call: NoxCall, tag: str | None) -> tuple[str, ...]:
+    """Return the first words of the sessions that make something of a session's wheel, such as "conda".
+
+    If no release is selected, they would be two thirds of all sessions: only a call that names one has them.
+    """
+    if call.as_json or not (call.names_product or (tag is not None and not call.lists)):
+        return ()
+    return _product_words(session.word, dependent=session.dependent)
+
+
+def _product_words(word: str, *, dependent: bool) -> tuple[str, ...]:
+    if dependent:
+        return (f"conda-{word}", f"check-{word}")
+    return selection.MADE_FROM_WHEELS
+
+
+def list_container_sessions(call: NoxCall, layout: Layout) -> list[tuple[Facts, Cell, str]]:
+    """Return the named sessions that build in a container: their names end in an architecture.
+
+    Each comes as the facts, its cell and its name without the architecture: "wheel-3.10-cpu".
+    """
+    if not any(_CONTAINER_NAME.fullmatch(name) for name in call.names):
+        return []
+    from torchmill.config import cell_lookup, facts_reader, matrix
+
+    facts = facts_reader.load_facts(CHECKOUT)
+    base = matrix.base_package(facts).name
+    selected = selection.selected_release(facts, layout)
+
+    def words(cell: Cell) -> tuple[str, ...]:
+        return _product_words(cell.build.session, dependent=cell.build.package != base)
+
+    cells = cell_lookup.requested_cells(facts, selected, call.names, words)
+    return [(facts, cell, name) for name, cell in cells]
+
+
+def load_cell(name: str, layout: Layout) -> tuple[Facts, Cell]:
+    """Return the facts, and the cell of the session "wheel-3.10-cpu".
+
+    Raises UnknownReleaseError for a name that no session has; the message says which is near.
+    """
+    from torchmill.config import cell_lookup, facts_reader
+
+    facts = facts_reader.load_facts(CHECKOUT)
+    selected = selection.selected_release(facts, layout)
+    return facts, cell_lookup.find_cell(facts, name, native_arch(), selected)
+
+
+def refuse_unknown_names(call: NoxCall, registered: Collection[str], layout: Layout) -> None:
+    """Raise UnknownReleaseError for a session that looks like that of a wheel and does not exist."""
+    for name in call.names:
+        if name not in registered and ("-" in name or "_" in name):
+            _, wheel = selection.split_product(name)
+            load_cell(wheel, layout)
+
+
+def prepare_environments(call: NoxCall, sessions: Collection[str], layout: Layout) -> None:
+    """See to what nox would fail at with a traceback when it makes the environments of these sessions.
+
+    Raises HostError if they cannot be made, with the command that names another folder.
+    """
+    from torchmill.core.exits import as_torchmill_error
+    from torchmill.core.files import blame_disk
+
+    # Before the environments: they count as the user's only if the state does.
+    mark_home(layout)
+    missing = [name for name in sessions if not call.environment(name).exists()]
+    try:
+        call.environments.mkdir(parents=True, exist_ok=True)
+        if missing and not os.access(call.environments, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(call.environments))
+        for name in sessions:
+            settings = call.environment(name) / "pyvenv.cfg"
+            if "\ufffd" in read_text(settings):
+                # Nox fails to read what is no text, and makes an environment without it anew.
+                settings.unlink()
+    except OSError as error:
+        refusal = as_torchmill_error(error)
+        raise HostError(f"{refusal} (`export NOX_ENVDIR=FOLDER`)", code=refusal.code) from None
+    # The module venv says "No space left on device", but not on which.
+    full_disk = blame_disk("", call.environments) if missing else None
+    if full_disk is not None:
+        raise full_disk
+
+
+def format_help(layout: Layout) -> str:
+    """Return what `nox` alone prints: commands, and what each does beside it, or below it if it is long."""
+    tag = selection.selected_tag(layout)
+    selected = f"selected: {tag}" if tag else "no release is selected"
+    margin = " " * _COMMAND_COLUMNS
+    lines = []
+    for command, meaning in _HELP:
+        shown_command = name_programs(command)
+        first, *others = meaning.format(selected=selected).split("\n")
+        if len(shown_command) + 2 <= _COMMAND_COLUMNS:
+            lines.append(f"{shown_command:{_COMMAND_COLUMNS}}{first}")
+        else:
+            lines.append(shown_command)
+            lines.append(f"{margin}{first}")
+        lines += [f"{margin}{line}" for line in others]
+    return "\n".join(lines)
