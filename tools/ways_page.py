@@ -9,7 +9,7 @@ from torchmill.commands.walk import walk_steps
 from torchmill.config import matrix
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Toolkit
-from torchmill.fetch.source.source_dir import source_requests
+from torchmill.fetch.source.request import source_requests
 from torchmill.host.measurement import load_host
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.doctor import examination

@@ -16,7 +16,7 @@ from faults.tally import REFUSED, RIGHT, Tally
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.fetch.source.archive import unpack_archive
-from torchmill.fetch.source.source_dir import digest_contents
+from torchmill.fetch.source.tree import digest_contents
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -33,7 +33,7 @@ from torchmill.deliver.publish import targets, upload_set
 from torchmill.fetch.download import download_file, http_session
 from torchmill.fetch.package_index import project_files
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.source_dir import digest_contents
+from torchmill.fetch.source.tree import digest_contents
 from torchmill.wheel import wheel_file
 
 SILENCE_SECONDS = 2.0

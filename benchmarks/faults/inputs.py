@@ -28,7 +28,8 @@ from torchmill.deliver import agreement, signature
 from torchmill.deliver.publish.targets import choose_target
 from torchmill.fetch.package_index import parse_html_page
 from torchmill.fetch.source.git_command import mirror_candidates
-from torchmill.fetch.source.source_dir import build_backend, load_source
+from torchmill.fetch.source.source_dir import load_source
+from torchmill.fetch.source.tree import build_backend
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, causes, estimate, render
 from torchmill.plan.first_error import read_log

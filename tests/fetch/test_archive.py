@@ -22,7 +22,9 @@ from torchmill.core.paths import Layout
 from torchmill.fetch.source import local
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.source_dir import SourceRequest, check_source, load_source
+from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source_dir import load_source
+from torchmill.fetch.source.verification import check_source
 
 COMMIT = "c" * 40
 

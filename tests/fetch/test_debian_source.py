@@ -13,16 +13,11 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
 from torchmill.core.errors import HostError, NetworkError, SourceError
-from torchmill.fetch.source import apt
-from torchmill.fetch.source.apt import (
-    AptArchive,
-    SourcePackage,
-    explain_apt_error,
-    machine_archives,
-    parse_showsrc,
-)
+from torchmill.fetch.source import apt, apt_archives
+from torchmill.fetch.source.apt import SourcePackage, explain_apt_error, parse_showsrc
+from torchmill.fetch.source.apt_archives import AptArchive, machine_archives
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.source_dir import SourceRequest
+from torchmill.fetch.source.request import SourceRequest
 
 KEYRING = ("Signed-By", "/usr/share/keyrings/k.gpg")
 
@@ -177,7 +172,7 @@ def test_a_release_with_its_submodules_filled(
     )
     archive.add_source("deep", "2.0-1", {"deep.h": "theirs"})
     archive.publish()
-    monkeypatch.setattr(apt, "_ETC", archive.etc)
+    monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
     fill = {"third_party/deep": "deep", "third_party/near": "near"}
     request = replace(asked(), package=replace(asked().package, debian_fill={"bookworm": fill}))
     source = fetch_source(request, layout(tmp_path), SilentProgress())
@@ -206,7 +201,7 @@ def test_a_suite_that_the_machine_does_not_use(
     archive.publish()
     lines = archive.etc / "sources.list"
     lines.write_text(lines.read_text().replace("trixie", "bookworm"))
-    monkeypatch.setattr(apt, "_ETC", archive.etc)
+    monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
     known = replace(
         asked().package, debian={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"}
     )
@@ -217,8 +212,8 @@ def test_a_suite_that_the_machine_does_not_use(
 
 
 def test_a_suite_without_archive_or_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apt, "_ETC", tmp_path)
-    monkeypatch.setattr(apt, "KEYRINGS", tmp_path)
+    monkeypatch.setattr(apt_archives, "APT_SETTINGS", tmp_path)
+    monkeypatch.setattr(apt_archives, "KEYRINGS", tmp_path)
     monkeypatch.setattr("shutil.which", lambda name: name)
     with refused("no-apt-archive"):
         fetch_source(asked(), layout(tmp_path), SilentProgress())

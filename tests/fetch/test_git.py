@@ -36,7 +36,6 @@ from torchmill.core.errors import HostError
 from torchmill.core.paths import Layout
 from torchmill.core.silence import silence_limit
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.git_clone import GitTransport, run_git_quietly
 from torchmill.fetch.source.git_command import (
     PROTOCOLS,
     GitCheckout,
@@ -47,8 +46,11 @@ from torchmill.fetch.source.git_command import (
     show_git_progress,
     uncommitted_changes,
 )
+from torchmill.fetch.source.git_transport import GitTransport, run_git_quietly
 from torchmill.fetch.source.history import CommitHistory
-from torchmill.fetch.source.source_dir import SourceRequest, check_source, load_source
+from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source_dir import load_source
+from torchmill.fetch.source.verification import check_source
 
 ROOT = Path(__file__).parents[2]
 # An ssh that runs the server's side here, in a log, and hangs on repositories that the file "hang" names.

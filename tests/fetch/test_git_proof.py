@@ -16,7 +16,8 @@ from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.git_proof import find_differences, worktree_repository
-from torchmill.fetch.source.source_dir import SourceRequest, load_examined_source, verify_source
+from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.verification import load_examined_source, verify_source
 
 FILES = {
     "setup.py": "version = 1\n",

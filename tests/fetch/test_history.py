@@ -8,7 +8,7 @@ import pytest
 from tests.support.refusals import refused
 from tests.support.source_upstream import Forge, git, package, release, request
 from torchmill.fetch.source.history import CommitHistory
-from torchmill.fetch.source.source_dir import SourceRequest
+from torchmill.fetch.source.request import SourceRequest
 
 
 @pytest.fixture

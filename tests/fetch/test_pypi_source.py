@@ -16,8 +16,9 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
 from torchmill.core.paths import Layout
-from torchmill.fetch.source import fetcher, source_dir
-from torchmill.fetch.source.source_dir import SourceRequest, load_source
+from torchmill.fetch.source import fetcher, verification
+from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source_dir import load_source
 
 
 def sdist(version: str, setup: str = "setup.py") -> bytes:
@@ -81,7 +82,7 @@ def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place:
     )
     assert found.origin == f"PyPI's torch-2.1.0.tar.gz (sha256 {digest}, as recorded)"
     assert load_source(place, "torch", "v2.1") == found
-    source_dir.check_source(found)
+    verification.check_source(found)
     assert downloads(index) == 1
     assert fetcher.fetch_source(asked(), place, SilentProgress()) == found
     assert downloads(index) == 1, "what is there is not asked for again"
@@ -103,7 +104,7 @@ def test_what_changed_in_the_tree_is_named_with_its_cure(index: Index, place: La
     found = fetcher.fetch_source(asked(), place, SilentProgress())
     (found.path / "PKG-INFO").write_text("mine")
     with refused("source-changed") as raised:
-        source_dir.check_source(found)
+        verification.check_source(found)
     assert "PKG-INFO" in str(raised.value)
     assert "`invoke fetch --tag v2.1 --from pypi --discard`" in str(raised.value)
 

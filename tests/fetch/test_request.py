@@ -7,13 +7,13 @@ from torchmill.config import matrix
 from torchmill.config.model import Facts
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.source.git_command import mirror_candidates, require_allowed_url
-from torchmill.fetch.source.source_dir import source_requests
+from torchmill.fetch.source.request import source_requests
 
 
 def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None:
     release = matrix.find_release(known, "base", "v1.0.0")
     alone = source_requests(known, [release], ref="abc", mirror="file:///m", origin="")
-    assert [(one.what, one.mirror, one.origin) for one in alone] == [
+    assert [(one.title, one.mirror, one.origin) for one in alone] == [
         ("base abc", "file:///m", None)
     ]
     both = source_requests(
@@ -23,7 +23,7 @@ def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None
         mirror="",
         origin="debian",
     )
-    assert [(one.what, one.ref, one.origin) for one in both] == [
+    assert [(one.title, one.ref, one.origin) for one in both] == [
         ("base v1.0.0", None, "debian"),
         ("addon v0.1.0", None, "debian"),
     ]

@@ -19,13 +19,9 @@ from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import local
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.source_dir import (
-    SourceProof,
-    SourceRequest,
-    check_source,
-    read_record,
-    verify_source,
-)
+from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source_dir import SourceProof, read_record
+from torchmill.fetch.source.verification import check_source, verify_source
 
 
 @pytest.fixture

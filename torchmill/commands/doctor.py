@@ -24,7 +24,7 @@ from torchmill.core.paths import Layout, nox_environment_name, nox_environments_
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver import offers, products
 from torchmill.deliver.signature import read_trusted_keys
-from torchmill.fetch.source.source_dir import load_examined_source
+from torchmill.fetch.source.verification import load_examined_source
 from torchmill.host import measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan

@@ -8,7 +8,7 @@ from torchmill.core.errors import ConfigError, NetworkError, SourceError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher
-from torchmill.fetch.source.source_dir import source_requests
+from torchmill.fetch.source.request import source_requests
 
 
 def fetch_release(  # noqa: PLR0917 - every one is an option

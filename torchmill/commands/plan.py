@@ -21,7 +21,7 @@ from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.products import product_cell
-from torchmill.fetch.source.source_dir import load_examined_source
+from torchmill.fetch.source.verification import load_examined_source
 from torchmill.host.measurement import read_or_measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render

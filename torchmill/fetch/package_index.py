@@ -1,4 +1,4 @@
-"""A client of package indexes (PEP 503, 691, 700): the files of a project."""
+"""Read the files of a project from a package index (PEP 503, 691, 700)."""
 
 import contextlib
 import json
@@ -21,36 +21,39 @@ from torchmill.core.process import program_output
 from torchmill.core.silence import SilentError
 from torchmill.fetch.download import describe_http_error, read_body
 
-# what reading from an index may raise, beside what is ours to show as it is
+# What reading from an index may raise, apart from our own errors, which users see as they are.
 READ_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError)
 DEFAULT_INDEX = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+_INDEX_HINT = "check the network, or set PIP_INDEX_URL to another index"
+_LOGIN_HINT = (
+    "correct user and password (~/.netrc; for uploads also TWINE_USERNAME and TWINE_PASSWORD)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """One file of a project."""
+    """One file of a project, as an index lists it."""
 
     name: str
     url: str
     requires_python: str | None
     uploaded: str | None  # "2022-12-15T15:31:25Z"; None: the index does not say
-    yanked: bool  # withdrawn: installed only by those who ask for exactly this version
-    sha256: str | None = None  # of its content, as the index says
+    yanked: bool  # withdrawn: installed only by users who ask for exactly this version
+    sha256: str | None = None
     size: int | None = None  # bytes
 
 
 def configured_index(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the index that pip uses here, PyPI where nothing is configured.
+    """Return the URL of the index that pip uses on this machine; PyPI's if none is configured.
 
-    Raises NetworkError for what is no address of a server.
+    Raises NetworkError if the configured one is no address of a server.
     """
-    argv = (sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url")
-    index = (
-        environment.get("PIP_INDEX_URL")
-        or program_output(*argv, env=environment).strip()
-        or DEFAULT_INDEX
-    )
+    index = environment.get("PIP_INDEX_URL")
+    if not index:
+        # -P: the working folder, which may be anybody's clone, must not supply a module `pip`
+        argv = (sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url")
+        index = program_output(*argv, env=environment).strip() or DEFAULT_INDEX
     try:
         urls.validate_url(
             "the index that pip uses,", index, ("https", "http"), "https://HOST/simple"
@@ -63,58 +66,60 @@ def configured_index(environment: Mapping[str, str] = os.environ) -> str:
 def project_files(session: requests.Session, index: str, project: str) -> tuple[IndexFile, ...]:
     """Return the files of a project, in the order of the index.
 
-    Raises NetworkError where the index does not answer, or not with a page.
+    Raises NetworkError if the index does not answer with a page of this project.
     """
-    cure = "check the network, or set PIP_INDEX_URL to another index"
-    found = find_project_files(session, index, project, cure)
-    if found is None:
-        raise _unreadable(index, project, "it answers 404", cure)
-    return found
+    files = find_project_files(session, index, project, _INDEX_HINT)
+    if files is None:
+        raise _unreadable(index, project, "it answers 404", _INDEX_HINT)
+    return files
 
 
 def find_project_files(
-    session: requests.Session, index: str, project: str, cure: str
+    session: requests.Session, index: str, project: str, hint: str
 ) -> tuple[IndexFile, ...] | None:
     """Return the files of a project; None if the index has no such project.
 
-    Raises NetworkError, which ends with `cure`, where it does not answer, or not with a page of an index.
+    Raises NetworkError, whose message ends with `hint`, if the index does not answer with a page of
+    an index.
     """
+    page_url = f"{index.rstrip('/')}/{project}/"
     try:
-        response, body = read_body(session, f"{index.rstrip('/')}/{project}/", {"Accept": _ACCEPT})
+        response, body = read_body(session, page_url, {"Accept": _ACCEPT})
     except READ_ERRORS as error:
-        answered = getattr(error, "response", None)
-        if answered is not None and answered.status_code == requests.codes.not_found:
+        refusal = getattr(error, "response", None)
+        status = None if refusal is None else refusal.status_code
+        if status == requests.codes.not_found:
             return None
-        if answered is not None and answered.status_code in {
-            requests.codes.unauthorized,
-            requests.codes.forbidden,
-        }:
-            cure = "correct user and password (~/.netrc; for uploads also TWINE_USERNAME and TWINE_PASSWORD)"
-        raise _unreadable(index, project, describe_http_error(error), cure) from None
+        if status in {requests.codes.unauthorized, requests.codes.forbidden}:
+            hint = _LOGIN_HINT
+        raise _unreadable(index, project, describe_http_error(error), hint) from None
+    # The links of a page are relative to its own address, which a redirect may have changed.
     try:
         if "json" in response.headers.get("Content-Type", ""):
-            return tuple(_from_json(json.loads(body).get("files", ()), response.url))
-        return parse_html_page(body.decode(response.encoding or "utf-8", "replace"), response.url)
+            entries = json.loads(body).get("files", ())
+            return tuple(_read_entries(entries, response.url))
+        html = body.decode(response.encoding or "utf-8", "replace")
+        return parse_html_page(html, response.url)
     except (KeyError, TypeError, AttributeError, ValueError, LookupError, RecursionError):
-        raise _unreadable(index, project, "it is not an index page", cure) from None
+        raise _unreadable(index, project, "it is not an index page", hint) from None
 
 
-def _unreadable(index: str, project: str, why: str, cure: str) -> NetworkError:
+def _unreadable(index: str, project: str, reason: str, hint: str) -> NetworkError:
     page = f"{urls.redact_url(index).rstrip('/')}/{project}/"
-    return NetworkError(f"{page} cannot be read ({why}): {cure}", code="index-unreadable")
+    return NetworkError(f"{page} cannot be read ({reason}): {hint}", code="index-unreadable")
 
 
 def parse_html_page(html: str, url: str) -> tuple[IndexFile, ...]:
-    """Return the files that a project's page in HTML lists; its links are relative to its own address."""
-    page = _Links()
+    """Return the files that a project's HTML page lists; `url` is the address of the page."""
+    page = _LinkCollector()
     page.feed(html)
-    return tuple(_from_json(page.entries, url))
+    return tuple(_read_entries(page.entries, url))
 
 
 def source_archives(
     files: Iterable[IndexFile], project: str
 ) -> Iterator[tuple[Version, IndexFile]]:
-    """Yield the source archives of a project with their versions; other files are left out."""
+    """Yield the source archives among a project's files, each with its version."""
     for file in files:
         with contextlib.suppress(InvalidSdistFilename):
             name, version = parse_sdist_filename(file.name)
@@ -122,10 +127,13 @@ def source_archives(
                 yield version, file
 
 
-def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[IndexFile]:
+def _read_entries(entries: Iterable[Mapping[str, Any]], base: str) -> Iterator[IndexFile]:
+    """Yield the files of a page. JSON has digests in `hashes`, HTML in the link's fragment."""
     for entry in entries:
-        url, mark = urldefrag(urljoin(base, entry["url"]))
-        digest = entry.get("hashes", {}).get("sha256") or dict(parse_qsl(mark)).get("sha256", "")
+        url, fragment = urldefrag(urljoin(base, entry["url"]))
+        sha256 = entry.get("hashes", {}).get("sha256")
+        if not sha256:
+            sha256 = dict(parse_qsl(fragment)).get("sha256", "")
         if not isinstance(entry["filename"], str):
             raise TypeError("a file of an index has a name")
         yield IndexFile(
@@ -134,26 +142,34 @@ def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[Inde
             requires_python=entry.get("requires-python") or None,
             uploaded=entry.get("upload-time"),
             yanked=bool(entry.get("yanked")),
-            sha256=digest.lower() or None,
+            # careless indexes write digests in capitals, and 0 or null for an unknown size
+            sha256=sha256.lower() or None,
             size=int(entry.get("size") or 0) or None,
         )
 
 
-class _Links(HTMLParser):
-    """Collect the links of a page as JSON says them; a mirror may give the upload time in data-upload-time."""
+class _LinkCollector(HTMLParser):
+    """Collects the links of an HTML page in the form that a JSON page has.
+
+    PEP 503 has no upload time; some mirrors give it in the attribute data-upload-time.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.entries: list[dict[str, Any]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the file that a link leads to."""
+        """Add the file that a link leads to."""
         attributes = dict(attrs)
-        if tag == "a" and (link := attributes.get("href")):
-            about = {
-                key: attributes.get(f"data-{key}") for key in ("requires-python", "upload-time")
-            }
-            name = unquote(urldefrag(link).url.rpartition("/")[2])
-            self.entries.append(
-                {"filename": name, "url": link, "yanked": "data-yanked" in attributes, **about}
-            )
+        link = attributes.get("href")
+        if tag != "a" or not link:
+            return
+        entry = {
+            "filename": unquote(urldefrag(link).url.rpartition("/")[2]),
+            "url": link,
+            # an attribute without a value is yanked too: the value would be the reason
+            "yanked": "data-yanked" in attributes,
+            "requires-python": attributes.get("data-requires-python"),
+            "upload-time": attributes.get("data-upload-time"),
+        }
+        self.entries.append(entry)

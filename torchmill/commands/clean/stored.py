@@ -26,7 +26,8 @@ from torchmill.core.paths import (
     nox_environment_name,
 )
 from torchmill.fetch.source.git_command import git_folder
-from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
+from torchmill.fetch.source.source_dir import RECORD, read_record
+from torchmill.fetch.source.verification import check_source
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children, newest_change
 from torchmill.host.native import native_arch

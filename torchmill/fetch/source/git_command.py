@@ -1,4 +1,9 @@
-"""Run git, find repositories, read them, and explain git's errors."""
+"""Run git, find repositories, read them, and explain git's errors.
+
+Repositories are not trusted: they come from a network, or lie in a folder that anybody may have
+made. Their settings and contents must not run a program, write outside of the tree, or decide which
+files come out of a commit.
+"""
 
 import os
 import re
@@ -17,23 +22,40 @@ from torchmill.core.process import CommandError
 from torchmill.core.urls import SCP_URL, hide_password
 
 PROTOCOLS = ("https", "ssh", "git", "file")
-# GitHub answers neither of these any more; old releases name submodules so.
+# GitHub has retired both protocols; old releases name their submodules by them.
 _RETIRED = re.compile(r"^(?:git|http)://(?:www\.)?github\.com/")
-_SHA = re.compile(r"[0-9a-f]{40}")
-_KNOWN = read_table_beside(__file__, "git.toml")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_TABLES = read_table_beside(__file__, "git.toml")
 _REPOSITORY = re.compile(r"repository (?:at )?\(?'(.+?)'")
-_PAIRS = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
-# As `git -c` hands them down: git before 2.31 reads no others. What a user has set by GIT_CONFIG_COUNT comes before.
-_FILE = str(Path(__file__).with_name("git.config")).replace("'", r"'\''")
-_SETTINGS = f"'include.path={_FILE}'" + (" 'core.symlinks=true'" if os.name != "nt" else "")
+_CONFIG_VARIABLE = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
+# git.config in the form in which `git -c` hands settings down to its children, which is the only
+# form that git before 2.31 reads. Git reads these after GIT_CONFIG_COUNT, so that they override
+# what the user has set there.
+_CONFIG_FILE = str(Path(__file__).with_name("git.config")).replace("'", r"'\''")
+_CONFIG_PARAMETERS = f"'include.path={_CONFIG_FILE}'"
+if os.name != "nt":
+    _CONFIG_PARAMETERS += " 'core.symlinks=true'"
 _PROGRESS = re.compile(
     r"^(?:remote: )?(?P<phase>[A-Z][a-z]+(?: [a-z]+)*):\s+\d+% "
     r"\((?P<done>\d+)/(?P<total>\d+)\)(?:, (?P<rest>[^,]*\|[^,]*))?"
 )
-# Why git failed, as far as it matters for what to try next; git.toml tells what in its output says so. "full" is the
-# disk, "foreign" a tree of somebody else, "damaged" what no repository may hold, "refused" a commit that the server
-# does not give out by itself, "missing" a repository that is not there, or not for us.
-GitFailure = Literal["full", "foreign", "damaged", "refused", "missing", "unreachable", "other"]
+# Names that would lead a path elsewhere.
+_LEADING_ELSEWHERE = {".", "..", ""}
+_SUBMODULE_ENTRY = "160000 "  # begins the line of a submodule in `git ls-tree`
+# `git status --porcelain=v2`: the first letter of an entry -> spaces before its path. Entries of
+# unmerged files (u) have ten.
+_STATUS_FIELDS = {"?": 1, "1": 8, "2": 9}
+_UNMERGED_FIELDS = 10
+# Why git failed, as far as it decides what to try next; git.toml has the patterns of each.
+GitFailure = Literal[
+    "full",  # the disk is full
+    "foreign",  # the tree belongs to another user
+    "damaged",  # something that no sound repository contains
+    "refused",  # the server does not give out this commit by its id
+    "missing",  # there is no such repository, or not for this user
+    "unreachable",
+    "other",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +66,26 @@ class GitCheckout:
     folder: Path
 
     def argv(self, *arguments: str) -> list[str]:
-        """Return a git command about exactly this repository, never about one around it."""
+        """Return a git command for exactly this repository.
+
+        Without --git-dir, git would look for one in the folders above if this one is damaged.
+        """
         return ["git", f"--git-dir={self.folder}", *arguments]
 
     def git(self, *arguments: str) -> str:
         """Return the output of git. Raises CommandError."""
-        return process.capture(
-            self.argv(*arguments), cwd=self.worktree, env=git_environment(os.environ)
-        )
+        environment = git_environment(os.environ)
+        return process.capture(self.argv(*arguments), cwd=self.worktree, env=environment)
 
 
 def run_git(tree: Path, *arguments: str) -> str:
     """Return the output of git in a folder.
 
-    Raises CommandError; SourceError where git does not work in it because of its owner.
+    Raises CommandError; SourceError if git refuses to work there because of the folder's owner.
     """
+    argv = ["git", "-C", str(tree), *arguments]
     try:
-        return process.capture(
-            ["git", "-C", str(tree), *arguments], env=git_environment(os.environ)
-        )
+        return process.capture(argv, env=git_environment(os.environ))
     except CommandError as error:
         if diagnose_git(error.output) == "foreign":
             raise foreign_owner_error(tree, error.output) from None
@@ -70,74 +93,101 @@ def run_git(tree: Path, *arguments: str) -> str:
 
 
 def git_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return `base` with git made quiet, careful and English; how the user reaches other machines stays.
+    """Return the variables for git: those of `base` that say how to reach other machines, and ours.
 
-    Raises ConfigError where its GIT_CONFIG_COUNT is wrong.
+    All other GIT_… variables are left out: a hook or an outer git sets some, and they would decide
+    in which folders git works and which files come out of a commit. Raises ConfigError if
+    GIT_CONFIG_COUNT is wrong.
     """
-    kept = (
-        name
-        for name in base
-        if not name.startswith("GIT_") or name in _KNOWN["kept"] or _PAIRS.fullmatch(name)
-    )
-    env = {name: base[name] for name in kept}
-    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
-    env.pop("LANGUAGE", None)
-    count = env.get("GIT_CONFIG_COUNT") or "0"
-    first = int(count) if re.fullmatch(r"\d{1,4}", count, re.ASCII) else -1
-    pairs = [(f"GIT_CONFIG_KEY_{number}", f"GIT_CONFIG_VALUE_{number}") for number in range(first)]
-    if first < 0 or any(name not in env for pair in pairs for name in pair):
+    environment = {}
+    for name, value in base.items():
+        is_passed_on = name in _TABLES["passed_on"] or _CONFIG_VARIABLE.fullmatch(name)
+        if not name.startswith("GIT_") or is_passed_on:
+            environment[name] = value
+    # nobody is there to answer a question for a password
+    environment["GIT_TERMINAL_PROMPT"] = "0"
+    # refs/replace of a repository could put any object in the place of another
+    environment["GIT_NO_REPLACE_OBJECTS"] = "1"
+    # git's output is parsed, so it is in English; gettext prefers LANGUAGE to LC_ALL
+    environment["LC_ALL"] = "C"
+    environment.pop("LANGUAGE", None)
+    count = _config_count(environment)
+    # Only protocol 2 serves commits that no branch points at. As a variable, not in git.config:
+    # git 2.17 fails if it is configured, and it does not read these variables.
+    environment[f"GIT_CONFIG_KEY_{count}"] = "protocol.version"
+    environment[f"GIT_CONFIG_VALUE_{count}"] = "2"
+    environment["GIT_CONFIG_COUNT"] = str(count + 1)
+    environment["GIT_CONFIG_PARAMETERS"] = _CONFIG_PARAMETERS
+    return environment
+
+
+def _config_count(environment: Mapping[str, str]) -> int:
+    """Return how many settings the user hands to git in variables; ConfigError if they are wrong.
+
+    Git itself would only fail later, and with a less helpful message.
+    """
+    text = environment.get("GIT_CONFIG_COUNT") or "0"
+    count = int(text) if re.fullmatch(r"\d{1,4}", text, re.ASCII) else None
+    names = []
+    for number in range(count or 0):
+        names += [f"GIT_CONFIG_KEY_{number}", f"GIT_CONFIG_VALUE_{number}"]
+    if count is None or not environment.keys() >= set(names):
         raise ConfigError(
-            f"GIT_CONFIG_COUNT is '{count}', and git wants as many GIT_CONFIG_KEY_0, GIT_CONFIG_VALUE_0, …: "
-            "unset it, or set them all",
+            f"GIT_CONFIG_COUNT is '{text}', and git wants as many GIT_CONFIG_KEY_0, "
+            "GIT_CONFIG_VALUE_0, …: unset it, or set them all",
             code="invalid-git-config-count",
         )
-    # only 2 serves commits that no branch points at; git 2.17 ends with an error where it is told so, and is not here
-    env |= {f"GIT_CONFIG_KEY_{first}": "protocol.version", f"GIT_CONFIG_VALUE_{first}": "2"}
-    return env | {"GIT_CONFIG_COUNT": str(first + 1), "GIT_CONFIG_PARAMETERS": _SETTINGS}
+    return count
 
 
 def diagnose_git(output: str) -> GitFailure:
-    """Return what git's complaint comes from."""
-    signs = _KNOWN["failures"].items()
-    found = (
-        cause for cause, patterns in signs if re.search("|".join(patterns), output, re.IGNORECASE)
-    )
-    return next(found, "other")
+    """Return the cause of git's failure, by its output."""
+    # In the order of git.toml: "the remote end hung up" follows many other complaints.
+    failures: Mapping[GitFailure, list[str]] = _TABLES["failures"]
+    for cause, patterns in failures.items():
+        if re.search("|".join(patterns), output, re.IGNORECASE):
+            return cause
+    return "other"
 
 
 def foreign_owner_error(tree: Path, output: str) -> SourceError:
-    """Return the error for a repository, which git's output names, that git will not read because of its owner."""
-    named = _REPOSITORY.search(
-        output
-    )  # also one that is fetched from, such as a mirror in a folder
-    place = shlex.quote(named[1] if named else str(tree))
+    """Return the error for a repository that git refuses to read because of its owner.
+
+    Git names the repository in its output; it may also be one that is fetched from, such as a
+    mirror in a folder.
+    """
+    match = _REPOSITORY.search(output)
+    path = shlex.quote(match[1] if match else str(tree))
     return SourceError(
-        f"{place} belongs to another user, and git does not work in it: run as that user, `chown -R` it, or "
-        f"`git config --global --add safe.directory {place}`",
+        f"{path} belongs to another user, and git does not work in it: run as that user, "
+        f"`chown -R` it, or `git config --global --add safe.directory {path}`",
         code="foreign-repository",
     )
 
 
 def complaint_gist(output: str) -> str:
-    """Return the most telling line of git's output."""
+    """Return the most telling line of git's output: the first error, or the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for sign in ("fatal:", "error:"):
         for line in lines:
             if line.startswith((sign, f"remote: {sign}")):
-                return hide_password(line.partition(sign)[2].strip().rstrip("."))
+                complaint = line.partition(sign)[2].strip()
+                return hide_password(complaint.rstrip("."))
     return hide_password(lines[-1]) if lines else "it printed nothing"
 
 
 def show_git_progress(bar: ProgressBar, text: str) -> None:
-    """Move the bar as git says, like "Receiving objects, 3.1 MiB | 2.0 MiB/s"."""
-    for match in filter(None, map(_PROGRESS.match, map(str.strip, text.split("\r")))):
-        rest = f", {match['rest'].strip()}" if match["rest"] else ""
-        bar.update(int(match["done"]), int(match["total"]), match["phase"] + rest)
+    """Move the bar by a line of git's: "Receiving objects, 3.1 MiB | 2.0 MiB/s"."""
+    for state in text.split("\r"):
+        match = _PROGRESS.match(state.strip())
+        if match:
+            rest = f", {match['rest'].strip()}" if match["rest"] else ""
+            bar.update(int(match["done"]), int(match["total"]), match["phase"] + rest)
 
 
 def is_commit(ref: str | None) -> bool:
     """Tell whether a ref is a full commit id, which never moves."""
-    return ref is not None and _SHA.fullmatch(ref) is not None
+    return ref is not None and _COMMIT.fullmatch(ref) is not None
 
 
 def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
@@ -148,10 +198,12 @@ def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
     """
     if mirror is None:
         return (require_allowed_url(_RETIRED.sub("https://github.com/", url)),)
-    has_host = "://" in mirror or "::" in mirror or SCP_URL.match(mirror)
-    base = (require_allowed_url(mirror) if has_host else real_path(mirror).as_uri()).rstrip("/")
+    if "://" in mirror or "::" in mirror or SCP_URL.match(mirror):
+        base = require_allowed_url(mirror).rstrip("/")
+    else:
+        base = real_path(mirror).as_uri().rstrip("/")
     parts = [part for part in re.split(r"[/:\\]", url.rstrip("/").removesuffix(".git")) if part]
-    if not parts or any(part in {".", ".."} for part in parts[-2:]):
+    if not parts or not {".", ".."}.isdisjoint(parts[-2:]):
         raise SourceError(
             f"'{url}' names no repository that a mirror could have: leave out --mirror",
             code="not-mirrorable",
@@ -160,29 +212,39 @@ def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
 
 
 def require_allowed_url(url: str) -> str:
-    """Return `url`, or raise SourceError where git would do more than fetch from it."""
-    scheme = url.split("://", 1)[0] if "://" in url else None
-    fine = scheme in PROTOCOLS if scheme else not re.match(r"^\w+::", url)
-    if url.startswith("-") or not fine or any(ord(letter) < ord(" ") for letter in url):
+    """Return `url`, or raise SourceError if git would do more than fetch from it.
+
+    - "ext::COMMAND" and other remote helpers run programs.
+    - A leading "-" would be taken for an option (CVE-2018-17456).
+    - A newline or another control character can make a credential helper hand out the password of
+      another host (CVE-2020-5260).
+    """
+    if "://" in url:
+        is_allowed = url.split("://", 1)[0] in PROTOCOLS
+    else:
+        is_allowed = not re.match(r"^\w+::", url)
+    has_control_character = any(character < " " for character in url)
+    if url.startswith("-") or not is_allowed or has_control_character:
         raise SourceError(
-            f"'{hide_password(url)}' cannot be fetched from: give an address of {', '.join(PROTOCOLS[:-1])} "
-            f"or {PROTOCOLS[-1]}",
+            f"'{hide_password(url)}' cannot be fetched from: give an address of "
+            f"{', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}",
             code="untrusted-protocol",
         )
     return url
 
 
 def git_folder(tree: Path) -> Path | None:
-    """Return the folder that keeps a work tree's history, or None if there is none."""
-    place = tree / ".git"
-    if place.is_dir():
-        return place
-    word, _, folder = read_text(place).strip().partition(": ")
-    return Path(os.path.normpath(tree / folder)) if word == "gitdir" else None
+    """Return the folder with a work tree's history, or None if there is none."""
+    path = tree / ".git"
+    if path.is_dir():
+        return path
+    # a submodule or linked work tree has a file instead: "gitdir: ../.git/modules/NAME"
+    key, _, folder = read_text(path).strip().partition(": ")
+    return Path(os.path.normpath(tree / folder)) if key == "gitdir" else None
 
 
 def copy_or_link(origin: str, copy: str) -> str:
-    """Copy a file; git's objects never change, so they are linked where the disk allows it. Return the copy."""
+    """Copy a file and return the path of the copy; a git object, which never changes, is linked."""
     is_object = f"{os.sep}.git{os.sep}" in origin and f"{os.sep}objects{os.sep}" in origin
     if is_object and link_file(Path(origin), Path(copy)):
         return copy
@@ -190,12 +252,17 @@ def copy_or_link(origin: str, copy: str) -> str:
 
 
 def read_head(tree: Path) -> str | None:
-    """Return the commit that is checked out in `tree`, or None if there is none. Starts no program."""
+    """Return the commit that is checked out in `tree`, or None if there is none.
+
+    Starts no program, so that the settings of an untrusted repository cannot run one.
+    """
     folder = git_folder(tree)
     text = read_text(folder / "HEAD").strip() if folder else ""
-    if not text or is_commit(text):
-        return text or None
-    import git  # slow to load, and needed only where a branch is checked out
+    if not text:
+        return None
+    if is_commit(text):
+        return text
+    import git  # slow to load, and needed only if a branch is checked out
 
     try:
         with git.Repo(tree) as repository:
@@ -207,66 +274,82 @@ def read_head(tree: Path) -> str | None:
 def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
     """Return the submodules of the commit that is checked out: name and commit, by path, sorted.
 
-    A pin that .gitmodules does not list cannot be fetched by anyone and is left out. Raises SourceError for
-    a name that would lead out of the git folder.
+    A pin that .gitmodules does not list cannot be fetched by anyone and is left out. Raises
+    SourceError for a name that would lead out of the git folder.
     """
-    listed = (
-        line.partition("\t") for line in repository.git("ls-tree", "-r", "-z", "HEAD").split("\0")
-    )
-    commits = {path: about.split()[2] for about, _, path in listed if about.startswith("160000 ")}
+    commits = {}
+    for entry in repository.git("ls-tree", "-r", "-z", "HEAD").split("\0"):
+        fields, _, path = entry.partition("\t")
+        if fields.startswith(_SUBMODULE_ENTRY):
+            commits[path] = fields.split()[2]
+    names = _submodule_names(repository)
+    for name in names.values():
+        # The repository of a submodule lies in .git/modules/NAME. A name with ".." put it into the
+        # work tree, together with its hooks (CVE-2018-11235); "-" would begin an option.
+        components = set(name.replace("\\", "/").split("/"))
+        if name.startswith(("-", "/")) or components & _LEADING_ELSEWHERE:
+            raise SourceError(
+                f"{repository.worktree}: .gitmodules has a submodule named '{name}', which would "
+                "be written elsewhere: do not trust this source",
+                code="hostile-source",
+            )
+    pins = {}
+    for path, commit in sorted(commits.items()):
+        if path in names:
+            pins[path] = (names[path], commit)
+    return pins
+
+
+def _submodule_names(repository: GitCheckout) -> dict[str, str]:
+    """Return the names of the submodules that the commit's .gitmodules lists, by path.
+
+    The file is read from the commit: the one in the work tree could be a link to somewhere else.
+    """
+    pattern = r"^submodule\..*\.path$"
     try:
-        modules = repository.git(
-            "config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$"
-        )
+        listing = repository.git("config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", pattern)
     except CommandError as error:
         if "bad config" not in error.output:  # no such file, or nothing in it
             return {}
         raise SourceError(
-            f"{repository.worktree}: .gitmodules cannot be read ({complaint_gist(error.output)}): do not trust "
-            "this source, or fetch another release",
+            f"{repository.worktree}: .gitmodules cannot be read ({complaint_gist(error.output)}): "
+            "do not trust this source, or fetch another release",
             code="unreadable-gitmodules",
         ) from None
-    pairs = (entry.partition("\n") for entry in modules.split("\0") if entry)
-    names = {
-        path.rstrip("/"): key.removeprefix("submodule.").removesuffix(".path")
-        for key, _, path in pairs
-    }
-    for name in names.values():
-        if name.startswith(("-", "/")) or {".", "..", ""} & set(name.replace("\\", "/").split("/")):
-            raise SourceError(
-                f"{repository.worktree}: .gitmodules has a submodule named '{name}', which would be written "
-                "elsewhere: do not trust this source",
-                code="hostile-source",
-            )
-    return {
-        path: (names[path], commit) for path, commit in sorted(commits.items()) if path in names
-    }
+    names = {}
+    for entry in filter(None, listing.split("\0")):
+        key, _, path = entry.partition("\n")
+        names[path.rstrip("/")] = key.removeprefix("submodule.").removesuffix(".path")
+    return names
 
 
 def uncommitted_changes(tree: Path) -> tuple[str, ...]:
     """Return the files that are in no commit, and would be lost if the tree were fetched again.
 
-    What .gitignore covers is not named. Raises SourceError where git does not work in the tree.
+    Ignored files are not listed. Raises SourceError if git does not work in the tree.
     """
     try:
-        listed = run_git(tree, "status", "--porcelain=v2", "-z", "--ignore-submodules=none")
+        output = run_git(tree, "status", "--porcelain=v2", "-z", "--ignore-submodules=none")
     except CommandError as error:
         raise SourceError(
-            f"git cannot read {tree} ({complaint_gist(error.output)}): fetch it anew by `invoke fetch` with --discard",
+            f"git cannot read {tree} ({complaint_gist(error.output)}): fetch it anew by "
+            "`invoke fetch` with --discard",
             code="unreadable-repository",
         ) from None
-    found: list[str] = []
-    entries = filter(None, listed.split("\0"))
+    changes: list[str] = []
+    entries = filter(None, output.split("\0"))
     for entry in entries:
-        # fields before the path: "? PATH", "1 XY SUB …", and longer ones of renamed and unmerged files
-        parts = entry.split(" ", {"?": 1, "1": 8, "2": 9}.get(entry[0], 10))
-        path = parts[-1]
-        if entry[0] == "2":
-            next(entries)  # its former path: git before 2.18 tells of renames whatever it is told
-        if entry[0] == "?" or not parts[2].startswith("S"):
-            found.append(path)
-        elif (
-            tree / path / ".git"
-        ).exists():  # one that is merely gone, or at another commit, loses nothing
-            found.extend(f"{path}/{name}" for name in uncommitted_changes(tree / path))
-    return tuple(found)
+        kind = entry[0]
+        fields = entry.split(" ", _STATUS_FIELDS.get(kind, _UNMERGED_FIELDS))
+        path = fields[-1]
+        if kind == "2":
+            # Its former path follows: git before 2.18 reports renames although status.renames is
+            # off in git.config.
+            next(entries)
+        is_submodule = kind != "?" and fields[2].startswith("S")
+        if not is_submodule:
+            changes.append(path)
+        elif (tree / path / ".git").exists():
+            # A submodule that is gone, or at another commit, loses nothing. Its files may.
+            changes.extend(f"{path}/{name}" for name in uncommitted_changes(tree / path))
+    return tuple(changes)

@@ -1,10 +1,13 @@
-"""Prove that the files of a folder are those of a git commit, without believing anything that can be told to lie.
+"""Prove that the files of a folder are those of a git commit, without trusting the repository.
 
-The index (assume-unchanged, skip-worktree, dates), replaced objects, grafts, filters and attributes are not asked.
-The id of a commit is the digest of its text, which has the id of its tree; the id of a tree is the digest of its
-entries, which have the ids of files; the id of a file is the digest of its contents
-(https://git-scm.com/book/en/v2/Git-Internals-Git-Objects). Commit and trees are read from a repository, their ids are
-computed anew, and the ids of files are computed from the disk. No file is read from the repository.
+A commit's id is the digest of its text, which contains the id of its tree. A tree's id is the
+digest of its entries, which contain the ids of files. A file's id is the digest of its content
+(https://git-scm.com/book/en/v2/Git-Internals-Git-Objects). Here commits and trees are read from a
+repository, but their ids are computed anew, and the ids of files are computed from the disk. So a
+forged object, or a changed file, gives another id somewhere.
+
+Everything that can be made to lie is left aside: the index (assume-unchanged, skip-worktree,
+dates), replaced objects, grafts, filters, and attributes. No file is read from the repository.
 """
 
 import hashlib
@@ -24,13 +27,19 @@ from torchmill.fetch.source.git_command import git_environment, git_folder, is_c
 _READ_BYTES = 1 << 20
 _THREADS = min(8, os.cpu_count() or 1)  # a digest is computed while other threads read
 _BATCH_FILES = 256
-_EXECUTABLE, _REGULAR, _LINK, _SUBMODULE, _FOLDER = 0o100755, 0o100644, 0o120000, 0o160000, 0o040000
+_DESCRIBED = 3  # differences in a message
+# Modes in git's trees.
+_EXECUTABLE = 0o100755
+_REGULAR = 0o100644
+_LINK = 0o120000
+_SUBMODULE = 0o160000
+_FOLDER = 0o040000
+# An entry of a tree object: mode, name, and the 20 bytes of an id.
 _TREE_ENTRY = re.compile(rb"([0-7]{1,6}) ([^\0]+)\0(.{20})", re.DOTALL)
 _COMMIT_TREE = re.compile(rb"tree ([0-9a-f]{40})\n")
 _SUBMODULE_PATH = re.compile(r'^[ \t]*path[ \t]*=[ \t]*"?([^"\n]*?)"?[ \t]*\r?$', re.MULTILINE)
-RepositoryOf = Callable[
-    [str], Path | None
-]  # the git folder of a submodule, by its path; "" for the folder itself
+# Returns the git folder of a submodule by its path, and that of the work tree by "".
+RepositoryOf = Callable[[str], Path | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +47,20 @@ class Difference:
     """A file that is not as the commit has it."""
 
     path: str
-    what: str  # a clause without subject: "is not in the commit"
-    line_ends: bool = False  # it has CRLF where the commit has LF, and is the same otherwise
-    extra: bool = False  # it is not in the commit
+    clause: str  # without subject: "is not in the commit"
+    line_ends: bool = False  # the file has CRLF in place of the commit's LF, and is equal otherwise
+    extra: bool = False  # the file is not in the commit
 
     def __str__(self) -> str:
-        return f"{self.path} {self.what}"
+        return f"{self.path} {self.clause}"
 
 
 @dataclass(frozen=True, slots=True)
 class CommitContents:
-    """What a commit holds, by path below the top of its repository."""
+    """The contents of a commit, by path below the top of its repository.
+
+    Paths are bytes, because git does not say how they are encoded.
+    """
 
     files: dict[bytes, tuple[int, str]] = field(default_factory=dict)  # mode and id
     submodules: dict[bytes, str] = field(default_factory=dict)  # commit
@@ -62,36 +74,40 @@ def find_differences(
     tree: Path,
     commit: str,
     repository_of: RepositoryOf,
-    submodules: Mapping[str, str] | None = None,
+    submodules: dict[str, str] | None = None,
 ) -> Iterator[Difference]:
-    """Yield what in `tree` is not as `commit` has it, submodules included; nothing where it is proven to be the commit.
+    """Yield the differences between `tree` and `commit`, submodules included.
 
-    The commit of each submodule that was compared is written into `submodules`, if that is given a dict. Folders
-    without files do not count, as git knows none.
+    If there are none, the tree is proven to be the commit. Empty folders do not count, because git
+    does not record them. The commit of each submodule that was compared is written into
+    `submodules`, if it is given.
     """
-    yield from _compare(
-        tree, "", commit, repository_of, submodules if isinstance(submodules, dict) else {}
-    )
+    compared = {} if submodules is None else submodules
+    yield from _compare(tree, "", commit, repository_of, compared)
 
 
 def worktree_repository(tree: Path) -> RepositoryOf:
-    """Return where the repositories of a work tree and its submodules are."""
+    """Return a function that finds the repositories of a work tree and its submodules."""
     return lambda path: git_folder(tree / path)
 
 
 def listed_submodules(folder: Path) -> list[str]:
-    """Return the paths of the submodules that .gitmodules in a folder lists."""
-    return [
-        path.strip("/")
-        for path in _SUBMODULE_PATH.findall(read_text(folder / ".gitmodules"))
-        if path.strip("/")
-    ]
+    """Return the paths of the submodules that a folder's .gitmodules lists.
+
+    Git is not asked: it would follow includes in the file, and there may be no repository.
+    """
+    paths = []
+    for path in _SUBMODULE_PATH.findall(read_text(folder / ".gitmodules")):
+        stripped = path.strip("/")
+        if stripped:
+            paths.append(stripped)
+    return paths
 
 
 def hash_blob(path: Path | str, size: int) -> str:
-    """Return the id that git gives a regular file of `size` bytes, by its contents as they are."""
+    """Return the id that git gives a regular file of `size` bytes, by its content on the disk."""
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - ten thousands of them
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - called for tens of thousands
         while data := file.read(_READ_BYTES):
             digest.update(data)
     return digest.hexdigest()
@@ -100,132 +116,166 @@ def hash_blob(path: Path | str, size: int) -> str:
 def _compare(
     tree: Path, prefix: str, commit: str, repository_of: RepositoryOf, submodules: dict[str, str]
 ) -> Iterator[Difference]:
+    """Yield the differences of the tree (prefix "") or of a submodule (its path) from a commit."""
     top = tree / prefix
     repository = repository_of(prefix)
-    if repository is None or not is_commit(commit):
-        why = (
-            "has no git repository"
-            if repository is None
-            else f"is at {commit}, which is no commit of 40 digits"
-        )
-        yield Difference(prefix or ".", why)
+    if repository is None:
+        yield Difference(prefix or ".", "has no git repository")
+        return
+    if not is_commit(commit):
+        # e.g. a branch: git would resolve it, and the repository decides what to
+        yield Difference(prefix or ".", f"is at {commit}, which is no commit of 40 digits")
         return
     try:
         expected = read_commit(repository, commit)
     except _ForgedObjectError as error:
         yield Difference(prefix or ".", f"cannot be compared with {commit}: {error}")
         return
-    folders = {os.fsdecode(path) for path in expected.submodules}
-    found = dict(_list_files(top, folders))
-    for difference in _compare_files(top, found, expected):
-        yield replace(difference, path=os.path.join(prefix, difference.path))  # noqa: PTH118
+    submodule_folders = {os.fsdecode(path) for path in expected.submodules}
+    actual = dict(_list_files(top, submodule_folders))
+    for difference in _compare_files(top, actual, expected):
+        path = os.path.join(prefix, difference.path)  # noqa: PTH118 - no Path: "" must stay ""
+        yield replace(difference, path=path)
     listed = set(listed_submodules(top))
-    for raw, pinned in sorted(expected.submodules.items()):
-        path = os.fsdecode(raw)
-        inside = os.path.join(prefix, path)  # noqa: PTH118
-        if (top / path).is_dir() and any((top / path).iterdir()):
-            submodules[inside] = pinned
-            yield from _compare(tree, inside, pinned, repository_of, submodules)
-        elif path in listed:
-            yield Difference(inside, "is a submodule without files")
+    for raw_path, pinned in sorted(expected.submodules.items()):
+        relative = os.fsdecode(raw_path)
+        path = os.path.join(prefix, relative)  # noqa: PTH118
+        folder = top / relative
+        if folder.is_dir() and any(folder.iterdir()):
+            submodules[path] = pinned
+            yield from _compare(tree, path, pinned, repository_of, submodules)
+        elif relative in listed:
+            # A pin that .gitmodules does not list cannot be fetched by anyone, so it may be empty.
+            yield Difference(path, "is a submodule without files")
 
 
 def _compare_files(
-    top: Path, found: Mapping[bytes, os.stat_result], expected: CommitContents
+    top: Path, actual: Mapping[bytes, os.stat_result], expected: CommitContents
 ) -> Iterator[Difference]:
-    for path in sorted(expected.files.keys() - found.keys()):
+    """Yield the differences of the files of one repository; paths are relative to its top."""
+    for path in sorted(expected.files.keys() - actual.keys()):
         yield Difference(os.fsdecode(path), "is missing")
-    for path in sorted(found.keys() - expected.files.keys()):
+    for path in sorted(actual.keys() - expected.files.keys()):
         yield Difference(os.fsdecode(path), "is not in the commit", extra=True)
-    common = sorted(found.keys() & expected.files.keys())
-    ids = _hash_files(top, [(path, found[path]) for path in common])
-    for path, (mode, blob) in zip(common, ids, strict=True):
-        wanted_mode, wanted = expected.files[path]
+    common = sorted(actual.keys() & expected.files.keys())
+    hashed = _hash_files(top, [(path, actual[path]) for path in common])
+    for path, (mode, blob) in zip(common, hashed, strict=True):
+        expected_mode, expected_blob = expected.files[path]
         name = os.fsdecode(path)
-        if blob != wanted:
-            crlf = stat.S_ISREG(found[path].st_mode) and _has_only_other_line_ends(
-                top / name, wanted
-            )
-            yield Difference(
-                name, "has other line ends" if crlf else "has other contents", line_ends=crlf
-            )
-        elif mode != wanted_mode and os.name != "nt":  # where files have no such modes
-            yield Difference(name, f"has the mode {mode:o}, not {wanted_mode:o}")
+        if blob != expected_blob:
+            is_regular = stat.S_ISREG(actual[path].st_mode)
+            if is_regular and _differs_in_line_ends(top / name, expected_blob):
+                yield Difference(name, "has other line ends", line_ends=True)
+            else:
+                yield Difference(name, "has other contents")
+        elif mode != expected_mode and os.name != "nt":  # files of Windows have no such modes
+            yield Difference(name, f"has the mode {mode:o}, not {expected_mode:o}")
 
 
 def _list_files(top: Path, submodules: set[str]) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Yield what lies in a work tree, without the git folder at its top and the contents of submodules."""
-    waiting = [""]
-    while waiting:
-        inside = waiting.pop()
-        with os.scandir(top / inside) as entries:
+    """Yield the files and links of a work tree with their stat results.
+
+    Left out are the git folder at its top and the contents of submodules, which are compared with
+    their own commits. A folder or file named .git anywhere else counts: no commit can have one.
+    """
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(top / folder) as entries:
             for entry in entries:
-                path = f"{inside}/{entry.name}" if inside else entry.name
+                path = f"{folder}/{entry.name}" if folder else entry.name
                 if path == ".git":
                     continue
+                # A link is never followed: it is a file for git, whatever it points at.
                 if not entry.is_dir(follow_symlinks=False):
                     yield os.fsencode(path), entry.stat(follow_symlinks=False)
                 elif path not in submodules:
-                    waiting.append(path)
+                    pending.append(path)
 
 
 def _hash_files(top: Path, files: list[tuple[bytes, os.stat_result]]) -> Iterator[tuple[int, str]]:
-    """Yield mode and id of each file, as git would write them into a tree."""
+    """Yield the mode and id of each file, as git would write them into a tree."""
+
+    def hash_batch(batch: list[tuple[bytes, os.stat_result]]) -> list[tuple[int, str]]:
+        return [_hash_file(top, path, status) for path, status in batch]
+
     batches = [files[start : start + _BATCH_FILES] for start in range(0, len(files), _BATCH_FILES)]
     with ThreadPoolExecutor(_THREADS) as pool:
-        for batch in pool.map(lambda some: [_hash_file(top, *one) for one in some], batches):
-            yield from batch
+        for results in pool.map(hash_batch, batches):
+            yield from results
 
 
-def _hash_file(top: Path, path: bytes, seen: os.stat_result) -> tuple[int, str]:
-    place = os.path.join(top, os.fsdecode(path))  # noqa: PTH118
-    if stat.S_ISLNK(seen.st_mode):
-        target = os.fsencode(os.readlink(place))  # noqa: PTH115
+def _hash_file(top: Path, path: bytes, status: os.stat_result) -> tuple[int, str]:
+    """Return the mode and id of one file, as git would write them into a tree."""
+    full_path = os.path.join(top, os.fsdecode(path))  # noqa: PTH118
+    if stat.S_ISLNK(status.st_mode):
+        target = os.fsencode(os.readlink(full_path))  # noqa: PTH115
         return _LINK, _object_id(b"blob", target)
-    if not stat.S_ISREG(seen.st_mode):
-        return stat.S_IFMT(seen.st_mode), "none"  # a pipe or a device, which no commit holds
-    return _EXECUTABLE if seen.st_mode & stat.S_IXUSR else _REGULAR, hash_blob(place, seen.st_size)
+    if not stat.S_ISREG(status.st_mode):
+        # A pipe or a device. No commit contains one, and reading it might never end.
+        return stat.S_IFMT(status.st_mode), "none"
+    # git records of the permissions only whether the owner may execute the file
+    mode = _EXECUTABLE if status.st_mode & stat.S_IXUSR else _REGULAR
+    return mode, hash_blob(full_path, status.st_size)
 
 
-def _has_only_other_line_ends(file: Path, wanted: str) -> bool:
-    return _object_id(b"blob", with_unix_line_ends(file.read_bytes())) == wanted
+def _differs_in_line_ends(file: Path, expected_blob: str) -> bool:
+    """Tell whether a file is the expected one if its CRLF are read as LF."""
+    return _object_id(b"blob", with_unix_line_ends(file.read_bytes())) == expected_blob
 
 
 def with_unix_line_ends(content: bytes) -> bytes:
-    """Return the content with LF in place of CRLF, as git stores a text that a checkout gave CRLF."""
+    """Return the content with LF in place of CRLF, as git stores a text checked out with CRLF."""
     return content.replace(b"\r\n", b"\n")
 
 
 def read_commit(repository: Path, commit: str) -> CommitContents:
-    """Return what a commit in a git folder holds. Each object that is read is proven to be of its id."""
+    """Return the contents of a commit in a git folder.
+
+    Each object that is read is proven to be the one of its id. Raises _ForgedObjectError for one
+    that is not, or is missing.
+    """
     text = _read_objects(repository, [commit])[commit]
     match = _COMMIT_TREE.match(text)
     if match is None:
         raise _ForgedObjectError("it is no commit")
     root = match[1].decode()
-    listed = _git(repository, "ls-tree", "-r", "-t", "-z", "--full-tree", root).split(b"\0")
-    trees = [entry.split()[2].decode() for entry in listed if entry.startswith(b"040000 tree ")]
-    objects = _read_objects(repository, [root, *dict.fromkeys(trees)])
+    # This listing only says which objects to read in one go. It is not believed: the walk below
+    # follows the ids in verified trees, and finds every tree that the listing leaves out.
+    listing = _git(repository, "ls-tree", "-r", "-t", "-z", "--full-tree", root).split(b"\0")
+    trees = [entry for entry in listing if entry.startswith(b"040000 tree ")]
+    tree_ids = [entry.split()[2].decode() for entry in trees]
+    objects = _read_objects(repository, dict.fromkeys([root, *tree_ids]))
     contents = CommitContents()
-    waiting = [(b"", root)]
-    while waiting:
-        prefix, name = waiting.pop()
-        if name not in objects:
-            raise _ForgedObjectError(f"its tree {name} is missing")
-        for mode, entry, identifier in _parse_tree(objects[name]):
-            path = prefix + entry
+    pending = [(b"", root)]
+    while pending:
+        prefix, tree_id = pending.pop()
+        if tree_id not in objects:
+            raise _ForgedObjectError(f"its tree {tree_id} is missing")
+        for mode, name, identifier in _parse_tree(objects[tree_id]):
+            path = prefix + name
             if mode == _FOLDER:
-                waiting.append((path + b"/", identifier))
+                pending.append((path + b"/", identifier))
             elif mode == _SUBMODULE:
                 contents.submodules[path] = identifier
-            else:  # old commits have files of the mode 100664
-                plain = mode if mode == _LINK else _EXECUTABLE if mode & stat.S_IXUSR else _REGULAR
-                contents.files[path] = plain, identifier
+            else:
+                contents.files[path] = _normal_mode(mode), identifier
     return contents
 
 
+def _normal_mode(mode: int) -> int:
+    """Return the mode with which git checks a file out; old commits have files of mode 100664."""
+    if mode == _LINK:
+        return _LINK
+    return _EXECUTABLE if mode & stat.S_IXUSR else _REGULAR
+
+
 def _parse_tree(data: bytes) -> Iterator[tuple[int, bytes, str]]:
-    """Yield mode, name and id of the entries of a tree object."""
+    """Yield mode, name and id of the entries of a tree object.
+
+    Raises _ForgedObjectError unless the entries cover the whole object without a gap: finditer
+    would skip over anything that is no entry.
+    """
     end = 0
     for match in _TREE_ENTRY.finditer(data):
         if match.start() != end:
@@ -237,77 +287,93 @@ def _parse_tree(data: bytes) -> Iterator[tuple[int, bytes, str]]:
 
 
 def _read_objects(repository: Path, ids: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents of commits and trees by their ids, each of which is computed anew."""
-    asked = list(ids)
-    answer = _git(
-        repository, "cat-file", "--batch", given="".join(f"{name}\n" for name in asked).encode()
-    )
-    objects, position = {}, 0
-    for name in asked:
-        end = answer.index(b"\n", position)
-        words = answer[position:end].split()
+    """Return the contents of commits and trees by their ids, each of which is computed anew.
+
+    Raises _ForgedObjectError for an object that is missing or has another id.
+    """
+    names = list(ids)
+    question = "".join(f"{name}\n" for name in names).encode()
+    answer = _git(repository, "cat-file", "--batch", stdin=question)
+    objects = {}
+    position = 0
+    for name in names:
+        # the answer for each object: "ID KIND SIZE\nCONTENT\n", or "ID missing\n"
+        head_end = answer.index(b"\n", position)
+        words = answer[position:head_end].split()
         if len(words) != 3:  # noqa: PLR2004 - "ID missing"
             raise _ForgedObjectError(f"its object {name} is missing")
-        start, size = end + 1, int(words[2])
-        content, position = answer[start : start + size], start + size + 1
-        if _object_id(words[1], content) != name:
+        kind = words[1]
+        start = head_end + 1
+        end = start + int(words[2])
+        content = answer[start:end]
+        position = end + 1
+        if _object_id(kind, content) != name:
             raise _ForgedObjectError(f"its object {name} holds something else")
         objects[name] = content
     return objects
 
 
 def _object_id(kind: bytes, content: bytes) -> str:
-    return hashlib.sha1(
-        b"%b %d\0" % (kind, len(content)) + content, usedforsecurity=False
-    ).hexdigest()
+    """Return the id of a git object: the SHA-1 of its header and content."""
+    header = b"%b %d\0" % (kind, len(content))
+    return hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
 
 
-def _git(repository: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """Return the bytes that git writes. No replacement of an object is followed."""
+def _git(repository: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    """Return the bytes that git writes for a repository.
+
+    `git_environment` keeps git from following replaced objects. Raises HostError if there is no
+    git, _ForgedObjectError if it cannot read the repository.
+    """
     argv = ["git", f"--git-dir={repository}", *arguments]
+    environment = git_environment(os.environ)
     try:
-        done = subprocess.run(
-            argv, input=given, capture_output=True, env=git_environment(os.environ), check=False
+        result = subprocess.run(
+            argv, input=stdin, capture_output=True, env=environment, check=False
         )
     except FileNotFoundError:
         raise HostError(
             "`git` is not on PATH: install it (`invoke deps` names the package)",
             code="program-missing",
         ) from None
-    if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "replace").splitlines()
-        raise _ForgedObjectError(
-            f"git cannot read it ({lines[-1].strip() if lines else 'it printed nothing'})"
-        )
-    return done.stdout
+    if result.returncode != 0:
+        lines = result.stderr.decode("utf-8", "replace").splitlines()
+        complaint = lines[-1].strip() if lines else "it printed nothing"
+        raise _ForgedObjectError(f"git cannot read it ({complaint})")
+    return result.stdout
 
 
 def require_commit(
     tree: Path, commit: str, submodules: Mapping[str, str], *, extras: bool = False
 ) -> bool:
-    """Raise SourceError where a work tree with its submodules is not what the commits hold.
+    """Raise SourceError unless a work tree with its submodules is what the commits contain.
 
-    With `extras`, further files are allowed, and what is returned tells whether there are any.
+    With `extras`, files beyond those of the commits are allowed. Returns whether there are any.
     """
-    seen: dict[str, str] = {}
-    found = list(find_differences(tree, commit, worktree_repository(tree), seen))
-    found += [
+    compared: dict[str, str] = {}
+    all_differences = list(find_differences(tree, commit, worktree_repository(tree), compared))
+    all_differences += [
         Difference(path, "is not a submodule of the commit")
-        for path in submodules.keys() - seen.keys()
+        for path in submodules.keys() - compared.keys()
     ]
-    differences = [one for one in found if not (extras and one.extra)]
+    differences = all_differences
+    if extras:
+        differences = [difference for difference in all_differences if not difference.extra]
     if differences:
         raise SourceError(
-            f"{tree} is not what the commit {commit} holds ({describe_differences(differences)}): commit or stash "
-            "changes there, remove files that git does not have (`git clean -ffdx`), or fetch it anew by "
-            "`invoke fetch` with --discard, which drops them",
+            f"{tree} is not what the commit {commit} holds ({describe_differences(differences)}): "
+            "commit or stash changes there, remove files that git does not have "
+            "(`git clean -ffdx`), or fetch it anew by `invoke fetch` with --discard, which drops "
+            "them",
             code="uncommitted-changes",
         )
-    return bool(found)
+    return bool(all_differences)
 
 
-def describe_differences(differences: Iterable[Difference], most: int = 3) -> str:
+def describe_differences(differences: Iterable[Difference], most: int = _DESCRIBED) -> str:
     """Return the first differences as a clause, and how many more there are."""
-    found = list(differences)
-    more = f", and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(map(str, found[:most])) + more
+    clauses = [str(difference) for difference in differences]
+    clause = ", ".join(clauses[:most])
+    if len(clauses) > most:
+        clause += f", and {len(clauses) - most} more"
+    return clause

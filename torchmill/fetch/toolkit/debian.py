@@ -18,8 +18,9 @@ from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
-from torchmill.fetch.source import apt
-from torchmill.fetch.source.apt import KEYRINGS, Apt, AptArchive, BinaryPackage, DebianSuite
+from torchmill.fetch.source import apt, apt_archives
+from torchmill.fetch.source.apt import Apt, BinaryPackage
+from torchmill.fetch.source.apt_archives import KEYRINGS, AptArchive, DebianSuite
 from torchmill.fetch.toolkit.request import (
     ProviderOffer,
     ProviderRefusal,
@@ -57,8 +58,8 @@ def offer(
     for program in ("apt-get", "apt-cache", _DPKG_DEB):
         if shutil.which(program) is None:
             return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
-    machine = apt.machine_archives(etc)
-    places = [(source, apt.parse_suite(source.where)) for source in sources]
+    machine = apt_archives.machine_archives(etc)
+    places = [(source, apt_archives.parse_suite(source.where)) for source in sources]
     answers = []
     for source, where in sorted(
         places, key=lambda one: one[1].name not in {each.suite for each in machine}
@@ -67,7 +68,7 @@ def offer(
             request,
             where,
             source.packages,
-            apt.suite_archives(where, machine, KEYRINGS),
+            apt_archives.suite_archives(where, machine, KEYRINGS),
             cache,
             progress,
         )

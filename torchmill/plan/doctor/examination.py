@@ -17,7 +17,7 @@ from torchmill.config.matrix import (
 )
 from torchmill.config.model import Facts, Host, LinuxDistribution, Release, Toolkit
 from torchmill.core.errors import HostError
-from torchmill.fetch.source import apt
+from torchmill.fetch.source import apt_archives
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
@@ -85,7 +85,9 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
         for version, home in host.toolkits.items()
     }
     named = {version: ", ".join(names) for version, names in lacks.items() if names}
-    host = replace(host, lacking=named, archives=apt.trusted_distributions(Path("/etc/apt")))
+    host = replace(
+        host, lacking=named, archives=apt_archives.trusted_distributions(Path("/etc/apt"))
+    )
     try:
         manager = find_host_manager(environ, host.distribution)
     except HostError:

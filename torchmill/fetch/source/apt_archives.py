@@ -1,0 +1,176 @@
+"""The archives that a machine's apt reads, and where the suites of Debian and Ubuntu are read."""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torchmill.core.files import read_table_beside, read_text
+
+KEYRINGS = Path("/usr/share/keyrings")
+APT_SETTINGS = Path("/etc/apt")
+# Which lists of an archive are read: those of source packages or of binary packages.
+SOURCES = "deb-src"
+BINARIES = "deb"
+_DISTRIBUTIONS = read_table_beside(__file__, "distributions.toml")
+# The two formats of sources.list(5): lines and deb822 stanzas.
+_ONE_LINE = re.compile(
+    r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$"
+)
+_OPTION = re.compile(r'(?:"[^"]*"?|[^\s"])+')  # an open quote ends with the line
+_FIELD = re.compile(r"^([^\s:]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)", re.MULTILINE)
+_COMMENT_LINE = re.compile(r"^#.*\n?", re.MULTILINE)
+_EMPTY_LINE = re.compile(r"\n[ \t]*\n")
+_TRUST_FIELDS = ("signed-by", "trusted")  # options that say which keys to trust
+
+
+@dataclass(frozen=True, slots=True)
+class AptArchive:
+    """One suite of one archive, as sources.list describes it."""
+
+    uri: str
+    suite: str
+    components: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+    lists: str = SOURCES
+
+    def stanza(self) -> str:
+        """Return the archive as a deb822 stanza."""
+        fields = [
+            ("Types", self.lists),
+            ("URIs", self.uri),
+            ("Suites", self.suite),
+            ("Components", " ".join(self.components)),
+            *self.options,
+        ]
+        return "".join(f"{key}: {value}\n" for key, value in fields)
+
+
+def machine_archives(etc: Path) -> tuple[AptArchive, ...]:
+    """Return the archives that the machine's apt reads, each once, in the order of its files.
+
+    `etc` is the folder of apt's settings (/etc/apt). Files that this user cannot read are skipped.
+    """
+    archives: list[AptArchive] = []
+    for file in (etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))):
+        if not file.is_file():
+            continue
+        if file.suffix == ".list":
+            archives.extend(parse_list(read_text(file)))
+        elif file.suffix == ".sources":
+            archives.extend(parse_deb822(read_text(file)))
+    return tuple(dict.fromkeys(archives))
+
+
+def parse_list(text: str) -> Iterator[AptArchive]:
+    """Yield the archives of a file in the one-line format."""
+    for line in text.splitlines():
+        match = _ONE_LINE.match(line.partition("#")[0].strip())
+        if match is None or match["suite"].endswith("/"):
+            continue  # a suite with a slash is a flat archive, which has no components
+        options = []
+        for option in _OPTION.findall(match["options"] or ""):
+            key, _, value = option.partition("=")
+            if key.lower() in _TRUST_FIELDS:
+                options.append((key.title(), value.replace('"', "")))
+        components = tuple(match["rest"].split())
+        yield AptArchive(match["uri"], match["suite"], components, tuple(options))
+
+
+def parse_deb822(text: str) -> Iterator[AptArchive]:
+    """Yield the archives of a file in the format of stanzas."""
+    for fields in parse_stanzas(text):
+        is_disabled = fields.get("enabled", "yes").strip().lower() in {"no", "false", "0"}
+        types = fields.get("types", "").split()
+        if is_disabled or {BINARIES, SOURCES}.isdisjoint(types):
+            continue
+        components = tuple(fields.get("components", "").split())
+        options = tuple((key.title(), fields[key]) for key in _TRUST_FIELDS if key in fields)
+        suites = fields.get("suites", "").split()
+        for uri in fields.get("uris", "").split():
+            for suite in suites:
+                if not suite.endswith("/"):  # a flat archive has no components
+                    yield AptArchive(uri, suite, components, options)
+
+
+def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
+    """Yield the paragraphs of a deb822 text: values by their keys in lower case.
+
+    The lines of a value after its first are indented; they are kept as they are.
+    """
+    for paragraph in _EMPTY_LINE.split(_COMMENT_LINE.sub("", text)):
+        fields = _FIELD.findall(paragraph)
+        if fields:
+            yield {key.lower(): value.rstrip() for key, value in fields}
+
+
+@dataclass(frozen=True, slots=True)
+class DebianSuite:
+    """One suite of one distribution."""
+
+    distribution: str  # "debian", "ubuntu"
+    name: str  # "bookworm"
+    components: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return its name in messages: "Debian's bookworm"."""
+        return f"{self.distribution.title()}'s {self.name}"
+
+    @property
+    def keyring(self) -> str:
+        """Return the file name of the keys that sign it."""
+        return str(_DISTRIBUTIONS[self.distribution]["keyring"])
+
+
+def parse_suite(paths: Sequence[str]) -> DebianSuite:
+    """Return the suite that facts write as ("debian/bookworm/main", "debian/bookworm/non-free")."""
+    distribution, name, _ = paths[0].split("/")
+    return DebianSuite(distribution, name, tuple(path.split("/")[2] for path in paths))
+
+
+def suite_archives(
+    suite: DebianSuite, machine: Sequence[AptArchive], keyrings: Path, lists: str = BINARIES
+) -> tuple[AptArchive, ...]:
+    """Return the archives from which a suite is read.
+
+    These are the archives of the `machine` that have the suite; else those that have another suite
+    of its distribution, because an archive has all of them; else the distribution's own archive, if
+    the folder `keyrings` has the keys to verify it. Without keys nothing is returned.
+    """
+    table = _DISTRIBUTIONS[suite.distribution]
+    keyring = keyrings / suite.keyring
+    archives = _archives_with([suite.name], machine) or _archives_with(table["suites"], machine)
+    if not archives and keyring.exists():
+        archives = [AptArchive(table["archive"], "", (), (("Signed-By", str(keyring)),))]
+    with_suite = [
+        replace(archive, suite=suite.name, components=suite.components, lists=lists)
+        for archive in archives
+    ]
+    return tuple(dict.fromkeys(with_suite))
+
+
+def _archives_with(suites: Sequence[str], machine: Sequence[AptArchive]) -> list[AptArchive]:
+    """Return the archives of a machine that have one of some suites.
+
+    Archives without "main" are left out: repositories of vendors use the names of the suites too.
+    """
+    return [
+        archive for archive in machine if archive.suite in suites and "main" in archive.components
+    ]
+
+
+def trusted_distributions(etc: Path) -> tuple[str, ...]:
+    """Return the distributions whose archive the machine's apt reads, or for which it has keys.
+
+    `etc` is the folder of apt's settings. Without apt there are none.
+    """
+    if shutil.which("apt-get") is None:
+        return ()
+    machine = machine_archives(etc)
+    names = []
+    for name, table in _DISTRIBUTIONS.items():
+        suite = DebianSuite(name, table["suites"][0], ("main",))
+        if suite_archives(suite, machine, KEYRINGS):
+            names.append(name)
+    return tuple(names)

@@ -1,0 +1,98 @@
+"""`--from pypi`: fetch the source archive of a release from the package index."""
+
+import contextlib
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from torchmill.config.model import Source
+from torchmill.core.console import ProgressDisplay
+from torchmill.core.errors import NetworkError, SourceError
+from torchmill.core.urls import hide_password
+from torchmill.fetch import package_index
+from torchmill.fetch.download import download_file, http_session
+from torchmill.fetch.package_index import IndexFile
+from torchmill.fetch.source.archive import unpack_archive
+from torchmill.fetch.source.request import PYPI, SourceRequest
+from torchmill.fetch.source.source_dir import SourceDir, SourceProof
+from torchmill.fetch.source.tree import remove_repositories, require_python_project
+
+_LISTED_VERSIONS = 8  # in a message
+_REFUSAL_HINT = "the index lists a file that is not there: run the command again later"
+
+
+def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDisplay) -> Source:
+    """Download the archive of a release from the index that pip uses, check it and unpack it.
+
+    Raises SourceError if it is missing, or not what the index or the facts say; NetworkError or
+    HostError.
+    """
+    with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
+        bar.update(0, None, "asking the index")
+        file = _find_archive(request)
+        archive = download_file(
+            file.url,
+            slot.downloaded,
+            bar,
+            network_hint=request.alternatives(),
+            refusal_hint=_REFUSAL_HINT,
+            sha256=file.sha256,
+            size=file.size,
+        )
+        unpack_archive(archive, tree, bar, proved=True)
+        require_python_project(tree, f"PyPI's {file.name}")
+        remove_repositories(tree)
+        # Otherwise the digest is only what the index lists today.
+        is_recorded = request.release.sha256 is not None
+        note = ", as recorded" if is_recorded else ""
+        origin = f"PyPI's {file.name} (sha256 {file.sha256}{note})"
+        proof = SourceProof(
+            verified=is_recorded, archive=file.sha256, unproven="an archive of PyPI names no commit"
+        )
+        return slot.publish(slot.unpacked, request, PYPI, origin, proof=proof)
+
+
+def _find_archive(request: SourceRequest) -> IndexFile:
+    """Return the source archive of the requested release; the index lists its sha256.
+
+    Raises SourceError if there is none, or its sha256 is not the recorded one; NetworkError.
+    """
+    index = package_index.configured_index()
+    shown_index = hide_password(index)
+    project = request.package.pypi
+    version = request.release.version
+    recorded = request.release.sha256
+    if project is None:
+        raise SourceError(
+            f"{request.package.name} has no project on PyPI that its source could come from "
+            f"('pypi' in its file in build_configs/packages): {request.alternatives()}",
+            code="no-pypi-project",
+        )
+    try:
+        with http_session() as session:
+            files = package_index.project_files(session, index, canonicalize_name(project))
+    except NetworkError as error:
+        raise NetworkError(f"{error}, or {request.alternatives()}", code=error.code) from None
+    archives = dict(package_index.source_archives(files, project))
+    file = archives.get(Version(version))
+    if file is None:
+        newest = sorted(archives, reverse=True)[:_LISTED_VERSIONS]
+        listed = ", ".join(map(str, newest)) or "none of any version"
+        raise SourceError(
+            f"{shown_index} has no source archive of {project} {version} (it has {listed}): "
+            f"{request.alternatives()}",
+            code="release-not-on-index",
+        )
+    if file.sha256 is None:
+        raise SourceError(
+            f"{shown_index} lists no sha256 of {file.name}, so the download could not be checked: "
+            f"set PIP_INDEX_URL to an index that does, or {request.alternatives()}",
+            code="no-digest-on-index",
+        )
+    if recorded not in {None, file.sha256}:
+        raise SourceError(
+            f"{shown_index} lists another {file.name} (sha256 {file.sha256}) than build_configs "
+            f"records ({recorded}): find out why before you use it",
+            code="digest-differs-from-facts",
+        )
+    return file

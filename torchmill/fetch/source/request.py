@@ -1,0 +1,122 @@
+"""Requests for sources: what to fetch, and from where."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchmill.config.model import Facts, Package, Release
+from torchmill.core.errors import ConfigError
+
+DEBIAN = "debian"  # a word after --from that is no path
+PYPI = "pypi"  # the other one
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+# Characters and sequences that git-check-ref-format(1) forbids.
+_NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRequest:
+    """One source to fetch, and where it may come from."""
+
+    package: Package
+    release: Release
+    ref: str | None = None  # a branch or a commit, in place of the release's tag
+    mirror: str | None = None  # where the repositories are, in place of their own hosts
+    origin: str | None = None  # a folder, an archive, its URL, "debian" or "pypi"; None: git
+    sha256: str = ""  # of the archive that `origin` is; "": unknown
+    discard: bool = False  # drop what was fetched before, with all changes in it
+
+    @property
+    def title(self) -> str:
+        """Return its name in messages: "torch v2.4.1"."""
+        return f"{self.package.name} {self.ref or self.release.tag}"
+
+    def validate(self) -> None:
+        """Raise ConfigError for options that are invalid, or exclude each other."""
+        self._refuse_conflicts()
+        if self.sha256 and not _SHA256.fullmatch(self.sha256):
+            raise ConfigError(
+                f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints",
+                code="invalid-digest",
+            )
+        for name in (self.ref, self.release.tag):
+            if name is None:
+                continue
+            # git would take a leading "-" for an option
+            if not name or name.startswith("-") or _NOT_IN_A_REF.search(name):
+                raise ConfigError(
+                    f"'{name}' cannot be the name of a tag, branch or commit: check --tag "
+                    "and --ref",
+                    code="invalid-ref",
+                )
+        if self.release.tag.startswith(".") or "/" in self.release.tag:
+            raise ConfigError(
+                f"the tag '{self.release.tag}' cannot name a folder: correct "
+                "build_configs/releases",
+                code="invalid-ref",
+            )
+
+    def _refuse_conflicts(self) -> None:
+        conflict = ""
+        if self.origin is not None and self.mirror is not None:
+            conflict = (
+                "--from and --mirror exclude each other: a mirror holds git repositories; give one"
+            )
+        elif self.origin is not None and self.ref is not None:
+            conflict = (
+                f"--ref {self.ref} names something in git, which --from does not use; leave one out"
+            )
+        elif self.sha256 and self.origin in {None, DEBIAN, PYPI}:
+            conflict = "--sha256 is for an archive: give it with --from PATH|URL"
+        if conflict:
+            raise ConfigError(conflict, code="conflicting-options")
+
+    def alternatives(self) -> str:
+        """Return what a user may do if the source cannot be fetched as requested, as a clause."""
+        ways = []
+        if self.package.repository:
+            ways.append("name a mirror of the repositories (`--mirror URL`)")
+        ways.append("give a folder or an archive (`--from PATH|URL`)")
+        if self.release.version in self.package.debian and self.origin != DEBIAN:
+            ways.append("take it from Debian's source archive (`--from debian`)")
+        if self.package.pypi and self.origin != PYPI:
+            ways.append("take it from PyPI (`--from pypi`)")
+        if len(ways) == 1:
+            return ways[0]
+        return f"{', '.join(ways[:-1])} or {ways[-1]}"
+
+
+def source_requests(
+    facts: Facts,
+    releases: Sequence[Release],
+    *,
+    ref: str,
+    mirror: str,
+    origin: str,
+    sha256: str = "",
+    discard: bool = False,
+) -> tuple[SourceRequest, ...]:
+    """Return the requests for the sources of some releases; "" is an option that was not given.
+
+    A package without a repository comes from PyPI unless `origin` names another place. Raises
+    ConfigError for a ref, or a digest, of several packages.
+    """
+    if (sha256 or ref) and len(releases) > 1:
+        mistake = "--sha256 is for one archive" if sha256 else "--ref names a commit of one package"
+        raise ConfigError(f"{mistake}: fetch one package at a time", code="ref-of-several")
+    requests = []
+    for release in releases:
+        package = facts.packages[release.package]
+        in_git = bool(package.repository)
+        default_origin = None if in_git else PYPI
+        request = SourceRequest(
+            package,
+            release,
+            ref=ref or None,
+            mirror=(mirror or None) if in_git else None,
+            origin=origin or default_origin,
+            sha256=sha256,
+            discard=discard,
+        )
+        requests.append(request)
+    return tuple(requests)

@@ -1,0 +1,119 @@
+"""The files of a source tree: how they look, what they contain, and whether they can be built."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmill.core.errors import SourceError
+from torchmill.core.files import hash_file
+
+_EXECUTABLE = 0o111
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFingerprint:
+    """Enough of a tree to see that somebody touched it, without reading its files."""
+
+    files: int
+    newest: int  # nanoseconds, the latest time of a file
+    size: int  # bytes of all files
+
+
+def walk_tree(tree: Path) -> Iterator[os.DirEntry[str]]:
+    """Visit the files and links of a tree, in no order; git's own files are left out."""
+    folders = [str(tree)]
+    while folders:
+        # a folder may be deleted while it is read
+        with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name == ".git":
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    yield entry
+
+
+def take_fingerprint(tree: Path) -> TreeFingerprint:
+    """Return how a tree looks now; git's own files are left out."""
+    files = 0
+    newest = 0
+    size = 0
+    for entry in walk_tree(tree):
+        status = entry.stat(follow_symlinks=False)
+        files += 1
+        newest = max(newest, status.st_mtime_ns)
+        size += status.st_size
+    return TreeFingerprint(files, newest, size)
+
+
+def digest_contents(tree: Path) -> str:
+    """Return a sha256 of the names, modes and contents of a tree; git's own files are left out.
+
+    For each file, by path: the path, a zero byte, the bits of its mode that make it executable in
+    octal, a zero byte, and the digest of its content. The content of a link is its target.
+    """
+    digest = hashlib.sha256()
+    # os.path, not pathlib: a source has ten thousands of files
+    for path in sorted(entry.path for entry in walk_tree(tree)):
+        mode = os.lstat(path).st_mode & _EXECUTABLE
+        if os.path.islink(path):  # noqa: PTH114
+            target = os.fsencode(os.readlink(path))  # noqa: PTH115
+            content = hashlib.sha256(target).digest()
+        else:
+            content = bytes.fromhex(hash_file(path))
+        name = os.fsencode(os.path.relpath(path, tree))
+        digest.update(name + b"\0%o\0" % mode + content)
+    return digest.hexdigest()
+
+
+def remove_repositories(tree: Path) -> None:
+    """Remove git's folders and files from an archive of a work tree.
+
+    A build would ask git which commit this is, and believe it.
+    """
+    for folder, names, files in os.walk(tree):
+        if ".git" in names:
+            names.remove(".git")  # so that os.walk does not descend into it
+            shutil.rmtree(Path(folder, ".git"))
+        if ".git" in files:
+            Path(folder, ".git").unlink()
+
+
+def build_backend(tree: Path) -> str | None:
+    """Return the backend of [build-system] in a tree's pyproject.toml, or None.
+
+    Raises SourceError for a file that is no TOML.
+    """
+    file = tree / "pyproject.toml"
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        backend = document.get("build-system", {}).get("build-backend")
+    except FileNotFoundError:
+        return None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
+        # AttributeError: build-system is no table
+        raise SourceError(
+            f"{file} cannot be read ({error}): fetch the source from somewhere else",
+            code="unreadable-pyproject",
+        ) from None
+    return None if backend is None else str(backend)
+
+
+def require_python_project(tree: Path, origin: str) -> None:
+    """Raise SourceError if `tree`, which came from `origin`, is no source of a Python package."""
+    if any((tree / name).is_file() for name in ("setup.py", "pyproject.toml")):
+        return
+    hint = ""
+    if (tree / "HEAD").is_file():
+        hint = "; for a bare git repository use --mirror"
+    raise SourceError(
+        f"{origin} has neither setup.py nor pyproject.toml: give the top folder of a source, or an "
+        f"archive of it{hint}",
+        code="no-python-project",
+    )

@@ -1,0 +1,210 @@
+"""Find out whether a fetched source is still what was fetched, and refuse one that was changed."""
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from torchmill.config.model import Source
+from torchmill.core.errors import SourceError
+from torchmill.core.paths import Layout
+from torchmill.core.process import CommandError
+from torchmill.core.stat_cache import StatCache, stat_folder
+from torchmill.core.units import name_few
+from torchmill.fetch.source import git_proof
+from torchmill.fetch.source.git_command import git_folder, read_head, run_git, uncommitted_changes
+from torchmill.fetch.source.request import DEBIAN, PYPI
+from torchmill.fetch.source.source_dir import (
+    RECORD,
+    FetchRecord,
+    SourceDir,
+    load_source,
+    read_record,
+)
+from torchmill.fetch.source.tree import (
+    TreeFingerprint,
+    digest_contents,
+    take_fingerprint,
+    walk_tree,
+)
+
+_ORIGIN_OPTIONS = {
+    DEBIAN: " --from debian",
+    PYPI: " --from pypi",
+    "path": " --from PATH|URL",
+}
+
+
+def check_source(source: Source) -> FetchRecord:
+    """Return the record of a source; raise SourceError if its tree is missing, changed or moved."""
+    record = read_record(source.path.parent)
+    if record is None or not source.path.is_dir():
+        raise SourceError(
+            f"{source.path}: the source of {source.package} {source.tag} is missing or incomplete: "
+            f"run {refetch_command(source)}",
+            code="source-gone",
+        )
+    recorded = record.source
+    if (recorded.identity, recorded.provider) != (source.identity, source.provider):
+        raise SourceError(
+            f"{source.path} was replaced while it was in use, and is now {recorded.title}: run the "
+            "command again",
+            code="source-replaced",
+        )
+    clause = moved_clause(recorded)
+    if clause:
+        raise SourceError(f"{clause}: run {refetch_command(source)}", code="source-moved")
+    refuse_changes(record)
+    return record
+
+
+def verify_source(source: Source, cache: StatCache, *, extras: bool = False) -> None:
+    """Raise SourceError unless the tree is what was fetched, by the contents of its files.
+
+    With `extras`, a git tree may have further files that git ignores. A fetch loses none of them,
+    but a build must refuse them, because it would use them.
+
+    A tree that looks as it did at its last full check is not read again: its files have the same
+    inodes, sizes and times, and one of these times (ctime) cannot be set by any program.
+    """
+    look = stat_folder(source.path)
+    key = f"{source.path}{os.sep}"
+    fetched = f"{source.provider} {source.origin} {source.identity}"
+    if cache.lookup(key, look) == fetched and moved_clause(source) is None:
+        return
+    check_source(source)
+    if source.provider == "git":
+        has_extras = git_proof.require_commit(
+            source.path, source.commit or "", source.submodules, extras=extras
+        )
+        if has_extras:
+            return  # not remembered as verified, because a build has to refuse the tree
+    elif source.contents != digest_contents(source.path):
+        raise SourceError(
+            f"{source.path} was changed after it was fetched, though its files are as large and as "
+            f"old as before: fetch it anew with {refetch_command(source, ' --discard')}",
+            code="source-changed",
+        )
+    cache.store(key, look, fetched)
+
+
+def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCache) -> Source | None:
+    """Return a package's fetched source after a check of its files, or None if there is none.
+
+    A source whose files were changed is returned without a proven commit, and its `refusal` says
+    why a build would refuse it.
+    """
+    source = load_source(layout, package, tag)
+    if source is None:
+        return None
+    try:
+        verify_source(source, cache)
+    except SourceError as error:
+        return replace(
+            source,
+            commit=None,
+            verified=False,
+            submodules=dict.fromkeys(source.submodules, ""),
+            contents="",
+            unproven="it was changed after it was fetched",
+            refusal=str(error),
+        )
+    finally:
+        cache.save()
+    return source
+
+
+def touched_since_check(folder: Path) -> bool:
+    """Tell whether a file of the source in `folder` was touched after its record was written."""
+    return stat_folder(folder / "tree").since >= (folder / RECORD).stat().st_mtime_ns
+
+
+def refetch_command(source: Source, options: str = "") -> str:
+    """Return the command that fetches the source again, for messages; `options` is appended."""
+    if source.package == "torch":
+        selection = f" --tag {source.tag}"
+    else:
+        selection = f" --package {source.package}"
+    origin = _ORIGIN_OPTIONS.get(source.provider, "")
+    return f"`invoke fetch{selection}{origin}{options}`"
+
+
+def moved_clause(source: Source) -> str | None:
+    """Return which repository of a git tree is not at the commit that was fetched, or None.
+
+    It is a clause for a message. Raises SourceError if git refuses to work in the tree because it
+    belongs to another user.
+    """
+    if source.provider != "git":
+        return None
+    if hasattr(os, "geteuid") and source.path.stat().st_uid != os.geteuid():
+        # With --git-dir=PATH, as everywhere else here, git does not look at the owner.
+        with contextlib.suppress(CommandError):
+            run_git(source.path, "rev-parse", "--git-dir")
+    for path, commit in {"": source.commit, **source.submodules}.items():
+        tree = source.path / path
+        folder = git_folder(tree)
+        if folder is None or not folder.is_dir():
+            return f"{tree} is half-updated: it has no git folder"
+        lock = folder / "index.lock"
+        if lock.exists():
+            return f"{tree} is half-updated: git was stopped in the middle of it ({lock})"
+        actual = read_head(tree)
+        if actual != commit:
+            return f"{tree} is at {actual or 'no commit'}, not at {commit} as fetched"
+    return None
+
+
+def refuse_changes(record: FetchRecord) -> TreeFingerprint:
+    """Return how the tree looks now; raise SourceError, with the files, if somebody changed it."""
+    tree = record.source.path
+    recorded = record.fingerprint
+    current = take_fingerprint(tree)
+    if current == recorded or not tree.exists():
+        return current
+    if record.source.provider == "git":
+        refuse_uncommitted(tree)
+        return current
+    if record.source.contents == digest_contents(tree):
+        return current  # a copy by tar or over a network has times of its own
+    changed = [
+        os.path.relpath(entry.path, tree)
+        for entry in walk_tree(tree)
+        if entry.stat(follow_symlinks=False).st_mtime_ns > recorded.newest
+    ]
+    if not changed:  # files were removed, or have got an old time
+        changed.append(
+            f"{recorded.files} files and {recorded.size} bytes then, {current.files} files and "
+            f"{current.size} bytes now"
+        )
+    raise SourceError(
+        f"{tree} was changed after it was fetched ({name_few(changed)}): keep what you need of it, "
+        f"and fetch it anew with {refetch_command(record.source, ' --discard')}",
+        code="source-changed",
+    )
+
+
+def refuse_uncommitted(tree: Path) -> None:
+    """Raise SourceError, with the files, if a git tree has changes that are in no commit."""
+    if git_folder(tree) is None:
+        return  # git has nothing to say about it; moved_clause says what is wrong
+    names = uncommitted_changes(tree)
+    if names:
+        raise SourceError(
+            f"{tree} has changes that are not committed ({name_few(names)}): commit or stash them "
+            "there, or fetch it anew by `invoke fetch` with --discard, which drops them",
+            code="uncommitted-changes",
+        )
+
+
+def refuse_unrecorded(slot: SourceDir) -> None:
+    """Raise SourceError if the slot has a tree without a record that may hold somebody's work."""
+    if not slot.tree.exists():
+        return
+    if git_folder(slot.tree) is None:
+        raise SourceError(
+            f"{slot.folder} has a tree without a record of its origin: keep what you need of it, "
+            "and add --discard to fetch it anew",
+            code="source-unrecorded",
+        )
+    refuse_uncommitted(slot.tree)
