@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.commands import ROOT, InvokeHere, environment, run
 from tests.support.index_server import Index, serving
-from tests.support.machines import program
+from tests.support.machines import program, script
 from tests.support.refusals import refused
 from tests.support.sampled import THIS
 from torchmill.commands.walk import session_requirements
@@ -455,3 +455,22 @@ def test_the_doctor_runs_its_fixes_once_that_is_agreed_to(tmp_path: Path) -> Non
         True,
         True,
     )
+    assert "from git" in seen
+
+
+def test_the_doctor_begins_no_fix_if_one_cannot_be_done(tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    for name in ("apt-get", "sudo"):
+        script(folder, name, "exit 1")  # nothing may be installed here, whatever happens
+    env = {
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+        "TORCHMILL_PROBE": "on",
+    }
+    words = ("doctor", "wheel-3.10-cpu", "--tag=v1.13.1", "--fix", "--yes")
+    done = run("invoke", *words, home=tmp_path, env=env)
+    assert done.returncode == StepError.exit_code, done.stderr
+    assert "to do, in this order" in done.stdout
+    assert "nothing was begun" in done.stderr
+    assert "$ " not in done.stdout

@@ -12,6 +12,7 @@ Only `noxfile.py` and `tasks.py` import it.
 - deps: `invoke deps`: the command that installs what a release needs from the system
 - diagnose: `invoke diagnose`: say why a build failed, by its log, and what fixes it
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes
+- doctor_fixes: the fixes of `invoke doctor --fix`: all of them are walked before the first one runs
 - fetch: `invoke fetch`: fetch a release and its submodules, verify the commit, and select the release
 - gpu: `nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU
 - image: `invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build them

@@ -416,10 +416,7 @@ class Dialogue(NamedTuple):
 
     def list_steps(self, foresight: Foresight, sessions: Sequence[Session], walk: Walk) -> str:
         """Return the steps to come, with what each is for and where it takes what it needs from."""
-        lines = ["to do, in this order:"]
-        for command, finding in foresight.commands.items():
-            lines += [f"  {command}", f"      {finding.subject}: {finding.found}"]
-            lines += [f"      {note}" for note in walk.notes(command)]
+        lines = ["to do, in this order:", *walk.list_commands(foresight)]
         if self.source and not any(one.startswith(FETCH) for one in foresight.commands):
             lines.append(
                 f"  the sources already here are kept: {shlex.join(self.source)} is for `{FETCH}`"

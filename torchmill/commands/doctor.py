@@ -13,7 +13,7 @@ from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
 from torchmill.cell.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.commands.terminal import bring_missing
+from torchmill.commands.doctor_fixes import own_surroundings, run_fixes
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release, Source
@@ -245,13 +245,42 @@ def show_examination(  # noqa: PLR0917 - every one is an option
 
     report = replace(examine(), every_cure=all_)
     if fix and find_cures(report.findings).commands:
-        ended = bring_missing(lambda: find_cures(examine().findings), all_of_it=False, yes=yes)
+        ended = _fix(facts, layout, build or "", release, options, yes=yes)
         if ended is not None:
             return ended
         report = replace(examine(), every_cure=all_)
     return CommandOutput(
         dumps(stamp_output(report.as_data()), indent=1) if json else report.as_text(),
         require=report.require,
+    )
+
+
+def _fix(
+    facts: Facts,
+    layout: Layout,
+    build: str,
+    release: Release | None,
+    options: Options,
+    *,
+    yes: bool,
+) -> CommandOutput | None:
+    """Run what fixes this machine for a build, or in general; return how it ended if not well."""
+    cells = [build] if build else []
+    host = survey_machine(facts, layout, cells)
+    arch = host.arch
+    releases = []
+    if build:
+        _, cell = products.product_cell(facts, build, host.arch, release)
+        arch = cell.build.arch
+        base = cell_lookup.base_release(facts, cell.release)
+        releases = [base] if base == cell.release else [base, cell.release]
+
+    def examine(machine: Host) -> Sequence[Finding]:
+        return examine_host(facts, layout, machine, build, release, options).findings
+
+    surroundings = own_surroundings(facts, layout, host, arch, releases)
+    return run_fixes(
+        surroundings, layout, examine, lambda: survey_machine(facts, layout, cells), yes=yes
     )
 
 

@@ -85,6 +85,14 @@ class Walk:
                 )
         return lines
 
+    def list_commands(self, foresight: Foresight) -> list[str]:
+        """Return the commands of a foresight as lines, with what each is for and where it takes that from."""
+        lines = []
+        for command, finding in foresight.commands.items():
+            lines += [f"  {command}", f"      {finding.subject}: {finding.found}"]
+            lines += [f"      {note}" for note in self.notes(command)]
+        return lines
+
     def room(self) -> list[str]:
         """Return a line for each disk: what all steps bring there, and what is free."""
         return [
@@ -99,7 +107,7 @@ class Walk:
         if self.stops:
             lines = "\n".join(f"  {line}" for line in dict.fromkeys(map(str, self.stops)))
             raise StepError(
-                f"nothing was begun, for the build would stop on its way:\n{lines}",
+                f"nothing was begun, because the last step cannot be reached:\n{lines}",
                 code=_CODES[self.stops[0].kind],
             )
 

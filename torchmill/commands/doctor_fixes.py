@@ -1,0 +1,60 @@
+"""The fixes of `invoke doctor --fix`: all of them are walked before the first one runs."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from torchmill.commands.command import CommandOutput
+from torchmill.commands.terminal import agree, bring_missing
+from torchmill.commands.walk import ask_machine, own_places, plan_steps, walk_steps
+from torchmill.config.model import Facts, Host, Release
+from torchmill.core.console import fit_screen
+from torchmill.core.exits import print_now
+from torchmill.core.paths import Layout
+from torchmill.core.urls import hide_password
+from torchmill.fetch.source.source_dir import source_requests
+from torchmill.plan.doctor.finding import Finding, find_cures
+from torchmill.plan.step_origins import Surroundings
+from torchmill.plan.walk import foresee
+
+Examine = Callable[[Host], Iterable[Finding]]
+
+
+def run_fixes(
+    surroundings: Surroundings,
+    layout: Layout,
+    examine: Examine,
+    measure: Callable[[], Host],
+    *,
+    yes: bool,
+) -> CommandOutput | None:
+    """List what fixes a machine, and run it once that is agreed to; return how it ended if not well.
+
+    `measure` returns the machine as it is after the last step. Raises StepError if a step cannot
+    be done, before the first one runs. What no command fixes stops nothing: the doctor says it.
+    """
+    foresight = replace(foresee(examine, surroundings.host), left=())
+    if not foresight.commands:
+        return None
+    answers = ask_machine(plan_steps(surroundings, foresight, ()), layout)
+    walk = walk_steps(surroundings, foresight, (), answers)
+    lines = ["to do, in this order:", *walk.list_commands(foresight)]
+    lines += [f"  {line}" for line in walk.room()]
+    print_now(fit_screen(hide_password("\n".join(lines))))
+    walk.require()
+    if not agree("Go on?", yes=yes):
+        return CommandOutput("nothing was done", exit_code=1)
+    return bring_missing(
+        lambda: find_cures(examine(measure())),
+        all_of_it=False,
+        yes=yes,
+        agreed=foresight.commands,
+    )
+
+
+def own_surroundings(
+    facts: Facts, layout: Layout, host: Host, arch: str, releases: Sequence[Release]
+) -> Surroundings:
+    """Return where this machine takes things from, also the sources of some releases."""
+    requests = source_requests(facts, releases, ref="", mirror="", origin="")
+    return Surroundings(facts, arch, host, own_places(facts, layout, requests, os.environ))
