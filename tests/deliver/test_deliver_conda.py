@@ -21,7 +21,7 @@ from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.model import Facts
 from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
-from torchmill.deliver.conda import channel, package
+from torchmill.deliver.conda import channel, layout, package
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.wheel.pack.staging import StagedWheel
 
@@ -335,7 +335,7 @@ def test_licences_of_the_same_name_are_all_in_it(made: Layout, tmp_path: Path) -
         (tmp_path / "x.dist-info" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "x.dist-info" / name).write_bytes(text)
     staged = StagedWheel("x.whl", tmp_path, tmp_path / "x.dist-info", "x", "1.0", "x")
-    found = dict(package.license_texts(staged))
+    found = dict(layout.license_texts(staged))
     assert found == {"LICENSE": b"own", "fmt/LICENSE": b"of fmt", "NOTICE": b"notice"}
     whole = tmp_path / "whole.conda"
     stamp = datetime(2020, 1, 1, tzinfo=UTC)

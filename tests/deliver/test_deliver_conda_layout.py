@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 from tests.support import paper_wheels
 from tests.support import tiny_wheels as tiny
 from tests.support.refusals import refused
-from torchmill.deliver.conda import package
+from torchmill.deliver.conda import layout
 from torchmill.wheel.pack import wheel_writer
 from torchmill.wheel.pack.staging import StagedWheel
 
@@ -31,7 +31,7 @@ RUN = b"import sys\nclass Main:\n  @staticmethod\n  def start():\n    print(sys.
 def laid(tmp_path: Path, more: dict[str, bytes], python: str = PYTHON) -> tuple[Path, StagedWheel]:
     wheel = paper_wheels.made(tmp_path, change=lambda members: members.update(more))
     prefix = tmp_path / "pre fix"
-    return prefix, package.lay_out_wheel(wheel, prefix, python)
+    return prefix, layout.lay_out_wheel(wheel, prefix, python)
 
 
 def test_everything_lies_where_an_installer_puts_it(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_dist_info_says_conda_and_record_tells_of_all_files(tmp_path: Path) -> N
     }
     prefix, staged = laid(tmp_path, more)
     (staged.root / "tinytorch/__init__.py").write_text("edited = True\n")
-    package.register_with_conda(staged, prefix)
+    layout.register_with_conda(staged, prefix)
     info = staged.root / INFO
     assert (info / "INSTALLER").read_text() == "conda\n"
     assert not (info / "direct_url.json").exists()
@@ -146,8 +146,8 @@ def dynamic(path: Path) -> dict[str, str]:
 def test_they_are_those_of_the_recipe_and_forced(wheel: Path, tmp_path: Path) -> None:
     """R3: `_C*.so` and `lib/*.so`."""
     prefix = tmp_path / "prefix"
-    staged = package.lay_out_wheel(wheel, prefix, PYTHON)
-    package.apply_run_paths(staged, prefix / "lib")
+    staged = layout.lay_out_wheel(wheel, prefix, PYTHON)
+    layout.apply_run_paths(staged, prefix / "lib")
     extension = next(staged.root.glob("tinytorch/_C*.so"))
     assert dynamic(extension) == {"DT_RPATH": "$ORIGIN:$ORIGIN/lib:$ORIGIN/../../.."}
     assert dynamic(staged.root / "tinytorch/lib/libtiny.so") == {
@@ -165,7 +165,7 @@ def test_they_are_those_of_the_recipe_and_forced(wheel: Path, tmp_path: Path) ->
 def test_the_environment_comes_before_ld_library_path(wheel: Path, tmp_path: Path) -> None:
     """A library of the environment's lib/ is loaded, although LD_LIBRARY_PATH has one of that name."""
     prefix, module = tmp_path / "prefix", tmp_path / "module"
-    staged = package.lay_out_wheel(wheel, prefix, PYTHON)
+    staged = layout.lay_out_wheel(wheel, prefix, PYTHON)
     module.mkdir()
     for folder, number in ((prefix / "lib", 1), (module, 2)):
         tiny.shared(f"double lens(double x) {{ return {number}; }}", folder / "liblens.so.1")
@@ -173,7 +173,7 @@ def test_the_environment_comes_before_ld_library_path(wheel: Path, tmp_path: Pat
     tiny.extension(folder, "look", "lens(a)", module / "liblens.so.1")
     shutil.move(next(folder.glob("_C*.so")), tmp_path / f"_C{tiny.SUFFIX}")
     library = shutil.move(tmp_path / f"_C{tiny.SUFFIX}", folder / f"_C{tiny.SUFFIX}")
-    package.apply_run_paths(staged, prefix / "lib")
+    layout.apply_run_paths(staged, prefix / "lib")
     assert set(dynamic(Path(library))) == {"DT_RPATH"}
     done = subprocess.run(
         [sys.executable, "-c", "from _C import look; print(look(0, 0))"],

@@ -14,8 +14,8 @@ from tests.support.refusals import refused
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
-from torchmill.deliver.conda import package
-from torchmill.deliver.conda.package import CondaRecipe
+from torchmill.deliver.conda import recipe
+from torchmill.deliver.conda.recipe import CondaRecipe
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.wheel import wheel_file
 
@@ -41,7 +41,7 @@ def composed(
     if told is not None:
         whole = {**told, "sha256": wheel_file.read_wheel(wheel).sha256}
         wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(whole))
-    return package.compose_recipe(
+    return recipe.compose_recipe(
         facts, one, wheel_file.read_wheel(wheel), ["GLIBCXX_3.4.29"], environ
     )
 
@@ -117,7 +117,7 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
         composed(shipped, one, wheel, told)
         layout = Layout(tmp_path, tmp_path)
         found = VerifiedWheel(layout, shipped, one, tiny_wheels.plan(name, version), wheel, told)
-        for each in package.compose_recipes(
+        for each in recipe.compose_recipes(
             found, wheel_file.read_wheel(wheel), (), ProductOptions(libtorch=torch)
         ):
             depends = [spec for spec in each.depends if not spec.startswith("python ")]
@@ -222,12 +222,12 @@ def test_the_licence_is_that_of_metadata(
 
 def test_the_time_in_a_package_is_told() -> None:
     assert (
-        package.package_timestamp({"SOURCE_DATE_EPOCH": "1700000000"}, "2021-03-04")
+        recipe.package_timestamp({"SOURCE_DATE_EPOCH": "1700000000"}, "2021-03-04")
         .isoformat()
         .startswith("2023-11-14T22")
     )
-    assert package.package_timestamp({"SOURCE_DATE_EPOCH": "0"}, None).year == 1980
-    assert package.package_timestamp({}, None).year == 1980
+    assert recipe.package_timestamp({"SOURCE_DATE_EPOCH": "0"}, None).year == 1980
+    assert recipe.package_timestamp({}, None).year == 1980
     for wrong in ("yesterday", "-5", "9" * 12):
         with refused("invalid-source-date-epoch"):
-            package.package_timestamp({"SOURCE_DATE_EPOCH": wrong}, None)
+            recipe.package_timestamp({"SOURCE_DATE_EPOCH": wrong}, None)

@@ -9,7 +9,7 @@ import pytest
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.matrix import make_case, rule_matches
 from torchmill.config.model import Facts, Host, Options, Plan, Release, Rule
-from torchmill.deliver.conda.package import planned_package
+from torchmill.deliver.conda.recipe import planned_package
 from torchmill.deliver.products import product_cell
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, render

@@ -119,7 +119,7 @@ def _remarks(
 def _product_file(facts: Facts, cell: Cell, plan: Plan, machine: Host, product: str) -> str:
     """Return what a session makes of a plan's wheel, as its path in dist/; "" where that is no file."""
     if product == "conda":
-        from torchmill.deliver.conda.package import planned_package
+        from torchmill.deliver.conda.recipe import planned_package
 
         return planned_package(facts, cell, plan, used_cudnn(plan, machine))
     if product != "libtorch":

@@ -1,4 +1,4 @@
-"""From a verified wheel to its users: packages, images, indexes, project files, and proof of origin.
+"""From a verified wheel to its users: packages, images, indexes, proof of origin.
 
 - agreement: check that a wheel, its manifest, its statement and its SBOMs agree
 - conda/: conda packages and channels

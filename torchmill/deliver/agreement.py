@@ -260,7 +260,7 @@ def _describe_source(manifest: Mapping[str, Any], *, current: bool) -> str:
 
 
 def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> AgreementCheck:
-    """Return the comparison of a slimmed wheel with its original: only code for GPUs may be missing."""
+    """Return the check of a slimmed wheel against its original: only code for GPUs may be gone."""
     from torchmill.wheel.verify import slimming
 
     name = "original"
@@ -280,7 +280,7 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
 
 
 def damaged_check(name: str, error: Exception) -> AgreementCheck:
-    """Return the check of a document that could not be understood; `error` is of DOCUMENT_ERRORS."""
+    """Return the check of a document that raised `error`, one of DOCUMENT_ERRORS."""
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, KeyError):
         reason = f"lacks {error}"
@@ -333,7 +333,7 @@ def _has_known_format(statement_document: Mapping[str, Any]) -> bool:
 def _read_statement(
     distribution: Distribution, document: Mapping[str, Any]
 ) -> tuple[str, Iterable[str]]:
-    """Return a summary of a statement, and how its subject differs from the wheel (see ReadDocument)."""
+    """Return a summary of a statement, and how it differs from the wheel (see ReadDocument)."""
     document_type = document.get("_type")
     predicate_type = document.get("predicateType")
     if (document_type, predicate_type) != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
@@ -422,7 +422,7 @@ def _check_inner_sbom(distribution: Distribution) -> AgreementCheck:
 
 
 def _wheel_components(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the components of an SBOM that are in the wheel, without the fields about their download.
+    """Return the components of an SBOM that are in the wheel, without their download's fields.
 
     Components with a scope are not in the wheel: it was built with them, or requires them.
     """
@@ -438,7 +438,7 @@ def _wheel_components(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a clause for each bundled library of an SBOM whose digest differs from the wheel's RECORD."""
+    """Yield a clause for each library of an SBOM whose digest differs from the wheel's RECORD."""
     from torchmill.wheel import sbom
 
     recorded = dist_files.recorded_digests(wheel)

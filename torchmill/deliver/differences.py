@@ -49,7 +49,10 @@ def _differences(actual: Any, expected: Any, reference: Reference, path: str) ->
 def _list_differences(
     actual: list[Any], expected: list[Any], reference: Reference, path: str
 ) -> Iterator[str]:
-    """Yield the differences of two lists: by the names of their entries if all have one, else by position."""
+    """Yield the differences of two lists.
+
+    Entries are matched by their names if all have one, otherwise by their positions.
+    """
     actual_entries: Mapping[Any, Any] | None = _entries_by_name(actual)
     expected_entries: Mapping[Any, Any] | None = _entries_by_name(expected)
     if actual_entries is None or expected_entries is None:
@@ -69,7 +72,10 @@ def _member_differences(
     prefix: str,
     suffix: str,
 ) -> Iterator[str]:
-    """Yield the differences of two sets of members; the path of one is its name in prefix and suffix."""
+    """Yield the differences of two mappings.
+
+    `prefix` and `suffix` enclose the name of a member in its path.
+    """
     for name in sorted({*actual, *expected}):
         path = f"{prefix}{name}{suffix}"
         if name in actual and name in expected:
@@ -82,7 +88,7 @@ def _member_differences(
 
 
 def _entries_by_name(entries: list[Any]) -> dict[str, Any] | None:
-    """Return the entries of a list by their names; None if one has no name, or two have the same."""
+    """Return a list's entries by their names; None if one has no name or two have the same."""
     by_name = {}
     for entry in entries:
         name = _entry_name(entry)

@@ -1,4 +1,4 @@
-"""Make the libtorch archive for C++ users from a verified wheel, and try it with a CMake project."""
+"""Make the libtorch archive for C++ users from a verified wheel, and try it with CMake."""
 
 import re
 import shutil
@@ -284,7 +284,7 @@ def _make_archive(verified: VerifiedWheel, parts: ProductParts) -> Path:
 
 
 def _version_files(verified: VerifiedWheel) -> dict[str, str]:
-    """Return the two files that identify an official archive, by name: its version and its commit."""
+    """Return the files that hold an archive's version and commit, by name, as official ones do."""
     texts = {"build-version": f"{verified.plan.version}\n"}
     commit = dist_files.proven_commit(verified.manifest)
     if commit:

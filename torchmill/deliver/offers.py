@@ -1,8 +1,9 @@
-"""Wheels that were built elsewhere: a cell takes one instead of building it, if it would make the same.
+"""Wheels that were built elsewhere: a cell takes one instead of building it.
 
-Without TORCHMILL_KEYS, a place is trusted like a shared cache: whoever may write to it may offer any
-wheel that is sound in itself. With TORCHMILL_KEYS, one of these keys must have signed the wheel, its
-manifest, its statement and its SBOM.
+The wheel must be the one that the cell would make. Without TORCHMILL_KEYS, a place is trusted like
+a shared cache: whoever may write to it may offer any wheel that is sound in itself. With
+TORCHMILL_KEYS, one of these keys must have signed the wheel, its manifest, its statement and its
+SBOM.
 """
 
 import contextlib
@@ -55,7 +56,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A wheel in some place, not examined yet; its manifest and documents have its name and a suffix."""
+    """A wheel in some place, not examined yet; its documents have its name and a suffix."""
 
     name: str  # of the file
     locate: Callable[[str], str]  # the suffix ("" for the wheel) -> a URL, or a path if `local`
@@ -138,7 +139,8 @@ def _take_offer(context: BuildContext, offer: Offer, signers: Signers) -> str:
         manifest = parse_json_object(manifest_text)
         difference = manifest_difference(context, offer.name, manifest)
     except FileNotFoundError:
-        return "there is no manifest beside it (`invoke publish --manifest`, `invoke index --manifest`)"
+        commands = "`invoke publish --manifest`, `invoke index --manifest`"
+        return f"there is no manifest beside it ({commands})"
     except DOCUMENT_ERRORS as error:
         return f"its manifest cannot be understood ({error})"
     if difference:
@@ -246,7 +248,7 @@ def _of_bucket(bucket: str, prefix: str) -> Iterator[Offer]:
 
 
 def _of_index(place: str, project: str) -> Iterator[Offer]:
-    """Yield a project's files in an index, or the files on one page of it; yanked files are no offers."""
+    """Yield a project's files in an index, or those on one page of it, without yanked ones."""
     with http_session() as session:
         if place.endswith(".html"):
             response, body = read_body(session, place, {})

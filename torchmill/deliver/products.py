@@ -1,4 +1,4 @@
-"""Products made from a verified wheel: find the wheel, parse options, reuse an unchanged product."""
+"""Products made from a verified wheel: find the wheel, parse options, reuse a product."""
 
 import argparse
 import json

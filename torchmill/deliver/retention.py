@@ -1,6 +1,7 @@
-"""Keep the newest releases: tell which wheels are older, and remove them from where they were published.
+"""Keep the newest releases: tell which wheels are older, and remove published ones.
 
-A release is counted for each kind of wheel by itself: the same package, variant, Python and platform.
+Releases are counted for each kind of wheel by itself: the same package, variant, Python and
+platform.
 """
 
 import re
@@ -37,7 +38,7 @@ _SUFFIXES = (
 
 
 def parse_keep(text: str) -> int:
-    """Return the number of releases to keep that --keep gives; 0, for all of them, without the option.
+    """Return the number of releases that --keep gives; 0, for all of them, without the option.
 
     Raises ConfigError for anything but a number from 1 to 1000.
     """
@@ -59,7 +60,7 @@ def _parse_release(wheel: str) -> tuple[Hashable, Version]:
 
 
 def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = ()) -> list[str]:
-    """Return the file names of the wheels that are older than the newest `keep` releases of their kind.
+    """Return the names of the wheels that are older than the newest `keep` releases of their kind.
 
     Returns none if `keep` is 0. The wheels in `uncounted`, which are yanked, do not count as one
     of the `keep` releases.
@@ -107,7 +108,7 @@ def plan_retention(
 def _find_published(
     target: PublishTarget, kinds: Collection[Hashable]
 ) -> dict[str, list[StoredFile]]:
-    """Return the files of each wheel of some kinds that torchmill published, in the order of removal."""
+    """Return the files of each wheel of some kinds that torchmill published, in removal order."""
     sets: dict[str, dict[str, StoredFile]] = defaultdict(dict)
     for file in target.stored_files():
         stem, extension, suffix = file.name.rpartition(".whl")
@@ -128,7 +129,7 @@ def _find_published(
 
 
 def _is_published(wheel: str, files: Mapping[str, StoredFile]) -> bool:
-    """Tell if torchmill published a wheel: the statement beside it is torchmill's and names its bytes.
+    """Tell if torchmill published a wheel: its statement is torchmill's and names its bytes.
 
     `files` are the wheel and the files beside it, by suffix. The wheel itself may be gone, if an
     earlier removal was stopped.

@@ -1,7 +1,7 @@
-"""Signatures of deliveries: an envelope of one's own keys, or a bundle of Sigstore, beside each wheel.
+"""Signatures of deliveries: an envelope of one's own keys, or a Sigstore bundle, beside each wheel.
 
-Both hold a statement whose subjects are the wheel and the files beside it, so that none of these files
-can be replaced by another.
+Both hold a statement whose subjects are the wheel and the files beside it, so that none of these
+files can be replaced by another.
 https://github.com/secure-systems-lab/dsse/blob/master/protocol.md
 https://docs.sigstore.dev/about/bundle/
 """
@@ -153,7 +153,7 @@ def _identify_key(file: str, key: Any) -> "SSlibKey":
 
 
 def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers:
-    """Return a signer with an identity that an issuer vouches for, by Sigstore's certificates and log.
+    """Return the signer with an identity that an issuer vouches for, as Sigstore proves it.
 
     `trusted_root` is a file with the certificates and keys of a Sigstore instance, by default
     those of the public instance that the library ships. No server is contacted. Raises ConfigError
@@ -230,7 +230,7 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
 
 
 def _provenance_problems(wheel: Path, signers: Signers) -> Iterator[str]:
-    """Yield the problems with the attestations that an index hands on with a wheel, if there are any."""
+    """Yield the problems with the attestations of an index that lie beside a wheel, if any do."""
     file = dist_files.document_path(wheel, PROVENANCE_SUFFIX)
     try:
         for bundle in _read_provenance(parse_json_object(read_document(file))):
@@ -308,9 +308,9 @@ def _open_bundle(raw: bytes, signers: Signers) -> tuple[str, bytes]:
 
 
 def read_payload(raw: bytes) -> bytes:
-    """Return the payload of an envelope, a Sigstore bundle or a provenance object, without any proof.
+    """Return the payload of an envelope, a Sigstore bundle or a provenance object.
 
-    Raises DOCUMENT_ERRORS.
+    Nothing proves who signed it. Raises DOCUMENT_ERRORS.
     """
     document = parse_json_object(raw)
     if "attestation_bundles" in document:
@@ -333,7 +333,10 @@ def _parse_envelope(envelope: Mapping[str, Any]) -> tuple[bytes, list[tuple[str,
 
 
 def _decode_base64(text: str) -> bytes:
-    """Return the bytes of a base64 text, in the usual alphabet or in that for URLs: DSSE allows both."""
+    """Return the bytes of a base64 text, in the usual alphabet or the one for URLs.
+
+    DSSE allows both.
+    """
     return b64decode(text.replace("-", "+").replace("_", "/"), validate=True)
 
 

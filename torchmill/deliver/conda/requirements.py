@@ -1,8 +1,9 @@
-"""Names and requirements of conda packages, from what the wheel requires."""
+"""The names and requirements of conda packages, translated from what the wheel requires."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import Specifier
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -14,41 +15,53 @@ from torchmill.plan.wheel_name import python_tag
 from torchmill.wheel.pack import bundling
 from torchmill.wheel.pack.macos import MACOS_TAG
 
-SUBDIR = "CONDA_SUBDIR"  # by which a user tells conda which machine it is for
+# The variable by which users tell conda the machine that packages are for.
+SUBDIR = "CONDA_SUBDIR"
+
+# Code that is compiled with NumPy 2 runs with NumPy back to 1.19:
+# https://numpy.org/doc/stable/dev/depending_on_numpy.html
 NUMPY_2 = Version("2")
-OLDEST_FOR_2 = (
-    "1.19"  # what is compiled with numpy 2 runs with (numpy's "For downstream package authors")
-)
+OLDEST_FOR_NUMPY_2 = "1.19"
+
+# Up to CUDA 11.0, a toolkit needs a driver of its own minor version. From 11.1 on, any driver of
+# the major version will do: https://docs.nvidia.com/deploy/cuda-compatibility/
+FIRST_COMPATIBLE_CUDA = Version("11.1")
+
+EXACT_OPERATORS = {"==", "==="}
 
 
 def conda_facts(facts: Facts) -> CondaFacts:
-    """Return what is known of conda; raises ConfigError where build_configs/ says nothing."""
+    """Return the facts about conda; raises ConfigError if build_configs/ has none."""
     if facts.conda is None:
         raise ConfigError(
-            "build_configs has no conda.toml, which maps machines and packages to their conda names",
+            "build_configs has no conda.toml, which maps machines and packages to their conda "
+            "names",
             code="no-conda-facts",
         )
     return facts.conda
 
 
 def conda_subdir(conda: CondaFacts, arch: str, environ: Mapping[str, str]) -> str:
-    """Return the folder of a channel that packages for a machine lie in: "x86_64" -> "linux-64".
+    """Return the folder of a channel for the packages of a machine: "x86_64" -> "linux-64".
 
-    Raises ImpossibleBuildError for a machine that has none, ConfigError where CONDA_SUBDIR says another.
+    Raises ImpossibleBuildError for a machine that conda has no folder for, ConfigError if
+    CONDA_SUBDIR names another folder.
     """
-    found = conda.subdirs.get(arch)
-    if found is None:
+    subdir = conda.subdirs.get(arch)
+    if subdir is None:
         raise ImpossibleBuildError(
-            f"no conda platform for {arch}: conda.toml has {', '.join(conda.subdirs)}; install the wheel with pip",
+            f"no conda platform for {arch}: conda.toml has {', '.join(conda.subdirs)}; install the "
+            "wheel with pip",
             code="no-conda-platform",
         )
-    asked = environ.get(SUBDIR, found)
-    if asked != found:
+    setting = environ.get(SUBDIR, subdir)
+    if setting != subdir:
         raise ConfigError(
-            f"{SUBDIR} is {asked}, but builds on {arch} are for {found}: unset it, or build on such a machine",
+            f"{SUBDIR} is {setting}, but builds on {arch} are for {subdir}: unset it, or build on "
+            "such a machine",
             code="conda-subdir-differs",
         )
-    return found
+    return subdir
 
 
 def conda_package_name(conda: CondaFacts, project: str) -> str:
@@ -58,68 +71,86 @@ def conda_package_name(conda: CondaFacts, project: str) -> str:
 
 
 def conda_variant(facts: Facts, variant: str) -> str:
-    """Return what build strings call a variant: "cpu", "cu118" -> "cuda11.8", "cu110" -> "cuda11.0.221"."""
+    """Return the name of a variant in build strings: "cpu", "cuda11.8", "cuda11.0.221"."""
     if variant == CPU:
         return CPU
-    version = next(one.version for one in facts.toolkits if one.variant == variant)
-    return f"cuda{conda_facts(facts).cuda.get(version, version)}"
+    toolkit = next(toolkit for toolkit in facts.toolkits if toolkit.variant == variant)
+    version = conda_facts(facts).cuda.get(toolkit.version, toolkit.version)
+    return f"cuda{version}"
 
 
 def build_string(
     facts: Facts, python: str, variant: str, label: str | None, *, cudnn: str | None, number: int
 ) -> str:
-    """Return the build string, "py3.8_cuda11.0.221_cudnn8.0.5_0": a package's variant, in its name.
+    """Return the build string of a package, such as "py3.8_cuda11.0.221_cudnn8.0.5_0".
 
-    `label` is the wheel's local label; what it says beside the variant follows, too. `cudnn` is the version
-    of the library that it is compiled with, None where it is not or that is not known.
+    `label` is the wheel's local label; what it says besides the variant becomes a part of the
+    string. `cudnn` is the version of the cuDNN that the wheel is compiled with, None for a wheel
+    without it or if the version is not known.
     """
-    words = [f"py{python}", conda_variant(facts, variant)]
+    parts = [f"py{python}", conda_variant(facts, variant)]
     if cudnn:
-        words.append(f"cudnn{'.'.join(cudnn.split('.')[:3])}")
-    return "_".join([*words, *label_suffixes(label, variant), str(number)])
+        release = cudnn.split(".")[:3]
+        parts.append(f"cudnn{'.'.join(release)}")
+    suffix = label_suffix(label, variant)
+    if suffix:
+        parts.append(suffix)
+    parts.append(str(number))
+    return "_".join(parts)
 
 
-def label_suffixes(label: str | None, variant: str) -> list[str]:
-    """Return what a local label says beside the variant: "cpu.torch1.13.1" -> ["torch1.13.1"]."""
-    first, _, rest = (label or "").partition(".")
-    found = rest if first == variant else label
-    return [found] if found else []
+def label_suffix(label: str | None, variant: str) -> str:
+    """Return what a local label says besides the variant: "cpu.torch1.13.1" -> "torch1.13.1"."""
+    if not label:
+        return ""
+    first, _, rest = label.partition(".")
+    return rest if first == variant else label
 
 
 def _markers(facts: Facts, build: Build) -> dict[str, str]:
-    """Return what environment markers are held against, where it is not as here: CPython, and no Windows."""
-    number, system = _interpreter(build), facts.arches[build.arch].system
-    platform = {"linux": ("Linux", "linux"), "macos": ("Darwin", "darwin")}[system]
+    """Return the values that a build's users have for the markers of requirements.
+
+    The other fields are those of this interpreter, which also is a CPython and not on Windows.
+    """
+    number = _python_number(build)
+    names = {"linux": ("Linux", "linux"), "macos": ("Darwin", "darwin")}
+    platform_system, sys_platform = names[facts.arches[build.arch].system]
     return {
         "python_version": number,
         "python_full_version": f"{number}.0",
-        "platform_system": platform[0],
-        "sys_platform": platform[1],
+        "platform_system": platform_system,
+        "sys_platform": sys_platform,
         "platform_machine": build.arch,
     }
 
 
-def _interpreter(build: Build) -> str:
-    """Return the Python without the letter of free-threaded ones."""
+def _python_number(build: Build) -> str:
+    """Return the Python of a build without the letter of free-threaded ones: "3.13t" -> "3.13"."""
     return build.python.rstrip("t")
 
 
 def python_requirement(build: Build) -> str:
-    """Return what binds a package to its Python: "python >=3.10,<3.11.0a0"."""
-    major, minor = _interpreter(build).split(".")
+    """Return the requirement of a package on its Python: "python >=3.10,<3.11.0a0"."""
+    major, minor = _python_number(build).split(".")
     return f"python >={major}.{minor},<{major}.{int(minor) + 1}.0a0"
 
 
 def abi_requirement(build: Build) -> str:
-    """Return what binds a package to CPython, and to threads with or without a lock."""
-    return f"python_abi {_interpreter(build)}.* *_{python_tag(build.python).partition('-')[2]}"
+    """Return the requirement of a package on CPython's ABI, with or without the GIL."""
+    _, _, abi = python_tag(build.python).partition("-")
+    return f"python_abi {_python_number(build)}.* *_{abi}"
 
 
 def platform_requirements(tags: Iterable[str]) -> Iterator[str]:
-    """Yield what the platform tags of a wheel ask of the machine; nothing for "linux_x86_64"."""
+    """Yield the requirements on the system that a wheel's platform tags stand for.
+
+    A wheel with several tags needs the oldest system of these. A tag that promises nothing, such as
+    "linux_x86_64", gives no requirement.
+    """
     oldest: dict[str, Version] = {}
     for tag in tags:
-        if match := bundling.match_libc_tag(tag) or MACOS_TAG.fullmatch(tag):
+        match = bundling.match_libc_tag(tag) or MACOS_TAG.fullmatch(tag)
+        if match:
             name = match.groupdict().get("libc", "macosx")
             version = Version(f"{match['major']}.{match['minor']}")
             oldest[name] = min(version, oldest.get(name, version))
@@ -130,107 +161,154 @@ def platform_requirements(tags: Iterable[str]) -> Iterator[str]:
 
 
 def driver_requirement(toolkit: str) -> str:
-    """Return what keeps a CUDA package from machines without a driver for it: "__cuda >=11".
+    """Return the requirement that keeps a package from machines without a driver for its CUDA.
 
-    From CUDA 11.1 on any driver of the major version will do.
+    "11.8" -> "__cuda >=11"
     """
     major, minor = toolkit.split(".")[:2]
-    return f"__cuda >={f'{major}.{minor}' if Version(toolkit) < Version('11.1') else major}"
+    if Version(toolkit) < FIRST_COMPATIBLE_CUDA:
+        return f"__cuda >={major}.{minor}"
+    return f"__cuda >={major}"
 
 
 def toolkit_constraint(toolkit: str) -> str:
-    """Return what a toolkit asks of other packages, if they are there: the wheel carries or requires its libraries."""
+    """Return the constraint of a CUDA toolkit on other packages, if they are installed.
+
+    It is no requirement, because the wheel bundles or requires the toolkit's libraries itself.
+    """
     major, minor = toolkit.split(".")[:2]
     return f"cuda-version >={major}.{minor},<{int(major) + 1}.0a0"
 
 
 def libstdcxx_requirements(conda: CondaFacts, symbols: Iterable[str]) -> Iterator[str]:
-    """Yield what the versions of libstdc++'s symbols, "GLIBCXX_3.4.30", ask of conda's own library.
+    """Yield the constraints on conda's libstdc++ for the symbol versions that a wheel needs.
 
-    It need not be there, but where it is, it is the one that is loaded.
+    `symbols` are names such as "GLIBCXX_3.4.30". The library need not be installed, but if it is,
+    it is the one that is loaded.
     """
-    needed = {one.removeprefix("GLIBCXX_") for one in symbols if one.startswith("GLIBCXX_")}
-    compilers = [conda.libstdcxx[one] for one in needed if one in conda.libstdcxx]
+    compilers = []
+    for symbol in symbols:
+        version = symbol.removeprefix("GLIBCXX_")
+        if version != symbol and version in conda.libstdcxx:
+            compilers.append(conda.libstdcxx[version])
     if compilers:
         newest = max(compilers, key=Version)
-        yield from (f"{name} >={newest}" for name in ("libstdcxx", "libstdcxx-ng"))
+        yield f"libstdcxx >={newest}"
+        yield f"libstdcxx-ng >={newest}"
 
 
 def numpy_compatibility(version: str | None) -> str:
-    """Return which numpy goes with what was compiled with one: its interface looks forward only."""
+    """Return the requirement on NumPy of code that was compiled with a version of it.
+
+    NumPy's C API is compatible with later minor versions only. None is a version that is not known.
+    """
     if version is None:
         return "numpy"
     built = Version(version)
-    oldest = OLDEST_FOR_2 if built >= NUMPY_2 else f"{built.major}.{built.minor}"
+    oldest = OLDEST_FOR_NUMPY_2 if built >= NUMPY_2 else f"{built.major}.{built.minor}"
     return f"numpy >={oldest},<{built.major + 1}.0a0"
 
 
 def wheel_requirements(facts: Facts, requires: Iterable[str], build: Build) -> Iterator[str]:
-    """Yield what METADATA requires, as conda has it. Raises DeliveryError for what conda.toml must name."""
+    """Yield the requirements of a wheel's METADATA in conda's form.
+
+    Raises DeliveryError for a requirement that cannot be parsed, and for a library of NVIDIA's
+    that conda.toml does not name.
+    """
     markers = _markers(facts, build)
     for line in requires:
         try:
-            one = Requirement(line)
+            requirement = Requirement(line)
         except InvalidRequirement:
             raise DeliveryError(
                 f"METADATA requires '{line}', which cannot be read: build the wheel again",
                 code="invalid-requirement",
             ) from None
-        if one.marker is None or one.marker.evaluate(markers):
-            yield _spec(facts, one, build)
+        if requirement.marker is None or requirement.marker.evaluate(markers):
+            yield _conda_spec(facts, requirement, build)
 
 
-def _spec(facts: Facts, requirement: Requirement, build: Build) -> str:
-    conda, project = conda_facts(facts), canonicalize_name(requirement.name)
+def _conda_spec(facts: Facts, requirement: Requirement, build: Build) -> str:
+    """Return a requirement of PyPI's as a spec of conda: "torch==1.13.1" -> "pytorch 1.13.1"."""
+    conda = conda_facts(facts)
+    project = canonicalize_name(requirement.name)
     if project.startswith("nvidia-") and project not in conda.names:
         raise DeliveryError(
             f"the wheel requires {project}, which conda.toml does not name: add a [[name]] for it",
             code="no-conda-name",
         )
     name = conda_package_name(conda, project)
-    specifiers = sorted(
-        requirement.specifier, key=lambda one: (not one.operator.startswith(">"), str(one))
-    )
+    specifiers = sorted(requirement.specifier, key=_specifier_order)
     exact = None
-    if len(specifiers) == 1 and specifiers[0].operator in {"==", "==="}:
+    if len(specifiers) == 1 and specifiers[0].operator in EXACT_OPERATORS:
         exact = Version(specifiers[0].version.removesuffix(".*"))
     if exact is not None and exact.local:
-        suffixes = "".join(f"*{one}_" for one in label_suffixes(exact.local, build.variant))
-        return f"{name} {exact.public} py{build.python}_{conda_variant(facts, build.variant)}_{suffixes}*"
+        # Packages of ours have no local version: what the label says is in their build string.
+        suffix = label_suffix(exact.local, build.variant)
+        pattern = f"py{build.python}_{conda_variant(facts, build.variant)}_"
+        if suffix:
+            pattern += f"*{suffix}_"
+        return f"{name} {exact.public} {pattern}*"
     bounds = conda.names[project].bounds if project in conda.names else "same"
     if bounds == "none":
         return name
-    if exact is None or bounds == "same":  # an exact version has no sign in conda
-        written = [one.version if one.operator in {"==", "==="} else str(one) for one in specifiers]
-        return f"{name} {','.join(written)}".strip()
+    if exact is None or bounds == "same":
+        versions = []
+        for specifier in specifiers:
+            # conda writes an exact version without an operator
+            is_exact = specifier.operator in EXACT_OPERATORS
+            versions.append(specifier.version if is_exact else str(specifier))
+        return f"{name} {','.join(versions)}".strip()
     if bounds == "major":
         return f"{name} >={exact.public},<{exact.major + 1}.0a0"
     return f"{name} >={exact.major}.{exact.minor},<{exact.major}.{exact.minor + 1}.0a0"
 
 
+def _specifier_order(specifier: Specifier) -> tuple[bool, str]:
+    """Return the key that sorts lower bounds first, as conda's own packages write them."""
+    return (not specifier.operator.startswith(">"), str(specifier))
+
+
 def merge_specs(specs: Iterable[str]) -> tuple[str, ...]:
-    """Return each package once where one of its specs says nothing, sorted by name."""
-    found: dict[str, list[str]] = {}
+    """Return specs without duplicates, sorted by package.
+
+    A spec without bounds is left out if another one of its package has some.
+    """
+    bounds_by_name: dict[str, list[str]] = {}
     for spec in specs:
         name, _, bounds = spec.partition(" ")
-        found.setdefault(name, [])
-        if bounds and bounds not in found[name]:
-            found[name].append(bounds)
-    return tuple(f"{name} {one}".strip() for name in sorted(found) for one in (found[name] or [""]))
+        entries = bounds_by_name.setdefault(name, [])
+        if bounds and bounds not in entries:
+            entries.append(bounds)
+    merged = []
+    for name, entries in sorted(bounds_by_name.items()):
+        if entries:
+            merged += [f"{name} {bounds}" for bounds in entries]
+        else:
+            merged.append(name)
+    return tuple(merged)
 
 
 def compiled_requirements(
     conda: CondaFacts, package: str, manifest: Mapping[str, object]
 ) -> Iterator[str]:
-    """Yield what a package's compiled code needs beyond METADATA, in the versions that its manifest tells."""
-    there = manifest.get("requirements")
-    pins = [str(pin) for pin in there] if isinstance(there, list) else None
+    """Yield the requirements of a package's compiled code that METADATA does not have.
+
+    The versions that it was compiled with are in the wheel's manifest. A project that the manifest
+    does not list was not there when the wheel was built, which can be built without it.
+    """
+    requirements = manifest.get("requirements")
+    versions: dict[str, str] = {}
+    if isinstance(requirements, list):
+        for pin in map(str, requirements):
+            project, separator, version = pin.partition("==")
+            if separator:
+                versions.setdefault(project, version)
     for project in conda.compiled_with.get(package, ()):
-        own = [pin.partition("==")[2] for pin in pins or () if pin.startswith(f"{project}==")]
-        if own or pins is None:  # it can be built without
-            version = own[0] if own else None
-            yield (
-                numpy_compatibility(version)
-                if project == "numpy"
-                else conda_package_name(conda, project)
-            )
+        # a manifest without a list tells nothing of any project
+        if project not in versions and isinstance(requirements, list):
+            continue
+        if project == "numpy":
+            yield numpy_compatibility(versions.get(project))
+        else:
+            yield conda_package_name(conda, project)
