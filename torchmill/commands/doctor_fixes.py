@@ -12,7 +12,7 @@ from torchmill.core.console import fit_screen
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
-from torchmill.fetch.source.source_dir import source_requests
+from torchmill.fetch.source.request import source_requests
 from torchmill.plan.doctor.finding import Finding, find_cures
 from torchmill.plan.step_origins import Surroundings
 from torchmill.plan.walk import foresee
