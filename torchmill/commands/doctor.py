@@ -13,7 +13,7 @@ from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
 from torchmill.cell.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.commands.doctor_fixes import own_surroundings, run_fixes
+from torchmill.commands.doctor_fixes import own_walk_context, run_fixes
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release, Source
@@ -278,9 +278,9 @@ def _fix(
     def examine(machine: Host) -> Sequence[Finding]:
         return examine_host(facts, layout, machine, build, release, options).findings
 
-    surroundings = own_surroundings(facts, layout, host, arch, releases)
+    context = own_walk_context(facts, layout, host, arch, releases)
     return run_fixes(
-        surroundings, layout, examine, lambda: survey_machine(facts, layout, cells), yes=yes
+        context, layout, examine, lambda: survey_machine(facts, layout, cells), yes=yes
     )
 
 

@@ -14,14 +14,14 @@ from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.fetch.source.request import source_requests
 from torchmill.plan.doctor.finding import Finding, find_cures
-from torchmill.plan.step_origins import Surroundings
+from torchmill.plan.step_origins import WalkContext
 from torchmill.plan.walk import foresee
 
 Examine = Callable[[Host], Iterable[Finding]]
 
 
 def run_fixes(
-    surroundings: Surroundings,
+    context: WalkContext,
     layout: Layout,
     examine: Examine,
     measure: Callable[[], Host],
@@ -33,11 +33,11 @@ def run_fixes(
     `measure` returns the machine as it is after the last step. Raises StepError if a step cannot
     be done, before the first one runs. What no command fixes stops nothing: the doctor says it.
     """
-    foresight = replace(foresee(examine, surroundings.host), left=())
+    foresight = replace(foresee(examine, context.host), incurable=())
     if not foresight.commands:
         return None
-    answers = ask_machine(plan_steps(surroundings, foresight, ()), layout)
-    walk = walk_steps(surroundings, foresight, (), answers)
+    answers = ask_machine(plan_steps(context, foresight, ()), layout)
+    walk = walk_steps(context, foresight, (), answers)
     lines = ["to do, in this order:", *walk.list_commands(foresight)]
     lines += [f"  {line}" for line in walk.room()]
     print_now(fit_screen(hide_password("\n".join(lines))))
@@ -52,9 +52,9 @@ def run_fixes(
     )
 
 
-def own_surroundings(
+def own_walk_context(
     facts: Facts, layout: Layout, host: Host, arch: str, releases: Sequence[Release]
-) -> Surroundings:
+) -> WalkContext:
     """Return where this machine takes things from, also the sources of some releases."""
     requests = source_requests(facts, releases, ref="", mirror="", origin="")
-    return Surroundings(facts, arch, host, own_places(facts, layout, requests, os.environ))
+    return WalkContext(facts, arch, host, own_places(facts, layout, requests, os.environ))
