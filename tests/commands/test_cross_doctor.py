@@ -18,7 +18,8 @@ from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options, Source
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan
-from torchmill.plan.doctor.finding import CheckContext, Finding, find_cures
+from torchmill.plan.doctor.cures import find_cures
+from torchmill.plan.doctor.finding import CheckContext, Finding
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")

@@ -6,7 +6,8 @@ import pytest
 
 from tests.plan.test_doctor import on
 from torchmill.config.model import Facts
-from torchmill.plan.doctor.finding import Finding, Verdict, find_cures, with_cures
+from torchmill.plan.doctor.cures import find_cures
+from torchmill.plan.doctor.finding import Finding, Verdict, with_cures
 
 
 def finding(cure: str, verdict: Verdict = "failure", subject: str = "something") -> Finding:

@@ -11,7 +11,9 @@ from torchmill.config import cell_lookup, distributions, matrix
 from torchmill.config.model import Compiler, Facts, Host, LinuxDistribution
 from torchmill.plan import build_plan, system_packages
 from torchmill.plan.doctor import compiler, cuda, system
-from torchmill.plan.doctor.finding import CheckContext, Finding, find_cures, is_command
+from torchmill.plan.doctor.cure_command import is_command
+from torchmill.plan.doctor.cures import find_cures
+from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.options import parse_options
 
 TABLE = Path(__file__).parents[1] / "golden" / "cures.txt"

@@ -13,7 +13,8 @@ from torchmill.config.model import DiskSpace, Facts, Host, LinuxDistribution, Op
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, estimate, published
 from torchmill.plan.doctor import examination, system
-from torchmill.plan.doctor.finding import CheckContext, Finding, find_cures
+from torchmill.plan.doctor.cures import find_cures
+from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.options import parse_options
 
 HOSTS = Path(__file__).parents[1] / "golden" / "hosts"

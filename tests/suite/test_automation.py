@@ -23,7 +23,7 @@ from torchmill.commands.doctor import examine_host
 from torchmill.config import matrix
 from torchmill.config.model import Facts
 from torchmill.host.measurement import load_host
-from torchmill.plan.doctor.finding import find_cures
+from torchmill.plan.doctor.cures import find_cures
 
 ROOT = Path(__file__).parents[2]
 OWN = sorted((ROOT / ".github" / "workflows").iterdir())

@@ -51,7 +51,8 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, base_version, compute_plan
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells, is_pattern, named_cells
-from torchmill.plan.doctor.finding import Cures, Finding, find_cures
+from torchmill.plan.doctor.cures import Cures, find_cures
+from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.doctor.system import SOURCE
 from torchmill.plan.options import WHOLE_BUILD, format_options

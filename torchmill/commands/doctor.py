@@ -29,14 +29,9 @@ from torchmill.host import measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.finding import (
-    VERDICTS,
-    CheckContext,
-    Finding,
-    Verdict,
-    find_cures,
-    is_command,
-)
+from torchmill.plan.doctor.cure_command import is_command
+from torchmill.plan.doctor.cures import find_cures
+from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import WHOLE_BUILD
 from torchmill.toolchain import remote_cache

@@ -14,7 +14,7 @@ from torchmill.core.exits import print_now
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import run_in_terminal
 from torchmill.core.urls import hide_password
-from torchmill.plan.doctor.finding import Cures
+from torchmill.plan.doctor.cures import Cures
 
 FETCH = "invoke fetch"  # whose cure is of a warning: the doctor is asked before there are sources
 STOPPED = "stopped: the same command goes on from here"

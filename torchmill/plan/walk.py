@@ -18,7 +18,8 @@ from torchmill.config.facts_model import CostRange
 from torchmill.config.model import Compiler, Host
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
-from torchmill.plan.doctor.finding import Finding, find_cures
+from torchmill.plan.doctor.cures import find_cures
+from torchmill.plan.doctor.finding import Finding
 
 Place = Literal["cache", "checkout", "environments"]  # folders that a step writes into
 Kind = Literal["impossible", "unreachable", "room", "permission"]

@@ -1,4 +1,4 @@
-"""Check that there is a wheel of what a package is built against."""
+"""Check that there is a wheel of the torch that an extension is built against."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -9,43 +9,56 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 
 
 def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on the torch of a dependent package, if pip has to find a wheel of a local version.
+    """Yield the finding on the torch of an extension, if pip needs a wheel of a local version.
 
-    PyPI has no such versions (https://packaging.python.org/en/latest/specifications/version-specifiers/), so pip stops
-    unless the wheel is in dist/ or an index of the user's has it. `--torch` names another one, which pip is given.
+    PyPI has no local versions ("2.4.1+cu118"), so pip stops unless the wheel is in dist/ or on an
+    index of the user's:
+    https://packaging.python.org/en/latest/specifications/version-specifiers/
+    With `--torch`, pip is given another wheel.
     """
-    torch, base = context.plan.torch, context.package.after
+    torch = context.plan.torch
+    base = context.package.after
     if torch is None or base is None or torch not in context.plan.requirements or "+" not in torch:
         return
-    python = context.build.python.replace(".", "")
-    pattern = f"{torch.replace('==', '-')}-cp{python}-*_{context.build.arch}.whl"
-    if wheel := next((name for name in context.wheels or () if fnmatchcase(name, pattern)), ""):
+    wheel = _built_wheel(context, torch)
+    if wheel:
         yield Finding(base, f"dist/{wheel}", torch, "ok")
         return
-    session = context.facts.packages[base].session
-    name = context.plan.identifier.replace(context.package.session, session, 1)
-    index = _official_index(context, torch)
-    because = f"pip stops unless it finds {torch} in dist/ or on an index that it is told"
-    because += "" if index else "; no index with it is recorded"
-    ways = [
-        f"nox -s {name}",
+    base_session = context.facts.packages[base].session
+    identifier = context.plan.identifier.replace(context.package.session, base_session, 1)
+    cures = [
+        f"nox -s {identifier}",
         f"`{context.session} -- --torch WHEEL` builds against a wheel that you have",
     ]
-    if index:  # to download it takes minutes, and to build it hours
-        ways.insert(0, f"PIP_EXTRA_INDEX_URL={index} {context.session}")
+    because = f"pip stops unless it finds {torch} in dist/ or on an index that it is told"
+    index = _official_index(context, torch)
+    if index:
+        # To download torch takes minutes, to build it takes hours.
+        cures.insert(0, f"PIP_EXTRA_INDEX_URL={index} {context.session}")
+    else:
+        because += "; no index with it is recorded"
     found = "not in dist/" if context.wheels is not None else "not described"
-    yield Finding(base, found, torch, "warning", ways[0], because, other_cures=tuple(ways[1:]))
+    yield Finding(base, found, torch, "warning", cures[0], because, other_cures=tuple(cures[1:]))
+
+
+def _built_wheel(context: CheckContext, torch: str) -> str:
+    """Return the file name of a wheel in dist/ that is the required torch; "" if there is none."""
+    python = context.build.python.replace(".", "")
+    pattern = f"{torch.replace('==', '-')}-cp{python}-*_{context.build.arch}.whl"
+    for name in context.wheels or ():
+        if fnmatchcase(name, pattern):
+            return name
+    return ""
 
 
 def _official_index(context: CheckContext, torch: str) -> str:
-    """Return the index of upstream's that has a version of torch for the Python and the machine; "" if none has."""
-    release, build = base_release(context.facts, context.cell.release), context.build
+    """Return upstream's index that has a torch for the Python and machine of the build, or ""."""
+    release = base_release(context.facts, context.cell.release)
+    build = context.build
     if build.python not in wheel_pythons(context.facts, release, build.arch):
         return ""
     for place in wheel_places(context.facts, release, build.variant, build.arch):
-        if (
-            f"{release.package}=={release.version}{place.label.format(variant=build.variant)}"
-            == torch
-        ):
+        label = place.label.format(variant=build.variant)
+        if f"{release.package}=={release.version}{label}" == torch:
             return place.url.format(variant=build.variant)
     return ""

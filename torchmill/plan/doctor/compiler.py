@@ -9,6 +9,7 @@ from torchmill.config.matrix import Constraint, format_bounds, is_within
 from torchmill.config.model import Compiler, Host, Toolkit
 from torchmill.host.processor import processor_problems, unknown_name_hint
 from torchmill.plan import cuda_toolkit
+from torchmill.plan.doctor.compiler_cures import compiler_cures, missing_compiler_cures
 from torchmill.plan.doctor.finding import (
     CheckContext,
     Finding,
@@ -16,14 +17,13 @@ from torchmill.plan.doctor.finding import (
     absence_finding,
     with_cures,
 )
-from torchmill.plan.doctor.remedies import compiler_ways, named_compiler_ways
 
 
 def check_compiler(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the compiler, and on nvcc's where the build has CUDA."""
     compiler = context.compiler
     if compiler is None:
-        yield no_compiler(context.host, _standard(context), named_compiler_ways(context))
+        yield no_compiler(context.host, _standard(context), missing_compiler_cures(context))
     else:
         yield _against_release(context, compiler)
     if (own := context.host.libraries.get("libstdc++")) and compiler == context.host.compiler:
@@ -85,7 +85,7 @@ def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
         if not term.allows(compiler.version):
             because = f"{context.cell.release}: {'; '.join(term.reasons)}"
             finding = Finding("C++ compiler", str(compiler), needed, verdict, because=because)
-            return with_cures(finding, compiler_ways(context))
+            return with_cures(finding, compiler_cures(context))
     return Finding("C++ compiler", str(compiler), needed, "ok")
 
 
@@ -104,7 +104,7 @@ def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler
     )
     because = f"nvcc of CUDA {toolkit.version} takes {needed}{years}"
     ways = (
-        (_other_toolset(taken, compiler),) if compiler.family == "msvc" else compiler_ways(context)
+        (_other_toolset(taken, compiler),) if compiler.family == "msvc" else compiler_cures(context)
     )
     return with_cures(Finding(subject, str(compiler), needed, "failure", because=because), ways)
 

@@ -22,14 +22,9 @@ from torchmill.plan import link_overflow, system_packages
 from torchmill.plan.cuda_libraries import official_version, used_cudnn
 from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
+from torchmill.plan.doctor.container_cures import container_cures, glibc_cure
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
-from torchmill.plan.doctor.remedies import (
-    board_way,
-    container_ways,
-    glibc_way,
-    host_manager,
-    package_way,
-)
+from torchmill.plan.doctor.package_cures import board_package_cure, host_manager, package_cure
 from torchmill.plan.drivers import is_driven
 from torchmill.plan.providers import has_other_libc, has_own_cuda, libc_name
 from torchmill.plan.system_packages import PACKAGES
@@ -95,7 +90,7 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
                 f"NVIDIA makes CUDA for glibc alone, and the C library here is {libc_name(host)}"
             )
     missing = Finding(subject, found, needed, verdict, because=because)
-    return finding.with_cures(missing, [cure, *container_ways(context)])
+    return finding.with_cures(missing, [cure, *container_cures(context)])
 
 
 def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
@@ -103,10 +98,10 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     host = context.host
     name, board = f"cuda-toolkit-{cuda.replace('.', '-')}", distributions.find_board(host)
     if has_other_libc(host):
-        return glibc_way(context)
+        return glibc_cure(context)
     if board is not None and board.cuda == cuda:
         return (
-            board_way(host, board.toolkit)
+            board_package_cure(host, board.toolkit)
             if board.toolkit
             else f"look for it as {name} in {_BOARDS_ARCHIVE}"
         )
@@ -236,7 +231,7 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
         return f"install cuDNN with its headers: {by_hand}"
     major = Version(theirs).major
     if host.manager == "conda":
-        return package_way(host, [name.format(major=major)])
+        return package_cure(host, [name.format(major=major)])
     suffix = f"-cuda-{cuda.major}" if major >= _NAMED_AFTER_CUDA else ""
     package, place = name.format(major=major) + suffix, host.distribution or host_manager(host)
     return f"look for it as {package} in NVIDIA's archive for {place}, or {by_hand}"

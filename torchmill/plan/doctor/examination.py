@@ -28,7 +28,7 @@ from torchmill.plan.doctor import (
     cuda,
     gpu_driver,
     judgement,
-    remedies,
+    package_cures,
     settings,
     system,
 )
@@ -125,7 +125,7 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
         *_interpreters(facts, host, release),
         _compilers(facts, host, release),
         *_toolkits(facts, host),
-        system.git_finding(host, _item_way(facts, host, release, "git")),
+        system.git_finding(host, _item_cure(facts, host, release, "git")),
         system.cache_finding(host, next(iter(host.toolkits), None)),
         *system.libc_finding(host),
         *([system.xcode_finding(host)] if host.system == "macos" else []),
@@ -184,18 +184,18 @@ def _usable_interpreters(host: Host) -> list[str]:
     ]
 
 
-def _item_way(facts: Facts, host: Host, release: Release | None, item: str) -> str:
+def _item_cure(facts: Facts, host: Host, release: Release | None, item: str) -> str:
     """Return how to install something that builds of a release, or of the newest one, need."""
     if item in host.tools:
         return ""
     cells = buildable_cells(facts, release or newest_release(facts), host.arch)
-    return remedies.item_way(host, item, facts, cells)
+    return package_cures.item_cure(host, item, facts, cells)
 
 
 def _compilers(facts: Facts, host: Host, release: Release | None) -> Finding:
     needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compiler is None:
-        return compiler.no_compiler(host, needed, [_item_way(facts, host, release, "compiler")])
+        return compiler.no_compiler(host, needed, [_item_cure(facts, host, release, "compiler")])
     others = ", ".join(f"{name} {one.version}" for name, one in host.compilers.items())
     return Finding(
         "C++ compiler", f"{host.compiler}{f' (of {others})' * bool(others)}", needed, "ok"

@@ -1,6 +1,7 @@
-"""Builds of the same release with another toolkit, which are offered as a cure: judged before they are named."""
+"""Builds of the same release with another toolkit, which the doctor offers as a cure."""
 
 from torchmill.config import arch_list
+from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import Cell, possible_cells
 from torchmill.config.model import Facts, Host
 from torchmill.config.trial import find_trial
@@ -10,89 +11,105 @@ from torchmill.plan.local_gpus import takes_no_code
 
 
 def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
-    """Return the capabilities of a host's GPUs for which a cell can have code, whatever the driver is."""
+    """Return the capabilities of a host's GPUs that a cell can have code for.
+
+    The driver of the host does not matter.
+    """
     toolkit = facts.toolkit(cell.build.cuda)
     if toolkit is None:
         return frozenset()
-    targets = arch_list.parse_targets(facts, arch_list.official_arch_list(facts, cell) or "")
+    official = _official_targets(facts, cell)
     return frozenset(
         gpu.name
         for gpu in arch_list.known_capabilities(facts, host.gpus)
         if not takes_no_code(facts, cell, toolkit, gpu)
-        or arch_list.how_served(facts, targets, gpu) == "code"
+        # Code for an older capability may serve a GPU for which the release takes no code.
+        or arch_list.how_served(facts, official, gpu) == "code"
     )
+
+
+def _official_targets(facts: Facts, cell: Cell) -> list[ArchTarget]:
+    return arch_list.parse_targets(facts, arch_list.official_arch_list(facts, cell) or "")
 
 
 def served_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str] | None:
-    """Return the capabilities of a host's GPUs on which a cell's code runs; None if the driver does not run any."""
+    """Return the capabilities of a host's GPUs on which a cell's code runs.
+
+    None if the driver runs nothing that the cell's toolkit makes, or if the cell has no CUDA.
+    """
     toolkit = facts.toolkit(cell.build.cuda)
-    return coded_gpus(facts, cell, host) if toolkit and is_driven(toolkit, host) else None
+    if toolkit is None or not is_driven(toolkit, host):
+        return None
+    return coded_gpus(facts, cell, host)
 
 
-def serves_as_well(context: CheckContext, cell: Cell, own: Cell) -> bool:
-    """Tell whether a cell runs on this machine, on each GPU that another cell has code for."""
+def serves_as_well(context: CheckContext, cell: Cell, reference: Cell) -> bool:
+    """Tell whether a cell runs on each GPU of this machine that a reference cell serves."""
     served = served_gpus(context.facts, cell, context.host)
-    gpus = arch_list.known_capabilities(context.facts, context.host.gpus)
-    has_use = served is not None and (bool(served) or not gpus)
-    return has_use and (served or frozenset()) >= (
-        served_gpus(context.facts, own, context.host) or frozenset()
-    )
+    if served is None:
+        return False
+    if not served and arch_list.known_capabilities(context.facts, context.host.gpus):
+        return False
+    return served >= (served_gpus(context.facts, reference, context.host) or frozenset())
 
 
 def other_toolkits(context: CheckContext) -> list[Cell]:
-    """Return the cells of the release and the Python that serve the most GPUs of this machine, oldest toolkit first.
+    """Return the cells that serve the most GPUs of this machine, the oldest toolkit first.
 
-    There are none if no toolkit serves any of its GPUs. Of a machine whose GPUs are not known, the driver alone counts.
+    They are of the build's release and Python. There are none if no toolkit serves any of the GPUs.
+    If the GPUs are not known, the driver alone counts.
     """
-    facts, build = context.facts, context.build
-    alike = [
-        one
-        for one in possible_cells(facts, context.cell.release, build.arch)
-        if one.build.python == build.python
-    ]
-    served = [
-        (cell, found)
-        for cell in alike
-        if (found := served_gpus(facts, cell, context.host)) is not None
-    ]
-    most = max((len(found) for _, found in served), default=0)
-    if not most and arch_list.known_capabilities(facts, context.host.gpus):
+    facts = context.facts
+    host = context.host
+    served: list[tuple[Cell, frozenset[str]]] = []
+    for cell in possible_cells(facts, context.cell.release, context.build.arch):
+        if cell.build.python == context.build.python:
+            gpus = served_gpus(facts, cell, host)
+            if gpus is not None:
+                served.append((cell, gpus))
+    most = max((len(gpus) for _, gpus in served), default=0)
+    if not most and arch_list.known_capabilities(facts, host.gpus):
         return []
-    return [cell for cell, found in served if len(found) == most]
+    return [cell for cell, gpus in served if len(gpus) == most]
 
 
 def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
-    """Return the command that builds the release with a tried toolkit that serves this machine; "" if there is none.
+    """Return the command that builds with a toolkit that serves this machine and was tried.
 
-    One whose official build has code for its GPUs goes before newer ones. `gpu` is a capability that it has to serve.
+    It has been tried if somebody is known to have built the release with it; "" if there is no such
+    toolkit. The newest goes first, but before it those whose official build has code for all GPUs
+    of this machine. `gpu` is a capability that the toolkit has to serve.
     """
-    facts, host = context.facts, context.host
-    gpus = {one.name for one in arch_list.known_capabilities(facts, host.gpus)}
+    facts = context.facts
+    gpus = {
+        capability.name for capability in arch_list.known_capabilities(facts, context.host.gpus)
+    }
 
     def is_official(cell: Cell) -> bool:
-        targets = arch_list.parse_targets(facts, arch_list.official_arch_list(facts, cell) or "")
-        return gpus <= {target.capability for target in targets}
+        return gpus <= {target.capability for target in _official_targets(facts, cell)}
 
     tried = [cell for cell in _serving(context, gpu) if find_trial(facts, cell).witness]
-    best = max(reversed(tried), key=is_official, default=None)
-    return f"nox -s {best.build.identifier(host.arch)}" if best else ""
+    if not tried:
+        return ""
+    best = max(reversed(tried), key=is_official)
+    return f"nox -s {best.build.identifier(context.host.arch)}"
 
 
 def untried_toolkit(context: CheckContext, gain: str, gpu: str = "") -> str:
-    """Return the newest build that would serve this machine, though nobody is known to have built it, as a clause.
+    """Return a clause on the newest build that would serve this machine, tried or not.
 
-    `gain` is what it does here, as in "makes code for it". "" if there is no such build.
+    `gain` says what that would do here: "makes code for it". "" if there is no such build.
     """
-    best = next(reversed(_serving(context, gpu)), None)
-    if best is None:
+    cells = _serving(context, gpu)
+    if not cells:
         return ""
-    return f"`nox -s {best.build.identifier(context.host.arch)}` {gain}; nobody is known to have built that"
+    identifier = cells[-1].build.identifier(context.host.arch)
+    return f"`nox -s {identifier}` {gain}; nobody is known to have built that"
 
 
 def _serving(context: CheckContext, gpu: str) -> list[Cell]:
+    """Return the cells that serve the most GPUs, if `gpu` is among these or none is asked for."""
     cells = other_toolkits(context)
-    return [
-        one
-        for one in cells
-        if not gpu or gpu in (served_gpus(context.facts, one, context.host) or ())
-    ]
+    if not gpu:
+        return cells
+    return [cell for cell in cells if gpu in (served_gpus(context.facts, cell, context.host) or ())]

@@ -15,22 +15,21 @@ from torchmill.core.errors import did_you_mean
 from torchmill.core.units import format_bytes, format_duration
 from torchmill.host import interpreters
 from torchmill.plan import estimate, system_packages
+from torchmill.plan.doctor.container_cures import container_cures, glibc_cure
+from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.finding import (
     CheckContext,
     Finding,
     Verdict,
     absence_finding,
     absence_text,
-    is_command,
     with_cures,
 )
-from torchmill.plan.doctor.remedies import (
-    build_item_way,
-    container_ways,
-    glibc_way,
+from torchmill.plan.doctor.package_cures import (
+    build_item_cure,
     host_manager,
     install_line,
-    package_way,
+    package_cure,
 )
 from torchmill.plan.providers import has_other_libc, libc_name
 from torchmill.plan.published import official_glibc
@@ -64,7 +63,7 @@ def check_interpreter(context: CheckContext) -> Iterator[Finding]:
         yield Finding("this suite", "run through Rosetta", host.arch, "failure", cure, because)
     one = interpreter_finding(host, context.build.python)
     if one.verdict in {"failure", "unknown"}:
-        one = with_cures(one, [one.cure, *one.other_cures, *container_ways(context)])
+        one = with_cures(one, [one.cure, *one.other_cures, *container_cures(context)])
     yield one
 
 
@@ -272,7 +271,7 @@ def _unrecorded_packages(host: Host, names: Sequence[str], needed: str) -> Findi
 
 def _packages_way(context: CheckContext, missing: Sequence[str]) -> str:
     """Return how to install packages that rules name: `invoke deps` if the host can do that, else in words."""
-    way = package_way(context.host, missing)
+    way = package_cure(context.host, missing)
     if not is_command(way):
         return way
     return f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
@@ -289,7 +288,7 @@ def _blas(context: CheckContext) -> Iterator[Finding]:
     else:
         because = f"without {wanted} the configuration stops"
         way = (
-            build_item_way(context, wanted)
+            build_item_cure(context, wanted)
             if wanted in PACKAGES["item"]
             else f"install {wanted} with its headers"
         )
@@ -333,9 +332,9 @@ def _other_libc(context: CheckContext, needed: str) -> Finding:
         f"{context.plan.platform_tag}, which package indexes do not take"
     )
     if not context.requirement("mkl-static"):
-        return Finding(subject, found, needed, "warning", glibc_way(context), because)
+        return Finding(subject, found, needed, "warning", glibc_cure(context), because)
     because += "; the MKL that this build links is on PyPI for glibc alone"
-    return Finding(subject, found, needed, "failure", glibc_way(context), because)
+    return Finding(subject, found, needed, "failure", glibc_cure(context), because)
 
 
 def libc_finding(host: Host) -> Iterator[Finding]:
@@ -349,7 +348,7 @@ def libc_finding(host: Host) -> Iterator[Finding]:
 def check_tools(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on programs."""
     yield git_finding(
-        context.host, "" if "git" in context.host.tools else build_item_way(context, "git")
+        context.host, "" if "git" in context.host.tools else build_item_cure(context, "git")
     )
     yield from _from_pypi(context, "cmake", "CMake")
     yield from _from_pypi(context, "ninja", "ninja")

@@ -1,0 +1,230 @@
+"""How to get a C++ compiler that fits a build, as the host and its user can do it."""
+
+import re
+from collections.abc import Sequence
+
+from packaging.version import Version
+
+from torchmill.config import distributions
+from torchmill.config.model import Compiler, Host
+from torchmill.host.provisioned import COMPILER
+from torchmill.plan import cuda_toolkit, system_packages
+from torchmill.plan.doctor.container_cures import container_cures
+from torchmill.plan.doctor.finding import CheckContext, toolkit_command
+from torchmill.plan.doctor.package_cures import (
+    ask_administrator,
+    build_item_cure,
+    host_manager,
+    install_line,
+    package_cure,
+)
+from torchmill.plan.providers import has_other_libc
+from torchmill.plan.system_packages import PACKAGES
+
+_MAJORS = range(4, 20)  # the versions of gcc among which one that fits is looked for
+_OLDEST_GXX = 10  # of conda-forge's package gxx: https://anaconda.org/conda-forge/gxx/files
+
+
+def compiler_cures(context: CheckContext) -> tuple[str, ...]:
+    """Return how to build with a compiler that fits, the best first; "" stands for no cure.
+
+    A compiler that the host has goes first. Then comes what needs no root, if the user cannot
+    become root, or if the build has CUDA.
+    """
+    command = _present_compiler(context)
+    if command is not None:
+        return (f"{_assignments(context, command)} {context.session}",)
+    majors = _fitting_majors(context)
+    if not majors:
+        return ()
+    provisioned = _provisioned_compiler(context, majors)
+    packages = _package_compiler(context, majors)
+    without_root_first = context.toolkit is not None or context.host.root is False
+    cures = [provisioned, packages] if without_root_first else [packages, provisioned]
+    cures += _new_environment(context, majors)
+    cures += container_cures(context)
+    if not packages:
+        cures.append(_unrecorded_compiler(context, majors))
+    return tuple(cures)
+
+
+def _present_compiler(context: CheckContext) -> str | None:
+    """Return the command of the host's best compiler that fits; None if there is none.
+
+    If the compiler of the build fits and was only never tried, another is better only if somebody
+    is known to have built the release with it.
+    """
+    constraints = context.constraints
+    compilers = dict(context.host.compilers)
+    used = context.compiler
+    if used is not None and cuda_toolkit.compiler_fits(constraints, used):
+        for command, compiler in context.host.compilers.items():
+            if cuda_toolkit.is_untried(constraints, compiler):
+                del compilers[command]
+    return cuda_toolkit.best_compiler(constraints, compilers)
+
+
+def _assignments(context: CheckContext, command: str) -> str:
+    """Return what precedes the command of a build that a compiler is for: "CC=gcc CXX=g++"."""
+    variables = cuda_toolkit.variables_for_compiler(command, cuda=context.toolkit is not None)
+    return " ".join(f"{name}={value}" for name, value in variables.items())
+
+
+def _fitting_majors(context: CheckContext) -> list[int]:
+    """Return the major versions of gcc that fit, the best first.
+
+    Those that the release was built with go first, then those that are nearest to the host's.
+    """
+    compiler = context.compiler
+    nearest_to = _MAJORS.stop
+    if compiler and compiler.family == "gcc":
+        nearest_to = Version(compiler.version).major
+    constraints = context.constraints
+    ranked: list[tuple[bool, int, int]] = []
+    for major in _MAJORS:
+        gcc = _newest_gcc(major)
+        if cuda_toolkit.compiler_fits(constraints, gcc):
+            is_untried = cuda_toolkit.is_untried(constraints, gcc)
+            ranked.append((is_untried, abs(major - nearest_to), major))
+    return [major for _, _, major in sorted(ranked)]
+
+
+def _newest_gcc(major: int | str) -> Compiler:
+    """Return a gcc of some major version; its minor version is taken to be the newest."""
+    return Compiler("gcc", f"{major}.99")
+
+
+def _provisioned_compiler(context: CheckContext, majors: Sequence[int]) -> str:
+    """Return the command that brings the first of some gccs without root.
+
+    "" if none is known to run on the host. It needs what other compilers of the host need too: the
+    headers of the C library, and an assembler.
+    """
+    host = context.host
+    release = distributions.find_release(host.distribution)
+    if release is None or not release.isl or not (host.compiler or host.compilers):
+        return ""
+    for major in majors:
+        command = toolkit_command(context, COMPILER, f"gcc-{major}")
+        if command:
+            return command
+    return ""
+
+
+def _package_compiler(context: CheckContext, majors: Sequence[int]) -> str:
+    """Return how to build with the first of some gccs that the system's packages have, or ""."""
+    host = context.host
+    manager = host_manager(host)
+    if manager == "conda":
+        return _active_environment(context, majors)
+    choice = _recorded_compiler(host, majors)
+    if choice is None or manager is None:
+        return ""
+    names, command = choice
+    start = f"{_assignments(context, command)} {context.session}"
+    if system_packages.may_install(host, manager):
+        return f"{install_line(host, manager, names)} && {start}"
+    line = system_packages.install_command(manager, names, sudo=False)
+    return f"{ask_administrator(line)}, then `{start}`"
+
+
+def _recorded_compiler(host: Host, majors: Sequence[int]) -> tuple[list[str], str] | None:
+    """Return the packages and the command of the first of some gccs that a distribution has.
+
+    None if it is not known to have any of them.
+    """
+    manager = host_manager(host)
+    release = distributions.find_release(host.distribution)
+    if manager is None or release is None:
+        return None
+    for major in majors:
+        if release.has_gcc(major):
+            names = release.compiler_packages or system_packages.gcc_packages(manager)
+            command = release.compiler_command or system_packages.gcc_command(manager)
+            return [name.format(major=major) for name in names], command.format(major=major)
+        if release.gcc == str(major) and "g++" not in host.compilers:
+            return [PACKAGES["item"]["compiler"][system_packages.names_of(manager)]], "g++"
+    return None
+
+
+def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
+    """Return where to look for a gcc that fits, if no package of the system is known to be one."""
+    host = context.host
+    manager = host_manager(host)
+    release = distributions.find_release(host.distribution)
+    if manager is None:
+        return f"install gcc {majors[0]}, and name it in CC and CXX"
+    place = system_packages.describe_place(manager, host.distribution)
+    # Descriptions of EL7 may call yum dnf, whose names for gcc are those of EL8.
+    usual_manager = (release.manager if release else "") or manager
+    packages = release.compiler_packages if release else ()
+    packages = tuple(packages or system_packages.gcc_packages(usual_manager))
+    archives = release.look_for if release else {}  # "12" -> "in an archive that is to be set up"
+    major = next((major for major in majors if str(major) in archives), None)
+    if major is not None and host.root is not False:
+        names = " and ".join(name.format(major=major) for name in packages)
+        return f"look for it as {names} {archives[str(major)]}, and name it in CC and CXX"
+    is_unread = release is None or release.compilers is None
+    if is_unread and not distributions.has_one_gcc(host.distribution):
+        names = " and ".join(name.format(major=majors[0]) for name in packages)
+        return f"look for it as {names} among the packages of {place}, and name it in CC and CXX"
+    return _foreign_compiler(context, place, majors)
+
+
+def _foreign_compiler(context: CheckContext, place: str, majors: Sequence[int]) -> str:
+    """Return how to get a gcc that fits without the system's packages, which have none."""
+    identifier = context.build.identifier("")
+    cures = [f"with docker or podman, `invoke build {identifier}` builds in a container"]
+    major = _gxx_major(majors)
+    if major is not None and not has_other_libc(context.host):
+        cures.insert(0, f"with conda, conda-forge has gxx={major}")
+    listed = "; ".join(cures)
+    return f"{place} is not known to have a gcc that fits, such as gcc {majors[0]}: {listed}"
+
+
+def _gxx_major(majors: Sequence[int]) -> int | None:
+    """Return the first of some versions of gcc that conda-forge has."""
+    return next((major for major in majors if major >= _OLDEST_GXX), None)
+
+
+def _active_environment(context: CheckContext, majors: Sequence[int]) -> str:
+    """Return how to build with conda-forge's gcc in the active environment; "" if none fits."""
+    major = _gxx_major(majors)
+    if major is None:
+        return ""
+    names = [name.format(major=major) for name in system_packages.gcc_packages("conda")]
+    install = system_packages.install_command("conda", names, sudo=False)
+    assignments = _assignments(context, system_packages.gcc_command("conda"))
+    return f"{install} && {assignments} {context.session}"
+
+
+def _new_environment(context: CheckContext, majors: Sequence[int]) -> tuple[str, ...]:
+    """Return how to get conda-forge's gcc in a new environment.
+
+    () if conda is not there, if no version fits, or if an environment is active already.
+    """
+    managers = [name for name in ("conda", "micromamba") if name in context.host.managers]
+    major = _gxx_major(majors)
+    if not managers or major is None or context.host.manager == "conda":
+        return ()
+    line = f"{managers[0]} create --yes --name gcc-{major} --channel conda-forge gxx={major}"
+    return (f"activate an environment with another gcc (`{line}`), and ask again",)
+
+
+def missing_compiler_cures(context: CheckContext) -> tuple[str, ...]:
+    """Return how to get the C++ compiler that a host lacks.
+
+    That is the compiler that CXX names, or else the distribution's usual one, if that fits.
+    """
+    host = context.host
+    clang = re.fullmatch(r"(?:.*/)?clang\+\+(-\d+)?", context.plan.set.get("CXX", ""))
+    if clang and clang[1]:
+        return (package_cure(host, [f"clang{clang[1]}"]),)
+    if clang:
+        return (build_item_cure(context, "clang"),)
+    release = distributions.find_release(host.distribution)
+    if release is not None and release.gcc:
+        usual = _newest_gcc(release.gcc)
+        if not cuda_toolkit.compiler_fits(context.constraints, usual):
+            return compiler_cures(context)
+    return (build_item_cure(context, "compiler"), *container_cures(context))

@@ -1,0 +1,99 @@
+"""Read the commands in a cure, as opposed to its sentences, which only a person can follow."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchmill.plan import system_packages
+
+_PACKAGE_MANAGERS = frozenset(
+    {
+        "sudo",
+        "xcode-select",
+        "winget",
+        *(command[0] for command in system_packages.INSTALL_COMMANDS.values()),
+    }
+)
+_PROGRAMS = _PACKAGE_MANAGERS | {"uv", "pip", "pyenv"}
+_TASKS = ("deps", "fetch", "toolkit", "image")  # of invoke, in the order in which they run
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# An ellipsis and FOLDER stand for what the user knows; backquotes are around a command in a text.
+_SENTENCE = re.compile(r"[…`]|=FOLDER")
+
+
+@dataclass(frozen=True, slots=True)
+class CureCommand:
+    """A command that can be run as it is."""
+
+    variables: Mapping[str, str]  # that are set for it
+    words: tuple[str, ...]
+
+    @property
+    def starts_session(self) -> bool:
+        """Tell whether it starts a session of nox, a build."""
+        return self.words[0] == "nox"
+
+    @property
+    def session_options(self) -> tuple[str, ...]:
+        """Return the options that it gives to a session."""
+        if "--" not in self.words:
+            return ()
+        return self.words[self.words.index("--") + 1 :]
+
+    @property
+    def text(self) -> str:
+        """Return it as it is typed."""
+        assignments = [f"{name}={value}" for name, value in self.variables.items()]
+        return shlex.join([*assignments, *self.words])
+
+
+def read_commands(cure: str) -> list[CureCommand | None]:
+    """Return the commands that a cure joins with "&&"; None for a part that is a sentence."""
+    return [_read_command(part) for part in cure.split(" && ")]
+
+
+def is_command(cure: str) -> bool:
+    """Tell whether a cure can be run as it is, all of it."""
+    return None not in read_commands(cure)
+
+
+def _read_command(part: str) -> CureCommand | None:
+    """Return the command that a part of a cure is; None for a sentence, or with gaps to fill."""
+    try:
+        words = shlex.split(part)
+    except ValueError:  # an apostrophe
+        return None
+    variables: dict[str, str] = {}
+    while words:
+        assignment = _ASSIGNMENT.fullmatch(words[0])
+        if assignment is None:
+            break
+        variables[assignment[1]] = assignment[2]
+        words.pop(0)
+    if not _is_runnable(words) or _SENTENCE.search(part):
+        return None
+    if any(word.endswith((";", ",")) for word in words):
+        return None
+    return CureCommand(variables, tuple(words))
+
+
+def _is_runnable(words: list[str]) -> bool:
+    """Tell whether words begin as a command that torchmill runs for a user."""
+    match words:
+        case ["nox", *_]:
+            return True
+        case ["invoke", task, *_]:
+            return task in _TASKS
+        case [program, *_]:
+            return program in _PROGRAMS
+        case _:
+            return False
+
+
+def command_rank(command: str) -> int:
+    """Return the place of a command in the order to run them: packages, tasks, then the rest."""
+    program, argument, *_ = command.split()
+    if program == "invoke":
+        return _TASKS.index(argument)
+    return 0 if program in _PACKAGE_MANAGERS else len(_TASKS)

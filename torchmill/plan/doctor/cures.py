@@ -1,0 +1,52 @@
+"""The cures of some findings together: what to run, and how to start the build."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torchmill.plan.doctor.cure_command import command_rank, read_commands
+from torchmill.plan.doctor.finding import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Cures:
+    """What makes builds possible, as far as commands can."""
+
+    commands: Mapping[str, Finding]  # with what each is for, in the order to run them
+    variables: Mapping[str, str]  # that sessions are started with
+    options: tuple[str, ...]  # that sessions are given
+    incurable: tuple[Finding, ...]  # failures that no command cures
+
+
+def find_cures(findings: Iterable[Finding]) -> Cures:
+    """Return the cures of failures, and those of warnings that change no build.
+
+    A warning is no reason to build otherwise than asked: of its cures, those that install or fetch
+    something are taken, not those that start a session with other variables or options.
+    """
+    commands: dict[str, Finding] = {}
+    variables: dict[str, str] = {}
+    options: dict[tuple[str, ...], None] = {}  # an ordered set: findings may share a cure
+    incurable: list[Finding] = []
+    for finding in findings:
+        is_failure = finding.verdict == "failure"
+        if not is_failure and finding.verdict != "warning":
+            continue
+        parts = read_commands(finding.cure)
+        if is_failure and None in parts:
+            incurable.append(finding)
+        for command in parts:
+            if command is None:
+                continue
+            if not command.starts_session:
+                commands.setdefault(command.text, finding)
+            elif is_failure:
+                variables |= command.variables
+                options[command.session_options] = None
+    if any(command.startswith("invoke deps ") for command in commands):
+        # Without options it installs what the selected release needs, which may be another one.
+        commands.pop("invoke deps", None)
+    ordered = {command: commands[command] for command in sorted(commands, key=command_rank)}
+    words: list[str] = []
+    for session_options in options:
+        words.extend(session_options)
+    return Cures(ordered, variables, tuple(words), tuple(incurable))

@@ -1,0 +1,91 @@
+"""How to install system packages that a build lacks, as the host and its user can do it."""
+
+from collections.abc import Sequence
+
+from torchmill.config import cell_lookup, distributions, matrix
+from torchmill.config.model import Facts, Host
+from torchmill.plan import system_packages
+from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.system_packages import PACKAGES
+
+
+def host_manager(host: Host) -> str | None:
+    """Return a host's package manager: the one that it names, or the usual one of its system."""
+    if host.manager:
+        return host.manager
+    usual = distributions.usual_managers(host.distribution)
+    return usual[0] if usual else None
+
+
+def package_cure(host: Host, names: Sequence[str]) -> str:
+    """Return how to install packages: a command if that is known to work, else a sentence."""
+    manager = host_manager(host)
+    if manager is None:
+        return f"install {' '.join(names)}"
+    supply = system_packages.find_supply(manager, host.distribution, names)
+    place = system_packages.describe_place(manager, host.distribution)
+    missing = supply.missing_sentence(place)
+    if missing:
+        return missing
+    if system_packages.may_install(host, manager):
+        return install_line(host, manager, supply.names, supply.archives)
+    line = system_packages.install_command(
+        manager, supply.names, sudo=False, archives=supply.archives
+    )
+    return ask_administrator(line)
+
+
+def ask_administrator(line: str) -> str:
+    """Return what a user who cannot become root does about a command that needs root."""
+    return f"ask whoever administers this machine to run `{line}`"
+
+
+def install_line(
+    host: Host, manager: str, names: Sequence[str], archives: Sequence[str] = ()
+) -> str:
+    """Return the command that installs packages on a host, through sudo unless its user is root.
+
+    If a host's description is not complete, sudo is taken to be there.
+    """
+    sudo = "sudo" in host.tools or not (host.complete or host.root)
+    return system_packages.install_command(manager, names, sudo=sudo, archives=archives)
+
+
+def board_package_cure(host: Host, name: str) -> str:
+    """Return how to install a package of NVIDIA's archive for Jetson on a board.
+
+    The archive is set up on all boards, but what it has is not recorded.
+    """
+    if system_packages.may_install(host, "apt"):
+        return install_line(host, "apt", [name])
+    return ask_administrator(system_packages.install_command("apt", [name], sudo=False))
+
+
+def item_cure(
+    host: Host, item: str, facts: Facts, cells: Sequence[matrix.Cell], provider: str | None = None
+) -> str:
+    """Return how to install an item of system_packages.toml, such as "git", on a host.
+
+    That is `invoke deps` only if the item is among the packages that the rules for one of the cells
+    name. `provider` is that of the source.
+    """
+    manager = host_manager(host)
+    name = PACKAGES["item"][item].get(system_packages.names_of(manager))
+    if name is None or manager is None:
+        return f"install {'a C++ compiler' if item == 'compiler' else item}"
+    supply = system_packages.find_supply(manager, host.distribution, [name])
+    if supply.names and system_packages.may_install(host, manager):
+        required = system_packages.required_packages(facts, cells, manager, provider)
+        if name in required:
+            return "invoke deps"
+    return package_cure(host, [name])
+
+
+def build_item_cure(context: CheckContext, item: str) -> str:
+    """Return how to install an item of system_packages.toml for a build."""
+    provider = context.source.provider if context.source else None
+    cure = item_cure(context.host, item, context.facts, [context.cell], provider)
+    if cure == "invoke deps":
+        tag = cell_lookup.selecting_tag(context.facts, context.cell.release)
+        return f"{cure} --tag {tag}"
+    return cure
