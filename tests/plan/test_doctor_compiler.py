@@ -114,8 +114,9 @@ def test_what_is_advised_is_preferred_to_what_merely_fits(known: Facts) -> None:
             LinuxDistribution("fedora", "42"),
             "dnf",
             (
-                "fedora 42 is not known to have a gcc that fits, such as gcc 11: with conda, conda-forge's gxx=11 is "
-                "another; with docker or podman, `invoke build wheel-3.10-cpu-x86_64` builds in a container"
+                "fedora 42 is not known to have a gcc that fits, such as gcc 11: with conda, "
+                "conda-forge has gxx=11; with docker or podman, "
+                "`invoke build wheel-3.10-cpu-x86_64` builds in a container"
             ),
         ),
         (
