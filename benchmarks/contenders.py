@@ -97,7 +97,7 @@ class Contest:
     def _run(
         self, argv: list[str], more: Mapping[str, str] | None = None, watch: Watch | None = None
     ) -> Outcome:
-        ours = ("MAKEFLAGS", "NINJA_STATUS", "TORCHMILL_GATE")
+        ours = ("MAKEFLAGS", "NINJA_STATUS", "MILLGUARD_GATE")
         environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= more or {}
         take_back(self.limit or UNLIMITED)

@@ -22,21 +22,21 @@ from guard_simulator import (
     recorded_curve,
     simulate_build,
 )
-
-from torchmill.config import facts_reader
-from torchmill.plan.build_plan import guarded_slots
-from torchmill.toolchain.guard.expectations import (
+from millguard.expectations import (
     MeasuredNeed,
     NeedHistory,
     UnitExpectations,
-    relevant_units,
 )
-from torchmill.toolchain.guard.policy import Admit, Decision, PolicyInput, Unit, decide
-from torchmill.toolchain.guard.units import UnitDescription
+from millguard.policy import Admit, Decision, PolicyInput, Unit, decide
+from millguard.units import UnitDescription
+
+from torchmill.config import facts_reader
+from torchmill.plan.build_plan import guarded_slots
+from torchmill.plan.compile_costs import release_costs
 
 ROOT = Path(__file__).parents[1]
 GIB, GB = 2**30, 10**9
-KNOWN = relevant_units(facts_reader.read_facts(ROOT / "build_configs").units, "torch", "2.0.0")
+KNOWN = release_costs(facts_reader.read_facts(ROOT / "build_configs").units, "torch", "2.0.0")
 THREADS = 4  # of nvcc, as flash attention's setup.py has it
 DELAY = 0.02  # seconds between looking at the memory and acting
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from torchmill.toolchain.guard.expectations import expect_again
-from torchmill.toolchain.guard.policy import (
+from millguard.expectations import expect_again
+from millguard.policy import (
     TEARDOWN,
     Admit,
     Decision,

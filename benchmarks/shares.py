@@ -18,11 +18,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from millguard.timeline import UnitRun, parse_record
+
 from torchmill.config import facts_reader
 from torchmill.core.paths import CHECKOUT
+from torchmill.plan.compile_costs import release_costs
 from torchmill.toolchain import shards
-from torchmill.toolchain.guard.expectations import relevant_units
-from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 
 COUNTS = (2, 4, 8, 16, 32)
 
@@ -68,7 +69,7 @@ def main() -> None:
     asked = parser.parse_args()
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
     names = shards.Ninja(asked.ninja, ["-C", str(asked.build), "install"]).compiled()
-    units = relevant_units(facts_reader.load_facts(CHECKOUT).units, asked.package, asked.release)
+    units = release_costs(facts_reader.load_facts(CHECKOUT).units, asked.package, asked.release)
     costs = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
     said = {name: shards.expected_seconds(name, costs) for name in names}
     cut(said, COUNTS[-1])

@@ -14,11 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+from millguard import limits
+from millguard.session import GuardSite, guard_build
+
 from torchmill.config import facts_reader
-from torchmill.host import limits
 from torchmill.plan import build_plan
-from torchmill.toolchain.guard import expectations
-from torchmill.toolchain.guard.session import GuardSite, guard_build
+from torchmill.plan.compile_costs import release_costs
 
 ROOT = Path(__file__).parents[1]  # must be on PYTHONPATH
 
@@ -41,7 +42,7 @@ def main() -> None:
         unguarded=1,
         cores=asked.cores,
         roots=(asked.root,),
-        known=expectations.relevant_units(
+        known=release_costs(
             facts_reader.read_facts(ROOT / "build_configs").units, "torch", "1.13.1"
         ),
     )

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
+from millguard.timeline import parse_record
+
 from faults.tally import REFUSED, RIGHT, Tally
 from tests.support import told_wheels
 from tests.support.source_upstream import layout
@@ -34,7 +36,6 @@ from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, causes, estimate, render
 from torchmill.plan.first_error import read_log
 from torchmill.plan.options import parse_options
-from torchmill.toolchain.guard.timeline import parse_record
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack.elf import read_elf
 

@@ -12,10 +12,14 @@ from typing import Any
 
 import psutil
 import pytest
+from guard_support.guards import until
+from millguard import compiler_gate, processes
+from millguard.server import GATE
+from millguard.session import GuardedBuild
+from millguard.timeline import UnitRun, parse_record
 
 from tests.support.commands import ROOT
 from tests.support.contexts import HOST, job
-from tests.support.guards import until
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.cell.compile import (
     choose_sandbox,
@@ -25,12 +29,7 @@ from torchmill.cell.compile import (
 )
 from torchmill.cell.context import BuildContext
 from torchmill.config.model import Facts, Launch, Options
-from torchmill.core import process
 from torchmill.toolchain.compiler_cache import CompilerCache
-from torchmill.toolchain.guard import compiler_gate
-from torchmill.toolchain.guard.server import GATE
-from torchmill.toolchain.guard.session import GuardedBuild
-from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 from torchmill.wheel.statement import compose_statement
 
 CONFIGURED = """\
@@ -89,7 +88,7 @@ def guarded(begun: BuildContext) -> GuardedBuild:
     there = begun.tree.folder / "gate"
     hooks = compiler_gate.gate_hooks(there, {})
     return GuardedBuild(
-        there, begun.layout.root, None, hooks, {**hooks, "TORCHMILL_GATE": "/of/this/build"}
+        there, begun.layout.root, None, hooks, {**hooks, "MILLGUARD_GATE": "/of/this/build"}
     )
 
 
@@ -103,7 +102,7 @@ def test_more_compilers_are_started_where_the_gate_holds_all(begun: BuildContext
     noted: list[str] = []
     found = compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)
     assert found["MAX_JOBS"] == "18"
-    assert found["TORCHMILL_GATE"] == "/of/this/build"
+    assert found["MILLGUARD_GATE"] == "/of/this/build"
     assert found["CMAKE_CXX_COMPILER_LAUNCHER"] == str(begun.tree.folder / "gate")
     assert noted == []
     configure(begun, str(begun.tree.folder / "gate"))
@@ -355,7 +354,7 @@ def gates(nox: subprocess.Popen[str]) -> str:
 def guard_of(nox: subprocess.Popen[str]) -> psutil.Process:
     for child in psutil.Process(nox.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it ended meanwhile
-            if "torchmill.toolchain.guard" in child.cmdline():
+            if "millguard.service" in child.cmdline():
                 return child
     return pytest.fail("this build has no guard")
 
@@ -421,11 +420,12 @@ def test_nothing_outlives_a_killed_nox(build: Build) -> None:
     with build.begun() as nox:
         folder, guard = gates(nox), guard_of(nox)
         assert any(
-            "sort.cpp" in " ".join(one.cmdline()) for one in process.find_by_variable(GATE, folder)
+            "sort.cpp" in " ".join(one.cmdline())
+            for one in processes.find_by_variable(GATE, folder)
         )
         nox.kill()
         nox.communicate()
-        until(lambda: not process.find_by_variable(GATE, folder))
+        until(lambda: not processes.find_by_variable(GATE, folder))
         until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE)
         until(lambda: not Path(folder).exists())
 
@@ -438,7 +438,7 @@ def test_nothing_outlives_ctrl_c(build: Build) -> None:
         said, _ = nox.communicate(timeout=60)
     assert nox.returncode != 0
     assert "Traceback" not in said
-    assert process.find_by_variable(GATE, folder) == []
+    assert processes.find_by_variable(GATE, folder) == []
     assert not guard.is_running()
     assert not Path(folder).exists()
 

@@ -170,8 +170,8 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     monkeypatch.setenv("CCACHE_PREFIX", "distcc")
     monkeypatch.setenv("MAX_JOBS", "99")
     monkeypatch.setenv("USE_FAST", "1")  # the package unsets USE_*
-    monkeypatch.setenv("TORCHMILL_GATE", "/of/another/build")
-    monkeypatch.setenv("TORCHMILL_GATED", "1")
+    monkeypatch.setenv("MILLGUARD_GATE", "/of/another/build")
+    monkeypatch.setenv("MILLGUARD_GATED", "1")
     for name in HOOK:
         monkeypatch.setenv(name, "/of/a/repository/with/a/hook")
     found = context.build_environment(
@@ -180,7 +180,7 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     assert found["CCACHE_PREFIX"] == "distcc"
     assert found["CMAKE_C_COMPILER_LAUNCHER"] == "/gate"
     assert found["MAX_JOBS"] == "4"
-    assert {"USE_FAST", "TORCHMILL_GATE", "TORCHMILL_GATED", *HOOK}.isdisjoint(found)
+    assert {"USE_FAST", "MILLGUARD_GATE", "MILLGUARD_GATED", *HOOK}.isdisjoint(found)
     assert found["GIT_CEILING_DIRECTORIES"] == str(begun.tree.folder)
     assert (
         not set(HOOK) & machine_inputs.read_user_variables(os.environ, begun.plan, "linux").keys()

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TextIO
 
 import pytest
+from guard_support.guards import until
+from millguard.timeline import BuildAccount, TimelineMoment
 from rich.console import Console
 
-from tests.support.guards import until
 from torchmill.cell import progress_line
 from torchmill.cell.progress_line import (
     BuildStatus,
@@ -22,7 +23,6 @@ from torchmill.cell.progress_line import (
 from torchmill.core import console
 from torchmill.core.console import INTERVAL_SECONDS
 from torchmill.core.ninja import Edge, EdgePace
-from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
 GIB = 2**30
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guard_support.guards import until
+from millguard.timeline import UnitRun, parse_record
 
 from tests.support.contexts import HOST, job
-from tests.support.guards import until
 from tests.support.sampled import Sample, fetched
 from torchmill.cell.steps import empty_old_trees, find_links
 from torchmill.config.model import Facts, Options
 from torchmill.core.locks import LOCK_FILE, wait_for_lock
 from torchmill.host import interpreters
-from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 
 PYTHONS = [
     one

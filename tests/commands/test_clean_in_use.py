@@ -80,7 +80,7 @@ def test_who_runs_from_a_folder_is_found() -> None:
 
 
 def test_a_guard_with_other_caches_is_no_hindrance() -> None:
-    words = ("python", "-m", "torchmill.toolchain.guard")
+    words = ("python", "-m", "millguard.service")
     for environ, counts in [
         ({"XDG_CACHE_HOME": "/a"}, True),
         ({"HOME": "/a"}, False),

@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 
+from millguard.limits import CpuQuota, LimitReading
+
 from torchmill.commands import jobs
 from torchmill.commands.jobs import Budget, CompileDemand
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import CostRange
 from torchmill.config.model import Facts, Options
-from torchmill.host.limits import CpuQuota, LimitReading
 
 GIB = 2**30
 GROUP = "/sys/fs/cgroup/memory/job/memory.limit_in_bytes"

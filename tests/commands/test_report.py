@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from guard_support.recorded import small, write
 
 from tests.support.commands import run
-from tests.support.recorded import small, write
 from tests.support.refusals import refused
 from torchmill.commands import report
 from torchmill.commands.report.command import draw_build, find_timeline

@@ -10,13 +10,14 @@ from zipfile import ZipFile
 
 import matplotlib.image
 import pytest
+from guard_support.recorded import moment, ran, small
+from guard_support.recorded import write as timeline
+from millguard.timeline import Record
 
 from tests.support.commands import run
-from tests.support.recorded import moment, ran, recording, small
-from tests.support.recorded import write as timeline
+from tests.support.recordings import recording
 from torchmill.commands.report.picture import render_page
 from torchmill.core.paths import Layout
-from torchmill.toolchain.guard.timeline import Record
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 HTML = "{http://www.w3.org/1999/xhtml}"

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from guard_support.recorded import moment, ran, small
+from guard_support.recorded import write as timeline
 from matplotlib.figure import Figure
+from millguard.timeline import Record, TimelineEvent
 
-from tests.support.recorded import moment, ran, recording, small
-from tests.support.recorded import write as timeline
+from tests.support.recordings import recording
 from torchmill.commands.report.picture import BARS, FINE, draw_picture, render_picture
 from torchmill.commands.report.recording import read_timeline
-from torchmill.toolchain.guard.timeline import Record, TimelineEvent
 
 
 def texts(figure: Figure) -> list[str]:

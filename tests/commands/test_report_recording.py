@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from guard_support.recorded import GIB, moment, ran, small, write
+from millguard.timeline import TimelineEvent, format_record
 
-from tests.support.recorded import GIB, moment, ran, recording, small, write
+from tests.support.recordings import recording
 from tests.support.refusals import refused
 from torchmill.commands.report.recording import read_timeline, sum_up, summarize_recording
-from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 
 
 def test_everything_stands_in_the_order_of_time(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.support.recorded import GIB, ran, recording, small
+from guard_support.recorded import GIB, ran, small
+from millguard.timeline import TimelineEvent
+
+from tests.support.recordings import recording
 from torchmill.commands.report.recording import assign_lanes, format_trace, trace_events
-from torchmill.toolchain.guard.timeline import TimelineEvent
 
 # What the format demands of each phase that is written, beside name, ph, ts, pid and tid.
 DEMANDED = {"X": {"dur", "cat"}, "C": {"args"}, "i": {"s"}, "M": {"args"}}

@@ -15,7 +15,7 @@ SHOW = """
 from types import SimpleNamespace
 from torchmill.cell.progress_line import show_build_progress
 from torchmill.core.console import show_progress
-from torchmill.toolchain.guard.timeline import TimelineMoment
+from millguard.timeline import TimelineMoment
 with show_progress() as bars:
     bar = bars.task("torch", 3)
     bar.update(2, 3, "receiving")

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from guard_support.guards import until
 
-from tests.support.guards import until
 from tests.support.refusals import refused
 from torchmill.core.errors import BusyError
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, hold_lock, read_holder, wait_for_lock

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from millguard import processes
 
 from torchmill.core import process
 from torchmill.core.errors import HostError, InterruptedBuildError
@@ -107,8 +108,8 @@ def test_a_silent_program_is_killed_with_all_that_it_started(hanging: str, tmp_p
     script.chmod(0o755)
     with pytest.raises(NoAnswerError, match=r"did not answer within 0\.3 s and was killed"):
         process.ask([str(script)], seconds=0.3)
-    assert not process.wait_until_ended(
-        process.find_by_group(int((tmp_path / "group").read_text())), 10
+    assert not processes.wait_until_ended(
+        processes.find_by_group(int((tmp_path / "group").read_text())), 10
     )
 
 

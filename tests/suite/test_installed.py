@@ -89,7 +89,7 @@ def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> Non
     inside = (
         "noxfile.py",
         "build_configs/packages/torch.toml",
-        "torchmill/toolchain/guard/gate.c",
+        "packages/millguard/src/millguard/gate.c",
         "sample/upstream.py",
     )
     assert {f"torchmill_suite/{name}" for name in inside} <= names

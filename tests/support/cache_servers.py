@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-
-from tests.support.guards import until
+from guard_support.guards import until
 
 NOBODY = 65534
 PACKAGES = {"redis-server": ("redis-tools", "redis-server"), "apache2": ("apache2-bin",)}

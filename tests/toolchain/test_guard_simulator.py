@@ -18,8 +18,7 @@ from guard_simulator import (
     sawtooth_curve,
     simulate_build,
 )
-
-from torchmill.toolchain.guard.policy import MIB, Admit, Decision, PolicyInput, Unit, decide
+from millguard.policy import MIB, Admit, Decision, PolicyInput, Unit, decide
 
 GIB = 1024 * MIB
 

@@ -13,16 +13,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from guard_support.guards import until
+from millguard import processes
+from millguard.server import GATE
 
 from tests.support import cache_servers
-from tests.support.guards import until
 from tests.toolchain.test_compiler_cache import checkout, compile_in, script, site
 from torchmill.config.model import Host
-from torchmill.core import process
 from torchmill.core.stat_cache import StatCache
 from torchmill.toolchain import compiler_cache, remote_cache, sccache
 from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache
-from torchmill.toolchain.guard.server import GATE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no gate")
 
@@ -78,7 +78,7 @@ def test_compilers_under_sccache_go_through_the_gate(
         "-c",
         "a b.cpp",
         known=(compiler,),
-        TORCHMILL_GATE=str(guarding),
+        MILLGUARD_GATE=str(guarding),
     )
     assert said == "cached: by the gate: compiles -c a b.cpp\n"
 
@@ -88,7 +88,7 @@ def test_without_a_guard_sccache_compiles_as_usual(
     tmp_path: Path, program: str, compiler: str, gate: str
 ) -> None:
     said = launch(
-        tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), TORCHMILL_GATE=gate
+        tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), MILLGUARD_GATE=gate
     )
     assert said == "cached: compiles -c a.cpp\n"
 
@@ -96,7 +96,7 @@ def test_without_a_guard_sccache_compiles_as_usual(
 def test_an_unlisted_compiler_goes_through_the_gate_and_is_not_cached(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
-    gate = {"TORCHMILL_GATE": str(guarding)}
+    gate = {"MILLGUARD_GATE": str(guarding)}
     assert (
         launch(tmp_path, program, compiler, "-c", known=(), **gate) == "by the gate: compiles -c\n"
     )
@@ -264,7 +264,7 @@ def serving(
 ) -> Iterator[tuple[CompilerCache, dict[str, str]]]:
     """Yield the cache of a build and its environment, with a gate that counts and a server of its own."""
     meeting = kept / f"g{len(list(kept.glob('g*')))}"
-    script(meeting / "gate", 'echo "$*" >> "$TORCHMILL_GATE/log"', 'exec "$@"')
+    script(meeting / "gate", 'echo "$*" >> "$MILLGUARD_GATE/log"', 'exec "$@"')
     found = compiler_cache.set_up_cache(
         replace(site(folder, host, noted, **environ), cache_folder=kept)
     )
@@ -275,8 +275,8 @@ def serving(
     try:
         yield found, sccache.start_server(found.program, variables, noted.append)
     finally:
-        process.end_processes(process.find_by_variable(GATE, str(meeting)))
-        assert process.find_by_variable(GATE, str(meeting)) == []
+        processes.end_processes(processes.find_by_variable(GATE, str(meeting)))
+        assert processes.find_by_variable(GATE, str(meeting)) == []
 
 
 @pytest.fixture
@@ -329,7 +329,9 @@ def test_a_real_server_is_the_builds_own(real: Host, tmp_path: Path, kept: Path)
             for number in range(6)
         ]
         assert [one.wait(60) for one in together] == [0] * 6
-        assert [one.name() for one in process.find_by_variable(GATE, environ[GATE])] == ["sccache"]
+        assert [one.name() for one in processes.find_by_variable(GATE, environ[GATE])] == [
+            "sccache"
+        ]
         assert Path(environ[sccache.ADDRESS_VARIABLE]).is_socket()
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+from millguard import limits, processes
 from packaging.specifiers import SpecifierSet
 
 from tools.proof.compared_wheels import (
@@ -38,7 +39,7 @@ from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes, format_duration
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.fetch.source.source_dir import load_source
-from torchmill.host import interpreters, limits
+from torchmill.host import interpreters
 from torchmill.host.native import processor_flags
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
@@ -271,7 +272,7 @@ class UpstreamRun:
                     )
                 )
                 if why := self._excess(running, notes, until):
-                    process.end_processes([*running.children(recursive=True), running])
+                    processes.end_processes([*running.children(recursive=True), running])
                     return why
         return "" if code in WELL else f"the process ended with exit code {code}"
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from millguard import limits
+
 from tools.proof.compared_wheels import (
     OURS,
     PUBLISHED,
@@ -24,7 +26,7 @@ from torchmill.core.errors import ConfigError, DeliveryError, VerifyError
 from torchmill.core.files import parse_json, report_unwritable, write_atomically
 from torchmill.core.process import capture
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
-from torchmill.host import interpreters, limits
+from torchmill.host import interpreters
 from torchmill.wheel.verify import clean_environment
 
 ROUNDS = 7  # in each of which both wheels run once, each time the other one first

@@ -10,6 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from millguard import compiler_gate, jobserver, units
+from millguard.limits import process_limit, process_room
+from millguard.session import GuardedBuild, GuardSite, guard_build
+from millguard.timeline import BuildAccount
+
 from torchmill.cell import share
 from torchmill.cell.context import (
     BuildContext,
@@ -22,18 +27,14 @@ from torchmill.cell.progress_line import ProgressLine
 from torchmill.config.matrix import python_key
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
-from torchmill.core.files import blame_disk, process_limit, read_text, real_path
+from torchmill.core.files import blame_disk, read_text, real_path
 from torchmill.core.ninja import parse_edge, parse_failure
 from torchmill.core.process import CommandError, capture, stream
-from torchmill.host.limits import process_room
 from torchmill.host.programs import chosen_compilers, lenient_words
 from torchmill.plan import causes
 from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile, usable_memory
 from torchmill.toolchain import compiler_cache, sccache
 from torchmill.toolchain.compiler_cache import CompilerCache, read_cache_hits, record_hits
-from torchmill.toolchain.guard import compiler_gate, jobserver, units
-from torchmill.toolchain.guard.session import GuardedBuild, GuardSite, guard_build
-from torchmill.toolchain.guard.timeline import BuildAccount
 from torchmill.toolchain.sccache import watch_shared_cache
 
 _COMPILER = re.compile(
@@ -367,6 +368,7 @@ def _guard_site(context: BuildContext) -> GuardSite:
         memory=context.options.memory,
         roots=(str(context.tree.source.resolve()),),
         known=context.known_units,
+        environ=reaper.without_mark(os.environ),  # it sees to its own end
         enabled=context.options.guard,
     )
 

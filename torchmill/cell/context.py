@@ -11,11 +11,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from string import Template
 
+from millguard.costs import KnownCost
+from millguard.timeline import SUFFIX as TIMELINE_SUFFIX
+
 from torchmill.cell.hidden_nvcc import hide_nvcc
 from torchmill.cell.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.config.cell_lookup import fetch_command, selecting_tag
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, KnownUnit, Options, Package, Plan, Source
+from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
 from torchmill.core.console import show_progress
@@ -32,12 +35,12 @@ from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan, cuda_toolkit, shell_seal, wheel_name
+from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import format_options, parse_options
 from torchmill.toolchain import compiler_cache, shards
 from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
-from torchmill.toolchain.guard.timeline import SUFFIX as TIMELINE_SUFFIX
 from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
 
@@ -174,13 +177,9 @@ class BuildContext:
         return build_plan.compile_key(self.tree_key, self.environment_key, self.plan)
 
     @property
-    def known_units(self) -> tuple[KnownUnit, ...]:
+    def known_units(self) -> tuple[KnownCost, ...]:
         """Return what is known of the compiles of this package and release."""
-        from torchmill.toolchain.guard.expectations import (
-            relevant_units,
-        )  # not where nothing is compiled
-
-        return relevant_units(self.facts.units, self.package.name, self.plan.release.version)
+        return release_costs(self.facts.units, self.package.name, self.plan.release.version)
 
     @property
     def wheel(self) -> Path:

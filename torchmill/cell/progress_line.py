@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TextIO
 
+from millguard.timeline import BuildAccount, TimelineMoment
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -20,7 +21,6 @@ from torchmill.core.console import Clock, ThrottledOutput, is_live_terminal
 from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, parse_failure, strip_colours
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_share
-from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
 _EXTENSION = re.compile(
     r"building '([^']+)' extension"

@@ -5,6 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from millguard import limits
+from millguard.limits import CpuQuota, LimitReading
+
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.facts_model import CostRange
@@ -13,8 +16,6 @@ from torchmill.config.model import NO_OPTIONS, Facts, Host, Options
 from torchmill.core import console
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
-from torchmill.host import limits
-from torchmill.host.limits import CpuQuota, LimitReading
 from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch, native_system
 from torchmill.plan.build_plan import JobCount, count_jobs, guarded_slots, largest_compile

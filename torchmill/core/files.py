@@ -371,6 +371,8 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
     have room for a small file, and for as many files as an environment has. None where all is well.
     """
     folders = (*folders, Path(tempfile.gettempdir()))
+    from millguard.limits import process_limit
+
     if (most := process_limit("RLIMIT_FSIZE")) is not None and most < _SMALLEST_LIMIT_BYTES:
         return disk_full_error(folders[0], number=errno.EFBIG)
     numbers = (*_DISK_FULL, errno.EROFS)
@@ -387,16 +389,6 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
             if error.errno in numbers:
                 return machine_error(OSError(error.errno, os.strerror(error.errno or 0)), folder)
     return None
-
-
-def process_limit(kind: str) -> int | None:
-    """Return a limit of this process, such as "RLIMIT_FSIZE" (`ulimit -f`); None where there is none."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    limit: int = resource.getrlimit(getattr(resource, kind))[0]
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _room(folder: Path) -> int:

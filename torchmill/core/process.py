@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,12 +24,7 @@ from torchmill.core.urls import hide_password
 if TYPE_CHECKING:
     import psutil
 
-END_TIMEOUT_SECONDS = 5.0  # seconds that a process gets to put its files away
-ORPHAN_POLL_SECONDS = 0.1  # seconds between two looks
-LOAD_TIMEOUT_SECONDS = 1.0  # for a program that was just started to be loaded
-LOAD_POLL_SECONDS = 0.005
 WATCHERS: set[int] = set()  # processes of this run that see to their own end: reaper
-END_ROUNDS = 5  # what is ended may have started more a moment before
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that makes or unpacks something
 NOTICE_SECONDS = 5.0  # after which a person reads what is waited for
 KILL_SECONDS = (
@@ -44,118 +38,13 @@ _PYTHON_CRASH = re.compile(
 INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
 
 
-def find_by_variable(name: str, value: str) -> list[psutil.Process]:
-    """Return the processes, other than this one, that were started with a variable."""
-    return [one for one in _others() if _variable(one, name) == value]
-
-
-def find_by_group(group: int) -> list[psutil.Process]:
-    """Return the processes, other than this one, of a process group; none on Windows."""
-    found = []
-    for one in _others() if sys.platform != "win32" else ():
-        with contextlib.suppress(OSError):
-            if os.getpgid(one.pid) == group:
-                found.append(one)
-    return found
-
-
-def end_by_variable(name: str, value: str) -> None:
-    """End all processes that were started with a variable, other than this one."""
-    for _ in range(END_ROUNDS):
-        found = find_by_variable(name, value)
-        if not found:
-            return
-        end_processes(found)
-
-
 def end_children() -> None:
     """End all processes that this one has started, without the watchers."""
     import psutil
+    from millguard import processes
 
-    end_processes(
-        [one for one in psutil.Process().children(recursive=True) if one.pid not in WATCHERS]
-    )
-
-
-def wait_until_ended(processes: Sequence[psutil.Process], patience: float) -> list[psutil.Process]:
-    """Return those that still run after so many seconds, or as soon as none does."""
-    import psutil
-
-    until = time.monotonic() + patience
-    left = list(processes)
-    while (
-        left
-    ):  # looked at now and then: in a container, nobody may take note of one that has ended
-        seconds = min(ORPHAN_POLL_SECONDS, max(0.0, until - time.monotonic()))
-        left = [one for one in psutil.wait_procs(left, timeout=seconds)[1] if _lives(one)]
-        if time.monotonic() >= until:
-            break
-    return left
-
-
-def end_processes(
-    processes: Sequence[psutil.Process], patience: float = END_TIMEOUT_SECONDS
-) -> None:
-    """End processes, paused ones too: those that do not go within `patience` seconds are killed."""
-    import psutil
-
-    for one in processes:
-        with contextlib.suppress(psutil.Error):
-            one.terminate()
-            if sys.platform != "win32":
-                one.send_signal(
-                    signal.SIGCONT
-                )  # one that is stopped learns of it only when it goes on
-    left = wait_until_ended(processes, patience)
-    for one in left:
-        with contextlib.suppress(psutil.Error):
-            one.kill()
-    wait_until_ended(left, patience)
-
-
-def _others() -> Iterator[psutil.Process]:
-    import psutil
-
-    try:
-        there = list(psutil.process_iter())
-    except (OSError, IndexError):  # without /proc nobody is seen
-        return
-    yield from (one for one in there if one.pid != os.getpid() and _lives(one))
-
-
-def _lives(process: psutil.Process) -> bool:
-    import psutil
-
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
-
-
-def _variable(process: psutil.Process, name: str) -> str | None:
-    import psutil
-
-    until = time.monotonic() + LOAD_TIMEOUT_SECONDS
-    loaded = 0  # how often in a row it had no variables and was not being loaded: it may be loaded meanwhile
-    try:
-        while not (variables := process.environ()) and loaded < 2 and time.monotonic() < until:  # noqa: PLR2004
-            loaded = 0 if _is_loading(process.pid) else loaded + 1
-            if not loaded:
-                time.sleep(LOAD_POLL_SECONDS)
-    except (psutil.Error, OSError):  # another user's, or gone
-        return None
-    return variables.get(name)
-
-
-def _is_loading(pid: int) -> bool:
-    """Tell whether the kernel still loads a process's program, and shows no variables of it until then."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-        fields = status.rpartition(b")")[2].split()  # from the third, as proc(5) counts them
-        size, start_of_variables = fields[20], fields[47]
-    except (OSError, IndexError):
-        return False
-    return size != b"0" and start_of_variables == b"0"  # the kernel's own threads have no size
+    children = psutil.Process().children(recursive=True)
+    processes.end_processes([child for child in children if child.pid not in WATCHERS])
 
 
 class CommandError(TorchmillError):
@@ -445,16 +334,24 @@ def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: b
     """End the group, ever less politely, and return what it still said, unless another thread `reads` that."""
     said = _ended_politely(process, _asked_first(process) if kills_others else [], reads=reads)
     # who holds no pipe of ours may outlive the leader: for the moment that it needs to put its files away
-    end_processes(wait_until_ended(find_by_group(process.pid), 1.0))
+    from millguard import processes
+
+    processes.end_processes(processes.wait_until_ended(processes.find_by_group(process.pid), 1.0))
     return said
 
 
 def _asked_first(leader: subprocess.Popen[str]) -> list[psutil.Process]:
     """Return those of the group that run another program than its leader, which may have several processes."""
-    own = _program(leader.pid)  # a part of the names of those that it starts from memory
-    return [
-        one for one in find_by_group(leader.pid) if (name := _program(one.pid)) and own not in name
-    ]
+    from millguard import processes
+
+    leader_name = _program(leader.pid)
+    others = []
+    for member in processes.find_by_group(leader.pid):
+        name = _program(member.pid)
+        # those that it starts from memory have its name in theirs
+        if name and leader_name not in name:
+            others.append(member)
+    return others
 
 
 def _program(pid: int) -> str:

@@ -56,8 +56,10 @@ def end_marked(
 ) -> None:
     """End the processes that carry a variable, the only one in `mark`, and run the command `after` them, if any."""
     if sys.platform != "win32":
+        from millguard import processes
+
         for name, value in mark.items():
-            process.end_by_variable(name, value)
+            processes.end_by_variable(name, value)
     if after:
         with contextlib.suppress(CommandError, HostError):
             process.capture(after, env=environ)

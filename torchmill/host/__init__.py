@@ -7,7 +7,6 @@
 - gpu_driver: the GPUs of a machine and their driver
 - interpreters: find the CPythons of this machine without running any; prove one by running it
 - libraries: find libraries that a build links, by their headers
-- limits: the memory and processors that this process may use: control groups, ulimit, Slurm
 - measurement: measure this machine (read what can be read, run the rest in parallel), or read one from TOML
 - native: this machine's system and architecture, and those of an executable file
 - processor: the processor that a build is for: what its compiler makes of the name, and who can run it

@@ -11,12 +11,15 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from millguard import limits
+from millguard.limits import process_limit
+
 from torchmill.config.distributions import WITH_MUSL, usual_managers
 from torchmill.config.matrix import CPU
 from torchmill.config.model import Compiler, Gpu, Host, LinuxDistribution
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import nearest_existing, process_limit, report_unwritable
+from torchmill.core.files import nearest_existing, report_unwritable
 from torchmill.core.paths import user_cache_folder
 from torchmill.core.stat_cache import StatCache
 from torchmill.host import (
@@ -25,7 +28,6 @@ from torchmill.host import (
     gpu_driver,
     interpreters,
     libraries,
-    limits,
     native,
     programs,
     provisioned,

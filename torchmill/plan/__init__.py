@@ -4,6 +4,7 @@
 - build_plan: compute the plan of a cell: everything a session will do, without touching anything
 - causes: diagnose a build's log: match the first error against the catalogue in causes.toml
 - cell_choice: which cells are built where names are patterns, or Python, toolkit or GPUs are left open
+- compile_costs: what the compiles of one release are known to cost
 - cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - doctor/: judge a machine against what a build needs; pure

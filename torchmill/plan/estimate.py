@@ -26,6 +26,7 @@ from torchmill.core.units import format_bytes
 from torchmill.host.native import native_arch
 from torchmill.plan import link_overflow, published
 from torchmill.plan.build_plan import compute_plan, largest_compile
+from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.drivers import is_driven
 from torchmill.plan.link_overflow import OverflowRisk
 from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST
@@ -621,9 +622,7 @@ class SharedBuild:
 
 def longest_compile(facts: Facts, release: Release) -> float:
     """Return the seconds of the longest compile that is known of a release, 0 for none; of device code none is."""
-    from torchmill.toolchain.guard.expectations import relevant_units
-
-    known = relevant_units(facts.units, release.package, release.version)
+    known = release_costs(facts.units, release.package, release.version)
     return max((one.seconds for one in known if one.seconds), default=0.0)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from millguard.timeline import TimelineEvent, format_record
 from packaging.version import Version
 
 from torchmill.config.model import Host
@@ -18,7 +19,6 @@ from torchmill.core.errors import HostError
 from torchmill.core.process import program_output
 from torchmill.host import programs
 from torchmill.toolchain import remote_cache, sccache
-from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 from torchmill.toolchain.remote_cache import RemoteCache
 
 REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")  # since 4.7, and before

@@ -1,7 +1,7 @@
 #!/bin/sh
 compiler=$1
 shift
-meeting=${TORCHMILL_GATE:-/dev/null}
+meeting=${MILLGUARD_GATE:-/dev/null}
 if [ -n "$TORCHMILL_SCCACHE" ] && [ -x @stand_ins@"$compiler" ] && [ ! -e "$meeting/@without@" ]; then
   maps=
   for word; do

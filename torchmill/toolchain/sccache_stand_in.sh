@@ -6,6 +6,6 @@ if [ -n "$TORCHMILL_MAPS" ]; then
 '
   set -- "$@" $TORCHMILL_MAPS
 fi
-gate=${TORCHMILL_GATE:-/dev/null}/gate
+gate=${MILLGUARD_GATE:-/dev/null}/gate
 [ -x "$gate" ] && exec "$gate" @compiler@ "$@"
 exec @compiler@ "$@"

@@ -16,7 +16,7 @@ from torchmill.core.files import hold_locks, real_path
 from torchmill.core.locks import HOLDER_FILE, read_holder
 
 _NOX = re.compile(r"nox(\.exe)?")
-_GUARD = "torchmill.toolchain.guard"  # runs as long as a build
+_GUARD = "millguard.service"  # runs as long as a build
 _PROJECT = {
     "lint",
     "tests",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from millguard.timeline import SUFFIX
+
 from torchmill.commands.clean.in_use import RunningProcesses
 from torchmill.config.matrix import all_builds
 from torchmill.config.model import Facts
@@ -31,7 +33,6 @@ from torchmill.fetch.source.verification import check_source
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children, newest_change
 from torchmill.host.native import native_arch
-from torchmill.toolchain.guard.timeline import SUFFIX
 from torchmill.wheel.dist_files import companion_paths, manifest_path, read_manifest
 
 Hindrance = Callable[[RunningProcesses], str]

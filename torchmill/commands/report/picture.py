@@ -13,6 +13,8 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+from millguard.timeline import TimelineEvent, TimelineMoment, UnitRun
+from millguard.units import unit_title
 
 from torchmill.cell.progress_line import format_clock
 from torchmill.commands.report.recording import (
@@ -25,8 +27,6 @@ from torchmill.commands.report.recording import (
 from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.compiler_cache import CacheHits
-from torchmill.toolchain.guard.timeline import TimelineEvent, TimelineMoment, UnitRun
-from torchmill.toolchain.guard.units import unit_title
 from torchmill.wheel.dist_files import companion_paths, read_manifest
 
 GIB = 2**30

@@ -8,12 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torchmill.cell.progress_line import format_clock
-from torchmill.core.console import format_table
-from torchmill.core.errors import ConfigError
-from torchmill.core.files import read_table_beside
-from torchmill.core.units import format_bytes, format_share
-from torchmill.toolchain.guard.timeline import (
+from millguard.timeline import (
     SUFFIX,
     Record,
     TimelineEvent,
@@ -21,7 +16,13 @@ from torchmill.toolchain.guard.timeline import (
     UnitRun,
     parse_record,
 )
-from torchmill.toolchain.guard.units import unit_title
+from millguard.units import unit_title
+
+from torchmill.cell.progress_line import format_clock
+from torchmill.core.console import format_table
+from torchmill.core.errors import ConfigError
+from torchmill.core.files import read_table_beside
+from torchmill.core.units import format_bytes, format_share
 
 _LONGEST = 2**20  # bytes of a line; a record has a few hundred
 OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short

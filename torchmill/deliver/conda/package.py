@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
+from millguard import limits
+
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, require_package
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
@@ -19,7 +21,6 @@ from torchmill.deliver import products
 from torchmill.deliver.conda import layout, recipe, requirements
 from torchmill.deliver.conda.recipe import NOARCH, CondaRecipe
 from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
-from torchmill.host import limits
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import elf
 from torchmill.wheel.wheel_file import Distribution

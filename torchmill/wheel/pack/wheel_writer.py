@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import IO, BinaryIO, TypeVar
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
+from millguard import limits
+
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
-from torchmill.host import limits
 from torchmill.wheel.pack import staging, zip_archive
 from torchmill.wheel.pack.zip_archive import (
     BLOCK_BYTES,

@@ -1,1 +1,50 @@
-"""Runs any build with as many compilers at a time as its memory allows."""
+"""Run any build with as many compilers at a time as its memory allows.
+
+`guard_build` guards a build that the caller starts:
+
+    from pathlib import Path
+    from millguard import GuardSite, guard_build
+
+    site = GuardSite(
+        tree=Path("build"),
+        cache=Path.home() / ".cache/millguard",
+        timeline=Path("build/timeline.jsonl"),
+        compiler=["cc"],
+        unguarded=1,
+    )
+    with guard_build(site, {}) as guard:
+        subprocess.run(["ninja"], env={**os.environ, **guard.environment}, check=True)
+    print(guard.account.summary())
+
+The modules of the package that others may use as well: `limits` (memory and processors that this
+process may use), `processes` (find and end the processes of a build), `timeline` (the recorded
+build), `compiler_gate` (compilers behind a gate) and `jobserver` (GNU make's tokens).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millguard.costs import KnownCost as KnownCost
+    from millguard.limits import LimitMeter as LimitMeter
+    from millguard.session import GuardedBuild as GuardedBuild
+    from millguard.session import GuardSite as GuardSite
+    from millguard.session import guard_build as guard_build
+    from millguard.timeline import BuildAccount as BuildAccount
+
+# Loaded when they are used: to measure a limit nobody needs the guard's process.
+_PLACES = {
+    "BuildAccount": "timeline",
+    "GuardSite": "session",
+    "GuardedBuild": "session",
+    "KnownCost": "costs",
+    "LimitMeter": "limits",
+    "guard_build": "session",
+}
+__all__ = ["BuildAccount", "GuardSite", "GuardedBuild", "KnownCost", "LimitMeter", "guard_build"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

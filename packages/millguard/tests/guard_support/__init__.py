@@ -1,0 +1,1 @@
+"""Stand-ins for guards, gates, kernels and recordings, for tests."""

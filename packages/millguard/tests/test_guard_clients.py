@@ -1,0 +1,143 @@
+"""The protocol of the gates, over real sockets."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from millguard.units import (
+    LONGEST_COMMAND_BYTES,
+    GateClient,
+    GateGone,
+    GateMessage,
+    StartRequest,
+    UnitEnded,
+    UnitStarted,
+    listen,
+)
+
+COMMAND = b"/src\0cc\0-c\0a b.cpp\0\0"
+ASK = b"ask %d\n%b" % (len(COMMAND), COMMAND)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, GateClient]]:
+    gate, ours = socket.socketpair()
+    client = GateClient(ours, 1)
+    yield gate, client
+    gate.close()
+    client.close()
+
+
+def heard(client: GateClient) -> list[GateMessage]:
+    return list(client.read_messages())
+
+
+def test_messages_of_a_gate_are_parsed(pair: tuple[socket.socket, GateClient]) -> None:
+    gate, client = pair
+    assert heard(client) == []
+    gate.sendall(ASK + b"pid 4711\nend 137 1048576 1\n")
+    assert heard(client) == [
+        StartRequest("/src", ("cc", "-c", "a b.cpp", "")),
+        UnitStarted(4711),
+        UnitEnded(137, 2**20, killed=True),
+    ]
+    gate.close()
+    assert heard(client) == [GateGone()]
+
+
+def test_messages_may_arrive_byte_by_byte(pair: tuple[socket.socket, GateClient]) -> None:
+    gate, client = pair
+    found = []
+    for byte in ASK + b"end 0 1 0\n":
+        gate.sendall(bytes([byte]))
+        found += heard(client)
+    assert found == [
+        StartRequest("/src", ("cc", "-c", "a b.cpp", "")),
+        UnitEnded(0, 1, killed=False),
+    ]
+
+
+def test_a_command_may_be_large_and_no_text(pair: tuple[socket.socket, GateClient]) -> None:
+    gate, client = pair
+    words = b"/\0cc\0\xff" + b"x" * 2**20 + b"\0"
+    sender = threading.Thread(target=gate.sendall, args=(b"ask %d\n%b" % (len(words), words),))
+    sender.start()
+    found: list[GateMessage] = []
+    while not found:
+        found += heard(client)
+    sender.join()
+    (asks,) = found
+    assert isinstance(asks, StartRequest)
+    assert len(asks.argv[1]) == 2**20 + 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\n",
+        b"hello\n",
+        b"ask\n",
+        b"ask x\n",
+        b"ask -1\n",
+        b"ask %d\n" % (LONGEST_COMMAND_BYTES + 1),
+        b"ask 0\n",
+        b"ask 2\n/\0",
+        b"pid\n",
+        b"pid 0\n",
+        b"pid 1\n",
+        b"pid -7\n",
+        b"end 1 2\n",
+        b"end a b c\n",
+        b"\xff\xfe\n",
+        b"z" * 500,
+    ],
+)
+def test_an_invalid_message_ends_the_connection(
+    pair: tuple[socket.socket, GateClient], said: bytes
+) -> None:
+    gate, client = pair
+    gate.sendall(b"pid 99\n" + said)
+    assert heard(client) == [UnitStarted(99), GateGone()]
+
+
+def test_words_are_sent_to_the_gate(pair: tuple[socket.socket, GateClient]) -> None:
+    gate, client = pair
+    client.send("go")
+    client.send("again")
+    assert gate.recv(100) == b"go\nagain\n"
+    gate.close()
+    client.send("done")  # nobody hears it, and nothing happens
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have one number")
+def test_a_process_of_another_namespace_is_not_the_gates(
+    pair: tuple[socket.socket, GateClient],
+) -> None:
+    _, client = pair  # this process is its gate
+    with subprocess.Popen(
+        ["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout
+        grandchild = int(child.stdout.readline())
+        assert client.has_started(child.pid)
+        assert not client.has_started(grandchild)
+        assert not client.has_started(os.getpid())
+        os.kill(grandchild, signal.SIGKILL)
+    assert not client.has_started(child.pid)
+
+
+def test_a_socket_is_where_it_was_asked_for(tmp_path: Path) -> None:
+    here = Path.cwd()
+    with listen(tmp_path):
+        assert (tmp_path / "s").is_socket()
+        assert Path.cwd() == here
+        with pytest.raises(OSError, match="in use"):
+            listen(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        listen(tmp_path / "missing")

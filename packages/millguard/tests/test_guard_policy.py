@@ -1,0 +1,434 @@
+"""The policy and its forecast: what they must never do in thousands of drawn situations, and chosen ones."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from millguard.policy import (
+    FOREVER,
+    MIB,
+    SOONEST,
+    WAIT_LIMIT_SECONDS,
+    Admit,
+    MemoryForecast,
+    Pause,
+    PolicyInput,
+    Rerun,
+    Resume,
+    RoomReservation,
+    Unit,
+    UnitForecast,
+    UnitTicket,
+    decide,
+    next_look,
+    reserved_bytes,
+    spare_tokens,
+)
+
+GIB = 1024 * MIB
+
+
+def unit(
+    peak: int = 500 * MIB, seconds: float = 10.0, weight: float = 1.0, half: float = 0.3
+) -> Unit:
+    return Unit("unit", peak, seconds, weight, measured=True, half=half)
+
+
+def ticket(
+    number: int, *, one: Unit | None = None, since: float = 0.0, used: int = 0
+) -> UnitTicket:
+    return UnitTicket(number, one or unit(), since, used=used)
+
+
+def drawn(seed: int) -> PolicyInput:
+    """Return a situation as it may come, however unlucky; a unit that runs alone has nobody beside it."""
+    source = random.Random(seed)  # noqa: S311 - the same situation for the same seed
+
+    def one(number: int) -> UnitTicket:
+        what = Unit(
+            str(number),
+            source.choice((50, 300, 700, 2000, 9000)) * MIB,
+            source.uniform(1, 100),
+            source.choice((1.0, 1.0, 1.0, 4.0)),
+            source.random() < 0.5,
+            source.choice((0.0, 0.2, 0.9)),
+        )
+        used = source.choice((0, what.peak // 3, what.peak, 2 * what.peak))
+        since = 1000 - source.choice((0.0, 1.0, 50.0, 1000.0))
+        return UnitTicket(
+            number, what, since, used=used, paused=1000.0 if source.random() < 0.3 else None
+        )
+
+    running = tuple(one(number) for number in range(source.choice((0, 0, 1, 2, 5, 20))))
+    if running and source.random() < 0.1:
+        running = (replace(running[0], alone=True),)
+    waiting = tuple(
+        replace(one(number), used=0, paused=None, alone=source.random() < 0.2)
+        for number in range(100, 100 + source.choice((0, 1, 3, 100)))
+    )
+    headroom = source.choice((-GIB, 0, 20 * MIB, 60 * MIB, 200 * MIB, GIB, 5 * GIB, 500 * GIB))
+    return PolicyInput(
+        1000.0,
+        headroom,
+        headroom + sum(one.used for one in running),
+        source.choice((1.0, 1.5, 4.0, 64.0)),
+        waiting,
+        running,
+        falling=source.choice((0.0, 0.0, 1e8, 5e9)),
+        lag=source.choice((0.02, 0.25)),
+    )
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_decisions_name_units_in_the_right_state(block: int) -> None:
+    for seed in range(block * 150, block * 150 + 150):
+        view = drawn(seed)
+        decisions = decide(view)
+        assert decisions == decide(view), "it follows from the view alone"
+        waiting = {one.number for one in view.waiting}
+        paused = {one.number for one in view.running if one.paused}
+        running = {one.number for one in view.running}
+        numbers = [one.number for one in decisions]
+        assert len(numbers) == len(set(numbers))
+        for one in decisions:
+            match one:
+                case Admit(number):
+                    assert number in waiting
+                case Pause(number):
+                    assert number in running - paused
+                case Resume(number):
+                    assert number in paused
+                case Rerun(number):
+                    assert number in running
+        ended = {one.number for one in decisions if isinstance(one, Rerun)}
+        assert not running or running - ended, "the oldest is never ended"
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_a_unit_that_must_run_alone_does(block: int) -> None:
+    for seed in range(block * 150, block * 150 + 150):
+        view = drawn(seed)
+        admitted = {one.number for one in decide(view) if isinstance(one, Admit)}
+        every = [*view.running, *(one for one in view.waiting if one.number in admitted)]
+        if admitted and any(one.alone for one in every):
+            assert len(every) == 1
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_no_more_processors_are_kept_busy_than_there_are(block: int) -> None:
+    for seed in range(block * 150, block * 150 + 150):
+        view = drawn(seed)
+        admitted = {one.number for one in decide(view) if isinstance(one, Admit)}
+        resumed = {one.number for one in decide(view) if isinstance(one, Resume)}
+        moving = [one for one in view.running if not one.paused or one.number in resumed]
+        moving += [one for one in view.waiting if one.number in admitted]
+        if admitted:
+            assert len(moving) == 1 or sum(one.unit.weight for one in moving) <= view.cores
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_admitted_units_fit_even_if_all_peak_at_once(block: int) -> None:
+    """Where no end is known: units that were never measured."""
+    for seed in range(block * 150, block * 150 + 150):
+        view = drawn(seed)
+        guessed = tuple(
+            replace(one, unit=replace(one.unit, measured=False))
+            for one in (*view.running, *view.waiting)
+        )
+        view = replace(
+            view, running=guessed[: len(view.running)], waiting=guessed[len(view.running) :]
+        )
+        admitted = {one.number for one in decide(view) if isinstance(one, Admit)}
+        peaks = sum(one.growth for one in view.running)
+        peaks += sum(one.unit.need for one in view.waiting if one.number in admitted)
+        if admitted and not (len(admitted) == 1 and not view.running):
+            assert peaks <= view.headroom - reserved_bytes(view.limit)
+
+
+def test_something_always_goes_on() -> None:
+    """Whatever is seen, after a few decisions something moves."""
+    for seed in range(800):
+        view = drawn(seed)
+        for _ in range(60):
+            view = carried_out(view)
+            if any(one.paused is None for one in view.running):
+                break
+        else:
+            assert not view.running, seed
+            assert not view.waiting, seed
+
+
+def carried_out(view: PolicyInput) -> PolicyInput:
+    """Return the situation after the decisions, if the rest of the world stands still."""
+    running = {one.number: one for one in view.running}
+    waiting = {one.number: one for one in view.waiting}
+    freed = 0
+    for one in decide(view):
+        match one:
+            case Admit(number):
+                running[number] = replace(waiting.pop(number), since=view.now)
+            case Pause(number):
+                running[number] = replace(running[number], paused=view.now)
+            case Resume(number):
+                running[number] = running[number].resumed(view.now)
+            case Rerun(number):
+                freed += running[number].used
+                waiting[number] = replace(running.pop(number), used=0, paused=None)
+    return replace(
+        view,
+        headroom=view.headroom + freed,
+        falling=0.0,
+        running=tuple(running.values()),
+        waiting=tuple(waiting.values()),
+    )
+
+
+def test_what_takes_most_memory_for_longest_starts_first() -> None:
+    waiting = tuple(ticket(number, one=unit(seconds=number)) for number in (3, 9, 5))
+    assert decide(PolicyInput(0.0, 64 * GIB, 64 * GIB, 2.0, waiting)) == (Admit(9), Admit(5))
+
+
+def test_a_smaller_one_passes_one_that_does_not_fit() -> None:
+    large, small = ticket(1, one=unit(int(2.7 * GIB), 90.0)), ticket(2)
+    running = (ticket(3, one=unit(GIB, 600.0), used=GIB),)
+    view = PolicyInput(1.0, 2 * GIB, 3 * GIB, 8.0, (large, small), running)
+    assert decide(view) == (Admit(2),)
+
+
+def test_what_has_waited_too_long_comes_before_what_is_greater() -> None:
+    old, great = ticket(1), ticket(2, one=unit(GIB, 90.0), since=WAIT_LIMIT_SECONDS)
+    view = PolicyInput(WAIT_LIMIT_SECONDS, 64 * GIB, 64 * GIB, 1.0, (old, great))
+    assert decide(view) == (Admit(2),)
+    assert decide(replace(view, now=WAIT_LIMIT_SECONDS + 1)) == (Admit(1),)
+
+
+@pytest.mark.parametrize(
+    ("measured", "now"),
+    [(False, 1.0), (True, WAIT_LIMIT_SECONDS + 1), (False, WAIT_LIMIT_SECONDS + 1)],
+)
+def test_no_unit_passes_that_would_delay_the_one_that_waits(measured: bool, now: float) -> None:
+    """Where ends are guesses, or it has waited too long."""
+
+    def one(
+        number: int, peak: int, seconds: float, since: float = 0.0, used: int = 0
+    ) -> UnitTicket:
+        what = replace(unit(peak, seconds, half=0.01), measured=measured)
+        return ticket(number, one=what, since=since, used=used)
+
+    large, running = one(1, int(2.7 * GIB), 90.0), (one(3, GIB, 20.0, now - 1, GIB),)
+    quick, slow, tiny = one(2, 500 * MIB, 10.0), one(2, 500 * MIB, 30.0), one(2, 50 * MIB, 30.0)
+    view = PolicyInput(now, 2 * GIB, 3 * GIB, 8.0, (), running)
+    assert decide(replace(view, waiting=(large, quick))) == (Admit(2),), (
+        "it ends before there is room"
+    )
+    assert decide(replace(view, waiting=(large, slow))) == ()
+    assert decide(replace(view, waiting=(large, tiny))) == (Admit(2),), "it fits beside it"
+    assert decide(replace(view, waiting=(slow,))) == (Admit(2),)
+
+
+def test_where_ends_are_known_no_room_lies_idle() -> None:
+    large, slow = (
+        ticket(1, one=unit(int(2.7 * GIB), 90.0, half=0.01)),
+        ticket(2, one=unit(seconds=30.0)),
+    )
+    running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
+    assert decide(PolicyInput(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)) == (Admit(2),)
+
+
+def test_no_room_is_kept_for_what_never_fits() -> None:
+    large, slow = ticket(1, one=unit(4 * GIB, 90.0)), ticket(2, one=unit(seconds=30.0))
+    running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
+    view = PolicyInput(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)
+    assert decide(view) == (Admit(2),)
+    assert decide(replace(view, now=WAIT_LIMIT_SECONDS + 1)) == (), (
+        "but then all must end before it is tried alone"
+    )
+
+
+def test_peaks_that_do_not_meet_are_not_added_up() -> None:
+    ending = ticket(1, one=unit(2 * GIB, 60.0), since=0.0, used=int(1.9 * GIB))
+    new = ticket(2, one=unit(2 * GIB, 60.0, half=0.9))
+    view = PolicyInput(59.0, int(1.1 * GIB), 3 * GIB, 8.0, (new,), (ending,))
+    assert decide(view) == (Admit(2),), "what runs ends long before the new one has grown"
+    steep = replace(new, unit=unit(2 * GIB, 60.0, half=0.02))
+    assert decide(replace(view, waiting=(steep,))) == ()
+    unknown = replace(ending, unit=replace(ending.unit, measured=False))
+    assert decide(replace(view, running=(unknown,))) == ()
+
+
+def test_a_unit_that_counts_more_processors_than_there_are_starts_by_itself() -> None:
+    wide = ticket(1, one=unit(weight=4.0))
+    assert decide(PolicyInput(0.0, 64 * GIB, 64 * GIB, 2.0, (wide,))) == (Admit(1),)
+    assert decide(PolicyInput(0.0, 64 * GIB, 64 * GIB, 2.0, (wide,), (ticket(2),))) == ()
+
+
+def test_fewer_processors_than_before_start_nothing_and_stop_nothing() -> None:
+    running = tuple(ticket(number, used=500 * MIB) for number in range(8))
+    assert decide(PolicyInput(1.0, 64 * GIB, 68 * GIB, 2.0, (ticket(9),), running)) == ()
+
+
+def test_the_youngest_are_paused_when_what_they_grow_by_is_not_there() -> None:
+    running = tuple(ticket(number, since=number, used=100 * MIB) for number in range(4))
+    decisions = decide(PolicyInput(9.0, 430 * MIB, 830 * MIB, 8.0, (), running))
+    assert decisions == (Pause(1), Pause(2), Pause(3))
+
+
+def test_what_ends_before_the_oldest_wants_its_memory_is_not_paused_for_it() -> None:
+    """Its end makes room; were it paused, there would be room for it to go on, again and again."""
+    oldest = ticket(1, one=unit(4 * GIB, 400.0, half=0.9), since=0.0, used=GIB)
+    rests = replace(ticket(2, one=unit(2 * GIB, 400.0), since=1.0, used=GIB), paused=100.0)
+    small = ticket(3, one=unit(300 * MIB, 20.0), since=99.0, used=200 * MIB)
+    view = PolicyInput(100.0, GIB, 3 * GIB, 8.0, (), (oldest, rests, small))
+    assert decide(view) == ()
+    paused = replace(view, running=(oldest, rests, replace(small, paused=100.0)))
+    assert decide(paused) == (Resume(3),)
+    later = replace(small, unit=unit(600 * MIB, 600.0))
+    assert decide(replace(view, running=(oldest, rests, later))) == (Pause(3),), (
+        "it would be there by then"
+    )
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_what_is_paused_is_not_let_go_on_at_once(block: int) -> None:
+    """While others take nothing more; else it rests until they are done."""
+    for seed in range(block * 150, block * 150 + 150):
+        view = replace(drawn(seed), falling=0.0)
+        decisions = decide(view)
+        if not any(isinstance(one, Rerun) for one in decisions):
+            paused = {one.number for one in decisions if isinstance(one, Pause)}
+            then = decide(carried_out(view))
+            assert not paused & {one.number for one in then if isinstance(one, Resume)}
+
+
+def test_what_is_expected_to_fit_is_left_alone_however_little_is_left() -> None:
+    running = tuple(ticket(number, since=number, used=510 * MIB) for number in range(4))
+    assert decide(PolicyInput(9.0, 100 * MIB, 2140 * MIB, 8.0, (), running)) == ()
+
+
+def test_the_youngest_is_ended_when_nothing_is_left() -> None:
+    running = tuple(ticket(number, since=number, used=400 * MIB) for number in range(3))
+    decisions = decide(PolicyInput(9.0, 10 * MIB, 1210 * MIB, 8.0, (), running))
+    assert Rerun(2) in decisions
+    assert [one for one in decisions if isinstance(one, Rerun)] == [Rerun(2)]
+    assert Pause(0) in decisions, "all stand still until its memory is back"
+
+
+def test_nobody_is_ended_twice_for_the_same_memory() -> None:
+    running = tuple(ticket(number, since=number, used=400 * MIB) for number in range(3))
+    view = PolicyInput(9.0, 10 * MIB, 1210 * MIB, 8.0, (), running, ending=400 * MIB)
+    assert not any(isinstance(one, Rerun) for one in decide(view))
+
+
+def test_only_the_time_between_pauses_counts() -> None:
+    runs = ticket(1, since=10.0)
+    assert runs.ran(12.0) == 2
+    rests = replace(runs, paused=12.0)
+    assert rests.ran(15.0) == 2
+    assert rests.resumed(16.0).ran(17.0) == 3
+    again = replace(rests.resumed(16.0), paused=18.0)
+    assert again.resumed(20.0).ran(21.0) == 5
+
+
+def test_the_oldest_goes_on_first() -> None:
+    running = tuple(
+        replace(ticket(number, since=number, used=300 * MIB), paused=9.0) for number in range(3)
+    )
+    assert decide(PolicyInput(9.0, 150 * MIB, 1050 * MIB, 8.0, (), running)) == (Resume(0),)
+    assert decide(PolicyInput(9.0, 4 * GIB, 5 * GIB, 8.0, (), running)) == (
+        Resume(0),
+        Resume(1),
+        Resume(2),
+    )
+
+
+def test_memory_that_falls_fast_is_looked_at_soon() -> None:
+    running = tuple(ticket(number) for number in range(4))
+    calm = PolicyInput(9.0, 60 * GIB, 64 * GIB, 8.0, (), running)
+    assert next_look(calm) > 4 * SOONEST
+    assert next_look(replace(calm, headroom=600 * MIB)) < next_look(calm)
+    assert next_look(replace(calm, falling=300e9)) < next_look(calm)
+    assert next_look(replace(calm, headroom=0)) == SOONEST
+
+
+def test_tokens_stand_for_processors_and_for_memory() -> None:
+    view = PolicyInput(9.0, 64 * GIB, 64 * GIB, 8.0, (), (ticket(1),))
+    assert spare_tokens(view, 500 * MIB) == 7
+    assert spare_tokens(replace(view, tokens=3), 500 * MIB) == 5
+    assert spare_tokens(replace(view, waiting=(ticket(2),)), 500 * MIB) == 0
+    assert spare_tokens(replace(view, headroom=GIB, limit=GIB), 500 * MIB) == 0
+
+
+def forecast(left: float, used: int, growth: int, rise: float, guess: float = 5.0) -> UnitForecast:
+    """Return what is known of a unit; of one whose end nobody knows a guess."""
+    return UnitForecast(left, used, growth, rise, guess if left == FOREVER else left)
+
+
+def test_peaks_are_added_up_where_no_end_is_known() -> None:
+    future = MemoryForecast(100, [forecast(FOREVER, 50, 40, 1.0)])
+    assert future.fits(forecast(10.0, 0, 60, 5.0))
+    assert not future.fits(forecast(10.0, 0, 61, 5.0))
+
+
+def test_what_ends_gives_back_all() -> None:
+    future = MemoryForecast(100, [forecast(2.0, 50, 40, 1.0)])
+    assert future.fits(forecast(10.0, 0, 150, 8.0)), (
+        "at 2 s it has taken 37; then it has the 50 as well"
+    )
+    assert not future.fits(forecast(10.0, 0, 151, 8.0))
+    assert not future.fits(forecast(10.0, 0, 150, 3.0)), "too steep: 100 at 2 s"
+    assert not future.fits(forecast(1.0, 0, 61, 0.5)), "it ends before the other does"
+
+
+def test_what_is_added_counts() -> None:
+    future = MemoryForecast(100, [])
+    new = forecast(FOREVER, 0, 60, 1.0)
+    assert future.fits(new)
+    future.add(new)
+    assert not future.fits(new)
+
+
+def test_one_by_one_is_as_all_at_once() -> None:
+    source = random.Random(1)  # noqa: S311 - the same units each time
+
+    def drawn() -> UnitForecast:
+        left = source.choice((FOREVER, 1.0, 2.0, source.uniform(1, 9)))
+        return forecast(left, source.randrange(40), source.randrange(40), source.uniform(0.1, 9))
+
+    answers = set()
+    for _ in range(300):
+        units, new = [drawn() for _ in range(6)], drawn()
+        future = MemoryForecast(90, units[:3])
+        for count, one in enumerate(units[3:], 4):
+            future.fits(new)
+            future.add(one)
+            answers.add(future.fits(new))
+            assert future.fits(new) == MemoryForecast(90, units[:count]).fits(new)
+    assert answers == {True, False}
+
+
+def test_levels_are_those_of_all_at_each_end() -> None:
+    running = [forecast(2.0, 30, 0, 1.0), forecast(4.0, 30, 10, 1.0), forecast(FOREVER, 0, 20, 1.0)]
+    assert MemoryForecast(60, running).fits(forecast(9.0, 0, 100, 9.0)), (
+        "22 + 30 at 2 s, 44 at 4 s, 100 - 60 + 20 at 9 s"
+    )
+    assert not MemoryForecast(60, running).fits(forecast(9.0, 0, 101, 9.0))
+
+
+def test_room_is_kept_from_when_enough_has_ended() -> None:
+    running = [forecast(FOREVER, 30, 10, 1.0, guess=4.0), forecast(2.0, 20, 10, 1.0)]
+    future = MemoryForecast(40, running)
+    assert future.reserve(21) == RoomReservation(2.0, 29), (
+        "20 are free, and 30 more when the second has ended"
+    )
+    assert future.reserve(50) == RoomReservation(2.0, 0)
+    assert future.reserve(51) == RoomReservation(4.0, 39)
+    assert future.reserve(91) is None, "more than there is when nothing runs"
+
+
+def test_only_those_pass_that_end_in_time_or_fit_beside() -> None:
+    kept = RoomReservation(10.0, 50)
+    assert kept.lets_pass(forecast(10.0, 0, 900, 1.0)), "it has ended by then"
+    assert kept.lets_pass(forecast(FOREVER, 0, 900, 1.0, guess=9.0)), "so it is thought"
+    assert kept.lets_pass(forecast(11.0, 0, 30, 1.0))
+    assert not kept.lets_pass(forecast(11.0, 0, 30, 1.0)), "there is room for one such only"
+    assert kept.lets_pass(forecast(FOREVER, 0, 20, 1.0, guess=11.0))

@@ -1,0 +1,21 @@
+"""What the compiles of one release are known to cost."""
+
+from collections.abc import Iterable
+
+from millguard.costs import KnownCost
+
+from torchmill.config.model import KnownUnit
+
+
+def release_costs(units: Iterable[KnownUnit], package: str, release: str) -> tuple[KnownCost, ...]:
+    """Return the recorded costs that hold for a release, in the order of the facts.
+
+    The guard takes the first whose pattern fits a source.
+    """
+    costs = []
+    for unit in units:
+        for_package = unit.package in {"", package}
+        for_release = unit.release is None or unit.release.contains(release, prereleases=True)
+        if for_package and for_release:
+            costs.append(KnownCost(unit.pattern, unit.peak, unit.seconds))
+    return tuple(costs)

@@ -1,1 +1,0 @@
-"""The memory guard: keep a build within its memory and processors."""
