@@ -25,7 +25,8 @@ import nox
 from torchmill.commands import session as work
 from torchmill.commands import session_list
 from torchmill.config import selection
-from torchmill.config.selection import MatrixSession
+from torchmill.plan.session_names import split_product
+from torchmill.commands.sessions import MatrixSession
 from torchmill.core import reaper
 from torchmill.core.exits import as_torchmill_error, print_now
 from torchmill.core.homes import require_untracked_state
@@ -35,8 +36,8 @@ from torchmill.core.programs import name_programs
 from torchmill.host import interpreters
 
 if TYPE_CHECKING:
-    from torchmill.config.matrix import Cell
-    from torchmill.config.model import Facts
+    from torchmill.config.facts import Facts
+    from torchmill.plan.cell import Cell
 
 nox.needs_version = ">=2026.8.10"
 nox.options.error_on_missing_interpreters = True
@@ -97,7 +98,7 @@ def add_product(listed: MatrixSession, word: str) -> None:
 
     @nox.session(name=name, python=False, tags=tags, default=False)
     def product(session: nox.Session) -> None:
-        work.make_product(session, listed, selection.split_product(name)[0])
+        work.make_product(session, listed, split_product(name)[0])
 
     product.__doc__ = f"{word} of {listed.title}"
 

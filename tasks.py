@@ -348,14 +348,15 @@ def install_dependencies(
 
 def complete_cells(words: Sequence[str]) -> None:
     """Print the builds of the selected release where a shell completes one: Invoke itself knows tasks and options."""
+    from torchmill.commands.sessions import list_sessions, newest_release_alone
     from torchmill.config import selection
     from torchmill.host.native import native_arch
 
     if CELL_TASKS.isdisjoint(words) or words[-1].startswith("-"):
         return
     tag = selection.selected_tag(LAYOUT)
-    sessions = selection.list_sessions(ROOT, native_arch(), tag).sessions
-    for one in sessions if tag else selection.newest_release_alone(sessions):
+    sessions = list_sessions(ROOT, native_arch(), tag).sessions
+    for one in sessions if tag else newest_release_alone(sessions):
         print_now(one.name)
 
 

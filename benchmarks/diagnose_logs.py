@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.config import facts_reader
-from torchmill.config.model import FailureCause
+from torchmill.config.facts import FailureCause
 from torchmill.plan import causes
 
 ROOT = Path(__file__).parents[1]

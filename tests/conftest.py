@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.commands import PROGRAMS
 from torchmill.config import facts_reader
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 
 ROOT = Path(__file__).parent.parent
 os.environ.update(PROGRAMS)

@@ -16,8 +16,9 @@ from tools import (
 )
 from tools.unused_rules import refuse_unused_rules
 from torchmill.commands.command import TaskCommand
-from torchmill.config import facts_reader, matrix
-from torchmill.config.model import Facts
+from torchmill.config import facts_reader
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import base_package, find_release
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import write_atomically
@@ -112,10 +113,7 @@ def check_against_index(facts: Facts, versions: Collection[str], layout: Layout)
 
     Raises ConfigError where a difference has no explanation, UnknownReleaseError and NetworkError.
     """
-    chosen = {
-        matrix.find_release(facts, matrix.base_package(facts).name, name).version
-        for name in versions
-    }
+    chosen = {find_release(facts, base_package(facts).name, name).version for name in versions}
     with console.show_progress() as bars:
         report = upstream_check.compare_with_index(
             facts, chosen, package_index.configured_index(), layout.cache / "upstream", bars

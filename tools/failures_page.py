@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from torchmill.config.model import FailureCause
+from torchmill.config.facts import FailureCause
 
 # a section's heading, between two rules, or a cause's name
 HEADING = re.compile(r'^# -{20,}\n# (?P<title>.+)\n# -{20,}$|^name = "(?P<name>.+)"$', re.MULTILINE)

@@ -32,9 +32,9 @@ from tools.remote_wheel import (
     read_requirements,
 )
 from torchmill.config.arch_list import ArchTarget, format_arch_list
-from torchmill.config.facts_model import PackageCode, ReadLibrary, WheelCode
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import platform_of_tag
+from torchmill.config.wheel_code import PackageCode, ReadLibrary, WheelCode
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import BuildError, NetworkError
 from torchmill.core.files import write_atomically

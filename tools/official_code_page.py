@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from torchmill.config.arch_list import parse_targets
-from torchmill.config.facts_model import WheelCode
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.wheel_code import WheelCode
 from torchmill.plan import wheel_fit
 
 HEAD = """\

@@ -16,7 +16,7 @@ import requests
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from remotezip import RemoteZip, RemoteZipError
 
-from torchmill.config.facts_model import no_entries
+from torchmill.config.field_types import no_entries
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError
 from torchmill.core.files import write_atomically

@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-from torchmill.config.matrix import (
-    ReleaseTerms,
-    axis_conditions,
-    is_within,
-    make_case,
-    rule_matches,
-)
-from torchmill.config.model import Facts, Package, Rule
+from torchmill.config.facts import Facts
+from torchmill.config.package import Package
+from torchmill.config.rule import Rule
+from torchmill.config.versions import is_within
 from torchmill.core.errors import ConfigError
+from torchmill.plan.matrix import ReleaseTerms
+from torchmill.plan.rules import axis_conditions, make_case, rule_matches
 
 
 def refuse_unused_rules(facts: Facts) -> None:

@@ -15,11 +15,13 @@ from packaging.version import Version
 
 from tools.official_code import is_size_read
 from tools.remote_wheel import READERS, RemoteWheel, cached_file, read_member, read_remote_wheels
-from torchmill.config import matrix
-from torchmill.config.facts_model import WheelCode
-from torchmill.config.matrix import python_key
-from torchmill.config.model import Cuda, Edition, Facts, Package, Release
+from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import platform_of_tag
+from torchmill.config.package import Edition, Package
+from torchmill.config.release import Cuda, Release
+from torchmill.config.release_lookup import all_pythons, base_package, find_release
+from torchmill.config.versions import python_key
+from torchmill.config.wheel_code import WheelCode
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session
@@ -225,9 +227,9 @@ def _of_release(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -
         if release.wheels:
             yield "absent", f"PyPI has no wheel, the file says {_listed(release.wheels)}"
         return
-    base = matrix.base_package(facts)
-    after = matrix.find_release(facts, base.name, release.torch) if release.torch else None
-    pythons = after.pythons if after else matrix.all_pythons(facts)
+    base = base_package(facts)
+    after = find_release(facts, base.name, release.torch) if release.torch else None
+    pythons = after.pythons if after else all_pythons(facts)
     yield from chain(
         _wheels(release, wheels),
         _pythons(release, wheels, pythons),
@@ -271,7 +273,7 @@ def _pythons(release: Release, wheels: Sequence[RemoteWheel], possible: Sequence
         python for python in possible if python in union and python not in release.pythons
     ]:
         yield "pythons", f"there are wheels for {_listed(extra)}, which 'pythons' lacks"
-    newest = matrix.python_key(release.pythons[-1])
+    newest = python_key(release.pythons[-1])
     for text in dict.fromkeys(wheel.requires_python for wheel in without_python2(wheels)):
         bound = SpecifierSet(text or "")
         refused = [python for python in release.pythons if not _admits(bound, python)]
@@ -279,7 +281,7 @@ def _pythons(release: Release, wheels: Sequence[RemoteWheel], possible: Sequence
             python
             for python in possible
             if text and _admits(bound, python) and python not in release.pythons
-            if not python.endswith("t") and matrix.python_key(python) < newest
+            if not python.endswith("t") and python_key(python) < newest
         ]
         if refused:
             yield "requires-python", f"Requires-Python is {text}, which excludes {_listed(refused)}"

@@ -8,8 +8,8 @@ from packaging.version import Version
 
 from tools import upstream_check
 from tools.remote_wheel import RemoteWheel
-from torchmill.config.matrix import base_package
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import base_package
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 Value = str | int | Sequence[str]

@@ -6,12 +6,16 @@ from pathlib import Path
 
 from tools import compatibility_page
 from torchmill.commands.walk import walk_steps
-from torchmill.config import matrix
-from torchmill.config.matrix import Cell
-from torchmill.config.model import NO_OPTIONS, Facts, Host, Toolkit
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import base_package
+from torchmill.config.toolkit import Toolkit
 from torchmill.fetch.source.request import source_requests
+from torchmill.host.host import Host
 from torchmill.host.measurement import load_host
+from torchmill.plan import matrix
+from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.build_plan import compute_plan
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.step_origins import Places, Session, WalkContext, source_origins
@@ -43,7 +47,7 @@ def described_hosts() -> dict[str, Host]:
 
 def newest_cell(facts: Facts, toolkit: Toolkit, host: Host) -> Cell | None:
     """Return the newest build of the base package with a toolkit on a host, with a Python of the host's if one fits."""
-    for release in reversed(facts.releases[matrix.base_package(facts).name]):
+    for release in reversed(facts.releases[base_package(facts).name]):
         cells = [
             cell
             for cell in matrix.possible_cells(facts, release, host.arch)

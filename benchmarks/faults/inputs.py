@@ -22,8 +22,9 @@ from millguard.timeline import parse_record
 from faults.tally import REFUSED, RIGHT, Tally
 from tests.support import told_wheels
 from tests.support.source_upstream import layout
-from torchmill.config import cell_lookup, facts_reader, matrix, selection
+from torchmill.config import facts_reader, selection
 from torchmill.config.arch_list import parse_arch_list
+from torchmill.config.release_lookup import base_package, find_release
 from torchmill.core import ninja, stat_cache, units, urls
 from torchmill.core.errors import TorchmillError, UnforeseenError
 from torchmill.deliver import agreement, signature
@@ -33,7 +34,7 @@ from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.source.tree import build_backend
 from torchmill.host.measurement import load_host
-from torchmill.plan import build_plan, causes, estimate, render
+from torchmill.plan import build_plan, causes, cell_lookup, estimate, matrix, render
 from torchmill.plan.first_error import read_log
 from torchmill.plan.options import parse_options
 from torchmill.wheel import wheel_file
@@ -72,7 +73,7 @@ def _file(
 
 def _host(path: Path) -> None:
     host = load_host(path)
-    release = matrix.find_release(SHIPPED, "torch", "1.13.1")
+    release = find_release(SHIPPED, "torch", "1.13.1")
     cell = cell_lookup.find_cell(SHIPPED, "wheel-3.10-cpu", host.arch, release)
     render.plan_as_data(build_plan.compute_plan(SHIPPED, cell, host, parse_options((), "fuzz")))
 
@@ -86,7 +87,7 @@ def _facts_of(root: Path, name: str) -> Reader:
         (folder / name).write_bytes(content)
         facts = facts_reader.read_facts(folder)
         host = load_host(ROOT / "tests/golden/hosts/rtx3090.toml")
-        for cell in islice(matrix.all_builds(facts, matrix.base_package(facts)), 2):
+        for cell in islice(matrix.all_builds(facts, base_package(facts)), 2):
             found = cell_lookup.find_cell(facts, str(cell), host.arch, None)
             plan = build_plan.compute_plan(facts, found, host, parse_options((), "fuzz"))
             render.plan_as_script(plan, facts, host)

@@ -28,7 +28,9 @@ from torchmill.cell.compile import (
     languages_past_gate,
 )
 from torchmill.cell.context import BuildContext
-from torchmill.config.model import Facts, Launch, Options
+from torchmill.config.facts import Facts
+from torchmill.config.package import Launch
+from torchmill.plan.build_options import Options
 from torchmill.toolchain.compiler_cache import CompilerCache
 from torchmill.wheel.statement import compose_statement
 

@@ -11,8 +11,8 @@ from torchmill.cell.containers import image
 from torchmill.cell.containers.engine import COPIES, Engine
 from torchmill.cell.containers.image import manylinux_image, python_image, system_image, user_image
 from torchmill.config import facts_reader
-from torchmill.config.facts_model import ImageFacts
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.images import ImageFacts
 
 OURS = facts_reader.read_facts(Path(__file__).parents[2] / "build_configs").images
 DIGEST = "sha256:" + "0" * 64

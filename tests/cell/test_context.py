@@ -15,16 +15,11 @@ from torchmill.cell import context, machine_inputs
 from torchmill.cell.pipeline import preflight
 from torchmill.cell.steps import compose_manifest
 from torchmill.cell.up_to_date import StageLog, StageRecord
-from torchmill.config.model import (
-    Compiler,
-    Facts,
-    Host,
-    LinuxDistribution,
-    OfferedWheels,
-    OfficialPart,
-    Options,
-    When,
-)
+from torchmill.config.facts import Facts, OfferedWheels
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.rule import OfficialPart, When
+from torchmill.host.host import Compiler, Host
+from torchmill.plan.build_options import Options
 from torchmill.wheel import dist_files
 
 # what git tells a hook, and a packager an installer

@@ -11,12 +11,13 @@ from tests.support.refusals import refused
 from torchmill.cell.containers import cross, engine
 from torchmill.cell.containers.cross import ContainerPlace, CrossBuild, PassedSettings
 from torchmill.cell.containers.engine import Engine, EngineHost, Mount, container_commands
-from torchmill.config import cell_lookup, matrix, selection
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
 from torchmill.core.paths import Layout
 from torchmill.host import native
-from torchmill.plan import shell_seal
+from torchmill.plan import cell_lookup, shell_seal
 from torchmill.plan.options import parse_options
+from torchmill.plan.session_names import asked_sessions
 
 OTHER = "aarch64" if native.native_arch() != "aarch64" else "x86_64"
 
@@ -25,7 +26,7 @@ def found(known: Facts, *words: str, further: tuple[str, ...] = ()) -> list[tupl
     cells = cell_lookup.requested_cells(
         known,
         None,
-        selection.asked_sessions(words),
+        asked_sessions(words),
         lambda one: further if one.build.package == "base" else (),
     )
     return [(name, cell.release.version, cell.build.arch) for name, cell in cells]
@@ -52,8 +53,8 @@ def test_nothing_else_is(known: Facts, words: list[str]) -> None:
 
 
 def test_what_conflicts_forbid_is_none(known: Facts) -> None:
-    release = matrix.find_release(known, "base", "1.0.0")
-    wanted = selection.asked_sessions(["-s", "wheel-3.10-cu118-aarch64"])
+    release = find_release(known, "base", "1.0.0")
+    wanted = asked_sessions(["-s", "wheel-3.10-cu118-aarch64"])
     assert list(cell_lookup.requested_cells(known, release, wanted)) == []
 
 
@@ -195,7 +196,7 @@ def place(**changed: object) -> ContainerPlace:
 def order(
     known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1"
 ) -> CrossBuild:
-    cell = cell_lookup.find_cell(known, name, "x86_64", matrix.find_release(known, "torch", tag))
+    cell = cell_lookup.find_cell(known, name, "x86_64", find_release(known, "torch", tag))
     image, options = (
         "localhost/torch-builder:1.13.1-cpu-aarch64-distribution",
         parse_options(arguments, "test"),

@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from torchmill.cell import machine_inputs
-from torchmill.config import matrix
-from torchmill.config.model import Build, Compiler, Facts, Options, Plan
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import find_release
 from torchmill.core.stat_cache import StatCache
 from torchmill.host import libraries
+from torchmill.host.host import Compiler
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 
 
 @pytest.fixture
@@ -27,9 +32,9 @@ def stat_cache(tmp_path: Path) -> StatCache:
 @pytest.fixture
 def planned(shipped: Facts, stat_cache: StatCache) -> Plan:
     build = Build("torch", "wheel", "3.10", "cpu", "x86_64")
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = find_release(shipped, "torch", "v1.13.1")
     machine = replace(measure_basic_host(stat_cache), arch="x86_64", system="linux", glibc="2.36")
-    return build_plan.compute_plan(shipped, matrix.Cell(build, release), machine, Options())
+    return build_plan.compute_plan(shipped, Cell(build, release), machine, Options())
 
 
 def test_only_variables_that_reach_a_compiler_count(planned: Plan) -> None:

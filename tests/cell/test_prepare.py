@@ -16,8 +16,10 @@ from tests.support.ninja_trees import Python, Site
 from tests.support.refusals import refused
 from torchmill.cell import prepare
 from torchmill.cell.context import BuildContext, BuildTree, copy_source, fill_placeholders
-from torchmill.config.model import Command, Facts, Source
+from torchmill.config.facts import Facts
+from torchmill.config.model import Command
 from torchmill.core.files import report_unwritable
+from torchmill.fetch.source.source import Source
 from torchmill.host.environments import TreeUser
 
 needs_preparing = pytest.mark.skipif(

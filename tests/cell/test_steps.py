@@ -17,9 +17,10 @@ from millguard.timeline import UnitRun, parse_record
 from tests.support.contexts import HOST, job
 from tests.support.sampled import Sample, fetched
 from torchmill.cell.steps import empty_old_trees, find_links
-from torchmill.config.model import Facts, Options
+from torchmill.config.facts import Facts
 from torchmill.core.locks import LOCK_FILE, wait_for_lock
 from torchmill.host import interpreters
+from torchmill.plan.build_options import Options
 
 PYTHONS = [
     one

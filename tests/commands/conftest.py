@@ -8,7 +8,7 @@ from invoke import Collection, Program
 
 import tasks
 from tests.support.commands import InvokeHere
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core import reaper
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout

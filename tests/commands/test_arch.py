@@ -10,9 +10,11 @@ import pytest
 from tests.support.commands import run
 from tests.support.refusals import refused
 from torchmill.commands.arch import answer_arch
-from torchmill.config import matrix
-from torchmill.config.model import Facts, Gpu, Host
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Gpu
+from torchmill.config.release_lookup import newest_release
 from torchmill.core.errors import ConfigError
+from torchmill.host.host import Host
 
 HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
 MODERN = (
@@ -114,7 +116,7 @@ def test_a_list_is_costed_where_toolkit_and_release_are_named(shipped: Facts) ->
 def test_native_and_local_stand_for_the_gpus_of_the_machine(shipped: Facts) -> None:
     host = replace(HOST, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),))
     assert answer_arch(shipped, host, "native").data["list"] == "8.6"
-    assert answer_arch(shipped, host, local=matrix.newest_release(shipped)).data["list"] == "8.6"
+    assert answer_arch(shipped, host, local=newest_release(shipped)).data["list"] == "8.6"
 
 
 HERE = """\
@@ -219,6 +221,6 @@ def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_w
 def test_two_gpus_of_one_kind_need_one_list(shipped: Facts) -> None:
     cards = (Gpu("A100", "8.0"), Gpu("RTX 3090", "8.6"))
     host = replace(HOST, gpus=cards, driver="470.57.02", processor=MODERN)
-    found = answer_arch(shipped, host, local=matrix.newest_release(shipped))
+    found = answer_arch(shipped, host, local=newest_release(shipped))
     assert found.data["list"] == "8.0"
     assert found.data["published"]["version"] == "2.0.1", "the driver is too old for CUDA 12"

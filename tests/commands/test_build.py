@@ -19,11 +19,15 @@ from tests.support.machines import program, script
 from tests.support.refusals import refused
 from tests.support.sampled import THIS
 from torchmill.commands.walk import session_requirements
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import NO_OPTIONS, Capability, Facts, Gpu, Host
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability, Gpu
+from torchmill.config.release_lookup import find_release
 from torchmill.core.errors import ImpossibleBuildError, SourceError, StepError, UnknownReleaseError
+from torchmill.host.host import Host
 from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch
+from torchmill.plan import cell_lookup
+from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 
@@ -39,7 +43,7 @@ def gpu(facts: Facts, name: str) -> Capability:
 
 
 def chosen(facts: Facts, question: BuildQuestion, tag: str = "", host: Host = HOST) -> list[str]:
-    release = matrix.find_release(facts, "torch", tag) if tag else None
+    release = find_release(facts, "torch", tag) if tag else None
     return [
         cell.build.identifier(host.arch) for cell in choose_cells(facts, question, host, release)
     ]
@@ -98,7 +102,7 @@ def test_what_is_built_on_torch_comes_after_it(shipped: Facts) -> None:
 def test_the_toolkit_follows_from_the_gpus(
     shipped: Facts, names: Sequence[str], tag: str, identifier: str, version: str
 ) -> None:
-    release = matrix.find_release(shipped, "torch", tag) if tag else None
+    release = find_release(shipped, "torch", tag) if tag else None
     (cell,) = choose_cells(
         shipped, BuildQuestion(gpus=[gpu(shipped, name) for name in names]), HOST, release
     )

@@ -16,7 +16,7 @@ from tests.support.refusals import refused
 from torchmill.cell.containers.cross import guest_layout
 from torchmill.commands.clean import command, stored
 from torchmill.commands.clean.command import CleanOutcome
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 
 
 def clean(

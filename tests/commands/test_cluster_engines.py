@@ -22,8 +22,8 @@ from tests.support.sampled import THIS, Sample, fetched
 from tests.support.shell import shellcheck
 from torchmill.commands.cluster import write_jobs
 from torchmill.config import facts_reader
-from torchmill.config.model import Options
 from torchmill.core.paths import Layout
+from torchmill.plan.build_options import Options
 
 OURS = facts_reader.read_facts(ROOT / "build_configs")
 GOLDEN = ROOT / "tests" / "golden" / "cluster"

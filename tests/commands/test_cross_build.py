@@ -21,9 +21,11 @@ from tools.requirements_hook import read_requirements
 from torchmill.cell.containers import engine
 from torchmill.cell.containers.cross import CrossBuild
 from torchmill.commands import cross_build
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts, Options
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
 from torchmill.host.measurement import load_host
+from torchmill.plan import cell_lookup
+from torchmill.plan.build_options import Options
 
 OTHER = "aarch64" if platform.machine() != "aarch64" else "x86_64"
 OWN = platform.machine()
@@ -243,7 +245,7 @@ def test_the_image_that_has_what_one_of_ones_own_lacks_is_of_the_same_toolkit(
     orders = stand_in_engine.podman(tmp_path, "aarch64", arch)
     monkeypatch.setenv("PATH", path(tmp_path))
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.10-cu118", arch, matrix.find_release(shipped, "torch", "v2.0.0")
+        shipped, "wheel-3.10-cu118", arch, find_release(shipped, "torch", "v2.0.0")
     )
     host = load_host(ROOT / "tests/golden/hosts/debian-12.toml")
     goal = CrossBuild(cell, "wheel-3.10-cu118", options=Options(), image="mine")

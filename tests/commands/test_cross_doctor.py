@@ -14,10 +14,12 @@ from tests.support.stand_in_engine import AARCH64
 from torchmill.cell.containers.engine import Engine, EngineHost
 from torchmill.commands import cross_build
 from torchmill.commands.cross_build import ContainerFacts
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts, Options, Source
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
+from torchmill.fetch.source.source import Source
 from torchmill.host.measurement import load_host
-from torchmill.plan import build_plan
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
@@ -28,7 +30,7 @@ READY = ContainerFacts(BUILDAH, "", HERE, "debian-arm64", "{}", handlers={"qemu-
 
 
 def question(facts: Facts) -> CheckContext:
-    release = matrix.find_release(facts, "torch", "v1.13.1")
+    release = find_release(facts, "torch", "v1.13.1")
     cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu-aarch64", "x86_64", release)
     host = load_host(HOSTS / "debian-12.toml")
     return CheckContext(facts, cell, host, build_plan.compute_plan(facts, cell, host, Options()))

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.commands.deps import choose_packages
-from torchmill.config.model import LinuxDistribution
+from torchmill.config.linux_distribution import LinuxDistribution
 
 NAMES = {
     "apt": ("build-essential", "git", "ccache", "libopenblas-openmp-dev"),

@@ -11,10 +11,11 @@ from tests.support.commands import ROOT, InvokeHere, run
 from tests.support.machines import gcc, made_up_programs
 from tests.support.refusals import refused
 from torchmill.commands import doctor
-from torchmill.config.model import Facts, Host
+from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.paths import Layout
 from torchmill.host import measurement
+from torchmill.host.host import Host
 from torchmill.plan.doctor.finding import Finding
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"

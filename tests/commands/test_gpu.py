@@ -16,7 +16,7 @@ from tests.support.commands import ROOT, environment
 from tests.support.commands import run as command
 from tests.support.refusals import refused
 from torchmill.commands import gpu
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
 from torchmill.wheel.verify.clean_environment import CheckResult
 

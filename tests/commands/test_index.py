@@ -23,7 +23,7 @@ from tests.support.made_index import Home, install, installed, served
 from tests.support.paper_wheels import Members, made
 from tests.support.refusals import refused
 from torchmill.commands import verify
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import BusyError, DeliveryError
 from torchmill.core.files import hash_file
 from torchmill.deliver.index import folder

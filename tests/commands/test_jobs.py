@@ -7,9 +7,11 @@ from millguard.limits import CpuQuota, LimitReading
 
 from torchmill.commands import jobs
 from torchmill.commands.jobs import Budget, CompileDemand
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.facts_model import CostRange
-from torchmill.config.model import Facts, Options
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release, newest_release
+from torchmill.plan import cell_lookup, matrix
+from torchmill.plan.build_options import Options
 
 GIB = 2**30
 GROUP = "/sys/fs/cgroup/memory/job/memory.limit_in_bytes"
@@ -98,7 +100,7 @@ def test_programs_get_the_same() -> None:
 
 
 def test_builds_that_take_alike_are_told_as_one(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = find_release(shipped, "torch", "v1.13.1")
     found = jobs.compile_demands(shipped, matrix.buildable_cells(shipped, release, "x86_64"))
     named = [" ".join(demand.builds.split()[:2]) for demand in found]
     assert named[0] == "torch 1.13.1"
@@ -110,7 +112,7 @@ def test_builds_that_take_alike_are_told_as_one(shipped: Facts) -> None:
 
 
 def test_an_unknown_machine_has_limits_and_no_builds(shipped: Facts) -> None:
-    cells = matrix.buildable_cells(shipped, matrix.newest_release(shipped), "linux_riscv64")
+    cells = matrix.buildable_cells(shipped, newest_release(shipped), "linux_riscv64")
     measured = jobs.measure_budget(jobs.compile_demands(shipped, cells), Options())
     assert measured.demands == ()
     assert row(measured.as_text(), "physical memory")

@@ -10,7 +10,7 @@ from tests.support import commands, paper_wheels, told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels, select_wheels
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import DeliveryError
 from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout

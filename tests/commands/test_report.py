@@ -12,7 +12,7 @@ from tests.support.commands import run
 from tests.support.refusals import refused
 from torchmill.commands import report
 from torchmill.commands.report.command import draw_build, find_timeline
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.exits import as_torchmill_error
 from torchmill.core.paths import Layout
 

@@ -20,7 +20,7 @@ from tests.support import gpu_libraries, paper_wheels, told_wheels
 from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
 from torchmill.commands import index, slim, snippet, verify
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
 from torchmill.wheel import dist_files, sbom, wheel_file
 from torchmill.wheel.verify import device_code, slimming

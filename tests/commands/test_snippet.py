@@ -20,7 +20,7 @@ from tests.support.paper_wheels import made
 from tests.support.refusals import refused
 from torchmill.commands import snippet
 from torchmill.config import facts_reader
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -17,8 +17,8 @@ from torchmill.commands.toolkit import (
     provider_sources,
     requested_items,
 )
-from torchmill.config.facts_model import ToolkitPart
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.toolkit import ToolkitPart
 from torchmill.core.errors import ConfigError
 from torchmill.fetch.toolkit.request import ToolkitRequest
 from torchmill.host.cuda_toolkits import FoundToolkit

@@ -6,19 +6,27 @@ from itertools import pairwise, permutations
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config import arch_list, cell_lookup, matrix
-from torchmill.config.arch_list import (
-    ArchTarget,
-    capability_key,
-    format_arch_list,
-    how_served,
-    is_plain_target,
+from torchmill.config import arch_list
+from torchmill.config.arch_list import ArchTarget, capability_key, format_arch_list, is_plain_target
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability, Gpu
+from torchmill.config.gpu_names import find_gpus, gpus_of_host
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import find_release
+from torchmill.config.served_gpus import how_served
+from torchmill.config.toolkit import Toolkit
+from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup, matrix
+from torchmill.plan.arch_choice import (
+    check_arch_list,
+    find_arch_problems,
+    official_arch_list,
     shortest_arch_list,
 )
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Capability, Facts, Gpu, Host, Options, Release, Toolkit
-from torchmill.core.errors import ConfigError, ImpossibleBuildError
-from torchmill.plan import build_plan
+from torchmill.plan.arch_toolkits import toolkits_with_target
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * 1024**3, glibc="2.36")
 OLDEST = "9.0"  # of the toolkits that are described
@@ -36,7 +44,7 @@ def complaint(shipped: Facts, text: str, torch: str = "2.9.0", gpus: tuple[Gpu, 
 
 
 def cell(shipped: Facts, name: str, tag: str, arch: str = "x86_64") -> Cell:
-    release = matrix.find_release(shipped, "torch", tag)
+    release = find_release(shipped, "torch", tag)
     return cell_lookup.find_cell(shipped, name, arch, release)
 
 
@@ -89,9 +97,7 @@ def test_every_official_list_fits_its_toolkit_and_its_release(shipped: Facts) ->
         ):
             continue  # an extension takes of torch's list what it has kernels for
         targets, _ = arch_list.parse_arch_list(shipped, text, release.torch_version)
-        wrong += list(
-            arch_list.find_arch_problems(shipped, targets, toolkit(shipped, cuda), release)
-        )
+        wrong += list(find_arch_problems(shipped, targets, toolkit(shipped, cuda), release))
     assert wrong == []
 
 
@@ -102,9 +108,9 @@ def test_an_extension_is_built_for_the_gpus_that_it_has_kernels_for(shipped: Fac
         for one in matrix.possible_cells(shipped, release, "x86_64")
         if one.build.variant == "cu126"
     )
-    assert arch_list.official_arch_list(shipped, cell) == "8.0;8.6;9.0"
+    assert official_arch_list(shipped, cell) == "8.0;8.6;9.0"
     with refused("arch-list-impossible"):
-        arch_list.check_arch_list(shipped, "7.5;8.6", None, release, ())
+        check_arch_list(shipped, "7.5;8.6", None, release, ())
 
 
 def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> None:
@@ -115,13 +121,13 @@ def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> Non
             ):
                 if one.build.python != release.pythons[-1]:
                     continue
-                text = arch_list.official_arch_list(shipped, one)
+                text = official_arch_list(shipped, one)
                 assert text, (release.package, release.version, one.build)
                 targets, problems = arch_list.parse_arch_list(shipped, text, release.torch_version)
                 cuda = toolkit(shipped, str(one.build.cuda))
                 assert [
                     *problems,
-                    *arch_list.find_arch_problems(shipped, targets, cuda, release),
+                    *find_arch_problems(shipped, targets, cuda, release),
                 ] == []
 
 
@@ -317,9 +323,7 @@ def test_kernels_that_are_empty_without_the_code_of_one_chip_get_it(shipped: Fac
         "of the official list as well"
     )
     for package in shipped.packages.values():
-        assert all(
-            arch_list.toolkits_with_target(shipped, f"{name}a") for name in package.chip_code
-        )
+        assert all(toolkits_with_target(shipped, f"{name}a") for name in package.chip_code)
 
 
 def test_everything_that_is_wrong_comes_in_one_message(shipped: Facts) -> None:
@@ -354,7 +358,7 @@ def test_ptx_of_a_capability_that_the_toolkit_dropped_goes_to_the_next(shipped: 
         build.release,
         cuda_official={"11.8": replace(said, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})},
     )
-    assert arch_list.official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
+    assert official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
 
 
 def test_a_toolkit_older_than_all_official_ones_takes_the_oldest_list(shipped: Facts) -> None:
@@ -470,21 +474,19 @@ def test_the_shortest_list_serves_all_and_nothing_in_it_can_go(shipped: Facts) -
 def test_gpus_are_found_as_people_and_drivers_name_them(
     shipped: Facts, name: str, found: set[str]
 ) -> None:
-    assert {one.capability.name for one in arch_list.find_gpus(shipped, name)} == found
+    assert {one.capability.name for one in find_gpus(shipped, name)} == found
 
 
 def test_every_gpu_is_found_by_its_own_name(shipped: Facts) -> None:
     for one in shipped.capabilities:
         for gpu in one.gpus:
-            assert {named.capability.name for named in arch_list.find_gpus(shipped, gpu)} == {
-                one.name
-            }, gpu
+            assert {named.capability.name for named in find_gpus(shipped, gpu)} == {one.name}, gpu
 
 
 @pytest.mark.parametrize("name", ["RTX 3091", "", "NVIDIA", "GeForce", ",", "K80, Foo 300"])
 def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
     with refused("unknown-gpu"):
-        arch_list.find_gpus(shipped, name)
+        find_gpus(shipped, name)
 
 
 @pytest.mark.parametrize(
@@ -517,7 +519,7 @@ def test_a_device_of_another_maker_is_told_what_serves_it(
     shipped: Facts, name: str, maker: str, instead: str
 ) -> None:
     with refused("gpu-of-another-maker") as caught:
-        arch_list.find_gpus(shipped, name)
+        find_gpus(shipped, name)
     said = str(caught.value)
     assert f"is a device of {maker}" in said
     assert instead in said
@@ -526,20 +528,20 @@ def test_a_device_of_another_maker_is_told_what_serves_it(
 
 def test_a_name_that_two_makers_have_is_asked_about(shipped: Facts) -> None:
     with refused("unknown-gpu") as caught:
-        arch_list.find_gpus(shipped, "M4")
+        find_gpus(shipped, "M4")
     assert "Tesla M4" in str(caught.value)
 
 
 def test_no_gpu_of_nvidias_is_taken_for_anothers(shipped: Facts) -> None:
     for one in shipped.capabilities:
         for gpu in one.gpus:
-            arch_list.find_gpus(shipped, f"NVIDIA {gpu}")
+            find_gpus(shipped, f"NVIDIA {gpu}")
 
 
 def test_the_gpus_of_a_machine(shipped: Facts) -> None:
     here = (Gpu("Tesla K80"), Gpu("NVIDIA GeForce RTX 4090", "8.9"))
-    assert [one.capability.name for one in arch_list.gpus_of_host(shipped, here)] == ["3.7", "8.9"]
+    assert [one.capability.name for one in gpus_of_host(shipped, here)] == ["3.7", "8.9"]
     with refused("no-gpu"):
-        arch_list.gpus_of_host(shipped, ())
+        gpus_of_host(shipped, ())
     with refused("unknown-capability"):
-        arch_list.gpus_of_host(shipped, (Gpu("NVIDIA Next", "99.0"),))
+        gpus_of_host(shipped, (Gpu("NVIDIA Next", "99.0"),))

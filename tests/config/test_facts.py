@@ -10,11 +10,18 @@ from packaging.version import Version
 
 from tests.support.declared import ONE, declared
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, facts_reader, matrix
-from torchmill.config.facts_model import PROVIDERS, CondaName, ImageRole, MeasuredRun
-from torchmill.config.model import Facts, Host, KnownUnit, Options
+from torchmill.config import facts_reader
+from torchmill.config.conda_facts import CondaName
+from torchmill.config.costs import KnownUnit, MeasuredRun
+from torchmill.config.facts import Facts
+from torchmill.config.images import ImageRole
+from torchmill.config.release_lookup import find_release, partner_releases
 from torchmill.config.toml_reader import read_toml
-from torchmill.plan import build_plan
+from torchmill.config.toolkit import PROVIDERS
+from torchmill.config.versions import is_within
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 
 HOST = Host(arch="x86_64", system="linux", cores=4, memory=2**33, glibc="2.36")
 RUN = """
@@ -151,9 +158,7 @@ def test_what_each_file_says_is_read(configs: Path) -> None:
     assert (pypi.provider, pypi.versions, pypi.cuda) == ("pypi", (), "11")
     (nvtx,) = facts.toolkit_parts
     assert (nvtx.name, nvtx.called, nvtx.headers, nvtx.without) == ("nvtx", "NVTX", ("n.h",), "")
-    assert [version for version in ("12.8", "13.0") if matrix.is_within(nvtx.cuda, version)] == [
-        "12.8"
-    ]
+    assert [version for version in ("12.8", "13.0") if is_within(nvtx.cuda, version)] == ["12.8"]
     (wheels,) = facts.elsewhere
     assert (wheels.variants, wheels.label, wheels.default) == (("cpu",), "", False)
     assert facts.conda is not None
@@ -514,7 +519,7 @@ def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
     official = build_plan.compute_plan(known, cell, HOST, Options(torch="PyPI"))
     assert "base===1.0.0" in official.requirements
     assert build_plan.compute_plan(known, cell, HOST, Options(label="none")).version == "1.0"
-    (partner,) = matrix.partner_releases(known, first, ["scatter"])
+    (partner,) = partner_releases(known, first, ["scatter"])
     assert partner.version == "1.0"
 
 
@@ -608,5 +613,5 @@ def test_a_package_for_none_of_a_torchs_pythons_is_impossible_there(configs: Pat
     facts = declared(configs, ONE.replace('torch = ">=1"', 'torch = ">=1"\n    python = ">=3.20"'))
     with refused("impossible-build"):
         cell_lookup.find_cell(
-            facts, "scatter-3.10-cpu", "x86_64", matrix.find_release(facts, "base", "v1.0.0")
+            facts, "scatter-3.10-cpu", "x86_64", find_release(facts, "base", "v1.0.0")
         )

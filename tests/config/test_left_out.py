@@ -6,10 +6,11 @@ import pytest
 
 from tests.support.declared import ONE
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, matrix
+from torchmill.commands.sessions import list_sessions
+from torchmill.config.facts import Facts
 from torchmill.config.facts_reader import read_facts, read_usable_facts
-from torchmill.config.model import Facts
-from torchmill.config.selection import list_sessions
+from torchmill.config.release_lookup import find_release, partner_releases
+from torchmill.plan import cell_lookup
 
 BROKEN = 'name = "mine'  # which TOML does not take
 OTHER = """
@@ -53,7 +54,7 @@ def test_a_package_with_mistakes_is_left_out_alone(text: str, known: Facts, conf
     with refused("facts-invalid"):
         cell_lookup.find_cell(facts, "tiny-scatter-3.10-cpu", "x86_64", None)
     with refused("facts-invalid"):
-        matrix.partner_releases(facts, facts.releases["base"][0], ["tiny-scatter"])
+        partner_releases(facts, facts.releases["base"][0], ["tiny-scatter"])
     assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).possible
 
 
@@ -86,7 +87,7 @@ def test_a_release_with_mistakes_is_left_out_alone(
     assert facts.releases["addon"] == ()
     for name in ("v1.0.0", "1.0.0"):
         with refused("facts-invalid"):
-            matrix.find_release(facts, "base", name)
+            find_release(facts, "base", name)
 
 
 @pytest.mark.parametrize("file", ["packages/base.toml", "arches.toml", "gpus.toml"])

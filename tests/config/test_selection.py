@@ -8,13 +8,9 @@ import pytest
 
 from tests.support.commands import ROOT
 from tests.support.refusals import refused
-from torchmill.config.model import Facts
-from torchmill.config.selection import (
-    list_sessions,
-    select_release,
-    selected_or_newest,
-    selected_release,
-)
+from torchmill.commands.sessions import list_sessions
+from torchmill.config.facts import Facts
+from torchmill.config.selection import select_release, selected_or_newest, selected_release
 from torchmill.core.paths import Layout
 
 

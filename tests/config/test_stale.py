@@ -7,7 +7,7 @@ import pytest
 from tests.support.refusals import refused
 from tools.unused_rules import refuse_unused_rules
 from torchmill.config import facts_reader
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 
 
 def added(configs: Path, rule: str) -> Facts:

@@ -15,7 +15,7 @@ import pytest
 from tests.support import commands, paper_wheels, told_wheels
 from tests.support.refusals import refused
 from torchmill.commands import verify
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core import formats
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout

@@ -17,12 +17,14 @@ from tests.support import paper_wheels, publishing_servers
 from tests.support import tiny_wheels as tiny
 from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, facts_reader, matrix
-from torchmill.config.model import Facts
+from torchmill.config import facts_reader
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
 from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
 from torchmill.deliver.conda import channel, layout, package
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
+from torchmill.plan import cell_lookup
 from torchmill.wheel.pack.staging import StagedWheel
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
@@ -65,7 +67,7 @@ def verified(sample: Facts, layout: Layout, wheel: Path) -> VerifiedWheel:
     """Return what a session hands over for a wheel."""
     name, version = wheel.name.split("-")[:2]
     word = {"tinytorch": "wheel", "tinyvision": "vision"}[name]
-    release = matrix.find_release(sample, "tinytorch", "v1.0.0")
+    release = find_release(sample, "tinytorch", "v1.0.0")
     cell = cell_lookup.find_cell(sample, f"{word}-{PYTHON}-cpu", platform.machine(), release)
     return VerifiedWheel(
         layout, sample, cell, tiny.plan(name, version), wheel, {"sha256": hash_file(wheel)}

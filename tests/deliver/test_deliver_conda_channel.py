@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.config import facts_reader
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
 from torchmill.deliver.conda import channel
 

@@ -11,12 +11,14 @@ import pytest
 
 from tests.support import paper_wheels, tiny_wheels
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
 from torchmill.core.paths import Layout
 from torchmill.deliver.conda import recipe
 from torchmill.deliver.conda.recipe import CondaRecipe
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
+from torchmill.plan import cell_lookup
+from torchmill.plan.cell import Cell
 from torchmill.wheel import wheel_file
 
 TOLD = {
@@ -27,13 +29,13 @@ TOLD = {
 }
 
 
-def cell(facts: Facts, tag: str, identifier: str, arch: str) -> matrix.Cell:
-    return cell_lookup.find_cell(facts, identifier, arch, matrix.find_release(facts, "torch", tag))
+def cell(facts: Facts, tag: str, identifier: str, arch: str) -> Cell:
+    return cell_lookup.find_cell(facts, identifier, arch, find_release(facts, "torch", tag))
 
 
 def composed(
     facts: Facts,
-    one: matrix.Cell,
+    one: Cell,
     wheel: Path,
     told: Mapping[str, object] | None = None,
     **environ: str,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config.model import Build, Facts
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
 from torchmill.deliver.conda import requirements
 
 CPU = Build("torch", "wheel", "3.10", "cpu", "x86_64")

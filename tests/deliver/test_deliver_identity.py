@@ -17,7 +17,7 @@ from tests.support.commands import ROOT
 from tests.support.own_sigstore import OwnSigstore
 from tests.support.refusals import refused
 from torchmill.commands import verify
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
 from torchmill.deliver import signature

@@ -20,10 +20,10 @@ from tests.support.commands import ROOT, run
 from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
 from torchmill.commands import image, slim
-from torchmill.config import facts_reader, matrix
-from torchmill.config.facts_model import Archive, BaseImage
-from torchmill.config.matrix import ReleaseTerms, find_release
-from torchmill.config.model import Release
+from torchmill.config import facts_reader
+from torchmill.config.images import Archive, BaseImage
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import find_release, newest_release
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError, TorchmillError
 from torchmill.core.paths import Layout
@@ -31,6 +31,7 @@ from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
 from torchmill.host.native import native_arch
+from torchmill.plan.matrix import ReleaseTerms
 
 OURS = facts_reader.read_facts(ROOT / "build_configs")
 GOLDEN = ROOT / "tests/golden/images"
@@ -533,7 +534,7 @@ def test_a_builder_has_all_pythons_of_its_release_and_a_runtime_one() -> None:
 
 
 def test_the_newest_python_that_has_an_image_is_taken() -> None:
-    newest = matrix.newest_release(OURS)
+    newest = newest_release(OURS)
     assert newest.pythons[-1].rstrip("t") == "3.15"
     found = request.make_image_request(OURS, ImageOptions("devcontainer"), newest, "x86_64")
     recipes.devcontainer_recipe(OURS, found)

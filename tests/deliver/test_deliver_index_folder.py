@@ -13,7 +13,7 @@ from tests.support import told_wheels
 from tests.support.made_index import Home
 from tests.support.paper_wheels import made
 from tests.support.refusals import refused
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import DeliveryError
 from torchmill.core.files import hash_file
 from torchmill.deliver.index import folder

@@ -18,14 +18,15 @@ import pytest
 from tests.support import tiny_wheels as tiny
 from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, facts_reader, matrix
-from torchmill.config.model import Options
+from torchmill.config import facts_reader
+from torchmill.config.release_lookup import find_release
 from torchmill.core import formats
 from torchmill.core.paths import Layout
 from torchmill.deliver import libtorch
 from torchmill.deliver.products import VerifiedWheel, find_verified
 from torchmill.host import measurement, native
-from torchmill.plan import build_plan
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.wheel import dist_files
 
 pytestmark = tiny.needs_compiler
@@ -67,7 +68,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VerifiedWheel:
 
 def delivered(folder: Path, add: str = ADD) -> VerifiedWheel:
     known = facts_reader.read_facts(ROOT / "sample" / "build_configs")
-    release = matrix.find_release(known, "tinytorch", "v1.0.0")
+    release = find_release(known, "tinytorch", "v1.0.0")
     cell = cell_lookup.find_cell(known, f"wheel-{THIS}-cpu", native.native_arch(), release)
     layout = Layout.of_checkout(ROOT)
     planned = build_plan.compute_plan(known, cell, measurement.measure_host(layout.root), Options())

@@ -9,8 +9,8 @@ import pytest
 from tests.support.commands import ROOT
 from tests.support.refusals import refused
 from torchmill.commands import doctor, matrix, plan
-from torchmill.config.matrix import find_release
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
 from torchmill.core import files, formats
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code

@@ -13,7 +13,7 @@ from tests.support import publishing_servers as servers
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver import retention

@@ -19,7 +19,7 @@ from tests.support.openssl import make_key, openssl, public_of
 from tests.support.refusals import refused
 from torchmill.commands.index import write_index
 from torchmill.commands.publish import publish_wheels
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement, signature

@@ -14,10 +14,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tests.support.refusals import refused
-from torchmill.config import matrix
-from torchmill.config.matrix import find_release
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_places
+from torchmill.config.release_lookup import find_release, paired_release, partner_releases
 from torchmill.deliver.snippet import tools
 from torchmill.deliver.snippet.decision import decide
 from torchmill.deliver.snippet.stock import (
@@ -85,8 +84,8 @@ def decided(
     direct: bool = False,
 ) -> SnippetDecision:
     """Return the decision for a release of torch and what goes with it."""
-    base = matrix.find_release(facts, "torch", torch)
-    releases = (base, *(matrix.partner_releases(facts, base, packages) if packages else ()))
+    base = find_release(facts, "torch", torch)
+    releases = (base, *(partner_releases(facts, base, packages) if packages else ()))
     return decide(
         facts,
         there,
@@ -246,9 +245,7 @@ def test_the_official_label_is_preferred_and_the_newest_rebuild_is_taken(shipped
 
 
 def test_a_package_that_goes_with_several_torch_is_of_the_one_in_its_label(shipped: Facts) -> None:
-    scatter = matrix.paired_release(
-        shipped, "torch-scatter", matrix.find_release(shipped, "torch", "2.11.0")
-    )
+    scatter = paired_release(shipped, "torch-scatter", find_release(shipped, "torch", "2.11.0"))
     assert scatter is not None
     files = wheels("2.11.0+cpu", X86) + [
         f"torch_scatter-{scatter.version}+cpu.torch{torch}-cp310-cp310-{X86}.whl"
@@ -274,14 +271,14 @@ def test_yanked_foreign_and_nameless_files_are_no_offers(shipped: Facts) -> None
 
 def test_a_wheel_for_every_python_serves_those_of_its_release(shipped: Facts) -> None:
     (found,) = stock(shipped, [f"torchaudio-0.7.2-py3-none-{MAC}.whl"]).offers
-    release = matrix.find_release(shipped, "torchaudio", "0.7.2")
+    release = find_release(shipped, "torchaudio", "0.7.2")
     assert found.pythons == release.pythons
 
 
 def test_a_wheel_of_the_stable_abi_serves_no_older_and_no_free_threaded_python(
     shipped: Facts,
 ) -> None:
-    release = matrix.find_release(shipped, "torch", "2.6.0")
+    release = find_release(shipped, "torch", "2.6.0")
     assert {"3.9", "3.13t"} <= set(release.pythons)
     (found,) = stock(shipped, [f"torch-2.6.0+cpu-cp310-abi3-{X86}.whl"]).offers
     assert found.pythons == ("3.10", "3.11", "3.12", "3.13")

@@ -30,7 +30,6 @@ from tests.support.source_upstream import (
     release,
     request,
 )
-from torchmill.config.model import Source
 from torchmill.core import silence
 from torchmill.core.errors import HostError
 from torchmill.core.paths import Layout
@@ -49,6 +48,7 @@ from torchmill.fetch.source.git_command import (
 from torchmill.fetch.source.git_transport import GitTransport, run_git_quietly
 from torchmill.fetch.source.history import CommitHistory
 from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.source.verification import check_source
 

@@ -11,12 +11,12 @@ import pytest
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import Forge, Link, git, layout, package, release
-from torchmill.config.model import Source
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.git_proof import find_differences, worktree_repository
 from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.verification import load_examined_source, verify_source
 
 FILES = {

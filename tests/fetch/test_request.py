@@ -3,22 +3,22 @@
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config import matrix
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release, partner_releases
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.source.git_command import mirror_candidates, require_allowed_url
 from torchmill.fetch.source.request import source_requests
 
 
 def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None:
-    release = matrix.find_release(known, "base", "v1.0.0")
+    release = find_release(known, "base", "v1.0.0")
     alone = source_requests(known, [release], ref="abc", mirror="file:///m", origin="")
     assert [(one.title, one.mirror, one.origin) for one in alone] == [
         ("base abc", "file:///m", None)
     ]
     both = source_requests(
         known,
-        matrix.partner_releases(known, release, ["base", "vision"]),
+        partner_releases(known, release, ["base", "vision"]),
         ref="",
         mirror="",
         origin="debian",
@@ -30,11 +30,11 @@ def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None
 
 
 def test_a_commit_is_of_one_package(known: Facts) -> None:
-    release = matrix.find_release(known, "base", "v1.0.0")
+    release = find_release(known, "base", "v1.0.0")
     with refused("ref-of-several"):
         source_requests(
             known,
-            matrix.partner_releases(known, release, ["base", "addon"]),
+            partner_releases(known, release, ["base", "addon"]),
             ref="abc",
             mirror="",
             origin="",

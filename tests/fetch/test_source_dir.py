@@ -12,7 +12,6 @@ import pytest
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import Forge, layout, package, release
-from torchmill.config.model import Source
 from torchmill.core import stat_cache
 from torchmill.core.console import ProgressBar
 from torchmill.core.paths import Layout
@@ -20,6 +19,7 @@ from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import local
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import SourceProof, read_record
 from torchmill.fetch.source.verification import check_source, verify_source
 

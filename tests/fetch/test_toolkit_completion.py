@@ -16,7 +16,7 @@ from tests.support.nvidia_wheels import put, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.commands.toolkit import complete_toolkit
-from torchmill.config.facts_model import ToolkitPart, ToolkitSource
+from torchmill.config.toolkit import ToolkitPart, ToolkitSource
 from torchmill.fetch.toolkit import provision, pypi
 from torchmill.fetch.toolkit.provision import (
     ProvisionContext,

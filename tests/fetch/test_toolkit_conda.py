@@ -20,8 +20,8 @@ import pytest
 from tests.support.index_server import Index, gone_index, serving
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.facts_reader import read_facts
+from torchmill.config.toolkit import ToolkitSource
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.conda import SUBDIRS, is_toolkit_package

@@ -10,7 +10,7 @@ import pytest
 from tests.support.debian_archive import DebianArchive, needs_apt
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.facts_model import ToolkitKind, ToolkitSource
+from torchmill.config.toolkit import ToolkitKind, ToolkitSource
 from torchmill.fetch.source.apt_archives import BINARIES, AptArchive, parse_suite, suite_archives
 from torchmill.fetch.toolkit.debian import (
     mend_links,

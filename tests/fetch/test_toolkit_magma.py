@@ -11,8 +11,8 @@ from tests.support.fatbins import piece
 from tests.support.made_up_magma import header, install, static
 from tests.support.made_up_providers import ARCH, MadeUp, shop, source
 from tests.support.refusals import refused
-from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.served_gpus import unserved_capabilities
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.request import ToolkitRequest
 from torchmill.fetch.toolkit.store import placer

@@ -8,7 +8,7 @@ import pytest
 from tests.support.machines import made_up_programs, script
 from tests.support.made_up_providers import ARCH, MadeUp, shop, source, toolkit, wanted
 from tests.support.refusals import refused
-from torchmill.config.facts_model import ProviderPackage
+from torchmill.config.toolkit import ProviderPackage
 from torchmill.fetch.toolkit.provision import bytes_taken, install_from_providers
 from torchmill.host.provisioned import list_provisioned
 

@@ -14,8 +14,8 @@ from tests.support.index_server import Index, gone_index, serving
 from tests.support.nvidia_wheels import put, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.facts_model import ToolkitKind, ToolkitSource
 from torchmill.config.facts_reader import read_facts
+from torchmill.config.toolkit import ToolkitKind, ToolkitSource
 from torchmill.fetch.download import http_session
 from torchmill.fetch.package_index import IndexFile, parse_html_page
 from torchmill.fetch.toolkit import pypi

@@ -1,7 +1,7 @@
 """Which provider may have what is requested, and the message if none has."""
 
 from tests.support.made_up_providers import source, wanted
-from torchmill.config.facts_model import ToolkitPart, ToolkitSource
+from torchmill.config.toolkit import ToolkitPart, ToolkitSource
 from torchmill.fetch.toolkit.request import (
     ProviderRefusal,
     ToolkitRequest,

@@ -13,7 +13,7 @@ import pytest
 from tests.support.index_server import Index, serving
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentBar
-from torchmill.config.facts_model import ProviderPackage
+from torchmill.config.toolkit import ProviderPackage
 from torchmill.core.errors import HostError
 from torchmill.fetch.toolkit.request import ToolkitRequest
 from torchmill.fetch.toolkit.store import fetch_piece, make_in_store

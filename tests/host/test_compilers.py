@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.machines import file, gcc, made_up_programs, only, program
-from torchmill.config.model import Compiler
 from torchmill.host import programs
+from torchmill.host.host import Compiler
 from torchmill.host.programs import make_runner
 
 pytestmark = made_up_programs

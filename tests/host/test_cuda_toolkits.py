@@ -8,7 +8,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from tests.support.machines import file, made_up_programs, only, program
-from torchmill.config.facts_model import ToolkitPart
+from torchmill.config.toolkit import ToolkitPart
 from torchmill.host import cuda_toolkits
 from torchmill.host.cuda_toolkits import (
     format_part_names,

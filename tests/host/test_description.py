@@ -6,8 +6,10 @@ from textwrap import dedent
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config.model import Compiler, Gpu, Host, LinuxDistribution
+from torchmill.config.gpu import Gpu
+from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.core.errors import ConfigError
+from torchmill.host.host import Compiler, Host
 from torchmill.host.measurement import describe_host, load_host, save_host
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.machines import file, only, program
-from torchmill.config.model import LinuxDistribution
+from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.host import distribution
 
 UBUNTU = 'NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=jammy\n'

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.machines import file, made_up_programs, only, program, script
-from torchmill.config.model import Gpu
+from torchmill.config.gpu import Gpu
 from torchmill.host import gpu_driver
 from torchmill.host.programs import make_runner
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.support.machines import file, gcc, made_up_programs, only, program, script
-from torchmill.config.model import Gpu
+from torchmill.config.gpu import Gpu
 from torchmill.host import native, programs
 from torchmill.host.measurement import measure_host
 from torchmill.host.programs import (

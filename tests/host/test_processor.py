@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Compiler, Facts, Host, Options, Plan, Processor
+from torchmill.config.build import Processor
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import find_release
 from torchmill.core.stat_cache import StatCache
+from torchmill.host.host import Compiler, Host
 from torchmill.host.measurement import measure_basic_host
 from torchmill.host.native import native_arch, processor_flags
 from torchmill.host.processor import (
@@ -17,7 +20,8 @@ from torchmill.host.processor import (
     resolve_processor,
     unknown_name_hint,
 )
-from torchmill.plan import build_plan
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.options import format_options, parse_options
@@ -46,13 +50,13 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
 
 def planned(facts: Facts, options: Options, host: Host = OLD) -> Plan:
     cell = cell_lookup.find_cell(
-        facts, "wheel-3.10-cpu", host.arch, matrix.find_release(facts, "torch", "v1.13.1")
+        facts, "wheel-3.10-cpu", host.arch, find_release(facts, "torch", "v1.13.1")
     )
     return build_plan.compute_plan(facts, cell, host, options)
 
 
 def resolved_flags(facts: Facts, host: Host, name: str) -> tuple[str, ...]:
-    found = resolve_processor(facts, NATIVE, host, Options(cpu=name)).processor
+    found = resolve_processor(facts, NATIVE, host, name, {})
     assert found is not None
     return found.flags
 
@@ -61,15 +65,15 @@ def test_a_name_that_no_compiler_knows_is_refused_with_the_nearest(
     shipped: Facts, host: Host
 ) -> None:
     with refused("unknown-processor") as caught:
-        resolve_processor(shipped, NATIVE, host, Options(cpu=f"{KNOWN}x"))
+        resolve_processor(shipped, NATIVE, host, f"{KNOWN}x", {})
     assert KNOWN in str(caught.value)
     msvc = replace(host, compiler=Compiler("msvc", "14.3"))
     with refused("processor-not-told"):
-        resolve_processor(shipped, NATIVE, msvc, Options(cpu=KNOWN))
+        resolve_processor(shipped, NATIVE, msvc, KNOWN, {})
 
 
 def test_native_is_what_this_machine_is(shipped: Facts, host: Host) -> None:
-    found = resolve_processor(shipped, NATIVE, host, Options(cpu="native")).processor
+    found = resolve_processor(shipped, NATIVE, host, "native", {})
     assert found is not None
     assert found.name.startswith("native.")
     assert f"{shipped.arches[NATIVE].cpu_option}=native" not in found.flags
@@ -80,7 +84,7 @@ def test_native_is_what_this_machine_is(shipped: Facts, host: Host) -> None:
 def test_a_level_needs_what_it_stands_for(shipped: Facts, host: Host) -> None:
     if NATIVE != "x86_64":
         pytest.skip("a level of x86-64")
-    found = resolve_processor(shipped, NATIVE, host, Options(cpu="x86-64-v3")).processor
+    found = resolve_processor(shipped, NATIVE, host, "x86-64-v3", {})
     assert found is not None
     assert {"avx2", "fma", "bmi2"} <= set(found.needs)
     assert "avx512f" not in found.needs
@@ -123,7 +127,7 @@ def test_the_base_of_a_package_is_for_the_same_processor(shipped: Facts) -> None
     options = parse_options(["--cpu=x86-64-v4"], "test")
     assert format_options(options) == ["--cpu=x86-64-v4"]
     cell = cell_lookup.find_cell(
-        shipped, "vision-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+        shipped, "vision-3.10-cpu", "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
     assert (
         build_plan.compute_plan(shipped, cell, OLD, options).torch == "torch==1.13.1+cpu.x86.64.v4"
@@ -132,7 +136,7 @@ def test_the_base_of_a_package_is_for_the_same_processor(shipped: Facts) -> None
 
 def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> None:
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+        shipped, "wheel-3.10-cpu", "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
 
     def verdict(host: Host) -> str:
@@ -165,7 +169,7 @@ def test_a_name_is_judged_without_the_compiler_of_the_machine(
     shipped: Facts, name: str, flags: tuple[str, ...], verdict: str, said: str
 ) -> None:
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+        shipped, "wheel-3.10-cpu", "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
     machine = replace(OLD, processor=flags)
     findings = examination.examine_build(
@@ -183,7 +187,7 @@ def test_the_table_agrees_with_the_compiler_of_this_machine(shipped: Facts, host
         "aarch64": ("cortex-a72", "neoverse-n1"),
     }[NATIVE]
     for name in names:
-        found = resolve_processor(shipped, NATIVE, host, Options(cpu=name)).processor
+        found = resolve_processor(shipped, NATIVE, host, name, {})
         assert found is not None
         assert set(found.needs) == set(processor_needs(NATIVE, name))
 
@@ -197,6 +201,4 @@ def test_names_of_other_machines_are_known_too() -> None:
 
 def test_a_quote_that_is_left_open_is_told(shipped: Facts) -> None:
     with refused("invalid-command"):
-        resolve_processor(
-            shipped, "x86_64", OLD, Options(cpu="native", settings={"CXX": 'g++ "-m64'})
-        )
+        resolve_processor(shipped, "x86_64", OLD, "native", {"CXX": 'g++ "-m64'})

@@ -2,9 +2,11 @@
 
 import pytest
 
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import PYPI, Facts, Host, Options
-from torchmill.plan import build_plan, render
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release, paired_release
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup, render
+from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.doctor.base_wheel import check_base_wheel
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
@@ -20,8 +22,8 @@ def question(
     torch: str | None = None,
 ) -> CheckContext:
     cell, package, tag = named.split()
-    release = matrix.find_release(facts, "torch", tag)
-    chosen = release if package == "torch" else matrix.paired_release(facts, package, release)
+    release = find_release(facts, "torch", tag)
+    chosen = release if package == "torch" else paired_release(facts, package, release)
     built = cell_lookup.find_cell(facts, cell, host.arch, chosen)
     plan = build_plan.compute_plan(facts, built, host, Options(torch=torch))
     return CheckContext(facts, built, host, plan, wheels=wheels)

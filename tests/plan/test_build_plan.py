@@ -15,19 +15,16 @@ from packaging.tags import mac_platforms
 from tests.support import tiny_wheels
 from tests.support.refusals import refused
 from torchmill.cell.context import fill_placeholders
-from torchmill.config import cell_lookup, facts_reader, matrix
-from torchmill.config.matrix import Cell
-from torchmill.config.model import (
-    Build,
-    Compiler,
-    Facts,
-    Host,
-    LinuxDistribution,
-    Options,
-    Plan,
-    Source,
-)
-from torchmill.plan import build_plan, system_packages, wheel_name
+from torchmill.config import facts_reader
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import find_release
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Compiler, Host
+from torchmill.plan import build_plan, cell_lookup, matrix, system_packages, wheel_name
+from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import (
     compile_key,
     describe_changed_inputs,
@@ -35,6 +32,7 @@ from torchmill.plan.build_plan import (
     tree_inputs,
     tree_key,
 )
+from torchmill.plan.cell import Cell
 
 GIB = 1024**3
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
@@ -43,7 +41,7 @@ LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
 def planned(
     known: Facts, name: str, tag: str, host: Host = LINUX, options: Options | None = None
 ) -> Plan:
-    release = matrix.find_release(known, "base", tag)
+    release = find_release(known, "base", tag)
     cell = cell_lookup.find_cell(known, name, host.arch, release)
     return build_plan.compute_plan(known, cell, host, options or Options())
 
@@ -75,7 +73,7 @@ def test_an_extension_names_no_folder_in_its_messages(
 ) -> None:
     """As ninja calls the compiler, by whole paths, and as ccache does, by paths from where it works."""
     name = f"{session}-3.11-{'cu126' if session in {'flash', 'conv1d', 'mamba', 'xformers'} else 'cpu'}"
-    release = matrix.find_release(shipped, "torch", "v2.10.0")
+    release = find_release(shipped, "torch", "v2.10.0")
     cell = cell_lookup.find_cell(shipped, name, "x86_64", release)
     gcc, clang = (
         replace(LINUX, compiler=Compiler(*each))
@@ -241,7 +239,7 @@ def test_capabilities_are_those_of_the_nearest_official_build(known: Facts) -> N
 
 
 def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.0.1")
+    release = find_release(shipped, "torch", "v2.0.1")
     lists = {}
     for variant in ("cu118", "cu121"):
         cell = cell_lookup.find_cell(shipped, f"wheel-3.10-{variant}", "x86_64", release)
@@ -255,7 +253,7 @@ def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> N
 def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
     mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.15.0")
+        shipped, "wheel-3.12-cpu", "arm64", find_release(shipped, "torch", "v2.15.0")
     )
     made = build_plan.compute_plan(shipped, cell, mac, Options())
     assert made.wheel == "torch-2.15.0-cp312-cp312-macosx_14_0_arm64.whl"
@@ -273,7 +271,7 @@ def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
 
 
 def test_one_wheel_for_every_python_is_named_so(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.15.0")
+    release = find_release(shipped, "torch", "v2.15.0")
     cell = cell_lookup.find_cell(shipped, "vision-3.12-cpu", "x86_64", release)
     made = build_plan.compute_plan(shipped, cell, LINUX, Options())
     assert made.wheel == "torchvision-0.29.2+cpu-py3-none-manylinux_2_36_x86_64.whl"
@@ -292,7 +290,7 @@ def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(known
 
 
 def test_the_source_decides_the_way_in(known: Facts) -> None:
-    release = matrix.find_release(known, "base", "v1.0.0")
+    release = find_release(known, "base", "v1.0.0")
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", release)
     tree = Source("base", "1.0.0", "v1.0.0", "git", "somewhere", "1" * 40, path=None, verified=True)  # type: ignore[arg-type]
     assert "bdist_wheel" in build_plan.compute_plan(known, cell, LINUX, Options()).compile[0].argv
@@ -404,7 +402,7 @@ KERNEL = """
 
 
 def shipped_plan(known: Facts, tag: str, gcc: str, name: str = "wheel-3.10-cpu") -> Plan:
-    release = matrix.find_release(known, "torch", tag)
+    release = find_release(known, "torch", tag)
     machine = replace(LINUX, compiler=Compiler("gcc", gcc))
     return build_plan.compute_plan(
         known, cell_lookup.find_cell(known, name, "x86_64", release), machine, Options()
@@ -527,9 +525,7 @@ PYPI = Options(torch="PyPI")
 
 
 def cell(facts: Facts, identifier: str, arch: str = "x86_64") -> Cell:
-    return cell_lookup.find_cell(
-        facts, identifier, arch, matrix.find_release(facts, "torch", "v1.13.1")
-    )
+    return cell_lookup.find_cell(facts, identifier, arch, find_release(facts, "torch", "v1.13.1"))
 
 
 def test_the_wheel_on_pypi_has_no_label(shipped: Facts) -> None:
@@ -716,7 +712,7 @@ def test_only_root_installs_without_sudo() -> None:
 
 
 def test_the_source_of_debian_needs_debians_libraries(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = find_release(shipped, "torch", "v1.13.1")
     cells = matrix.buildable_cells(shipped, release, "x86_64")
     plain = system_packages.required_packages(shipped, cells, "apt", "git")
     debian = system_packages.required_packages(shipped, cells, "apt", "debian")
@@ -726,7 +722,7 @@ def test_the_source_of_debian_needs_debians_libraries(shipped: Facts) -> None:
 
 
 def test_bundled_libraries_are_needed_unless_the_systems_are_linked(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    release = find_release(shipped, "torch", "v2.6.0")
     cell = cell_lookup.find_cell(shipped, "wheel-3.13-cpu", "x86_64", release)
     fetched = Source(
         "torch", "2.6.0", "v2.6.0", "path", "folder", None, Path("/src"), verified=False
@@ -748,7 +744,7 @@ def test_bundled_libraries_are_needed_unless_the_systems_are_linked(shipped: Fac
 
 
 def test_every_manager_knows_a_compiler(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.4.0")
+    release = find_release(shipped, "torch", "v2.4.0")
     cells = matrix.buildable_cells(shipped, release, "x86_64")
     assert "gcc-c++" in system_packages.required_packages(shipped, cells, "dnf", None)
     assert "cxx-compiler" in system_packages.required_packages(shipped, cells, "conda", None)
@@ -780,7 +776,7 @@ def test_a_wheel_for_the_stable_abi_serves_many_torch_and_pythons(shipped: Facts
 def test_2_7_clones_nccl_only_for_builds_that_use_its_own(
     shipped: Facts, variables: dict[str, str], clones: bool, tmp_path: Path
 ) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.7.1")
+    release = find_release(shipped, "torch", "v2.7.1")
     found = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", release)
     commands = [
         one.argv for one in build_plan.compute_plan(shipped, found, LINUX, Options()).prepare
@@ -807,7 +803,7 @@ def test_2_7_clones_nccl_only_for_builds_that_use_its_own(
 def test_apple_silicon_runs_no_macos_before_11(shipped: Facts) -> None:
     mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.4.1")
+        shipped, "wheel-3.12-cpu", "arm64", find_release(shipped, "torch", "v2.4.1")
     )
     assert "macosx_10_15_arm64" not in set(mac_platforms((26, 1), "arm64"))
     with refused("invalid-platform"):
@@ -818,7 +814,7 @@ def test_apple_silicon_runs_no_macos_before_11(shipped: Facts) -> None:
 
 @pytest.mark.parametrize("off", ["0", "OFF", "no", "False"])
 def test_a_switch_is_off_however_that_is_spelled(shipped: Facts, off: str) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    release = find_release(shipped, "torch", "v2.6.0")
     found = cell_lookup.find_cell(shipped, "wheel-3.12-cu124", "x86_64", release)
     settings = {"USE_CUDNN": off, "USE_NCCL": off, "USE_DISTRIBUTED": off}
     made = build_plan.compute_plan(shipped, found, LINUX, Options(settings=settings))
@@ -826,7 +822,7 @@ def test_a_switch_is_off_however_that_is_spelled(shipped: Facts, off: str) -> No
         one.what for one in made.lacks
     }
     old = cell_lookup.find_cell(
-        shipped, "wheel-3.7-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.0.1")
+        shipped, "wheel-3.7-cpu", "x86_64", find_release(shipped, "torch", "v1.0.1")
     )
     assert (
         build_plan.compute_plan(shipped, old, LINUX, Options(settings={"USE_MKLDNN": off})).set[
@@ -837,7 +833,7 @@ def test_a_switch_is_off_however_that_is_spelled(shipped: Facts, off: str) -> No
 
 
 def test_a_release_without_what_a_rule_installs_is_a_mistake_in_the_facts(shipped: Facts) -> None:
-    release = replace(matrix.find_release(shipped, "torch", "v2.6.0"), partners={})
+    release = replace(find_release(shipped, "torch", "v2.6.0"), partners={})
     known = replace(shipped, releases={**shipped.releases, "torch": (release,)})
     found = cell_lookup.find_cell(known, "wheel-3.12-cu124", "x86_64", release)
     with refused("facts-invalid"):
@@ -850,12 +846,10 @@ def test_a_release_without_what_a_rule_installs_is_a_mistake_in_the_facts(shippe
 def test_the_wheel_on_pypi_for_arm_is_of_one_cuda_or_none(
     shipped: Facts, name: str, tag: str
 ) -> None:
-    found = cell_lookup.find_cell(
-        shipped, name, "aarch64", matrix.find_release(shipped, "torch", tag)
-    )
+    found = cell_lookup.find_cell(shipped, name, "aarch64", find_release(shipped, "torch", tag))
     with refused("torch-cuda-mismatch"):
         build_plan.base_version(shipped, found, PYPI)
     same = cell_lookup.find_cell(
-        shipped, "vision-3.12-cu130", "aarch64", matrix.find_release(shipped, "torch", "v2.11.0")
+        shipped, "vision-3.12-cu130", "aarch64", find_release(shipped, "torch", "v2.11.0")
     )
     assert build_plan.base_version(shipped, same, PYPI) == "2.11.0"

@@ -15,7 +15,7 @@ import pytest
 from tests.support import commands, provoked
 from tests.support.refusals import refused
 from torchmill.config import facts_reader
-from torchmill.config.model import FailureCause
+from torchmill.config.facts import FailureCause
 from torchmill.plan import causes, first_error
 
 ROOT = Path(__file__).parents[2]

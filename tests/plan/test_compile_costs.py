@@ -8,7 +8,8 @@ from millguard.expectations import NeedHistory, UnitExpectations
 from millguard.units import UnitDescription
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.model import Facts, KnownUnit
+from torchmill.config.costs import KnownUnit
+from torchmill.config.facts import Facts
 from torchmill.plan.compile_costs import release_costs
 
 MIB = 2**20

@@ -9,21 +9,26 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tests.support.refusals import refused
-from torchmill.config import arch_list, cell_lookup, matrix
-from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.facts_model import ToolkitKind, ToolkitSource
-from torchmill.config.matrix import Cell, CellConstraints
-from torchmill.config.model import Compiler, Cuda, Facts, Host, Options, Plan, Rule, When
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release import Cuda
+from torchmill.config.release_lookup import find_release
+from torchmill.config.rule import Rule, When
+from torchmill.config.served_gpus import unserved_capabilities
+from torchmill.config.toolkit import ToolkitKind, ToolkitSource
 from torchmill.host import provisioned
-from torchmill.plan import build_plan, cuda_libraries, cuda_toolkit
+from torchmill.host.host import Compiler, Host
+from torchmill.plan import build_plan, cell_lookup, cuda_libraries, cuda_toolkit, matrix
+from torchmill.plan.arch_toolkits import find_toolkit
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.rules import CellConstraints
 
 
 def cell(facts: Facts, identifier: str, tag: str = "v1.13.1") -> Cell:
-    return cell_lookup.find_cell(
-        facts, identifier, "x86_64", matrix.find_release(facts, "torch", tag)
-    )
+    return cell_lookup.find_cell(facts, identifier, "x86_64", find_release(facts, "torch", tag))
 
 
 def chosen(facts: Facts, identifier: str, asked: str | None, tag: str = "v1.13.1") -> str | None:
@@ -52,7 +57,7 @@ def test_what_is_no_toolkit_is_refused_with_what_is_near(shipped: Facts) -> None
         chosen(shipped, "wheel-3.10-cu117", "11.88")
     assert "11.8" in str(caught.value)
     with refused("unknown-toolkit"):  # as of the sample's facts
-        arch_list.find_toolkit(replace(shipped, toolkits=()), "--cuda", "11.8")
+        find_toolkit(replace(shipped, toolkits=()), "--cuda", "11.8")
 
 
 def test_a_build_without_cuda_has_no_toolkit_to_choose(shipped: Facts) -> None:
@@ -122,9 +127,7 @@ def having(*versions: str, **others: Compiler) -> Host:
 
 
 def constraints(facts: Facts, identifier: str = "wheel-3.10-cu118") -> CellConstraints:
-    cell = cell_lookup.find_cell(
-        facts, identifier, "x86_64", matrix.find_release(facts, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(facts, identifier, "x86_64", find_release(facts, "base", "v1.0.0"))
     return CellConstraints(facts, cell)
 
 
@@ -419,7 +422,7 @@ def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(known: 
 
 
 def test_the_shipped_rules_take_them_for_torch_on_linux(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = find_release(shipped, "torch", "v1.13.1")
     wheel = cell_lookup.find_cell(shipped, "wheel-3.10-cu117", "x86_64", release)
     assert cuda_libraries.choose_libraries(CellConstraints(shipped, wheel), LINUX, {}, "") == {
         "cudnn": "8.5.0.96",
@@ -447,7 +450,7 @@ def plan_with_magma(
     **said: str,
 ) -> Plan:
     cell = cell_lookup.find_cell(
-        facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "torch", "v2.1.0")
+        facts, "wheel-3.10-cu118", "x86_64", find_release(facts, "torch", "v2.1.0")
     )
     there = replace(host, kept={name: f"/k/{name}" for name in kept})
     return build_plan.compute_plan(facts, cell, there, Options(arch_list=listed, settings=said))
@@ -522,7 +525,7 @@ def test_the_official_version_goes_before_newer_ones(shipped: Facts) -> None:
 
 def test_an_older_release_has_no_switch(shipped: Facts) -> None:
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.7-cu102", "x86_64", matrix.find_release(shipped, "torch", "v1.9.0")
+        shipped, "wheel-3.7-cu102", "x86_64", find_release(shipped, "torch", "v1.9.0")
     )
     there = replace(HOST_FOR_MAGMA, kept={"magma-2.5.2-cu102-3.7_7.0": "/k/magma"})
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="7.0"))
@@ -543,7 +546,7 @@ def test_cufile_is_switched_off_where_the_toolkit_has_none(
     shipped: Facts, libraries: dict[str, str], said: dict[str, str], switch: str | None
 ) -> None:
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.12-cu128", "x86_64", matrix.find_release(shipped, "torch", "v2.9.1")
+        shipped, "wheel-3.12-cu128", "x86_64", find_release(shipped, "torch", "v2.9.1")
     )
     there = replace(HOST_FOR_MAGMA, toolkits={"12.8": "/k/12.8"}, libraries=libraries)
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="8.0", settings=said))
@@ -572,7 +575,7 @@ EQUIPPED_HOST = Host(
 
 def plan_torch(facts: Facts, identifier: str, **options: str) -> Plan:
     cell = cell_lookup.find_cell(
-        facts, identifier, "x86_64", matrix.find_release(facts, "torch", "v1.13.1")
+        facts, identifier, "x86_64", find_release(facts, "torch", "v1.13.1")
     )
     return build_plan.compute_plan(facts, cell, EQUIPPED_HOST, Options(**options))  # type: ignore[arg-type]
 
@@ -656,7 +659,7 @@ TRITON = {  # in METADATA of PyPI's wheels for Linux x86_64
 def test_wheels_with_cuda_require_the_triton_that_the_official_ones_require(
     shipped: Facts, tag: str
 ) -> None:
-    release = matrix.find_release(shipped, "torch", tag)
+    release = find_release(shipped, "torch", tag)
     for arch in ("x86_64", "aarch64"):
         cuda = [one for one in matrix.possible_cells(shipped, release, arch) if one.build.cuda]
         for cell in cuda:
@@ -679,7 +682,7 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
     shipped: Facts,
 ) -> None:
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.12-cu126", "x86_64", matrix.find_release(shipped, "torch", "v2.7.0")
+        shipped, "wheel-3.12-cu126", "x86_64", find_release(shipped, "torch", "v2.7.0")
     )
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options())
     assert (made.libraries["cusparselt"], made.set["USE_CUSPARSELT"]) == ("0.6.3", "1")
@@ -700,7 +703,7 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
 
 
 def test_nvshmem_of_the_official_version_is_taken(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.12.0")
+    release = find_release(shipped, "torch", "v2.12.0")
     for arch, cuda, required in (
         ("x86_64", "cu126", False),
         ("x86_64", "cu130", True),

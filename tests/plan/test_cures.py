@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.plan.test_doctor import on
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import Finding, Verdict, with_cures
 

@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.plan.test_doctor import examined
-from torchmill.config import cell_lookup, distributions, matrix
-from torchmill.config.model import Compiler, Facts, Host, LinuxDistribution
-from torchmill.plan import build_plan, system_packages
+from torchmill.config import distributions
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release_lookup import find_release
+from torchmill.host.host import Compiler, Host
+from torchmill.plan import build_plan, cell_lookup, system_packages
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import compiler, cuda, system
 from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.cures import find_cures
@@ -81,7 +85,7 @@ CHECKS = (
     cuda.check_cuda,
     system.check_system,
 )
-CELLS: dict[tuple[str, str], matrix.Cell] = {}
+CELLS: dict[tuple[str, str], Cell] = {}
 _OLD, _NEW = Compiler("gcc", "6.5.0"), Compiler("gcc", "19.1.0")
 
 
@@ -129,10 +133,10 @@ def lacking(host: Host, thing: str) -> tuple[Host, tuple[str, ...]]:
     return cases[thing]
 
 
-def find_cell(known: Facts, identifier: str, tag: str) -> matrix.Cell:
+def find_cell(known: Facts, identifier: str, tag: str) -> Cell:
     """Return a cell of x86_64; the list of all builds, in which it is looked up, takes a quarter of a second."""
     if (identifier, tag) not in CELLS:
-        release = matrix.find_release(known, "torch", tag)
+        release = find_release(known, "torch", tag)
         CELLS[identifier, tag] = cell_lookup.find_cell(known, identifier, "x86_64", release)
     return CELLS[identifier, tag]
 
@@ -315,9 +319,7 @@ def test_a_compiler_of_an_archive_that_is_not_set_up_is_never_in_a_command(shipp
 def test_a_board_is_recorded_only_for_the_releases_that_were_read() -> None:
     def board(l4t: str) -> distributions.Board | None:
         place = LinuxDistribution("ubuntu", "18.04", ("debian",), l4t)
-        return distributions.find_board(
-            replace(make_host("Ubuntu 18.04"), arch="aarch64", distribution=place)
-        )
+        return distributions.find_board(place)
 
     nano = board("32.7.1")
     assert nano is not None

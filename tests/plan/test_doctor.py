@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.machines import made_up_programs, only, program
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.facts_model import CostRange
-from torchmill.config.model import DiskSpace, Facts, Host, LinuxDistribution, Options, Source
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release_lookup import find_release
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import DiskSpace, Host
 from torchmill.host.measurement import load_host
-from torchmill.plan import build_plan, estimate, published
+from torchmill.plan import build_plan, cell_lookup, estimate, published
+from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import examination, system
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import CheckContext, Finding
@@ -23,7 +27,7 @@ HOSTS = Path(__file__).parents[1] / "golden" / "hosts"
 def examined(
     known: Facts, machine: Host, identifier: str, tag: str, *arguments: str
 ) -> tuple[Finding, ...]:
-    release = matrix.find_release(known, "torch", tag)
+    release = find_release(known, "torch", tag)
     cell = cell_lookup.find_cell(known, identifier, machine.arch, release)
     computed = build_plan.compute_plan(known, cell, machine, parse_options(arguments, "test"))
     return examination.examine_build(CheckContext(known, cell, machine, computed))
@@ -233,7 +237,7 @@ def test_what_a_description_leaves_out_is_not_known(shipped: Facts) -> None:
 
 def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> None:
     machine = load_host(HOSTS / "debian-12.toml")
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = find_release(shipped, "torch", "v1.13.1")
     cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", machine.arch, release)
     fetched = Source(
         "torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False
@@ -264,7 +268,7 @@ def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> N
 
 def test_a_source_that_leaves_libraries_out_is_built_on_its_own_debian(shipped: Facts) -> None:
     machine = load_host(HOSTS / "debian-12.toml")
-    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    release = find_release(shipped, "torch", "v2.6.0")
     cell = cell_lookup.find_cell(shipped, "wheel-3.13-cpu", machine.arch, release)
     fetched = Source(
         "torch", "2.6.0", "v2.6.0", "debian", "archive", None, Path("/src"), verified=False
@@ -301,7 +305,7 @@ def test_a_switch_that_the_source_does_not_name_is_told_with_the_nearest(
 ) -> None:
     machine = load_host(HOSTS / "debian-12.toml")
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.10-cpu", machine.arch, matrix.find_release(shipped, "torch", "v1.13.1")
+        shipped, "wheel-3.10-cpu", machine.arch, find_release(shipped, "torch", "v1.13.1")
     )
     fetched = Source("torch", "1.13.1", "v1.13.1", "git", "archive", None, tmp_path, verified=True)
 
@@ -372,7 +376,7 @@ def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> 
     assert [one.verdict for one in system.package_room(small, package)] == ["failure", "warning"]
     assert [one.verdict for one in system.package_room(LINUX, package)] == ["ok", "ok"]
     cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+        known, "wheel-3.10-cpu", "x86_64", find_release(known, "base", "v1.0.0")
     )
     asked = CheckContext(known, cell, small, build_plan.compute_plan(known, cell, small, Options()))
     assert [one.verdict for one in system.check_room(asked)] == ["failure", "warning"]
@@ -380,7 +384,7 @@ def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> 
 
 def test_limits_count_also_for_a_package_without_an_estimate(shipped: Facts) -> None:
     """As for torch-sparse, of which no build was measured; and for a machine that is examined for no build."""
-    release = matrix.find_release(shipped, "torch", "v2.9.1")
+    release = find_release(shipped, "torch", "v2.9.1")
     cell = cell_lookup.find_cell(shipped, "sparse-3.11-cpu", "x86_64", release)
     rooms = (DiskSpace("/", 2**40, {"tree": 0}, inodes=1, source=100),)
     limited = replace(LINUX, processor_seconds=3600, rooms=rooms)
@@ -396,7 +400,7 @@ def test_limits_count_also_for_a_package_without_an_estimate(shipped: Facts) -> 
 
 def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
     cell = cell_lookup.find_cell(
-        known, "wheel-3.11-cu118", "x86_64", matrix.find_release(known, "torch", "v2.4.0")
+        known, "wheel-3.11-cu118", "x86_64", find_release(known, "torch", "v2.4.0")
     )
     computed = build_plan.compute_plan(known, cell, host, options)
     return {
@@ -419,7 +423,7 @@ def test_a_limit_on_the_time_of_each_process_is_warned_of(shipped: Facts) -> Non
 
 def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.11-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.4.0")
+        shipped, "wheel-3.11-cu118", "x86_64", find_release(shipped, "torch", "v2.4.0")
     )
     expected = estimate.estimate_build(
         shipped, build_plan.compute_plan(shipped, cell, LINUX, Options())
@@ -495,7 +499,7 @@ def test_a_disk_may_run_out_of_inodes(
     facts = replace(shipped, assumed=replace(shipped.assumed, files=CostRange(2, 6)))
     crowded = replace(LINUX, rooms=(DiskSpace("/", 2**40, {"tree": 0}, inodes, source=100),))
     cell = cell_lookup.find_cell(
-        facts, "wheel-3.10-cpu", "x86_64", matrix.find_release(facts, "torch", "v1.13.1")
+        facts, "wheel-3.10-cpu", "x86_64", find_release(facts, "torch", "v1.13.1")
     )
     asked = CheckContext(
         facts, cell, crowded, build_plan.compute_plan(facts, cell, crowded, Options())

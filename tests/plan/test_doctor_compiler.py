@@ -6,10 +6,14 @@ from dataclasses import replace
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.facts_model import ToolkitSource
-from torchmill.config.model import Compiler, Facts, Host, LinuxDistribution, Options, Rule, When
-from torchmill.plan import build_plan
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release_lookup import find_release
+from torchmill.config.rule import Rule, When
+from torchmill.config.toolkit import ToolkitSource
+from torchmill.host.host import Compiler, Host
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import compiler
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
@@ -29,9 +33,7 @@ def ruled(known: Facts, **terms: Mapping[str, SpecifierSet]) -> Facts:
 def build_context(
     known: Facts, host: Host, identifier: str = "wheel-3.10-cpu", tag: str = "v1.0.0"
 ) -> CheckContext:
-    cell = cell_lookup.find_cell(
-        known, identifier, "x86_64", matrix.find_release(known, "base", tag)
-    )
+    cell = cell_lookup.find_cell(known, identifier, "x86_64", find_release(known, "base", tag))
     return CheckContext(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
 
 

@@ -9,10 +9,15 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from tests.support.machines import file
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.facts_model import ToolkitPart, ToolkitSource
-from torchmill.config.model import Cuda, Facts, Host, LinuxDistribution, Options, Rule, When
-from torchmill.plan import build_plan
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release import Cuda
+from torchmill.config.release_lookup import find_release
+from torchmill.config.rule import Rule, When
+from torchmill.config.toolkit import ToolkitPart, ToolkitSource
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import cuda, examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
@@ -37,9 +42,7 @@ OFFICIAL = {
 def findings(
     known: Facts, host: Host, identifier: str = "wheel-3.10-cu118", **settings: str
 ) -> Mapping[str, Finding]:
-    cell = cell_lookup.find_cell(
-        known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(known, identifier, "x86_64", find_release(known, "base", "v1.0.0"))
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
     computed = build_plan.compute_plan(known, cell, host, Options(settings=settings))
     return {one.subject: one for one in cuda.check_cuda(CheckContext(known, cell, host, computed))}
@@ -91,7 +94,7 @@ def test_cudnn_is_installed_as_the_official_build_has_it(
 ) -> None:
     variant = "cu118" if tag == "v1.0.0" else "cu124"
     cell = cell_lookup.find_cell(
-        known, f"wheel-3.10-{variant}", "x86_64", matrix.find_release(known, "base", tag)
+        known, f"wheel-3.10-{variant}", "x86_64", find_release(known, "base", tag)
     )
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
     place = LinuxDistribution("debian", "12") if manager == "apt" else LINUX.distribution
@@ -145,7 +148,7 @@ def test_magma_is_missed_where_the_official_build_has_it(known: Facts) -> None:
 
 def test_a_dependent_package_has_no_cudnn_of_its_own(known: Facts) -> None:
     cell = cell_lookup.find_cell(
-        known, "vision-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+        known, "vision-3.10-cu118", "x86_64", find_release(known, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(known, cell, LINUX, Options())
     assert [one.subject for one in cuda.check_cuda(CheckContext(known, cell, LINUX, computed))] == [
@@ -204,7 +207,7 @@ def test_two_cudnn_in_sight_are_one_too_many(known: Facts) -> None:
 
 
 def test_a_cudnn_without_code_for_the_gpus_is_told(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    release = find_release(shipped, "torch", "v2.6.0")
     cell = cell_lookup.find_cell(shipped, "wheel-3.11-cu118", "x86_64", release)
     host = replace(LINUX, kept={"cudnn-9.1.0.70-cu11": "/k/cudnn"})
 
@@ -233,7 +236,7 @@ def magma(
 ) -> Finding:
     """Return the finding on MAGMA for torch 2.1.0 with CUDA 11.8."""
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0")
+        shipped, "wheel-3.10-cu118", "x86_64", find_release(shipped, "torch", "v2.1.0")
     )
     there = replace(host, kept=kept)
     computed = build_plan.compute_plan(
@@ -265,7 +268,7 @@ def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Fact
 def torch_findings(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Finding]:
     """Return the findings of a build of torch 1.13.1."""
     cell = cell_lookup.find_cell(
-        shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+        shipped, identifier, "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
     context = CheckContext(
         shipped, cell, LINUX, build_plan.compute_plan(shipped, cell, LINUX, options)
@@ -331,7 +334,7 @@ def parts_finding(known: Facts, lacking: Mapping[str, str], home: str = HOME) ->
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL, CUPTI), toolkit_sources=PARTS_SOURCES)
     host = replace(LINUX_WITH_TOOLKIT, lacking=lacking, toolkits={"11.8": home})
     cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+        known, "wheel-3.10-cu118", "x86_64", find_release(known, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(known, cell, host, Options())
     return next(cuda.check_toolkit_parts(CheckContext(facts, cell, host, computed)), None)
@@ -370,9 +373,9 @@ def test_what_stops_newer_releases_alone_is_a_failure_for_those(shipped: Facts) 
     assert (nvml.vital.contains("2.0.1"), nvml.vital.contains("2.1.0")) == (False, True)
     for tag, verdict in (("v1.13.1", "warning"), ("v2.1.0", "failure")):
         cell = cell_lookup.find_cell(
-            shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0")
+            shipped, "wheel-3.10-cu118", "x86_64", find_release(shipped, "torch", "v2.1.0")
         )
-        cell = replace(cell, release=matrix.find_release(shipped, "torch", tag))
+        cell = replace(cell, release=find_release(shipped, "torch", tag))
         host = replace(LINUX_WITH_TOOLKIT, lacking={"11.8": "nvml"})
         computed = build_plan.compute_plan(shipped, cell, host, Options())
         [found] = cuda.check_toolkit_parts(CheckContext(shipped, cell, host, computed))

@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.machines import made_up_programs
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.arch_list import gpu_capability
-from torchmill.config.model import Capability, Facts, Gpu, Host, LinuxDistribution, Options
-from torchmill.plan import build_plan
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability, Gpu
+from torchmill.config.gpu_names import gpu_capability
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release_lookup import find_release
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import gpu_driver
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import explain_no_gpu, why_no_gpu
@@ -37,7 +41,7 @@ def gpus(known: Facts) -> Facts:
 
 def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[str, Finding]:
     cell = cell_lookup.find_cell(
-        facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "base", "v1.0.0")
+        facts, "wheel-3.10-cu118", "x86_64", find_release(facts, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(facts, cell, host, Options(arch_list=capabilities))
     return {
@@ -294,9 +298,7 @@ def test_what_has_code_for_a_gpu_goes_before_ptx(
 ) -> None:
     name, tag = named.split()
     host = replace(LINUX, gpus=(Gpu("some", capability),), kernel_driver="", driver="580.65.06")
-    cell = cell_lookup.find_cell(
-        shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
-    )
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     computed = build_plan.compute_plan(shipped, cell, host, Options())
     every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))
     (told,) = [one for one in every if one.subject == "GPU"]
@@ -333,9 +335,7 @@ def test_what_is_advised_for_a_gpu_is_a_list_that_can_be_built(
 ) -> None:
     name, tag = named.split()
     host = replace(LINUX, gpus=(Gpu("some", capability),), driver="580.65.06")
-    cell = cell_lookup.find_cell(
-        shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
-    )
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     computed = build_plan.compute_plan(shipped, cell, host, Options(arch_list=listed))
     every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))
     (told,) = [one for one in every if one.subject == "GPU"]

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
-from torchmill.config.model import Facts, Gpu, Host, Options, Plan
+from torchmill.config.costs import CostAssumptions, CostRange, MeasuredRun
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Gpu
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import find_release
+from torchmill.host.host import Host
 from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch
-from torchmill.plan import build_plan, estimate, link_overflow
+from torchmill.plan import build_plan, cell_lookup, estimate, link_overflow
+from torchmill.plan.build_options import Options
 from torchmill.plan.estimate import Estimate, EstimateSpan
 from torchmill.plan.options import parse_options
 
@@ -23,7 +27,7 @@ LARGE = Host("x86_64", "linux", cores=64, memory=128 * GIB, glibc="2.36")
 
 
 def planned(facts: Facts, name: str, tag: str, machine: Host = SMALL, *options: str) -> Plan:
-    release = matrix.find_release(facts, "torch", tag)
+    release = find_release(facts, "torch", tag)
     cell = cell_lookup.find_cell(facts, name, machine.arch, release)
     return build_plan.compute_plan(facts, cell, machine, parse_options(options, "test"))
 
@@ -409,7 +413,7 @@ def test_a_manifest_says_what_was_written(shipped: Facts, tmp_path: Path) -> Non
 
 def test_a_package_without_recorded_builds_has_none(known: Facts) -> None:
     cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+        known, "wheel-3.10-cpu", "x86_64", find_release(known, "base", "v1.0.0")
     )
     assert (
         estimate.storage_needs(known, build_plan.compute_plan(known, cell, SMALL, Options()))
@@ -436,7 +440,7 @@ def test_a_list_that_was_asked_for_is_not_advised_against(shipped: Facts) -> Non
         LARGE, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),), driver="535.104.05", complete=True
     )
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.12-cu121", "x86_64", matrix.find_release(shipped, "torch", "v2.4.1")
+        shipped, "wheel-3.12-cu121", "x86_64", find_release(shipped, "torch", "v2.4.1")
     )
 
     def saving(*options: str) -> list[str]:
@@ -456,7 +460,5 @@ def test_a_list_that_the_release_refuses_is_not_advised(
     shipped: Facts, name: str, tag: str, capability: str
 ) -> None:
     host = replace(LARGE, gpus=(Gpu("some", capability),), driver="580.65.06", complete=True)
-    cell = cell_lookup.find_cell(
-        shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
-    )
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     assert estimate.saving_for_gpus(shipped, cell, host) == []

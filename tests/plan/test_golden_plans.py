@@ -6,15 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.matrix import make_case, rule_matches
-from torchmill.config.model import Facts, Host, Options, Plan, Release, Rule
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import find_release, paired_release
+from torchmill.config.rule import Rule
+from torchmill.config.versions import format_bounds
 from torchmill.deliver.conda.recipe import planned_package
 from torchmill.deliver.products import product_cell
+from torchmill.host.host import Host
 from torchmill.host.measurement import load_host
-from torchmill.plan import build_plan, render
+from torchmill.plan import build_plan, cell_lookup, matrix, render
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.options import parse_options
+from torchmill.plan.rules import make_case, rule_matches
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LINKED = (  # dynamically, and to the system's NCCL
@@ -55,7 +62,7 @@ RECIPES = {
 def made(known: Facts, name: str) -> tuple[Plan, Host]:
     identifier, tag, machine, arguments = RECIPES[name]
     described = load_host(GOLDEN / "hosts" / f"{machine}.toml")
-    release = matrix.find_release(known, "torch", tag)
+    release = find_release(known, "torch", tag)
     cell = cell_lookup.find_cell(known, identifier, described.arch, release)
     return build_plan.compute_plan(
         known, cell, described, parse_options(arguments, "test")
@@ -155,7 +162,7 @@ MACHINES = ("x86_64", "aarch64", "arm64")
 def test_the_table_of_a_release(
     version: str, shipped: Facts, request: pytest.FixtureRequest
 ) -> None:
-    text = "\n".join(table(shipped, matrix.find_release(shipped, "torch", version)))
+    text = "\n".join(table(shipped, find_release(shipped, "torch", version)))
     file = GOLDEN / "tables" / f"{version}.txt"
     if request.config.getoption("--update-golden"):
         file.parent.mkdir(exist_ok=True)
@@ -166,7 +173,7 @@ def test_the_table_of_a_release(
 def table(known: Facts, torch: Release) -> Iterator[str]:
     """Yield what the rules make of a release: per package and machine a cpu cell and a CUDA cell."""
     for package in known.packages:
-        release = matrix.paired_release(known, package, torch)
+        release = paired_release(known, package, torch)
         for arch in MACHINES if release else ():
             assert release is not None
             cells = list(matrix.possible_cells(known, release, arch))
@@ -174,19 +181,19 @@ def table(known: Facts, torch: Release) -> Iterator[str]:
                 yield from described(known, cell)
 
 
-def cpu_cell(cells: list[matrix.Cell]) -> list[matrix.Cell]:
+def cpu_cell(cells: list[Cell]) -> list[Cell]:
     """Return the cpu cell of the newest Python, if any."""
     return [one for one in cells if one.build.cuda is None][-1:]
 
 
-def cuda_cell(cells: list[matrix.Cell]) -> list[matrix.Cell]:
+def cuda_cell(cells: list[Cell]) -> list[Cell]:
     """Return the cell of the newest Python with the newest official toolkit, or else the newest, if any."""
     python = cells[-1].build.python if cells else ""
     cuda = [one for one in cells if one.build.cuda and one.build.python == python]
     return ([one for one in cuda if one.build.cuda in one.release.cuda_official] or cuda)[-1:]
 
 
-def described(known: Facts, cell: matrix.Cell) -> Iterator[str]:
+def described(known: Facts, cell: Cell) -> Iterator[str]:
     """Yield what a rule may say of a cell, one line for each kind; paths and the host stay out."""
     build = cell.build
     machine = Host(build.arch, known.arches[build.arch].system, cores=1, memory=2**40)
@@ -216,4 +223,4 @@ def needed(rules: list[Rule], effect: str) -> Iterator[str]:
     """Yield the bounds of an effect as people write them."""
     for rule in rules:
         for name, bounds in getattr(rule, effect).items():
-            yield f"{name}{matrix.format_bounds(bounds)}"
+            yield f"{name}{format_bounds(bounds)}"

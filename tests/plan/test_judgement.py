@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts, Gpu, Host, LinuxDistribution, Options
-from torchmill.plan import build_plan
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Gpu
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release_lookup import find_release, paired_release
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
@@ -28,7 +32,7 @@ def with_gpus(*names: str, driver: str | None = "580.65.06", host: Host = HOST) 
 
 def question(facts: Facts, named: str, host: Host, **options: Any) -> CheckContext:
     name, tag = named.split()
-    cell = cell_lookup.find_cell(facts, name, host.arch, matrix.find_release(facts, "torch", tag))
+    cell = cell_lookup.find_cell(facts, name, host.arch, find_release(facts, "torch", tag))
     asked = with_local_gpus(facts, cell, host, Options(**options))
     return CheckContext(facts, cell, host, build_plan.compute_plan(facts, cell, host, asked))
 
@@ -308,8 +312,8 @@ def test_ptx_is_no_contradiction_to_what_is_said_of_a_board(
 ) -> None:
     cell, tag = named.split()
     package = "torchvision" if cell.startswith("vision") else "torch"
-    release = matrix.find_release(shipped, "torch", tag)
-    chosen = release if package == "torch" else matrix.paired_release(shipped, package, release)
+    release = find_release(shipped, "torch", tag)
+    chosen = release if package == "torch" else paired_release(shipped, package, release)
     host = replace(BOARD, gpus=(Gpu("a board", capability),))
     built = cell_lookup.find_cell(shipped, cell, "aarch64", chosen)
     context = CheckContext(

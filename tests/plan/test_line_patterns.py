@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.plan.first_error import LOG_WORDS
 from torchmill.plan.line_patterns import (
     LONGEST_TEXT,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from torchmill.config.model import Facts, Release
+from torchmill.config.facts import Facts
+from torchmill.config.release import Release
 from torchmill.plan import estimate, link_overflow
 
 COMPRESSED = {"TORCH_NVCC_FLAGS": "-Xfatbin -compress-all"}

@@ -6,22 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.matrix import Cell
-from torchmill.config.model import (
-    Build,
-    Compiler,
-    Facts,
-    Host,
-    OfficialPart,
-    Options,
-    Plan,
-    Source,
-    When,
-)
-from torchmill.plan import build_plan
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import find_release
+from torchmill.config.rule import OfficialPart, When
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Compiler, Host
+from torchmill.plan import build_plan, cell_lookup, matrix
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.rules import make_case, rule_matches
 
 BARE_HOST = Host(
     "x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, compiler=Compiler("gcc", "12.2.0")
@@ -70,7 +67,7 @@ CELLS = {
 def official_cell(known: Facts, arch: str, named: str) -> Cell:
     """Return the cell of the newest Python of a release, "1.13.1 cpu" or with a toolkit."""
     version, cuda = named.split()
-    release = matrix.find_release(known, "torch", version)
+    release = find_release(known, "torch", version)
     cells = matrix.possible_cells(known, release, arch)
     return [one for one in cells if (one.build.cuda or "cpu") == cuda][-1]
 
@@ -93,8 +90,8 @@ def plans(known: Facts) -> Iterator[tuple[str, Cell, Plan]]:
 
 def parts_of(known: Facts, cell: Cell, provider: str = "git") -> list[OfficialPart]:
     """Return what the official wheel of a cell has."""
-    case = matrix.make_case(known, cell.build, cell.release, provider)
-    return [part for part in known.official if matrix.rule_matches(part.when, case)]
+    case = make_case(known, cell.build, cell.release, provider)
+    return [part for part in known.official if rule_matches(part.when, case)]
 
 
 def unexplained(known: Facts) -> Iterator[str]:
@@ -177,7 +174,7 @@ def test_a_part_that_no_plan_has_does_not_pass(shipped: Facts, pattern: tuple[st
 
 def test_every_line_has_a_source_a_cost_or_a_reason_and_a_cell(shipped: Facts) -> None:
     cases = [
-        matrix.make_case(
+        make_case(
             shipped, Build("torch", "wheel", release.pythons[-1], "", arch, cuda), release, provider
         )
         for release in shipped.releases["torch"]
@@ -193,9 +190,7 @@ def test_every_line_has_a_source_a_cost_or_a_reason_and_a_cell(shipped: Facts) -
         assert part.source, part.name
         assert bool(part.cost) != bool(part.explained), part.name
         assert bool(part.cost) == bool(part.brings), part.name
-        assert any(matrix.rule_matches(part.when, case) for case in cases), (
-            f"{part.name}: no cell has it"
-        )
+        assert any(rule_matches(part.when, case) for case in cases), f"{part.name}: no cell has it"
 
 
 @pytest.mark.parametrize(
@@ -226,9 +221,7 @@ def test_a_plan_and_the_doctor_say_what_the_official_wheel_has_beyond_it(
     shipped: Facts, cell: tuple[str, str, str], settings: dict[str, str], expected: list[str]
 ) -> None:
     arch, identifier, tag = cell
-    named = cell_lookup.find_cell(
-        shipped, identifier, arch, matrix.find_release(shipped, "torch", tag)
-    )
+    named = cell_lookup.find_cell(shipped, identifier, arch, find_release(shipped, "torch", tag))
     host = replace(BARE_HOST, arch=arch)
     made = build_plan.compute_plan(shipped, named, host, Options(settings=settings))
     assert [one.what for one in made.lacks] == expected

@@ -7,10 +7,13 @@ import pytest
 
 from tests.support.commands import ROOT
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts, Options, Plan
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import find_release
 from torchmill.core.errors import TorchmillError
 from torchmill.host.measurement import load_host
+from torchmill.plan import cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import compute_plan, find_installed
 from torchmill.plan.options import HELP, format_options, options_of_task, parse_options
 
@@ -212,9 +215,7 @@ IDLE |= {
 
 def planned(facts: Facts, host: str, cell: str, *words: str) -> Plan:
     machine = load_host(ROOT / f"tests/golden/hosts/{host}.toml")
-    found = cell_lookup.find_cell(
-        facts, cell, machine.arch, matrix.find_release(facts, "torch", "v2.4.1")
-    )
+    found = cell_lookup.find_cell(facts, cell, machine.arch, find_release(facts, "torch", "v2.4.1"))
     return replace(
         compute_plan(facts, found, machine, parse_options(words, "test")), published=None
     )

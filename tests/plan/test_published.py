@@ -6,19 +6,16 @@ from typing import Any
 
 import pytest
 
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.arch_list import official_arch_list
-from torchmill.config.model import (
-    Capability,
-    Facts,
-    Gpu,
-    Host,
-    Options,
-    PublishedWheel,
-    Release,
-    Source,
-)
-from torchmill.plan import build_plan, published, wheel_fit
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability, Gpu
+from torchmill.config.model import PublishedWheel
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import find_release
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup, published, wheel_fit
+from torchmill.plan.arch_choice import official_arch_list
+from torchmill.plan.build_options import Options
 from torchmill.plan.published import with_gpus
 
 PROCESSORS = {  # in the words of /proc/cpuinfo
@@ -183,7 +180,7 @@ def test_several_gpus_need_one_wheel_that_serves_them_all(shipped: Facts) -> Non
 def wheel_for(
     facts: Facts, name: str, tag: str, host: Host = HOST, **asked: Any
 ) -> PublishedWheel | None:
-    cell = cell_lookup.find_cell(facts, name, host.arch, matrix.find_release(facts, "torch", tag))
+    cell = cell_lookup.find_cell(facts, name, host.arch, find_release(facts, "torch", tag))
     return build_plan.compute_plan(facts, cell, host, Options(**asked)).published
 
 
@@ -328,7 +325,7 @@ def test_a_source_of_the_users_makes_another_wheel(
 ) -> None:
     source = Source("torch", "2.4.1", "v2.4.1", provider, "there", None, tmp_path, verified=False)
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.12-cpu", "x86_64", matrix.find_release(shipped, "torch", "v2.4.1")
+        shipped, "wheel-3.12-cpu", "x86_64", find_release(shipped, "torch", "v2.4.1")
     )
     assert bool(build_plan.compute_plan(shipped, cell, HOST, Options(), source).published) == there
 
@@ -560,9 +557,7 @@ def test_an_extension_fits_only_if_its_torch_does(shipped: Facts) -> None:
     ],
 )
 def test_why_there_is_none_is_told(shipped: Facts, name: str, tag: str, told: str) -> None:
-    cell = cell_lookup.find_cell(
-        shipped, name, "x86_64", matrix.find_release(shipped, "torch", tag)
-    )
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     assert published.find_published(shipped, cell, HOST, official_arch_list(shipped, cell)) is None
     assert published.unpublished_reason(shipped, cell).startswith(told)
 

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.declared import ONE, declared
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts, Host, Options, Plan
-from torchmill.plan import build_plan, render
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import find_release
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup, render
+from torchmill.plan.build_options import Options
 
 LINUX = Host("x86_64", "linux", cores=8, memory=2**35, glibc="2.36")
 
@@ -57,7 +60,7 @@ KEPT = {"cudnn-8.5.0.96-cu11": "/k/cudnn 8"}
 
 def with_cuda(shipped: Facts, host: Host) -> Plan:
     cell = cell_lookup.find_cell(
-        shipped, "wheel-3.10-cu117", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+        shipped, "wheel-3.10-cu117", "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
     return build_plan.compute_plan(shipped, cell, host, Options(toolkit="11.8"))
 

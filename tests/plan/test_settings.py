@@ -5,9 +5,13 @@ from dataclasses import replace
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts, Host, Options, Plan
-from torchmill.plan import build_plan, estimate, settings
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import find_release
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup, estimate, settings
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.settings import check_settings
 
@@ -18,8 +22,8 @@ def planned(facts: Facts, **chosen: str) -> Plan:
     return build_plan.compute_plan(facts, cell(facts), HOST, Options(settings=chosen))
 
 
-def cell(facts: Facts) -> matrix.Cell:
-    release = matrix.find_release(facts, "torch", "v1.13.1")
+def cell(facts: Facts) -> Cell:
+    release = find_release(facts, "torch", "v1.13.1")
     return cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", release)
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.plan.test_estimate import LARGE, SMALL, assumed, estimated, planned
-from torchmill.config.facts_model import CostRange
-from torchmill.config.model import Facts
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
 from torchmill.plan import estimate
 from torchmill.plan.estimate import SharedBuild
 

@@ -7,7 +7,7 @@ import pytest
 from packaging.version import Version
 
 from tests.support.source_upstream import release
-from torchmill.config.model import Source
+from torchmill.fetch.source.source import Source
 from torchmill.plan.wheel_name import name_source
 
 COMMIT, OTHER = "49444c3e" + "0" * 32, "7118d887" + "0" * 32

@@ -6,11 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tests.support.commands import ROOT
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.facts_model import CostRange
-from torchmill.config.model import NO_OPTIONS, Facts, Host, LinuxDistribution
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release_lookup import find_release
 from torchmill.fetch.toolkit.request import ToolkitRequest
+from torchmill.host.host import Host
 from torchmill.host.measurement import load_host
+from torchmill.plan import cell_lookup
+from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
@@ -54,7 +58,7 @@ MISSING = Finding("CUDA toolkit", "none", "12.1", "failure")
 
 def foreseen(facts: Facts, host: Host, name: str, tag: str) -> Foresight:
     """Return what a host needs for a cell."""
-    cell = cell_lookup.find_cell(facts, name, host.arch, matrix.find_release(facts, "torch", tag))
+    cell = cell_lookup.find_cell(facts, name, host.arch, find_release(facts, "torch", tag))
 
     def examine(now: Host) -> Sequence[Finding]:
         return examination.examine_build(

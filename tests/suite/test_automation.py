@@ -20,8 +20,8 @@ import yaml
 
 from tests.support.hosted_runner import filled, read
 from torchmill.commands.doctor import examine_host
-from torchmill.config import matrix
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
 from torchmill.host.measurement import load_host
 from torchmill.plan.doctor.cures import find_cures
 
@@ -443,7 +443,7 @@ def test_what_a_session_with_cuda_lacks_is_brought_before_it_is_built(
     assert told[2] == f"torchmill nox -s {' '.join(sessions)} -- --until 5h --arch-list official"
 
     bare = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
-    release = matrix.find_release(shipped, "torch", "v2.4.1")
+    release = find_release(shipped, "torch", "v2.4.1")
     cures = find_cures(examine_host(shipped, None, bare, sessions[0], release).findings).commands
     assert "invoke toolkit --cuda 11.8" in cures
     assert "(.github/workflows/wheels.yml)" in (ROOT / "README.md").read_text(encoding="utf-8")

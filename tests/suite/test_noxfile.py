@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT, environment, run
-from torchmill.config import matrix
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
+from torchmill.config.versions import python_key
 from torchmill.host import interpreters
 from torchmill.host.native import native_arch
+from torchmill.plan import matrix
 
 
 def listed(home: Path, tag: str | None, *more: str) -> list[dict[str, object]]:
@@ -27,7 +29,7 @@ def listed(home: Path, tag: str | None, *more: str) -> list[dict[str, object]]:
 
 def test_a_selected_release_lists_exactly_its_cells(tmp_path: Path, shipped: Facts) -> None:
     native = native_arch()
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = find_release(shipped, "torch", "v1.13.1")
     cells = matrix.buildable_cells(shipped, release, native)
     entries = {entry["session"]: entry for entry in listed(tmp_path, "v1.13.1")}
     assert set(entries) == {cell.build.identifier(native) for cell in cells}
@@ -165,9 +167,7 @@ def test_a_folder_of_environments_that_cannot_be_made_is_no_traceback(tmp_path: 
 
 def test_an_old_python_is_told(tmp_path: Path) -> None:
     old = [
-        one
-        for one in interpreters.installed_interpreters()
-        if matrix.python_key(one) < matrix.python_key("3.11")
+        one for one in interpreters.installed_interpreters() if python_key(one) < python_key("3.11")
     ]
     if not old:
         pytest.skip("no older Python is installed")

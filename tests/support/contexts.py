@@ -3,11 +3,14 @@
 from pathlib import Path
 
 from torchmill.cell import context
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Compiler, Facts, Host, Options, Source
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.plan import build_plan
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Compiler, Host
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 
 HOST = Host(
     arch="x86_64",
@@ -29,9 +32,7 @@ def job(
     identifier: str = "wheel-3.10-cpu",
     options: Options = Options(),  # noqa: B008 (it is frozen)
 ) -> context.BuildContext:
-    cell = cell_lookup.find_cell(
-        known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(known, identifier, "x86_64", find_release(known, "base", "v1.0.0"))
     fetched = Source(
         "base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True
     )

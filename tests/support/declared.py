@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from torchmill.config import facts_reader
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 
 ONE = """
     name = "tiny-scatter"

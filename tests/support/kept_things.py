@@ -12,9 +12,10 @@ from pathlib import Path
 from tests.support import source_upstream
 from tests.support.source_upstream import release
 from torchmill.commands.clean.stored import StoragePlace
-from torchmill.config.model import Facts, Source
+from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import SourceDir, SourceProof
 
 ROOT = Path(__file__).parents[2]

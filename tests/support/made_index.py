@@ -18,7 +18,7 @@ from typing import Any
 
 from torchmill.commands import index
 from torchmill.commands.command import CommandOutput
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
 
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv") or "uv"

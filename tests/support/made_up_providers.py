@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.machines import program
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.facts_model import ProviderPackage, ToolkitKind, ToolkitSource
+from torchmill.config.toolkit import ProviderPackage, ToolkitKind, ToolkitSource
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit.provision import ProvisionContext
 from torchmill.fetch.toolkit.request import (

@@ -14,10 +14,11 @@ import pytest
 
 from tests.support.commands import ROOT, environment, run
 from torchmill.cell.context import BuildContext, create_context
-from torchmill.config import cell_lookup, facts_reader, selection
+from torchmill.config import facts_reader, selection
 from torchmill.core.paths import EMPTY_ENVIRONMENTS, Layout
 from torchmill.host import interpreters
 from torchmill.host.native import native_arch
+from torchmill.plan import cell_lookup
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.model import Package, Release
+from torchmill.config.package import Package
+from torchmill.config.release import Release
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.request import SourceRequest
 

@@ -16,7 +16,10 @@ from textwrap import dedent
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.model import Build, Package, Plan, Release, SourceName
+from torchmill.config.build import Build
+from torchmill.config.model import Plan, SourceName
+from torchmill.config.package import Package
+from torchmill.config.release import Release
 from torchmill.wheel.pack import metadata, wheel_writer
 from torchmill.wheel.pack.repair import RepairResult, repair_wheel
 from torchmill.wheel.pack.staging import stage_wheel

@@ -13,10 +13,10 @@ import pytest
 from tests.support import cache_servers
 from tests.support.refusals import refused
 from torchmill.commands.report import recording
-from torchmill.config.model import Host
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import StatCache
 from torchmill.host import programs
+from torchmill.host.host import Host
 from torchmill.toolchain import compiler_cache, remote_cache
 from torchmill.toolchain.compiler_cache import CacheHits, CacheSite, CompilerCache
 from torchmill.toolchain.remote_cache import RemoteCache

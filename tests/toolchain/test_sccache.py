@@ -19,8 +19,8 @@ from millguard.server import GATE
 
 from tests.support import cache_servers
 from tests.toolchain.test_compiler_cache import checkout, compile_in, script, site
-from torchmill.config.model import Host
 from torchmill.core.stat_cache import StatCache
+from torchmill.host.host import Host
 from torchmill.toolchain import compiler_cache, remote_cache, sccache
 from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache
 

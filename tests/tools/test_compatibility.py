@@ -1,7 +1,7 @@
 """The compatibility pages, which are generated from the facts."""
 
 from tools.compatibility_page import compatibility_pages
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 
 
 def rows(text: str) -> dict[str, list[str]]:

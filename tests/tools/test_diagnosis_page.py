@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tools import failures_page
 from tools.facts import generated_pages
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 
 ROOT = Path(__file__).parents[2]
 CATALOGUE = (ROOT / "build_configs" / "causes.toml").read_text("utf-8")

@@ -22,9 +22,9 @@ from tools.official_code import (
     read_wheel_code,
 )
 from tools.remote_wheel import RemoteWheel, read_remote_wheels
-from torchmill.config.facts_model import PackageCode, ReadLibrary, WheelCode
+from torchmill.config.facts import Facts
 from torchmill.config.facts_reader import read_facts
-from torchmill.config.model import Facts
+from torchmill.config.wheel_code import PackageCode, ReadLibrary, WheelCode
 from torchmill.fetch.package_index import IndexFile, project_files
 
 PLATFORM = "manylinux_2_28_x86_64"

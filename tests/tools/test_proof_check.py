@@ -16,12 +16,15 @@ from tests.support.sampled import THIS, Sample, fetched
 from tools.proof import check, speed
 from tools.proof.check import Outcome, UpstreamRun, UpstreamTests, compare, describe
 from tools.proof.compared_wheels import ComparedWheel, choose_published
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Build, Facts, Options, Shortfall
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
+from torchmill.config.model import Shortfall
+from torchmill.config.release_lookup import find_release
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.paths import Layout
 from torchmill.deliver.products import VerifiedWheel
-from torchmill.plan import build_plan
+from torchmill.plan import build_plan, cell_lookup, matrix
+from torchmill.plan.build_options import Options
 
 MIB = 2**20
 UPSTREAM = """
@@ -175,7 +178,7 @@ def test_what_is_unlike_the_published_wheel_is_the_result() -> None:
 def chosen(
     shipped: Facts, python: str, arch: str, installed: Collection[str], cuda: str | None = None
 ) -> ComparedWheel:
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = find_release(shipped, "torch", "v1.13.1")
     build = Build(
         "torch", "wheel", python, f"cu{cuda.replace('.', '')}" if cuda else "cpu", arch, cuda
     )
@@ -188,9 +191,7 @@ def chosen(
 def test_the_shipped_facts_say_what_judges_a_wheel_and_what_is_timed(
     shipped: Facts, tmp_path: Path, name: str, file: str
 ) -> None:
-    cell = cell_lookup.find_cell(
-        shipped, name, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
-    )
+    cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", "v1.13.1"))
     plan = build_plan.compute_plan(shipped, cell, HOST, Options())
     found = VerifiedWheel(
         Layout(tmp_path, tmp_path), shipped, cell, plan, tmp_path / plan.wheel, {}

@@ -9,8 +9,9 @@ import pytest
 from tools import upstream_check
 from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
-from torchmill.config.facts_model import ReadLibrary, WheelCode
-from torchmill.config.model import Cuda, Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release import Cuda
+from torchmill.config.wheel_code import ReadLibrary, WheelCode
 
 TAG, CANDIDATE = "1" * 40, "2" * 40
 LINUX, ARM, WINDOWS = "manylinux1_x86_64", "manylinux2014_aarch64", "win_amd64"

@@ -9,7 +9,7 @@ from tools import upstream_draft
 from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
 from torchmill.config import facts_reader
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 
 NEWER = [
     replace(

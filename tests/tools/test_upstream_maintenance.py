@@ -7,7 +7,7 @@ import pytest
 from tests.support.commands import run
 from tests.support.index_server import MILLION, Index, gone_index, serving, wheel
 from tools.facts import FactsOptions, run_facts
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 

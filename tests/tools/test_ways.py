@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tools.ways_page import described_hosts, newest_cell, stop_reason, walk_cell
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.plan.walk import Step, Stop, chosen_origin
 
 Walked = tuple[str, str, tuple[Step, ...], tuple[Stop, ...]]

@@ -14,10 +14,12 @@ import pytest
 from tests.support.fatbins import FAMILY, OWN, PTX, fatbin, library, piece
 from tests.support.made_up_magma import static
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, matrix
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.model import Facts, Host, Options
-from torchmill.plan import build_plan
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release
+from torchmill.host.host import Host
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import Options
 from torchmill.wheel.pack import elf
 from torchmill.wheel.verify import device_code
 from torchmill.wheel.verify.device_code import FatbinPiece, LibraryCode
@@ -165,7 +167,7 @@ def test_sizes_are_summed_by_capability(tmp_path: Path) -> None:
 def test_a_plan_says_what_was_asked_for(known: Facts) -> None:
     host = Host("x86_64", "linux", 4, 2**34, complete=True)
     cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+        known, "wheel-3.10-cu118", "x86_64", find_release(known, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(known, cell, host, Options(arch_list="7.0 8.6+PTX"))
     assert device_code.requested_targets(known, computed) == WANTED

@@ -15,7 +15,7 @@ from tests.support import gpu_libraries
 from tests.support.fatbins import FAMILY, OWN, PTX, fatbin, library, piece
 from tests.support.made_up_magma import static
 from tests.support.refusals import refused
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.wheel import slim
 from torchmill.wheel.pack import elf_edit
 from torchmill.wheel.pack.elf import open_elf

@@ -27,9 +27,8 @@ from tools.proof.compared_wheels import (
     installed_wheel,
     read_own_facts,
 )
-from torchmill.config.cell_lookup import fetch_command
-from torchmill.config.matrix import is_within
 from torchmill.config.model import Plan
+from torchmill.config.versions import is_within
 from torchmill.core import process
 from torchmill.core.console import ProgressBar, show_progress
 from torchmill.core.errors import ConfigError, SourceError, VerifyError
@@ -41,6 +40,7 @@ from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import interpreters
 from torchmill.host.native import processor_flags
+from torchmill.plan.cell_lookup import fetch_command
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 

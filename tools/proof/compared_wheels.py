@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from torchmill.config.matrix import Cell, python_key
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_pythons
 from torchmill.config.toml_reader import TomlTable, read_toml
+from torchmill.config.versions import python_key
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
 from torchmill.deliver.products import PUBLISHED_OPTION, ProductOptions, VerifiedWheel
 from torchmill.deliver.snippet.stock import platform_name
 from torchmill.host import interpreters
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems
+from torchmill.plan.cell import Cell
 from torchmill.plan.options import OptionParser
 from torchmill.wheel.verify import clean_environment
 

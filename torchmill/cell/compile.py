@@ -24,7 +24,7 @@ from torchmill.cell.context import (
     set_up_compiler_cache,
 )
 from torchmill.cell.progress_line import ProgressLine
-from torchmill.config.matrix import python_key
+from torchmill.config.versions import python_key
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
 from torchmill.core.files import blame_disk, read_text, real_path

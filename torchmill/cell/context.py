@@ -16,9 +16,10 @@ from millguard.timeline import SUFFIX as TIMELINE_SUFFIX
 
 from torchmill.cell.hidden_nvcc import hide_nvcc
 from torchmill.cell.machine_inputs import collect_machine_inputs, describe_interpreter
-from torchmill.config.cell_lookup import fetch_command, selecting_tag
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.package import Package
+from torchmill.config.release_lookup import selecting_tag
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
 from torchmill.core.console import show_progress
@@ -28,13 +29,18 @@ from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import verification
 from torchmill.fetch.source.git_command import copy_or_link
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.user_packages import SCCACHE, install_package
 from torchmill.host import environments
 from torchmill.host.environments import base_interpreter, in_environment
+from torchmill.host.host import Host
 from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan, cuda_toolkit, shell_seal, wheel_name
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
+from torchmill.plan.cell_lookup import fetch_command
 from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.local_gpus import with_local_gpus
@@ -232,7 +238,8 @@ def create_context(
         else measure_basic_host(stat_cache)
     )
     machine = with_named_compiler(machine, options.settings, os.environ)
-    options = resolve_processor(facts, cell.build.arch, machine, options)
+    processor = resolve_processor(facts, cell.build.arch, machine, options.cpu, options.settings)
+    options = replace(options, processor=processor)
     options = with_local_gpus(facts, cell, machine, options)
     fetched = require_source(layout, facts, cell)
     verification.verify_source(fetched, stat_cache)

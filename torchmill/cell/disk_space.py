@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchmill.cell.context import BuildFolders
-from torchmill.config.model import DiskSpace, Facts, Host, Source
+from torchmill.config.facts import Facts
 from torchmill.core.errors import SourceError
 from torchmill.core.files import free_files, list_contents, nearest_existing
 from torchmill.core.paths import Layout
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
 from torchmill.host.disk_usage import list_children
+from torchmill.host.host import DiskSpace, Host
 from torchmill.plan import estimate
 
 _KIT = "kit"

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from torchmill.config.model import Host, Plan
+from torchmill.config.model import Plan
 from torchmill.core import ninja
 from torchmill.core.files import is_file, read_table_beside, real_path
 from torchmill.core.process import ask
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
 from torchmill.host import programs
+from torchmill.host.host import Host
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_another
 from torchmill.plan import cuda_toolkit, shell_seal
 

@@ -11,12 +11,12 @@ from torchmill.cell.context import BuildContext, describe_unread, hold_cell
 from torchmill.cell.progress_line import ProgressLine
 from torchmill.cell.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.cell.up_to_date import explain_rebuild, read_stage_log
-from torchmill.config.cell_lookup import fetch_command
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
 from torchmill.core.files import report_unwritable
 from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
+from torchmill.plan.cell_lookup import fetch_command
 from torchmill.plan.cuda_toolkit import describe_passed_over
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext

@@ -20,7 +20,6 @@ from torchmill.cell.up_to_date import (
     records_as_data,
     stage_inputs,
 )
-from torchmill.config.model import NO_OPTIONS, Options
 from torchmill.core import files, formats, locks
 from torchmill.core.errors import BuildError, BusyError, VerifyError
 from torchmill.core.process import capture
@@ -30,6 +29,7 @@ from torchmill.host import environments
 from torchmill.host.disk_usage import newest_change
 from torchmill.host.environments import Install
 from torchmill.plan import wheel_name
+from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.wheel import dist_files, statement
 from torchmill.wheel.pack import bundling, metadata, repair, staging, wheel_writer

@@ -5,31 +5,32 @@ from itertools import groupby
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config import arch_list, gpu_hosts, selection
-from torchmill.config.arch_list import ArchTarget, NamedGpu
-from torchmill.config.facts_model import GpuHost
-from torchmill.config.matrix import base_package, find_release, possible_cells
-from torchmill.config.model import (
-    Capability,
-    Facts,
-    Host,
-    Options,
-    Plan,
-    PublishedWheel,
-    Release,
-    Toolkit,
-)
-from torchmill.config.trial import find_trial
+from torchmill.config import arch_list, selection
+from torchmill.config.arch_list import ArchTarget
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability, GpuHost
+from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host
+from torchmill.config.model import Plan, PublishedWheel
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import base_package, find_release
+from torchmill.config.served_gpus import how_served
+from torchmill.config.toolkit import Toolkit
 from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
+from torchmill.host.host import Host
 from torchmill.host.measurement import read_or_measure_host
-from torchmill.plan import estimate, published
+from torchmill.plan import estimate, gpu_hosts, published
+from torchmill.plan.arch_choice import check_arch_list, find_arch_problems, shortest_arch_list
+from torchmill.plan.arch_toolkits import find_toolkit, format_toolkit_range, toolkits_with_target
+from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import compute_plan
+from torchmill.plan.matrix import can_build_with, possible_cells
+from torchmill.plan.trial import find_trial
 
 
 def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
     """Return what is known of a capability as JSON-ready data."""
-    able = arch_list.toolkits_with_target(facts, one.name)
+    able = toolkits_with_target(facts, one.name)
     drivers = {"linux": "driver", "windows": "driver_windows", "linux_ptx": "driver_ptx"}
     return {
         "capability": one.name,
@@ -48,8 +49,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
         "buildable": _buildable(facts, able, tried=False),
         "tried": _buildable(facts, able, tried=True),
         "runs": {
-            gpu.name: arch_list.how_served(facts, [ArchTarget(one.name)], gpu)
-            for gpu in facts.capabilities
+            gpu.name: how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities
         },
     }
 
@@ -60,32 +60,25 @@ def _capability_as_text(facts: Facts, one: Capability) -> str:
 
 
 def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
-    able = arch_list.toolkits_with_target(facts, one.name)
+    able = toolkits_with_target(facts, one.name)
     yield "GPUs", ", ".join(one.gpus) or "none listed on NVIDIA's pages"
     if not able:
         yield "toolkits", "none makes code for it"
         return
     warned = [toolkit for toolkit in able if one.name in toolkit.deprecated]
-    deprecated = f" (deprecated in {arch_list.format_toolkit_range(warned)})" if warned else ""
-    yield "toolkits", f"CUDA {arch_list.format_toolkit_range(able)}{deprecated}"
+    deprecated = f" (deprecated in {format_toolkit_range(warned)})" if warned else ""
+    yield "toolkits", f"CUDA {format_toolkit_range(able)}{deprecated}"
     others = [name for name in _targets(facts, one) if name != one.name]
-    ranges = {
-        name: arch_list.format_toolkit_range(arch_list.toolkits_with_target(facts, name))
-        for name in others
-    }
+    ranges = {name: format_toolkit_range(toolkits_with_target(facts, name)) for name in others}
     if ranges:
         yield "targets", "; ".join(f"{name}: CUDA {listed}" for name, listed in ranges.items())
     drivers = (
-        f"{driver or 'not known'} with CUDA {arch_list.format_toolkit_range(list(group))}"
+        f"{driver or 'not known'} with CUDA {format_toolkit_range(list(group))}"
         for driver, group in groupby(able, key=lambda toolkit: toolkit.driver)
     )
     yield "driver", "comes with the board's JetPack" if one.tegra else f"Linux {', '.join(drivers)}"
     yield "torch", _history(facts, one, able)
-    on = [
-        gpu.name
-        for gpu in facts.capabilities
-        if arch_list.how_served(facts, [ArchTarget(one.name)], gpu)
-    ]
+    on = [gpu.name for gpu in facts.capabilities if how_served(facts, [ArchTarget(one.name)], gpu)]
     yield "runs on", f"{', '.join(on)}; with +PTX on every later one too"
 
 
@@ -161,19 +154,19 @@ def answer_arch(
     Raises ConfigError for what is not known or cannot be read, ImpossibleBuildError for a list that the toolkit or the
     release does not take.
     """
-    toolkit = arch_list.find_toolkit(facts, "--cuda", cuda) if cuda else None
+    toolkit = find_toolkit(facts, "--cuda", cuda) if cuda else None
     release = find_release(facts, base_package(facts).name, tag) if tag else None
-    gpus = [one for name in names for one in arch_list.find_gpus(facts, name)]
-    gpus += arch_list.gpus_of_host(facts, host.gpus, host.gpus_unknown) if local else ()
+    gpus = [one for name in names for one in find_gpus(facts, name)]
+    gpus += gpus_of_host(facts, host.gpus, host.gpus_unknown) if local else ()
     own = {one.capability.name: one.capability for one in gpus}
-    shortest = arch_list.format_arch_list(arch_list.shortest_arch_list(facts, own.values()))
+    shortest = arch_list.format_arch_list(shortest_arch_list(facts, own.values()))
     asked = listed or (shortest if local else ";".join(own))
     if not asked:
         return _answer_in_short(facts, toolkit, release)
-    targets = arch_list.check_arch_list(facts, asked, toolkit, release, host.gpus)
+    targets = check_arch_list(facts, asked, toolkit, release, host.gpus)
     wanted, written = {each.capability for each in targets}, arch_list.format_arch_list(targets)
     capabilities = [one for one in facts.capabilities if one.name in wanted]
-    ways = {gpu.name: arch_list.how_served(facts, targets, gpu) for gpu in facts.capabilities}
+    ways = {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities}
     plan = _plan(facts, targets, toolkit, release, host)
     on_board = gpus or [NamedGpu(one.name, one) for one in capabilities]
     board = None if local else gpu_hosts.find_board(facts, on_board)
@@ -223,17 +216,17 @@ def _answer_in_short(
     fitting = [
         one
         for one in facts.capabilities
-        if not any(arch_list.find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
+        if not any(find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
     ]
     rows = []
     for one in fitting:
-        able = arch_list.toolkits_with_target(facts, one.name)
+        able = toolkits_with_target(facts, one.name)
         names = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance
         rows.append(
             (
                 one.name,
                 one.architecture,
-                arch_list.format_toolkit_range(able) if able else "none",
+                format_toolkit_range(able) if able else "none",
                 names,
             )
         )
@@ -312,7 +305,7 @@ def _remarks(
         yield f"  CUDA {toolkit.version} warns about {', '.join(warned)}, which a later toolkit drops"
     if any(one.ptx for one in targets) and toolkit.driver_ptx:
         yield f"  PTX made by CUDA {toolkit.version} is sure to run with Linux driver {toolkit.driver_ptx}"
-    if release and not arch_list.can_build_with(facts, release, toolkit):
+    if release and not can_build_with(facts, release, toolkit):
         yield f"  {release} does not build with CUDA {toolkit.version}"
 
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import survey_machine
 from torchmill.commands.terminal import run_step
-from torchmill.config import matrix, selection
-from torchmill.config.model import NO_OPTIONS, Facts, Options
+from torchmill.config import selection
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import base_package
 from torchmill.core.errors import (
     BuildError,
     ConfigError,
@@ -32,6 +33,7 @@ from torchmill.fetch.source.history import CommitHistory
 from torchmill.fetch.source.request import source_requests
 from torchmill.host.interpreters import resolve_interpreter
 from torchmill.host.native import native_arch
+from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 from torchmill.plan.options import WHOLE_BUILD, format_options
 from torchmill.wheel.dist_files import read_manifest
@@ -253,7 +255,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
 
 def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
     """Fetch the history, and refuse what can be refused before a build. Raises ConfigError, SourceError."""
-    tags = {one.tag for one in facts.releases[matrix.base_package(facts).name]}
+    tags = {one.tag for one in facts.releases[base_package(facts).name]}
     tag = asked["tag"] or next((one for one in (asked["bad"], asked["good"]) if one in tags), "")
     release = selection.selected_or_newest(facts, search.layout, tag)
     question = BuildQuestion([asked["cell"]] if asked["cell"] else [], with_base=False)

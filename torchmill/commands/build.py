@@ -24,20 +24,18 @@ from torchmill.commands.walk import (
     walk_steps,
     with_sources,
 )
-from torchmill.config import arch_list, cell_lookup, gpu_hosts, matrix, selection
-from torchmill.config.arch_list import NamedGpu
-from torchmill.config.facts_model import CostRange
-from torchmill.config.matrix import Cell
-from torchmill.config.model import (
-    NO_OPTIONS,
-    Capability,
-    Facts,
-    Host,
-    Options,
-    Plan,
-    PublishedWheel,
-    Release,
-    Source,
+from torchmill.config import arch_list, selection
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.gpu_names import NamedGpu, find_gpus, gpu_names, gpus_of_host
+from torchmill.config.model import Plan, PublishedWheel
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import (
+    base_package,
+    base_release,
+    newest_release,
+    selecting_tag,
 )
 from torchmill.core.console import colour_words, fit_screen
 from torchmill.core.errors import BuildError, ConfigError
@@ -46,10 +44,15 @@ from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.deliver import products
 from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest, source_requests
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Host
 from torchmill.host.measurement import load_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import estimate, published
+from torchmill.plan import cell_lookup, estimate, gpu_hosts, published
+from torchmill.plan.arch_choice import OFFICIAL, shortest_arch_list
+from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import asks_for_usual_wheel, base_version, compute_plan
+from torchmill.plan.cell import Cell
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells, is_pattern, named_cells
 from torchmill.plan.doctor.cures import Cures, find_cures
 from torchmill.plan.doctor.finding import Finding
@@ -105,7 +108,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     )
     if gpus:
         options = replace(
-            options, arch_list=arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus))
+            options, arch_list=arch_list.format_arch_list(shortest_arch_list(facts, gpus))
         )
     releases = {cell.release.package: cell.release for cell in cells}
     requests = source_requests(facts, [*releases.values()], ref=ref, mirror=mirror, origin=from_)
@@ -164,9 +167,7 @@ def _older_wheel(
     if not gpus or release is not None:
         return ""
     where = published.with_gpus(host, [one.name for one in gpus])
-    wheel = published.newest_published(
-        facts, facts.releases[matrix.base_package(facts).name], where
-    )
+    wheel = published.newest_published(facts, facts.releases[base_package(facts).name], where)
     own = (
         wheel is None
         or not wheel.would_do
@@ -190,9 +191,7 @@ def _require_machine_of(
     where = published.with_gpus(
         gpu_hosts.board_machine(board, host), [one.name for one in capabilities]
     )
-    wheel = published.newest_published(
-        facts, facts.releases[matrix.base_package(facts).name], where
-    )
+    wheel = published.newest_published(facts, facts.releases[base_package(facts).name], where)
     there = [
         *([f"for such a machine, {wheel}"] if wheel else ()),
         *map(gpu_hosts.index_sentence, gpu_hosts.board_indexes(facts, capabilities)),
@@ -215,15 +214,15 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
         print_now(
             f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in --gpu 8.6"
         )
-    named = [one for text in names for one in arch_list.gpu_names(text)]
+    named = [one for text in names for one in gpu_names(text)]
     for name in named or (["local"] if chosen and host.gpus else []):
         if name in cell_lookup.NO_VARIANTS:
             raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
         if name == "local":
-            found += arch_list.gpus_of_host(facts, host.gpus, host.gpus_unknown)
+            found += gpus_of_host(facts, host.gpus, host.gpus_unknown)
             continue
         targets, problems = arch_list.parse_arch_list(
-            facts, name, matrix.newest_release(facts).torch_version
+            facts, name, newest_release(facts).torch_version
         )
         if arch_list.UNDOTTED.fullmatch(name) and problems:
             raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
@@ -233,7 +232,7 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
             if (one := facts.capability(each.capability))
         ]
         strange = bool(problems) or len(known) < len(targets)
-        found += arch_list.find_gpus(facts, name) if strange else known
+        found += find_gpus(facts, name) if strange else known
     return found
 
 
@@ -353,7 +352,7 @@ class Dialogue(NamedTuple):
     ) -> Sequence[Finding]:
         name, base = (
             cell.build.identifier(self.native),
-            cell_lookup.base_release(self.facts, cell.release),
+            base_release(self.facts, cell.release),
         )
         layout = None if self.described else self.layout
         return examine_host(
@@ -375,7 +374,7 @@ class Dialogue(NamedTuple):
         if beside:
             return replace(options, arch_list=None)
         if wanted.elsewhere and cell.build.cuda and self.host.gpus and not options.arch_list:
-            return replace(options, arch_list=arch_list.OFFICIAL)
+            return replace(options, arch_list=OFFICIAL)
         return outlook.options_here(self.facts, cell, self.host, options, self.native)
 
     def _wanted_all_the_same(self, newest: str, *, yes: bool, dry_run: bool) -> bool:
@@ -411,7 +410,10 @@ class Dialogue(NamedTuple):
             host, options = self.judged, self._own(cell)
             if not self.described:
                 host = with_named_compiler(host, options.settings, os.environ)
-                options = resolve_processor(self.facts, cell.build.arch, host, options)
+                processor = resolve_processor(
+                    self.facts, cell.build.arch, host, options.cpu, options.settings
+                )
+                options = replace(options, processor=processor)
             judged[name] = outlook.judge_cell(self.facts, cell, host, options)
         return judged
 
@@ -439,7 +441,9 @@ class Dialogue(NamedTuple):
                 if self.described
                 else with_named_compiler(self.host, self._own(cell).settings, os.environ)
             )
-            options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
+            own = self._own(cell)
+            processor = resolve_processor(self.facts, cell.build.arch, host, own.cpu, own.settings)
+            options = replace(own, processor=processor)
             plan = compute_plan(self.facts, cell, host, options)
             tree = cell.release.tag, cell.build.family("")
             shared = tree in trees and self.facts.packages[cell.build.package].after is None
@@ -483,7 +487,7 @@ class Dialogue(NamedTuple):
         )
         for cell in self.cells:
             tag, own = (
-                cell_lookup.selecting_tag(self.facts, cell.release),
+                selecting_tag(self.facts, cell.release),
                 find_cures(self._findings(cell, host)),
             )
             variables = {**({} if tag == selected else {"TORCHMILL_TAG": tag}), **own.variables}

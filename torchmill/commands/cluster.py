@@ -10,8 +10,9 @@ from pathlib import Path
 
 from torchmill.cell.context import require_source
 from torchmill.commands.command import TaskCommand, read_help
-from torchmill.config import cell_lookup, selection
-from torchmill.config.model import NO_OPTIONS, PYPI, Facts, Options
+from torchmill.config import selection
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import selecting_tag
 from torchmill.core.errors import (
     ConfigError,
     HostError,
@@ -29,6 +30,8 @@ from torchmill.core.paths import (
 )
 from torchmill.core.process import CommandError, capture
 from torchmill.host.native import native_arch
+from torchmill.plan import cell_lookup
+from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
@@ -81,7 +84,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     }
     words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
     words |= {
-        "tag": cell_lookup.selecting_tag(facts, found.release),
+        "tag": selecting_tag(facts, found.release),
         "fetch": cell_lookup.fetch_command(facts, found),
     }
     words |= {

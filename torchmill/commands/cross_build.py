@@ -13,9 +13,9 @@ from torchmill.cell.containers import engine as engines
 from torchmill.cell.containers.cross import IMAGE_VARIABLE, ContainerPlace, CrossBuild
 from torchmill.cell.containers.engine import Container, ContainerCommands, Engine, EngineHost
 from torchmill.cell.context import require_source
-from torchmill.config import cell_lookup
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, Options, Plan
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import base_release, selecting_tag
 from torchmill.core import process
 from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, UnfinishedBuildError
 from torchmill.core.files import real_path
@@ -25,9 +25,12 @@ from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
 from torchmill.fetch.source.request import DEBIAN
 from torchmill.fetch.source.source_dir import load_source
+from torchmill.host.host import Host
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import system
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.estimate import format_estimate
@@ -145,7 +148,7 @@ def prepare_run(
     question = CheckContext(facts, goal.cell, machine, plan, fetched)
     seen = look_for_image(engine, engine_host, question, goal.image)
     tag, emulated = (
-        cell_lookup.selecting_tag(facts, goal.cell.release),
+        selecting_tag(facts, goal.cell.release),
         engine_host.arch != goal.arch,
     )
     goal = replace(goal, tag=tag, image=seen.image, crossed=emulated and seen.crossed)
@@ -206,7 +209,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, st
 def builder_images(question: CheckContext) -> Iterator[str]:
     """Yield the names of the builders that `invoke image` makes for a build: that for its source goes first."""
     build, source = question.build, question.source
-    release = cell_lookup.base_release(question.facts, question.cell.release)
+    release = base_release(question.facts, question.cell.release)
     for purpose in sorted(PURPOSES, key=lambda one: not source or one != source.provider):
         yield ImageRequest(
             "builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose
@@ -355,7 +358,7 @@ def _image(question: CheckContext, seen: ContainerFacts) -> Finding:
     build, source = question.build, question.source
     more = f" --toolkit {build.cuda}" if build.cuda else ""
     more += " --purpose debian" if source and source.provider == DEBIAN else ""
-    tag = cell_lookup.selecting_tag(question.facts, question.cell.release)
+    tag = selecting_tag(question.facts, question.cell.release)
     cure = f"invoke image --kind builder --tag {tag} --arch {build.arch}{more} --build"
     if seen.engine is None:
         return Finding(subject, "not known without an engine", needed, "unknown", cure)

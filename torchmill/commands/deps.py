@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchmill.config import distributions, matrix, selection
-from torchmill.config.model import Facts, LinuxDistribution
+from torchmill.config import distributions, selection
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.core.errors import HostError, require_choice
 from torchmill.core.files import find_paths
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import distribution, native
-from torchmill.plan import system_packages
+from torchmill.plan import matrix, system_packages
 from torchmill.plan.doctor.examination import find_host_manager
 
 _APT_LISTS = Path("/var/lib/apt/lists")

@@ -2,7 +2,7 @@
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import selection
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.plan import causes

@@ -14,9 +14,10 @@ from torchmill.cell.containers import cross
 from torchmill.cell.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor_fixes import own_walk_context, run_fixes
-from torchmill.config import cell_lookup, selection
-from torchmill.config.matrix import Cell
-from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release, Source
+from torchmill.config import selection
+from torchmill.config.facts import Facts
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import base_release
 from torchmill.core import console, silence
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.formats import stamp_output
@@ -24,10 +25,14 @@ from torchmill.core.paths import Layout, nox_environment_name, nox_environments_
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver import offers, products
 from torchmill.deliver.signature import read_trusted_keys
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.verification import load_examined_source
 from torchmill.host import measurement
+from torchmill.host.host import Host
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import build_plan
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.build_options import NO_OPTIONS, Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.cures import find_cures
@@ -150,7 +155,8 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     )
     if layout:
         host = measurement.with_named_compiler(host, options.settings, os.environ)
-        options = resolve_processor(facts, cell.build.arch, host, options)
+        processor = resolve_processor(facts, cell.build.arch, host, options.cpu, options.settings)
+        options = replace(options, processor=processor)
     options = options if contained else with_local_gpus(facts, cell, host, options)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)
     if layout:
@@ -267,7 +273,7 @@ def _fix(
     if build:
         _, cell = products.product_cell(facts, build, host.arch, release)
         arch = cell.build.arch
-        base = cell_lookup.base_release(facts, cell.release)
+        base = base_release(facts, cell.release)
         releases = [base] if base == cell.release else [base, cell.release]
 
     def examine(machine: Host) -> Sequence[Finding]:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.terminal import agree, bring_missing
 from torchmill.commands.walk import ask_machine, own_places, plan_steps, walk_steps
-from torchmill.config.model import Facts, Host, Release
+from torchmill.config.facts import Facts
+from torchmill.config.release import Release
 from torchmill.core.console import fit_screen
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.fetch.source.request import source_requests
+from torchmill.host.host import Host
 from torchmill.plan.doctor.finding import Finding, find_cures
 from torchmill.plan.step_origins import WalkContext
 from torchmill.plan.walk import foresee

@@ -1,14 +1,16 @@
 """`invoke fetch`: fetch a release and its submodules, verify the commit, and select the release."""
 
 from torchmill.commands.command import TaskCommand
-from torchmill.config import matrix, selection
-from torchmill.config.model import Facts, Source
+from torchmill.config import selection
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import partner_releases, releases_of
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, NetworkError, SourceError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher
 from torchmill.fetch.source.request import source_requests
+from torchmill.fetch.source.source import Source
 
 
 def fetch_release(  # noqa: PLR0917 - every one is an option
@@ -30,10 +32,10 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
             code="contradictory-options",
         )
     release = selection.selected_or_newest(facts, layout, tag)
-    names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
+    names = [one.package for one in releases_of(facts, release)] if all_ else package or ()
     missing: dict[str, SourceError | NetworkError] = {}
     with console.show_progress() as progress:
-        releases = matrix.partner_releases(facts, release, names)
+        releases = partner_releases(facts, release, names)
         for request in source_requests(
             facts, releases, ref=ref, mirror=mirror, origin=from_, sha256=sha256, discard=discard
         ):

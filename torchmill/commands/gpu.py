@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from torchmill.config.arch_list import gpu_capability, unserved_capabilities
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.gpu_names import gpu_capability
+from torchmill.config.served_gpus import unserved_capabilities
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError, GpuError, VerifyError
 from torchmill.core.paths import Layout, nox_environments_folder

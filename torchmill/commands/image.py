@@ -12,7 +12,7 @@ from torchmill.cell.containers.engine import Engine, find_engine
 from torchmill.commands.command import TaskCommand
 from torchmill.commands.slim import slim_for_image
 from torchmill.config import selection
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import fresh_path, real_path

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core import locks, urls
 from torchmill.core.errors import ConfigError, DeliveryError, require_choice
 from torchmill.core.paths import Layout

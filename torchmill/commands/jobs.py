@@ -9,16 +9,21 @@ from millguard import limits
 from millguard.limits import CpuQuota, LimitReading
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config import cell_lookup, selection
-from torchmill.config.facts_model import CostRange
-from torchmill.config.matrix import Cell, buildable_cells, newest_release
-from torchmill.config.model import NO_OPTIONS, Facts, Host, Options
+from torchmill.config import selection
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import newest_release
 from torchmill.core import console
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
+from torchmill.host.host import Host
 from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch, native_system
+from torchmill.plan import cell_lookup
+from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import JobCount, count_jobs, guarded_slots, largest_compile
+from torchmill.plan.cell import Cell
+from torchmill.plan.matrix import buildable_cells
 
 FEW = 4  # variants are named one by one
 

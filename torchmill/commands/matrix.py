@@ -6,27 +6,25 @@ from typing import Any
 
 from torchmill.commands import outlook
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config import cell_lookup, selection
-from torchmill.config.arch_list import official_arch_list
-from torchmill.config.matrix import (
-    CPU,
-    UNTRIED,
-    Cell,
-    refuse_left_out,
-    release_grid,
-    releases_of,
-)
-from torchmill.config.model import NO_OPTIONS, Facts
-from torchmill.config.trial import STANDINGS, Standing, find_trial
+from torchmill.config import selection
+from torchmill.config.build import CPU
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import refuse_left_out, releases_of
 from torchmill.core.console import fold_text
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, UnknownReleaseError
 from torchmill.core.paths import Layout
 from torchmill.deliver.products import product_cell
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.native import native_arch
+from torchmill.plan import cell_lookup
+from torchmill.plan.arch_choice import official_arch_list
+from torchmill.plan.build_options import NO_OPTIONS
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.judgement import TRIED
 from torchmill.plan.estimate import read_own_runs
+from torchmill.plan.matrix import UNTRIED, release_grid
 from torchmill.plan.published import find_published, target_host, unpublished_reason
+from torchmill.plan.trial import STANDINGS, Standing, find_trial
 
 FEW = 3  # variants are named one by one
 _POSSIBILITY: dict[Standing, str] = {

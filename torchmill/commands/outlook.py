@@ -5,11 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from torchmill.commands.terminal import agree
-from torchmill.config import arch_list
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Capability, Facts, Gpu, Host, Options, Plan, Source
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability, Gpu
+from torchmill.config.gpu_names import gpu_capability
+from torchmill.config.model import Plan
 from torchmill.core.errors import ConfigError
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Host
+from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import compute_plan
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.judgement import Judgement, judge, runs_here
 from torchmill.plan.local_gpus import with_local_gpus
@@ -23,7 +28,7 @@ def judged_host(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
 
     Of the driver of another machine nothing is known.
     """
-    here = {found.name for gpu in host.gpus if (found := arch_list.gpu_capability(facts, gpu))}
+    here = {found.name for gpu in host.gpus if (found := gpu_capability(facts, gpu))}
     if {one.name for one in gpus} <= here:
         return host
     named = tuple(Gpu(one.architecture, one.name) for one in gpus)

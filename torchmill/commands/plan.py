@@ -11,10 +11,10 @@ from torchmill.cell.context import describe_unread, has_finished_tree
 from torchmill.commands import outlook
 from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
-from torchmill.config.arch_list import known_capabilities
-from torchmill.config.cell_lookup import selecting_tag, uncontained_arch
-from torchmill.config.matrix import Cell
-from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan
+from torchmill.config.facts import Facts
+from torchmill.config.gpu_names import known_capabilities
+from torchmill.config.model import Plan
+from torchmill.config.release_lookup import selecting_tag
 from torchmill.core.errors import ConfigError
 from torchmill.core.formats import stamp_output
 from torchmill.core.paths import Layout
@@ -22,10 +22,14 @@ from torchmill.core.plain_text import as_plain_text
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.products import product_cell
 from torchmill.fetch.source.verification import load_examined_source
+from torchmill.host.host import Host
 from torchmill.host.measurement import read_or_measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
+from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan, usable_memory
+from torchmill.plan.cell import Cell
+from torchmill.plan.cell_lookup import uncontained_arch
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.options import WHOLE_BUILD, format_options
 
@@ -55,7 +59,10 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         machine = replace(published.target_host(facts, machine, cell.build.arch), arch=machine.arch)
     if not host:
         machine = with_named_compiler(machine, options.settings, os.environ)
-        options = resolve_processor(facts, cell.build.arch, machine, options)
+        processor = resolve_processor(
+            facts, cell.build.arch, machine, options.cpu, options.settings
+        )
+        options = replace(options, processor=processor)
     native = uncontained_arch(facts, [identifier], machine.arch)
     asked, options = options, outlook.options_here(facts, cell, machine, options, native)
     # On another machine, what was fetched and built here does not count.

@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import report_unwritable
 from torchmill.core.paths import Layout

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from torchmill.commands.session_list import load_cell
-from torchmill.config import selection
-from torchmill.config.selection import MatrixSession
+from torchmill.commands.sessions import MatrixSession
 from torchmill.core import process
 from torchmill.core.errors import GpuError, HostError, UnfinishedBuildError
 from torchmill.core.exits import (
@@ -31,11 +30,12 @@ from torchmill.core.homes import mark_home
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import record_programs
+from torchmill.plan.session_names import split_product
 
 if TYPE_CHECKING:
-    from torchmill.config.matrix import Cell
-    from torchmill.config.model import Facts
+    from torchmill.config.facts import Facts
     from torchmill.deliver.products import ProductOptions, VerifiedWheel
+    from torchmill.plan.cell import Cell
 
 
 class NoxSession(Protocol):
@@ -296,7 +296,7 @@ def build_in_container(session: NoxSession, facts: "Facts", cell: "Cell", name: 
     from torchmill.cell.containers.cross import CrossBuild
     from torchmill.commands import cross_build
 
-    product, _ = selection.split_product(name)
+    product, _ = split_product(name)
     with end_with_message(session), chdir(session.invoked_from):
         options, words = _product_options(product, session)
         goal = CrossBuild(cell, name, options.words)

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchmill.commands.sessions import MatrixSession, list_sessions, newest_release_alone
 from torchmill.config import selection
-from torchmill.config.selection import MatrixSession
 from torchmill.core.errors import HostError
 from torchmill.core.files import read_text
 from torchmill.core.homes import mark_home
@@ -22,10 +22,11 @@ from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name, nox_env
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
 from torchmill.host.native import native_arch
+from torchmill.plan.session_names import MADE_FROM_WHEELS, asked_sessions, split_product
 
 if TYPE_CHECKING:
-    from torchmill.config.matrix import Cell
-    from torchmill.config.model import Facts
+    from torchmill.config.facts import Facts
+    from torchmill.plan.cell import Cell
 
 _LIST_OPTIONS = {"-l", "--list", "--list-sessions"}
 _FILTER_OPTIONS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}
@@ -65,7 +66,7 @@ class NoxCall(NamedTuple):
 
 def read_call(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> NoxCall:
     """Return what a command line of nox asks for; `words` are those of `sys.argv`."""
-    names = selection.asked_sessions(words, environ.get("NOXSESSION", ""))
+    names = asked_sessions(words, environ.get("NOXSESSION", ""))
     options = {word.partition("=")[0] for word in words}
     as_json = "--json" in words
     text = " ".join([*words, *names])
@@ -75,7 +76,7 @@ def read_call(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
         lists=as_json or not _LIST_OPTIONS.isdisjoint(words),
         as_json=as_json,
         filtered=not _FILTER_OPTIONS.isdisjoint(options),
-        names_product=any(word in text for word in selection.MADE_FROM_WHEELS),
+        names_product=any(word in text for word in MADE_FROM_WHEELS),
         asks_for_help=not {"-h", "--help"}.isdisjoint(session_options),
         environments=_environments_folder(words),
     )
@@ -104,13 +105,13 @@ def list_wheel_sessions(call: NoxCall, layout: Layout) -> list[MatrixSession]:
     of the newest torch. All others run as well. Warnings of the facts go to standard error.
     """
     tag = selection.selected_tag(layout)
-    sessions, warnings = selection.list_sessions(CHECKOUT, native_arch(), tag)
+    sessions, warnings = list_sessions(CHECKOUT, native_arch(), tag)
     for warning in warnings:
         sys.stderr.write(as_plain_text(f"warning: {warning}\n"))
     if not call.lists or call.as_json or call.filtered or call.names:
         return sessions
     if tag is None:
-        return selection.newest_release_alone(sessions)
+        return newest_release_alone(sessions)
     return [
         session
         for session in sessions
@@ -160,7 +161,7 @@ def product_words(session: MatrixSession, call: NoxCall, tag: str | None) -> tup
 def _product_words(word: str, *, dependent: bool) -> tuple[str, ...]:
     if dependent:
         return (f"conda-{word}", f"check-{word}")
-    return selection.MADE_FROM_WHEELS
+    return MADE_FROM_WHEELS
 
 
 def list_container_sessions(call: NoxCall, layout: Layout) -> list[tuple[Facts, Cell, str]]:
@@ -170,10 +171,12 @@ def list_container_sessions(call: NoxCall, layout: Layout) -> list[tuple[Facts, 
     """
     if not any(_CONTAINER_NAME.fullmatch(name) for name in call.names):
         return []
-    from torchmill.config import cell_lookup, facts_reader, matrix
+    from torchmill.config import facts_reader
+    from torchmill.config.release_lookup import base_package
+    from torchmill.plan import cell_lookup
 
     facts = facts_reader.load_facts(CHECKOUT)
-    base = matrix.base_package(facts).name
+    base = base_package(facts).name
     selected = selection.selected_release(facts, layout)
 
     def words(cell: Cell) -> tuple[str, ...]:
@@ -188,7 +191,8 @@ def load_cell(name: str, layout: Layout) -> tuple[Facts, Cell]:
 
     Raises UnknownReleaseError for a name that no session has; the message says which is near.
     """
-    from torchmill.config import cell_lookup, facts_reader
+    from torchmill.config import facts_reader
+    from torchmill.plan import cell_lookup
 
     facts = facts_reader.load_facts(CHECKOUT)
     selected = selection.selected_release(facts, layout)
@@ -199,7 +203,7 @@ def refuse_unknown_names(call: NoxCall, registered: Collection[str], layout: Lay
     """Raise UnknownReleaseError for a session that looks like that of a wheel and does not exist."""
     for name in call.names:
         if name not in registered and ("-" in name or "_" in name):
-            _, wheel = selection.split_product(name)
+            _, wheel = split_product(name)
             load_cell(wheel, layout)
 
 

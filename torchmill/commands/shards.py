@@ -2,17 +2,18 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config import cell_lookup, selection
-from torchmill.config.model import NO_OPTIONS, Facts, Options
+from torchmill.config import selection
+from torchmill.config.facts import Facts
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, require_count
 from torchmill.core.paths import Layout
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import estimate
+from torchmill.plan import cell_lookup, estimate
+from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import SharedBuild, format_estimate
 from torchmill.plan.options import WHOLE_BUILD, format_options
@@ -38,7 +39,10 @@ def show_shards(  # noqa: PLR0917 - every one is an option
         facts, cell, machine.arch, selection.selected_release(facts, layout, tag)
     )
     if not host:
-        options = resolve_processor(facts, found.build.arch, machine, options)
+        processor = resolve_processor(
+            facts, found.build.arch, machine, options.cpu, options.settings
+        )
+        options = replace(options, processor=processor)
     plan = compute_plan(facts, found, machine, options)
     whole = estimate.estimate_build(
         facts, plan, () if host else estimate.read_own_runs(facts, layout.dist)

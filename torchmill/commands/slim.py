@@ -6,9 +6,10 @@ from pathlib import Path
 
 from torchmill.commands.command import TaskCommand
 from torchmill.commands.verify import named_wheels
-from torchmill.config.arch_list import find_gpus, gpus_of_host, parse_arch_list
-from torchmill.config.matrix import newest_release
-from torchmill.config.model import Facts
+from torchmill.config.arch_list import parse_arch_list
+from torchmill.config.facts import Facts
+from torchmill.config.gpu_names import find_gpus, gpus_of_host
+from torchmill.config.release_lookup import newest_release
 from torchmill.core.console import format_table
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, report_unwritable

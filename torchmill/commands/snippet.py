@@ -7,10 +7,12 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from torchmill.commands.command import TaskCommand
-from torchmill.config import matrix, selection
-from torchmill.config.matrix import CPU
-from torchmill.config.model import Arch, Facts, Release
+from torchmill.config import selection
+from torchmill.config.build import CPU, Arch
+from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_places
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import base_package, paired_release, partner_releases
 from torchmill.core.errors import ConfigError, DeliveryError, parse_option
 from torchmill.core.paths import Layout
 from torchmill.deliver.snippet import project_file
@@ -105,7 +107,7 @@ def _release(facts: Facts, chosen: Release | None, stock: WheelStock) -> Release
 
     Raises DeliveryError if there is none.
     """
-    package = matrix.base_package(facts).name
+    package = base_package(facts).name
     if chosen and not stock.offers:
         return chosen  # of which the official wheels are meant
     for release in [chosen] if chosen else reversed(facts.releases[package]):
@@ -175,9 +177,9 @@ def _releases(
     Raises ConfigError for a name that is no package, UnknownReleaseError where none goes with the base.
     """
     if names:
-        asked = matrix.partner_releases(facts, base, names)
+        asked = partner_releases(facts, base, names)
     else:
-        paired = (matrix.paired_release(facts, name, base) for name in facts.packages)
+        paired = (paired_release(facts, name, base) for name in facts.packages)
         offers = [one for one in stock.offers if one.variant in variants]
         asked = tuple(
             one for one in paired if one and any(is_offer_of(facts, each, one) for each in offers)

@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config.arch_list import (
-    check_arch_list,
-    find_toolkit,
-    format_arch_list,
-    unserved_capabilities,
-)
-from torchmill.config.facts_model import ToolkitPart, ToolkitSource
-from torchmill.config.model import Facts
+from torchmill.config.arch_list import format_arch_list
+from torchmill.config.facts import Facts
+from torchmill.config.served_gpus import unserved_capabilities
+from torchmill.config.toolkit import ToolkitPart, ToolkitSource
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, require_choice
 from torchmill.core.paths import Layout
@@ -29,6 +25,8 @@ from torchmill.host.native import native_arch
 from torchmill.host.programs import make_runner
 from torchmill.host.provisioned import COMPILER, MAGMA, ProvisionedFolder, list_provisioned
 from torchmill.host.provisioned import TOOLKIT as TOOLKIT_KIND
+from torchmill.plan.arch_choice import check_arch_list
+from torchmill.plan.arch_toolkits import find_toolkit
 
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)(?:-cu(?P<major>\d+))?(?:=(?P<version>\d+(?:\.\d+)*))?")
 _COMPILER = re.compile(r"(?:gcc|clang)-\d+")

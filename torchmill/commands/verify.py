@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core import formats
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import report_unwritable, write_atomically

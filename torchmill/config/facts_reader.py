@@ -8,11 +8,25 @@ from typing import Any, TypeVar
 
 from packaging.utils import canonicalize_name
 
-from torchmill.config import facts_model, model
-from torchmill.config.facts_model import PROVIDERS, Archive, CondaName, ImageFacts, ToolkitSource
-from torchmill.config.model import Facts
+from torchmill.config.build import Arch
+from torchmill.config.conda_facts import CondaFacts, CondaName
+from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
+from torchmill.config.facts import Facts, FailureCause, OfferedWheels
+from torchmill.config.gpu import ArchName, BoardIndex, Capability, DeviceMaker, GpuHost
+from torchmill.config.images import Archive, BaseImage, ImageFacts
+from torchmill.config.link_facts import LinkFacts
 from torchmill.config.package_reader import read_packages_and_releases
-from torchmill.config.toml_reader import TomlTable, read_toml, version_key
+from torchmill.config.rule import OfficialPart
+from torchmill.config.toml_reader import TomlTable, read_toml
+from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
+from torchmill.config.versions import version_key
+from torchmill.config.wheel_code import (
+    FeatureLibrary,
+    PackageCode,
+    ProcessorNeed,
+    ReadLibrary,
+    WheelCode,
+)
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.stat_cache import StatCache
@@ -27,11 +41,11 @@ def _named(file: TomlTable, kind: type[T]) -> Iterator[T]:
         yield file.table(name).read(kind, name=name)
 
 
-def _causes(file: TomlTable, names: Mapping[str, str]) -> Iterator[model.FailureCause]:
+def _causes(file: TomlTable, names: Mapping[str, str]) -> Iterator[FailureCause]:
     """Yield the catalogue of failures, in its order; `names` are the tables that `known` may name."""
     for table in file.tables("cause"):
         table.where = f"{file.where}: {table.data.get('name')}"
-        cause = table.read(model.FailureCause)
+        cause = table.read(FailureCause)
         if cause.known not in {"", *names}:
             table.problem(
                 f"'known' is '{cause.known}', expected a table of known_names.toml: {', '.join(names)}"
@@ -70,10 +84,8 @@ def _images(file: TomlTable, archives: TomlTable) -> ImageFacts:
     return found
 
 
-def _base_image(table: TomlTable) -> facts_model.BaseImage:
-    found = table.read(
-        facts_model.BaseImage, digest=table.text("digest", ""), source=table.text("source")
-    )
+def _base_image(table: TomlTable) -> BaseImage:
+    found = table.read(BaseImage, digest=table.text("digest", ""), source=table.text("source"))
     if found.digest and not DIGEST.fullmatch(found.digest):
         table.problem(f"'digest' is '{found.digest}', expected sha256: and 64 hexadecimal digits")
     if found.role in {"cuda", "toolkit"} and found.toolkit is None:
@@ -81,13 +93,11 @@ def _base_image(table: TomlTable) -> facts_model.BaseImage:
     return found
 
 
-def _wheel_code(file: TomlTable, package: str) -> Iterator[facts_model.WheelCode]:
+def _wheel_code(file: TomlTable, package: str) -> Iterator[WheelCode]:
     """Yield what was read in the wheels of a package."""
     for table in file.tables("wheel"):
-        code = table.map(
-            "code", lambda code, name: code.table(name).read(facts_model.ReadLibrary, name=name)
-        )
-        yield table.read(facts_model.WheelCode, package=package, code=code)
+        code = table.map("code", lambda code, name: code.table(name).read(ReadLibrary, name=name))
+        yield table.read(WheelCode, package=package, code=code)
 
 
 def _of_official_wheels(
@@ -99,11 +109,11 @@ def _of_official_wheels(
         "wheel_code": tuple(
             one for name in packages for one in _wheel_code(file(f"wheel_code/{name}"), name)
         ),
-        "package_code": beside.read_each("package", facts_model.PackageCode),
-        "feature_libraries": beside.read_each("feature", facts_model.FeatureLibrary),
-        "processor_needs": file("processors").read_each("need", facts_model.ProcessorNeed),
-        "boards": file("gpu_hosts").read_each("board", facts_model.GpuHost),
-        "board_indexes": file("board_indexes").read_each("index", facts_model.BoardIndex),
+        "package_code": beside.read_each("package", PackageCode),
+        "feature_libraries": beside.read_each("feature", FeatureLibrary),
+        "processor_needs": file("processors").read_each("need", ProcessorNeed),
+        "boards": file("gpu_hosts").read_each("board", GpuHost),
+        "board_indexes": file("board_indexes").read_each("index", BoardIndex),
     }
 
 
@@ -170,11 +180,11 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
     gpus, toolkit_file = file("gpus"), file("toolkits", required=True)
     toolkits = tuple(
         toolkit_file.table(version).read(
-            model.Toolkit, version=version, variant=f"cu{version.replace('.', '')}"
+            Toolkit, version=version, variant=f"cu{version.replace('.', '')}"
         )
         for version in sorted(toolkit_file.data, key=version_key)
     )
-    arches = {arch.name: arch for arch in _named(file("arches", required=True), model.Arch)}
+    arches = {arch.name: arch for arch in _named(file("arches", required=True), Arch)}
     described = read_packages_and_releases(folder, arches, toolkits, cache)
     facts = Facts(
         described.packages,
@@ -183,24 +193,22 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         arches,
         folder / "patches",
         left_out=described.left_out,
-        capabilities=tuple(
-            sorted(_named(gpus, model.Capability), key=lambda one: version_key(one.name))
-        ),
-        arch_names=arch_names.read_each("name", model.ArchName),
+        capabilities=tuple(sorted(_named(gpus, Capability), key=lambda one: version_key(one.name))),
+        arch_names=arch_names.read_each("name", ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
         causes=tuple(_causes(file("causes"), file("known_names").map("names", TomlTable.text))),
-        assumed=runs.table("assumed").read(facts_model.CostAssumptions) if runs.data else None,
-        runs=runs.read_each("run", facts_model.MeasuredRun),
-        peaks=runs.read_each("peak", facts_model.CompilePeak),
-        linking=linking.read(facts_model.LinkFacts) if linking.data else None,
-        units=file("units").read_each("unit", model.KnownUnit),
+        assumed=runs.table("assumed").read(CostAssumptions) if runs.data else None,
+        runs=runs.read_each("run", MeasuredRun),
+        peaks=runs.read_each("peak", CompilePeak),
+        linking=linking.read(LinkFacts) if linking.data else None,
+        units=file("units").read_each("unit", KnownUnit),
         toolkit_sources=tuple(_toolkit_sources(file("toolkit_sources"))),
-        toolkit_parts=tuple(_named(file("toolkit_parts"), facts_model.ToolkitPart)),
-        elsewhere=file("indexes").read_each("wheels", model.OfferedWheels),
-        official=file("official").read_each("part", model.OfficialPart),
+        toolkit_parts=tuple(_named(file("toolkit_parts"), ToolkitPart)),
+        elsewhere=file("indexes").read_each("wheels", OfferedWheels),
+        official=file("official").read_each("part", OfficialPart),
         kept_libraries=file("kept_libraries").texts("names", ()),
         images=_images(file("images"), file("archives")),
-        conda=conda.read(facts_model.CondaFacts, names=_conda_names(conda)) if conda.data else None,
+        conda=conda.read(CondaFacts, names=_conda_names(conda)) if conda.data else None,
         makers=tuple(_maker(table) for table in file("makers").tables("maker")),
         **_of_official_wheels(file, described.packages),
     )
@@ -234,8 +242,8 @@ def _without_left_out(facts: Facts) -> Facts:
     )
 
 
-def _maker(table: TomlTable) -> facts_model.DeviceMaker:
-    found = table.read(facts_model.DeviceMaker)
+def _maker(table: TomlTable) -> DeviceMaker:
+    found = table.read(DeviceMaker)
     for pattern in found.names:
         try:
             re.compile(pattern)

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
-from torchmill.config.matrix import CPU, find_release, is_within, python_key
-from torchmill.config.model import Arch, Facts, OfferedWheels, Release
+from torchmill.config.build import CPU, Arch
+from torchmill.config.facts import Facts, OfferedWheels
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import find_release
+from torchmill.config.versions import is_within, python_key
 
 _TAGS = {"linux": ("manylinux", "linux_"), "macos": ("macosx_",), "windows": ("win_",)}
 

@@ -9,10 +9,14 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.facts_model import BrokenFile
-from torchmill.config.matrix import CPU, is_within
-from torchmill.config.model import Cuda, Edition, Package, Release, Rule, Toolkit
-from torchmill.config.toml_reader import TomlTable, is_version, read_toml, version_key
+from torchmill.config.build import CPU
+from torchmill.config.facts import BrokenFile
+from torchmill.config.package import Edition, Package
+from torchmill.config.release import Cuda, Release
+from torchmill.config.rule import Rule
+from torchmill.config.toml_reader import TomlTable, read_toml
+from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import is_version, is_within, version_key
 from torchmill.core.stat_cache import StatCache
 
 _SAID_ONCE = (

@@ -14,9 +14,9 @@ from string import Formatter
 from typing import Any, TypeVar, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
 
-from torchmill.config.facts_model import CostRange
+from torchmill.config.costs import CostRange
+from torchmill.config.versions import is_version
 from torchmill.core.errors import did_you_mean
 from torchmill.core.stat_cache import StatCache, stat_file
 from torchmill.core.units import parse_bytes
@@ -340,17 +340,3 @@ def read_toml(
     except OSError as error:
         problems.append(f"{path.name}: it cannot be read ({error.strerror})")
     return TomlTable(path.name, data, problems)
-
-
-def version_key(text: str) -> Version:
-    """Return a version to order by; what is none is a problem already, and stands first."""
-    return Version(text) if is_version(text) else Version("0")
-
-
-def is_version(text: str) -> bool:
-    """Tell whether a text is a version (PEP 440)."""
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True

@@ -3,14 +3,14 @@
 import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from torchmill.config import cell_lookup, selection
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Plan, Release
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.release import Release
 from torchmill.core import formats
 from torchmill.core.errors import DeliveryError, UnknownReleaseError, require_count
 from torchmill.core.files import write_atomically
@@ -18,9 +18,11 @@ from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import build_plan
+from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan.cell import Cell
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import OptionParser, parse_options
+from torchmill.plan.session_names import split_product
 from torchmill.wheel import dist_files
 
 # Everything that can change the bytes of a product, by names that people read in its record.
@@ -60,7 +62,7 @@ def product_cell(
     session is "". Raises UnknownReleaseError for a name that no session has, ImpossibleBuildError
     for a product that cannot be made.
     """
-    product, name = selection.split_product(identifier)
+    product, name = split_product(identifier)
     cell = cell_lookup.find_cell(facts, name, native, selected)
     if product in {"libtorch", "speed"} and facts.packages[cell.build.package].after:
         raise UnknownReleaseError(
@@ -228,7 +230,8 @@ def find_verified(
     else:
         host = measure_basic_host(StatCache(layout.stat_cache))
     options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")
-    options = resolve_processor(facts, cell.build.arch, host, options)
+    processor = resolve_processor(facts, cell.build.arch, host, options.cpu, options.settings)
+    options = replace(options, processor=processor)
     if not contained:
         options = with_local_gpus(facts, cell, host, options)
     source = load_source(layout, cell.build.package, cell.release.tag)

@@ -2,14 +2,19 @@
 
 - cuda_toolkits: find the CUDA toolkits of a machine and their parts, environment modules too
 - disk_usage: how much disk space files take, counting hard links once
-- distribution: the Linux distribution of a machine, its package managers, and who may install packages
+- distribution: the Linux distribution of a machine, its package managers, and who may install
+  packages
 - environments: the virtual environment of a cell, and the tools that all cells of a tree share
 - gpu_driver: the GPUs of a machine and their driver
+- host: a machine that builds, as a value: measured, or described in a file
 - interpreters: find the CPythons of this machine without running any; prove one by running it
 - libraries: find libraries that a build links, by their headers
-- measurement: measure this machine (read what can be read, run the rest in parallel), or read one from TOML
+- measurement: measure this machine (read what can be read, run the rest in parallel), or read one
+  from TOML
 - native: this machine's system and architecture, and those of an executable file
-- processor: the processor that a build is for: what its compiler makes of the name, and who can run it
-- programs: run a machine's compilers and tools for their versions, tell compilers apart, list installed packages
+- processor: the processor that a build is for: what its compiler makes of the name, and who can run
+  it
+- programs: run a machine's compilers and tools for their versions, tell compilers apart, list
+  installed packages
 - provisioned: the toolkits, libraries and compilers in the user's cache, by their records
 """

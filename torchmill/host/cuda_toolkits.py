@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchmill.config.facts_model import ToolkitPart
-from torchmill.config.matrix import is_within
+from torchmill.config.toolkit import ToolkitPart
+from torchmill.config.versions import is_within
 from torchmill.core.files import exists, find_paths, is_file, parse_json, read_text, real_path
 from torchmill.core.paths import user_cache_folder
 from torchmill.host.disk_usage import list_children

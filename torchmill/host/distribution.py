@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from torchmill.config.model import LinuxDistribution
+from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.core.files import read_text
 
 # Package managers by the program that runs them.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from torchmill.config.model import Gpu
+from torchmill.config.gpu import Gpu
 from torchmill.core.files import find_paths, read_text, real_path
 from torchmill.host.programs import RunProgram
 

@@ -14,10 +14,12 @@ from typing import Any
 from millguard import limits
 from millguard.limits import process_limit
 
+from torchmill.config.build import CPU
 from torchmill.config.distributions import WITH_MUSL, usual_managers
-from torchmill.config.matrix import CPU
-from torchmill.config.model import Compiler, Gpu, Host, LinuxDistribution
-from torchmill.config.toml_reader import TomlTable, is_version, read_toml
+from torchmill.config.gpu import Gpu
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.toml_reader import TomlTable, read_toml
+from torchmill.config.versions import is_version
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import nearest_existing, report_unwritable
 from torchmill.core.paths import user_cache_folder
@@ -32,6 +34,7 @@ from torchmill.host import (
     programs,
     provisioned,
 )
+from torchmill.host.host import Compiler, Host
 
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
 _NO_VERSIONS = {"codename", "libstdc++"}  # of a Linux distribution, and where one lies

@@ -3,12 +3,13 @@
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
-from torchmill.config.model import Compiler, Facts, Host, Options, Processor
+from torchmill.config.build import Processor
+from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, HostError, did_you_mean
 from torchmill.core.files import read_table_beside
 from torchmill.core.process import CommandError, ask, why_failed
+from torchmill.host.host import Compiler, Host
 from torchmill.host.programs import command_words
 
 NATIVE = "native"
@@ -18,33 +19,31 @@ _TABLE = read_table_beside(__file__, "processors.toml")
 _QUIET = ("-E", "-x", "c++", os.devnull)
 
 
-def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> Options:
-    """Return options whose processor is what the compiler of this machine makes of its name.
+def resolve_processor(
+    facts: Facts, arch: str, host: Host, cpu: str | None, settings: Mapping[str, str]
+) -> Processor | None:
+    """Return the processor that the compiler of this machine makes of a name; None without one.
 
     Raises ConfigError for a name that the compiler does not know, with the nearest that it does.
     """
     option = facts.arches[arch].cpu_option  # without one the plan refuses the name
-    if (
-        options.cpu is None or not option or arch != host.arch
-    ):  # in a container its own session asks
-        return options
-    named = options.settings.get("CXX", "")
+    if cpu is None or not option or arch != host.arch:  # in a container its own session asks
+        return None
+    named = settings.get("CXX", "")
     compiler, command = host.named_compiler(named), named or host.tools.get("c++", "c++")
     if compiler is None or compiler.family not in {"gcc", "clang"}:
         raise ConfigError(
-            f"--cpu {options.cpu}: it works only with gcc and clang on Linux, and the compiler is "
+            f"--cpu {cpu}: it works only with gcc and clang on Linux, and the compiler is "
             f"{compiler or 'none that is known'}: omit --cpu, or set CXX",
             code="processor-not-told",
         )
     words, variables = command_words({"CXX": command}, "CXX"), {**os.environ, "LC_ALL": "C"}
     try:
-        macros = ask([*words, f"{option}={options.cpu}", "-dM", *_QUIET], variables)
+        macros = ask([*words, f"{option}={cpu}", "-dM", *_QUIET], variables)
     except (CommandError, HostError) as error:
-        raise _unknown_processor(
-            options.cpu, compiler, str(getattr(error, "output", error))
-        ) from None
-    name, flags = options.cpu, [f"{option}={options.cpu}"]
-    if options.cpu == NATIVE:
+        raise _unknown_processor(cpu, compiler, str(getattr(error, "output", error))) from None
+    name, flags = cpu, [f"{option}={cpu}"]
+    if cpu == NATIVE:
         name, flags = _resolve_native(words, option, variables)
     spellings = facts.arches[arch].cpu_wants.get(name.removeprefix(f"{NATIVE}."), ())
     trial = (
@@ -60,7 +59,7 @@ def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> 
     ]
     features = facts.arches[arch].features
     needs = sorted({flag for macro, flag in features.items() if f"#define {macro} " in macros})
-    return replace(options, processor=Processor(name, tuple(flags), tuple(needs)))
+    return Processor(name, tuple(flags), tuple(needs))
 
 
 def _resolve_native(

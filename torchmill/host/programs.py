@@ -12,7 +12,6 @@ from concurrent.futures import Executor
 from itertools import chain
 from pathlib import Path
 
-from torchmill.config.model import Compiler
 from torchmill.core.errors import HostError, parse_option
 from torchmill.core.files import find_paths, is_file, real_path
 from torchmill.core.process import CommandError, NoAnswerError, ask, program_output
@@ -20,6 +19,7 @@ from torchmill.core.silence import answer_limit
 from torchmill.core.stat_cache import StatCache
 from torchmill.host.disk_usage import list_names
 from torchmill.host.distribution import os_release
+from torchmill.host.host import Compiler
 
 RunProgram = Callable[[Sequence[str]], str]  # what a program prints; "" where it does not run
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from torchmill.config.facts_model import ProviderPackage
+from torchmill.config.toolkit import ProviderPackage
 from torchmill.core.files import find_paths, parse_json
 from torchmill.core.urls import hide_password
 

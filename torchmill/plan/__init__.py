@@ -1,27 +1,44 @@
 """Decisions: pure functions of facts, host and options; nothing is touched.
 
+- arch_choice: choose the compute capabilities of a build: check a list, or take that of the
+  official build
+- arch_toolkits: which CUDA toolkits make code for a GPU, and which releases build with them
 - boards: which toolkits the driver of a JetPack runs
+- build_options: the options of a build: what a user may say after `--`
 - build_plan: compute the plan of a cell: everything a session will do, without touching anything
 - causes: diagnose a build's log: match the first error against the catalogue in causes.toml
-- cell_choice: which cells are built where names are patterns, or Python, toolkit or GPUs are left open
+- cell: a cell of the matrix: a build of a release, and why it is impossible, if it is
+- cell_choice: which cells are built where names are patterns, or Python, toolkit or GPUs are left
+  open
+- cell_lookup: find the cell that an identifier names, and explain why one cannot be built
 - compile_costs: what the compiles of one release are known to cost
 - cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - doctor/: judge a machine against what a build needs; pure
 - drivers: which drivers run what a CUDA toolkit makes
-- estimate: estimate time, memory and disk of a build from measured builds, also in shares on several machines
+- estimate: estimate time, memory and disk of a build from measured builds, also in shares on
+  several machines
 - first_error: read build logs, and find the first real error in one
-- line_patterns: regular expressions that are looked for in lines of others, in a time that is bounded
+- gpu_hosts: superchips and boards: GPUs that exist only together with a processor, and so tell what
+  machine they are in
+- line_patterns: regular expressions that are looked for in lines of others, in a time that is
+  bounded
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - local_gpus: the GPUs of the machine that builds, as the default of a list of compute capabilities
+- matrix: the matrix: which cells exist, which a release can build, and why not
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
+- rules: which rules hold for a build, and what they demand of compilers and tools together
+- session_names: names of sessions: which nox is asked for, and what each makes of a wheel
 - settings: weigh what a user gives a build by --set: what is refused, what makes it heavier
-- shell_seal: seal a build from its user's shell: which variables get through to it, and which others to name
+- shell_seal: seal a build from its user's shell: which variables get through to it, and which
+  others to name
 - step_origins: where the steps on the way to a wheel take what they need from
 - system_packages: the system packages that a release needs, and the command that installs them
+- trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody who is
+  known
 - walk: the way to some wheels, step by step to its end, and what stops it
 - wheel_fit: judge a published wheel: whether what was read in it runs on a machine
 - wheel_name: the name of a wheel: version, local label and tags

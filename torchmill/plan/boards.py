@@ -5,8 +5,8 @@ from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.model import Host
 from torchmill.core.files import read_table_beside
+from torchmill.host.host import Host
 
 # "own": the driver runs the toolkit's code by itself. "compat": with NVIDIA's package cuda-compat.
 # "unrecorded": nobody recorded whether it does. "none": it does not.

@@ -13,31 +13,31 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from torchmill.config import matrix, model
-from torchmill.config.arch_list import OFFICIAL
-from torchmill.config.facts_model import CostRange
-from torchmill.config.matrix import Cell, find_release, is_within, rule_matches
-from torchmill.config.model import (
-    PYPI,
-    Build,
-    Facts,
-    Host,
-    Options,
-    Package,
-    Plan,
-    Processor,
-    Rule,
-    Source,
-)
+from torchmill.config import model
+from torchmill.config.build import CPU, Build, Processor
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
 from torchmill.config.official_wheels import wheel_places
+from torchmill.config.package import Package
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import find_release
+from torchmill.config.rule import OfficialPart, Rule, When
+from torchmill.config.versions import is_within
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_text
 from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Host
 from torchmill.host.processor import processor_needs
 from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
+from torchmill.plan.arch_choice import OFFICIAL
+from torchmill.plan.build_options import NO_OPTIONS, PYPI, SWITCHED_OFF, SWITCHED_ON, Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.local_gpus import is_local_list
+from torchmill.plan.rules import Case, rule_matches
 from torchmill.plan.settings import refuse_settings, version_labels
 from torchmill.plan.wheel_name import local_label
 
@@ -86,7 +86,7 @@ def build_variables(
         off = [
             old
             for new, old in package.off_spelling.items()
-            if variables.get(new, "").upper() in model.SWITCHED_OFF
+            if variables.get(new, "").upper() in SWITCHED_OFF
         ]
         variables |= dict.fromkeys(off, "1")
     return dict(sorted(variables.items()))
@@ -229,7 +229,7 @@ def _refuse_idle(package: Package, build: Build, session: str, options: Options)
         )
 
 
-def _partner_requirements(rules: Iterable[Rule], release: model.Release) -> Iterator[str]:
+def _partner_requirements(rules: Iterable[Rule], release: Release) -> Iterator[str]:
     """Yield what pip is to install with a wheel; raise ConfigError where the release does not say which version."""
     for rule in rules:
         for text in rule.installs:
@@ -254,9 +254,9 @@ def without_usual_list(facts: Facts, host: Host, options: Options) -> Options:
 def asks_for_usual_wheel(options: Options) -> bool:
     """Tell whether options leave a wheel as it is: its name, and how it is built, do not count."""
     usual = replace(
-        options, label=model.NO_OPTIONS.label, jobs=None, memory=None, guard=True, network=False
+        options, label=NO_OPTIONS.label, jobs=None, memory=None, guard=True, network=False
     )
-    return replace(usual, shard=None, parts=None, until=None) == model.NO_OPTIONS
+    return replace(usual, shard=None, parts=None, until=None) == NO_OPTIONS
 
 
 def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor | None:
@@ -275,14 +275,14 @@ def _processor_rule(processor: Processor) -> Rule:
     flags, needs = " ".join(processor.flags), ", ".join(processor.needs) or "?"
     only = ", and nobody else's means the same" if processor.name.startswith("native") else ""
     reason = f"it is compiled for this processor, {processor.name}{only}, and runs only where one has {needs}"
-    return Rule("--cpu", model.When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
+    return Rule("--cpu", When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
 
 
 def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[str]:
     """Yield what official parts are told by: variables, requirements and system packages."""
     for name, value in variables.items():
         word = value.upper()
-        number = "1" if word in model.SWITCHED_ON else "0" if word in model.SWITCHED_OFF else value
+        number = "1" if word in SWITCHED_ON else "0" if word in SWITCHED_OFF else value
         yield from {
             f"{name}={value}",
             f"{name}={number}",
@@ -292,9 +292,7 @@ def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[st
         yield from (name for names in rule.system_packages.values() for name in names)
 
 
-def _missed_parts(
-    facts: Facts, case: model.Case, said: Collection[str]
-) -> Iterator[model.OfficialPart]:
+def _missed_parts(facts: Facts, case: Case, said: Collection[str]) -> Iterator[OfficialPart]:
     """Yield what the official wheel has and one of such a plan, which says all this, has not."""
 
     def matched(patterns: Iterable[str]) -> bool:
@@ -396,7 +394,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         version, has = _given_version(package.after, build, Path(options.torch))
     else:
         own = f"cu{base.cuda_pypi.replace('.', '')}" if base.cuda_pypi else "another CUDA"
-        there = (one for one in (own, matrix.CPU) if _is_on_pypi(facts, base, one, build.arch))
+        there = (one for one in (own, CPU) if _is_on_pypi(facts, base, one, build.arch))
         has = own if (system, build.arch) == _PYPI_HAS_CUDA else next(there, build.variant)
     if Version(version).release != Version(base.version).release:
         select = f"invoke fetch --tag v{Version(version).base_version} --package {package.name}"
@@ -408,7 +406,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     return version
 
 
-def _is_on_pypi(facts: Facts, base: model.Release, variant: str, arch: str) -> bool:
+def _is_on_pypi(facts: Facts, base: Release, variant: str, arch: str) -> bool:
     """Tell whether the index that pip asks by itself is known to have wheels of a variant for a machine."""
     return any(one.default for one in wheel_places(facts, base, variant, arch))
 

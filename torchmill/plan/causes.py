@@ -8,8 +8,8 @@ from fnmatch import translate
 from functools import cache, lru_cache
 from typing import Any, get_args
 
-from torchmill.config.matrix import is_within
-from torchmill.config.model import FailureCause, Precedence
+from torchmill.config.facts import FailureCause, Precedence
+from torchmill.config.versions import is_within
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
 from torchmill.core.paths import locate_page
 from torchmill.plan import first_error

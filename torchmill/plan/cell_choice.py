@@ -7,12 +7,18 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import NamedTuple
 
-from torchmill.config import arch_list, cell_lookup, matrix
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Capability, Facts, Host, Release
-from torchmill.config.trial import find_trial
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import base_package, base_release
+from torchmill.config.versions import python_key
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
+from torchmill.host.host import Host
+from torchmill.plan import cell_lookup, matrix
+from torchmill.plan.arch_toolkits import toolkits_with_target
+from torchmill.plan.cell import Cell
 from torchmill.plan.drivers import is_driven
+from torchmill.plan.trial import find_trial
 
 
 class BuildQuestion(NamedTuple):
@@ -63,12 +69,12 @@ def _prerequisites(facts: Facts, cell: Cell, host: Host, *, with_base: bool) -> 
     """Yield the cells that have to be built before a cell: torch, and what its package imports."""
     package = facts.packages[cell.build.package]
     identifier = cell.build.identifier(host.arch)
-    base_release = cell_lookup.base_release(facts, cell.release)
-    names = [matrix.base_package(facts).name] if with_base else []
+    torch_release = base_release(facts, cell.release)
+    names = [base_package(facts).name] if with_base else []
     for name in [*names, *package.imports]:
         session = facts.packages[name].session
         needed = identifier.replace(package.session, session, 1)
-        yield cell_lookup.find_cell(facts, needed, host.arch, base_release)
+        yield cell_lookup.find_cell(facts, needed, host.arch, torch_release)
 
 
 def is_pattern(name: str) -> bool:
@@ -96,7 +102,7 @@ def _composed_names(
     facts: Facts, question: BuildQuestion, host: Host, release: Release | None
 ) -> Iterator[tuple[str, Release | None]]:
     """Yield a name for each Python with each variant, and the release that it is looked up in."""
-    session = matrix.base_package(facts).session
+    session = base_package(facts).session
     pythons = question.pythons
     variants = question.variants
     chosen_release: Release | None = None
@@ -132,7 +138,7 @@ def _best_cell(facts: Facts, question: BuildQuestion, host: Host, release: Relea
         for python in question.pythons
     ]
     gpus = {gpu.name for gpu in question.gpus}
-    releases = [release] if release else facts.releases[matrix.base_package(facts).name]
+    releases = [release] if release else facts.releases[base_package(facts).name]
     untried: list[Cell] = []  # those of the newest release that has any
     for candidate in reversed(releases):
         cells = [
@@ -148,7 +154,7 @@ def _best_cell(facts: Facts, question: BuildQuestion, host: Host, release: Relea
         return max(untried, key=lambda cell: _preference(cell, host))
     if pythons and not gpus:
         # This raises an error that says why the Python has no cell, as the one below cannot.
-        session = matrix.base_package(facts).session
+        session = base_package(facts).session
         cell_lookup.find_cell(facts, f"{session}-{pythons[0]}-cpu", host.arch, release)
     raise _no_cell_error(pythons, gpus, host, release)
 
@@ -163,11 +169,11 @@ def _preference(cell: Cell, host: Host) -> tuple[object, ...]:
     running_python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         build.cuda in cell.release.cuda_official,
-        matrix.python_key(build.cuda or "0"),  # orders any version, not only Pythons
+        python_key(build.cuda or "0"),  # orders any version, not only Pythons
         build.python == running_python,
         build.python in host.interpreters,
         not build.python.endswith("t"),
-        matrix.python_key(build.python),
+        python_key(build.python),
     )
 
 
@@ -178,7 +184,7 @@ def _serves(facts: Facts, cell: Cell, gpus: Collection[str], host: Host) -> bool
         return toolkit is None
     if toolkit is None:
         return False
-    if any(toolkit not in arch_list.toolkits_with_target(facts, name) for name in gpus):
+    if any(toolkit not in toolkits_with_target(facts, name) for name in gpus):
         return False
     return is_driven(toolkit, host)
 

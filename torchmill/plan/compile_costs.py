@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from millguard.costs import KnownCost
 
-from torchmill.config.model import KnownUnit
+from torchmill.config.costs import KnownUnit
 
 
 def release_costs(units: Iterable[KnownUnit], package: str, release: str) -> tuple[KnownCost, ...]:

@@ -5,11 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.arch_list import listed_capabilities, unserved_capabilities, without_cudnn
-from torchmill.config.matrix import CellConstraints, axis_conditions, make_case, rule_matches
-from torchmill.config.model import SWITCHED_OFF, Facts, Host, Plan
-from torchmill.config.toml_reader import is_version
+from torchmill.config.arch_list import listed_capabilities
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.served_gpus import unserved_capabilities, without_cudnn
+from torchmill.config.versions import is_version
+from torchmill.host.host import Host
 from torchmill.host.provisioned import MAGMA, ProvisionedMagma, provisioned_magma
+from torchmill.plan.build_options import SWITCHED_OFF
+from torchmill.plan.rules import CellConstraints, axis_conditions, make_case, rule_matches
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _COMPILED_ALONG = frozenset({"nccl"})

@@ -6,14 +6,21 @@ from dataclasses import dataclass, replace
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchmill.config import arch_list, matrix
-from torchmill.config.matrix import Cell, CellConstraints, is_within, make_case
-from torchmill.config.model import Case, Compiler, Facts, Host, Options, Plan, Toolkit
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import is_within
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.files import real_path
+from torchmill.host.host import Compiler, Host
 from torchmill.host.programs import CPP
 from torchmill.host.provisioned import COMPLETED, MAGMA
-from torchmill.plan import cuda_libraries
+from torchmill.plan import cuda_libraries, matrix
+from torchmill.plan.arch_choice import resolve_arch_list
+from torchmill.plan.arch_toolkits import find_toolkit
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
+from torchmill.plan.rules import Case, CellConstraints, make_case
 
 COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")
 TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
@@ -121,7 +128,7 @@ def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: 
             "build (`nox -l` lists them)",
             code="toolkit-without-cuda",
         )
-    toolkit = arch_list.find_toolkit(facts, "--toolkit", requested)
+    toolkit = find_toolkit(facts, "--toolkit", requested)
     if not _can_replace(toolkit.version, own):
         newer = [one.version for one in facts.toolkits if _can_replace(one.version, own)]
         usable = f"CUDA {own}" if newer == [own] else f"CUDA {own} to {newer[-1]}"
@@ -211,7 +218,7 @@ def select_cuda(
     compiled = cell_with_toolkit(cell, cuda)
     constraints = CellConstraints(facts, compiled, provider)
     compiler, variables = choose_host_compiler(constraints, host, options.settings)
-    listed = arch_list.resolve_arch_list(facts, compiled, host, options.arch_list)
+    listed = resolve_arch_list(facts, compiled, host, options.arch_list)
     taken = cuda_libraries.choose_libraries(constraints, host, options.settings, listed or "")
     names = {
         name: cuda_libraries.library_key(name, version, str(cuda))

@@ -2,7 +2,8 @@
 
 from packaging.version import Version
 
-from torchmill.config.model import Host, Toolkit
+from torchmill.config.toolkit import Toolkit
+from torchmill.host.host import Host
 from torchmill.plan.boards import board_driver_support, board_runs
 
 

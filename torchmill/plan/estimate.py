@@ -11,21 +11,24 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from torchmill.config import arch_list
-from torchmill.config.arch_list import (
-    find_toolkit,
-    format_arch_list,
-    gpu_capability,
-    shortest_arch_list,
-)
-from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
-from torchmill.config.matrix import CPU, Cell
-from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Plan, Release
+from torchmill.config.arch_list import format_arch_list
+from torchmill.config.build import CPU
+from torchmill.config.costs import CostAssumptions, CostRange, MeasuredRun
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.gpu_names import gpu_capability
+from torchmill.config.model import Plan
+from torchmill.config.release import Release
 from torchmill.core.files import parse_json
 from torchmill.core.units import format_bytes
+from torchmill.host.host import Host
 from torchmill.host.native import native_arch
 from torchmill.plan import link_overflow, published
+from torchmill.plan.arch_choice import find_arch_problems, shortest_arch_list
+from torchmill.plan.arch_toolkits import find_toolkit
+from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan, largest_compile
+from torchmill.plan.cell import Cell
 from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.drivers import is_driven
 from torchmill.plan.link_overflow import OverflowRisk
@@ -475,7 +478,7 @@ def saving_for_gpus(
         return []
     shortest = shortest_arch_list(facts, able)
     if any(
-        arch_list.find_arch_problems(facts, shortest, toolkit, cell.release)
+        find_arch_problems(facts, shortest, toolkit, cell.release)
     ):  # which refuses what nobody asked for
         return []
     listed = format_arch_list(shortest)

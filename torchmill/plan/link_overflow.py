@@ -3,11 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmill.config.arch_list import SEPARATORS, how_served, parse_targets
-from torchmill.config.facts_model import CostRange, LinkFacts
-from torchmill.config.matrix import is_within
-from torchmill.config.model import SWITCHED_ON, Capability, Facts, Release
+from torchmill.config.arch_list import SEPARATORS, parse_targets
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.link_facts import LinkFacts
+from torchmill.config.release import Release
+from torchmill.config.served_gpus import how_served
+from torchmill.config.versions import is_within
 from torchmill.core.units import format_bytes
+from torchmill.plan.build_options import SWITCHED_ON
 
 RISK_LEVELS = ("none", "possible", "likely")
 DEVICE_LIBRARIES = ("libtorch_cuda", "libcaffe2_gpu")

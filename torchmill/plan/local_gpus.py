@@ -5,8 +5,15 @@ from dataclasses import replace
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Capability, Facts, Host, Options, Toolkit
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.gpu_names import gpu_capability, known_capabilities
+from torchmill.config.toolkit import Toolkit
+from torchmill.host.host import Host
+from torchmill.plan.arch_choice import find_arch_problems, shortest_arch_list
+from torchmill.plan.arch_toolkits import find_toolkit
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.drivers import is_driven
 
 
@@ -30,16 +37,16 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
     gpus = servable_gpus(facts, cell, toolkit, host)
     if not gpus:
         return options
-    targets = arch_list.shortest_arch_list(facts, gpus)
+    targets = shortest_arch_list(facts, gpus)
     return replace(options, arch_list=arch_list.format_arch_list(targets))
 
 
 def is_local_list(facts: Facts, host: Host, listed: str | None) -> bool:
     """Tell whether a list is the shortest one for the host's GPUs, as `with_local_gpus` gives."""
-    gpus = arch_list.known_capabilities(facts, host.gpus)
+    gpus = known_capabilities(facts, host.gpus)
     if not gpus:
         return False
-    return listed == arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus))
+    return listed == arch_list.format_arch_list(shortest_arch_list(facts, gpus))
 
 
 def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Sequence[Capability]:
@@ -50,7 +57,7 @@ def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Seq
     """
     servable: list[Capability] = []
     for gpu in host.gpus:
-        capability = arch_list.gpu_capability(facts, gpu)
+        capability = gpu_capability(facts, gpu)
         if capability is None or facts.capability(capability.name) is None:
             return []
         if not takes_no_code(facts, cell, toolkit, capability):
@@ -60,7 +67,7 @@ def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Seq
 
 def takes_no_code(facts: Facts, cell: Cell, toolkit: Toolkit, gpu: Capability) -> bool:
     """Tell whether a toolkit or a release refuses every arch list that has a capability."""
-    problems = arch_list.find_arch_problems(facts, [ArchTarget(gpu.name)], toolkit, cell.release)
+    problems = find_arch_problems(facts, [ArchTarget(gpu.name)], toolkit, cell.release)
     return any(problems)
 
 
@@ -69,5 +76,5 @@ def _toolkit_of_build(facts: Facts, cell: Cell, options: Options) -> Toolkit | N
     if cell.build.cuda is None:
         return None
     if options.toolkit:
-        return arch_list.find_toolkit(facts, "--toolkit", options.toolkit)
+        return find_toolkit(facts, "--toolkit", options.toolkit)
     return facts.toolkit(cell.build.cuda)

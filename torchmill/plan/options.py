@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torchmill.config.model import NO_OPTIONS, PYPI, Options
 from torchmill.core.errors import ConfigError, did_you_mean, parse_option, require_count
 from torchmill.core.files import exists, read_table_beside
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
+from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 from torchmill.toolchain.shards import parse_shard
 

@@ -11,20 +11,20 @@ from packaging.version import Version
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.facts_model import WheelCode
-from torchmill.config.matrix import CPU, Cell, base_package, find_release
-from torchmill.config.model import (
-    Capability,
-    Facts,
-    Gpu,
-    Host,
-    PublishedWheel,
-    Release,
-    Toolkit,
-    Verdict,
-)
+from torchmill.config.build import CPU
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability, Gpu
+from torchmill.config.gpu_names import gpu_capability, known_capabilities
+from torchmill.config.model import PublishedWheel, Verdict
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import base_package, find_release
+from torchmill.config.served_gpus import how_served, serving_target, without_cudnn
+from torchmill.config.toolkit import Toolkit
+from torchmill.config.wheel_code import WheelCode
+from torchmill.host.host import Host
 from torchmill.plan import wheel_fit
+from torchmill.plan.cell import Cell
 from torchmill.plan.drivers import is_driven, is_known_older, is_ptx_compiled, oldest_driver
 from torchmill.plan.wheel_name import promised_glibc
 
@@ -131,7 +131,7 @@ def find_published(
     if not machine.gpus:
         targets = arch_list.parse_targets(facts, listed or "")
         judged_for = with_gpus(machine, [target.capability for target in targets])
-    gpus = arch_list.known_capabilities(facts, machine.gpus)
+    gpus = known_capabilities(facts, machine.gpus)
     candidates: list[PublishedWheel] = []
     for wheel in published_wheels(facts, cell.release, build.arch):
         if build.python not in wheel.pythons or not _stands_for(wheel, toolkit, machine):
@@ -163,7 +163,7 @@ def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> in
     if wheel.verdict.fit == "does not fit":
         return _REFUSED
     targets = arch_list.parse_targets(facts, wheel.code or wheel.said)
-    if gpus and all(arch_list.how_served(facts, targets, gpu) == "code" for gpu in gpus):
+    if gpus and all(how_served(facts, targets, gpu) == "code" for gpu in gpus):
         return _FAVOURED
     return _UNKNOWN
 
@@ -249,7 +249,7 @@ def _support_of_build(
     lists = [reading.own for reading in readings] or [recorded.get(arch, "")]
     for listed in lists:
         targets = arch_list.parse_targets(facts, listed) if listed else []
-        served = arch_list.serving_target(facts, targets, gpu)
+        served = serving_target(facts, targets, gpu)
         if served is None:
             continue
         kind, target = served
@@ -273,7 +273,7 @@ def _can_make_code(facts: Facts, cuda: str, gpu: Capability, arch: str) -> bool:
     if toolkit is None or arch != OFFICIAL_ARCHES[0]:
         return False
     targets = [ArchTarget(name) for name in toolkit.capabilities if arch_list.is_plain_target(name)]
-    return arch_list.how_served(facts, targets, gpu) is not None
+    return how_served(facts, targets, gpu) is not None
 
 
 def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> Verdict:
@@ -333,18 +333,16 @@ def _gpu_verdicts(
 ) -> Iterator[Verdict]:
     """Yield the verdicts on the GPUs of a host, and on what its driver compiles for them."""
     unknown = {  # an ordered set: several GPUs of a host often have one name
-        gpu.name: None
-        for gpu in host.gpus
-        if gpu.name and arch_list.gpu_capability(facts, gpu) is None
+        gpu.name: None for gpu in host.gpus if gpu.name and gpu_capability(facts, gpu) is None
     }
     for name in unknown:
         yield Verdict("cannot tell", f"the compute capability of {name} is not known")
-    gpus = arch_list.known_capabilities(facts, host.gpus)
+    gpus = known_capabilities(facts, host.gpus)
     yield wheel_fit.judge_code(facts, wheel, toolkit, gpus)
     if not host.gpus:
         yield Verdict("cannot tell", "the GPU that it is for is not known")
     targets = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
-    with_ptx = [gpu.name for gpu in gpus if arch_list.how_served(facts, targets, gpu) == "PTX"]
+    with_ptx = [gpu.name for gpu in gpus if how_served(facts, targets, gpu) == "PTX"]
     if with_ptx and not is_ptx_compiled(toolkit, host):
         yield Verdict(
             "does not fit",
@@ -382,11 +380,11 @@ def _base_verdicts(
 def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> Iterator[str]:
     """Yield clauses that a user should read before installing a judged wheel."""
     own_release = find_release(facts, release.package, release.tag)
-    gpus = arch_list.known_capabilities(facts, host.gpus)
+    gpus = known_capabilities(facts, host.gpus)
     if own_release.torch:
         yield f"it goes with the official {facts.packages[own_release.package].after}"
     cudnn = own_release.cuda_official[wheel.toolkit.version].cudnn if wheel.toolkit else None
-    lacking = arch_list.without_cudnn(cudnn, gpus) if cudnn else []
+    lacking = without_cudnn(cudnn, gpus) if cudnn else []
     if lacking:
         yield (
             f"its cuDNN {cudnn} has no code for {', '.join(lacking)}: "

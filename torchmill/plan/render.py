@@ -8,8 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torchmill.config.model import Command, Facts, Host, Package, Plan
+from torchmill.config.facts import Facts
+from torchmill.config.model import Command, Plan
+from torchmill.config.package import Package
 from torchmill.core.console import fold_text
+from torchmill.host.host import Host
 from torchmill.plan import cuda_toolkit, wheel_name
 
 SCRIPTS = Path(__file__).with_name("build_script")

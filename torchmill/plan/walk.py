@@ -14,10 +14,10 @@ from typing import Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from torchmill.config.facts_model import CostRange
-from torchmill.config.model import Compiler, Host
+from torchmill.config.costs import CostRange
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
+from torchmill.host.host import Compiler, Host
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import Finding
 

@@ -11,17 +11,15 @@ from fnmatch import fnmatch
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.facts_model import PackageCode, ProcessorNeed, ReadLibrary, WheelCode
-from torchmill.config.matrix import is_within
-from torchmill.config.model import (
-    Capability,
-    Facts,
-    Host,
-    PublishedWheel,
-    Release,
-    Toolkit,
-    Verdict,
-)
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.model import PublishedWheel, Verdict
+from torchmill.config.release import Release
+from torchmill.config.served_gpus import code_runs, how_served, ptx_runs
+from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import is_within
+from torchmill.config.wheel_code import PackageCode, ProcessorNeed, ReadLibrary, WheelCode
+from torchmill.host.host import Host
 
 FITS = Verdict("fits")
 # The files of NVIDIA's libraries, with the digest that auditwheel adds or without it. The hyphen or
@@ -52,7 +50,7 @@ def _doubts_about_code(
         if arch_list.is_plain_target(name)
     ]
     # A toolkit of which no capabilities are recorded rules nothing out.
-    if makeable and arch_list.how_served(facts, makeable, gpu) is None:
+    if makeable and how_served(facts, makeable, gpu) is None:
         yield Verdict(
             "does not fit", f"CUDA {toolkit.version} makes no code that runs on {gpu.name}"
         )
@@ -103,7 +101,7 @@ def _kind_of_own_code(facts: Facts, reading: WheelCode, gpu: Capability) -> str 
     """Return "code" or "PTX": how a wheel's own kernels run on a capability; None: not at all."""
     if not reading.own:
         return None
-    return arch_list.how_served(facts, arch_list.parse_targets(facts, reading.own), gpu)
+    return how_served(facts, arch_list.parse_targets(facts, reading.own), gpu)
 
 
 def _library_gaps(
@@ -193,10 +191,10 @@ def _target_serves(facts: Facts, text: str, gpu: Capability) -> bool:
     capability = name.rstrip("af")
     suffix = name.lstrip("0123456789.")
     if kind == "PTX":
-        return arch_list.ptx_runs(facts, ArchTarget(capability, suffix, ptx=True), gpu)
+        return ptx_runs(facts, ArchTarget(capability, suffix, ptx=True), gpu)
     if kind:
         return False  # another kind of code, which no driver is known to run
-    return arch_list.code_runs(facts, ArchTarget(capability, suffix), gpu)
+    return code_runs(facts, ArchTarget(capability, suffix), gpu)
 
 
 def _features_of(facts: Facts, name: str) -> list[str]:

@@ -6,19 +6,15 @@ from collections.abc import Mapping, Sequence
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from torchmill.config.matrix import Cell
-from torchmill.config.model import (
-    UNFETCHED,
-    Build,
-    Facts,
-    Host,
-    Package,
-    Processor,
-    Release,
-    Source,
-    SourceName,
-)
+from torchmill.config.build import Build, Processor
+from torchmill.config.facts import Facts
+from torchmill.config.model import UNFETCHED, SourceName
+from torchmill.config.package import Package
+from torchmill.config.release import Release
 from torchmill.core.errors import ConfigError
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Host
+from torchmill.plan.cell import Cell
 
 LABELS = ("official", "git", "none")
 AUTO_PLATFORM = "auto"  # the platform that the symbols of what was compiled need

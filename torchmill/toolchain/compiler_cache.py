@@ -13,11 +13,11 @@ from urllib.parse import quote
 from millguard.timeline import TimelineEvent, format_record
 from packaging.version import Version
 
-from torchmill.config.model import Host
 from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.process import program_output
 from torchmill.host import programs
+from torchmill.host.host import Host
 from torchmill.toolchain import remote_cache, sccache
 from torchmill.toolchain.remote_cache import RemoteCache
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchmill.config.arch_list import capability_key, code_runs, ptx_runs
-from torchmill.config.model import Capability, Facts
+from torchmill.config.arch_list import capability_key
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.served_gpus import code_runs, ptx_runs
 from torchmill.wheel.pack import elf, elf_cut
 from torchmill.wheel.pack.elf import ElfImage, Section
 from torchmill.wheel.pack.elf_cut import Cuts, Extent

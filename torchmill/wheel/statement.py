@@ -13,7 +13,7 @@ from typing import Any
 
 from packageurl import PackageURL
 
-from torchmill.config.model import SPEED_ONLY_SWITCHES
+from torchmill.config.build import SPEED_ONLY_SWITCHES
 from torchmill.core import formats
 from torchmill.core.paths import CHECKOUT
 

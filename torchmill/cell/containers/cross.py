@@ -12,11 +12,13 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from torchmill.cell.containers.engine import PLATFORMS, Container, EngineHost, Mount
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Arch, Facts, Options
+from torchmill.config.build import Arch
+from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
 from torchmill.core.files import read_table_beside
 from torchmill.core.paths import GUEST, Layout
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
 from torchmill.plan.options import format_options
 
 _PASSED = read_table_beside(__file__, "passed.toml")

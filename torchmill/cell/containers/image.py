@@ -9,9 +9,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchmill.cell.containers.engine import COPIES, PLATFORMS, Engine
-from torchmill.config.facts_model import BaseImage, ImageFacts
-from torchmill.config.matrix import format_bounds, is_within
-from torchmill.config.model import FailureCause
+from torchmill.config.facts import FailureCause
+from torchmill.config.images import BaseImage, ImageFacts
+from torchmill.config.versions import format_bounds, is_within
 from torchmill.core.errors import BuildError, ConfigError, HostError
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.plan import causes

@@ -13,8 +13,8 @@ from torchmill.commands.clean import in_use, stored
 from torchmill.commands.clean.stored import KINDS, StorageKind, StoragePlace, StoredItem
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import selection
-from torchmill.config.matrix import base_package, find_release, releases_of
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import base_package, find_release, releases_of
 from torchmill.core.console import format_table
 from torchmill.core.errors import BusyError, ConfigError, HostError, parse_option, require_choice
 from torchmill.core.files import delete_paths, hold_locks, move_out_of_sight, nearest_existing

@@ -11,8 +11,7 @@ from pathlib import Path
 from millguard.timeline import SUFFIX
 
 from torchmill.commands.clean.in_use import RunningProcesses
-from torchmill.config.matrix import all_builds
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import TorchmillError
 from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_text
 from torchmill.core.git_index import list_tracked
@@ -33,6 +32,7 @@ from torchmill.fetch.source.verification import check_source
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children, newest_change
 from torchmill.host.native import native_arch
+from torchmill.plan.matrix import all_builds
 from torchmill.wheel.dist_files import companion_paths, manifest_path, read_manifest
 
 Hindrance = Callable[[RunningProcesses], str]

@@ -7,7 +7,7 @@ from millguard.timeline import SUFFIX
 
 from torchmill.commands.command import TaskCommand
 from torchmill.commands.report.recording import format_trace, read_timeline, summarize_recording
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_json_object, report_unwritable, write_atomically
 from torchmill.core.paths import Layout

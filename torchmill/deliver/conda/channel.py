@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
 from torchmill.core import files, locks
 from torchmill.core.errors import DeliveryError, require_package
 from torchmill.core.paths import Layout

@@ -10,11 +10,13 @@ from typing import Any
 
 from packaging.version import Version
 
-from torchmill.config.facts_model import CondaFacts
-from torchmill.config.matrix import CPU, Cell
-from torchmill.config.model import Build, Facts, Plan
+from torchmill.config.build import CPU, Build
+from torchmill.config.conda_facts import CondaFacts
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
 from torchmill.deliver.conda import requirements
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
+from torchmill.plan.cell import Cell
 from torchmill.wheel import dist_files, wheel_file
 from torchmill.wheel.pack import wheel_writer
 from torchmill.wheel.wheel_file import Distribution

@@ -7,9 +7,9 @@ from packaging.specifiers import Specifier
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from torchmill.config.facts_model import CondaFacts
-from torchmill.config.matrix import CPU
-from torchmill.config.model import Build, Facts
+from torchmill.config.build import CPU, Build
+from torchmill.config.conda_facts import CondaFacts
+from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, ImpossibleBuildError
 from torchmill.plan.wheel_name import python_tag
 from torchmill.wheel.pack import bundling

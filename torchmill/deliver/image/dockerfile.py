@@ -9,15 +9,17 @@ from pathlib import Path
 from packaging.version import Version
 
 from torchmill.cell.containers.image import python_image
-from torchmill.config.facts_model import BaseImage, ImageFacts
-from torchmill.config.matrix import CPU, buildable_cells, format_bounds, is_within, python_key
-from torchmill.config.model import Facts
+from torchmill.config.build import CPU
+from torchmill.config.facts import Facts
+from torchmill.config.images import BaseImage, ImageFacts
+from torchmill.config.versions import format_bounds, is_within, python_key
 from torchmill.core import files
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.core.paths import CHECKOUT
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan import system_packages
+from torchmill.plan.matrix import buildable_cells
 
 OLDEST_SUITE_PYTHON = Version("3.11")  # the oldest Python that the suite runs on
 OLDEST_UV_PYTHON = Version("3.8")  # the oldest whose pip installs uv

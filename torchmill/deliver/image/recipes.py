@@ -9,9 +9,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.cell.containers import engine, image
-from torchmill.config.facts_model import Archive, BaseImage
-from torchmill.config.matrix import Cell, CellConstraints, is_within, paired_release
-from torchmill.config.model import Build, Facts, Release
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
+from torchmill.config.images import Archive, BaseImage
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import paired_release
+from torchmill.config.versions import is_within
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.deliver.image import dockerfile
 from torchmill.deliver.image.dockerfile import (
@@ -24,7 +27,9 @@ from torchmill.deliver.image.dockerfile import (
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
 from torchmill.host.native import native_arch
+from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_libraries import official_version
+from torchmill.plan.rules import CellConstraints
 from torchmill.plan.wheel_name import promised_glibc, python_tag
 from torchmill.wheel import dist_files, wheel_file
 

@@ -3,12 +3,16 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from torchmill.config.arch_list import capability_key, find_gpus
-from torchmill.config.matrix import CPU, ReleaseTerms, python_key
-from torchmill.config.model import Facts, Release
+from torchmill.config.arch_list import capability_key
+from torchmill.config.build import CPU
+from torchmill.config.facts import Facts
+from torchmill.config.gpu_names import find_gpus
+from torchmill.config.release import Release
+from torchmill.config.versions import python_key
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
 from torchmill.host.native import container_arch
+from torchmill.plan.matrix import ReleaseTerms
 
 KINDS = ("builder", "runtime", "devcontainer")
 PURPOSES = ("distribution", "development", "debian")

@@ -7,8 +7,10 @@ from itertools import product
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.matrix import CPU, Cell, CellConstraints, make_cell, python_key
-from torchmill.config.model import Arch, Build, Facts, Release
+from torchmill.config.build import CPU, Arch, Build
+from torchmill.config.facts import Facts
+from torchmill.config.release import Release
+from torchmill.config.versions import python_key
 from torchmill.core.errors import DeliveryError
 from torchmill.deliver.snippet.stock import (
     PlatformPin,
@@ -20,6 +22,9 @@ from torchmill.deliver.snippet.stock import (
     is_offer_of,
     platform_name,
 )
+from torchmill.plan.cell import Cell
+from torchmill.plan.matrix import make_cell
+from torchmill.plan.rules import CellConstraints
 
 Pins = Sequence[PlatformPin]
 Lacking = tuple[

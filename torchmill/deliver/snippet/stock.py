@@ -10,9 +10,11 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from torchmill.config.matrix import CPU, python_key
-from torchmill.config.model import Arch, Facts, Release
+from torchmill.config.build import CPU, Arch
+from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import platform_of_tag, wheel_places, wheel_pythons
+from torchmill.config.release import Release
+from torchmill.config.versions import python_key
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import real_path

@@ -9,8 +9,9 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from torchmill.config.matrix import python_key
-from torchmill.config.model import Arch, Facts
+from torchmill.config.build import Arch
+from torchmill.config.facts import Facts
+from torchmill.config.versions import python_key
 from torchmill.core.errors import ConfigError
 from torchmill.deliver.snippet import stock
 from torchmill.deliver.snippet.stock import PlatformPin, SnippetDecision, WheelOffer, WheelPlace

@@ -4,7 +4,6 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from torchmill.config.model import Source
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, SourceError
 from torchmill.core.process import CommandError
@@ -13,6 +12,7 @@ from torchmill.fetch.source.apt import Apt, SourcePackage, explain_apt_error, ho
 from torchmill.fetch.source.apt_archives import SOURCES, AptArchive, DebianSuite
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.request import DEBIAN, SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import SourceDir, SourceProof
 from torchmill.fetch.source.tree import require_python_project
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from torchmill.config.model import Source
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import InterruptedBuildError, SourceError
 from torchmill.core.files import blame_disk
@@ -16,6 +15,7 @@ from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir, verification
 from torchmill.fetch.source.git_command import is_commit
 from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import FetchRecord, SourceDir
 
 

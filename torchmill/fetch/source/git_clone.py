@@ -8,7 +8,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
-from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import SourceError
@@ -23,6 +22,7 @@ from torchmill.fetch.source.git_transport import (
     run_git_quietly,
 )
 from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import SourceDir, SourceProof, list_fetched
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse

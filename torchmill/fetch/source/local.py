@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from torchmill.config.model import Source
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, real_path, report_unwritable
@@ -28,6 +27,7 @@ from torchmill.fetch.source.git_command import (
     run_git,
 )
 from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import SourceDir, SourceProof
 from torchmill.fetch.source.tree import (
     remove_repositories,

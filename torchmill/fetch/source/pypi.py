@@ -5,7 +5,6 @@ import contextlib
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from torchmill.config.model import Source
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.urls import hide_password
@@ -14,6 +13,7 @@ from torchmill.fetch.download import download_file, http_session
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.request import PYPI, SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import SourceDir, SourceProof
 from torchmill.fetch.source.tree import remove_repositories, require_python_project
 

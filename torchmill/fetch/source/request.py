@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchmill.config.model import Facts, Package, Release
+from torchmill.config.facts import Facts
+from torchmill.config.package import Package
+from torchmill.config.release import Release
 from torchmill.core.errors import ConfigError
 
 DEBIAN = "debian"  # a word after --from that is no path

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from torchmill.config.model import Source
 from torchmill.core import formats
 from torchmill.core.errors import SourceError
 from torchmill.core.files import delete_paths, parse_json, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.tree import (
     TreeFingerprint,
     build_backend,

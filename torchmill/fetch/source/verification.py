@@ -5,7 +5,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from torchmill.config.model import Source
 from torchmill.core.errors import SourceError
 from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
@@ -14,6 +13,7 @@ from torchmill.core.units import name_few
 from torchmill.fetch.source import git_proof
 from torchmill.fetch.source.git_command import git_folder, read_head, run_git, uncommitted_changes
 from torchmill.fetch.source.request import DEBIAN, PYPI
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import (
     RECORD,
     FetchRecord,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from torchmill.config.facts_model import ProviderPackage, ToolkitSource
+from torchmill.config.toolkit import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, NetworkError, SourceError
 from torchmill.core.files import hash_file, read_refusal

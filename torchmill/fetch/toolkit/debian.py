@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from torchmill.config.facts_model import ProviderPackage, ToolkitSource
+from torchmill.config.toolkit import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal, report_unwritable

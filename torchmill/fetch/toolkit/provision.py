@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.config.toolkit import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
 from torchmill.core.files import link_file, load_object, nearest_existing, real_path

@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.config.toolkit import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.console import ProgressDisplay
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 

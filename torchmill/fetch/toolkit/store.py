@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from torchmill.config.facts_model import ProviderPackage
+from torchmill.config.toolkit import ProviderPackage
 from torchmill.core import locks
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import HostError

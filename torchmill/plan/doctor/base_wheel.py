@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from torchmill.config.cell_lookup import base_release
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
+from torchmill.config.release_lookup import base_release
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
 

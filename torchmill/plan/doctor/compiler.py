@@ -5,8 +5,9 @@ from pathlib import PurePath
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.matrix import Constraint, format_bounds, is_within
-from torchmill.config.model import Compiler, Host, Toolkit
+from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import format_bounds, is_within
+from torchmill.host.host import Compiler, Host
 from torchmill.host.processor import processor_problems, unknown_name_hint
 from torchmill.plan import cuda_toolkit
 from torchmill.plan.doctor.compiler_cures import compiler_cures, missing_compiler_cures
@@ -17,6 +18,7 @@ from torchmill.plan.doctor.finding import (
     absence_finding,
     with_cures,
 )
+from torchmill.plan.rules import Constraint
 
 
 def check_compiler(context: CheckContext) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from packaging.version import Version
 
 from torchmill.config import distributions
-from torchmill.config.model import Compiler, Host
+from torchmill.host.host import Compiler, Host
 from torchmill.host.provisioned import COMPILER
 from torchmill.plan import cuda_toolkit, system_packages
 from torchmill.plan.doctor.container_cures import container_cures

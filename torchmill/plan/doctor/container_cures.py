@@ -1,6 +1,6 @@
 """How to build in a container if the host itself cannot build."""
 
-from torchmill.config import cell_lookup
+from torchmill.config.release_lookup import selecting_tag
 from torchmill.plan.doctor.finding import CheckContext
 
 ENGINES = ("docker", "podman")
@@ -11,7 +11,7 @@ def container_cures(context: CheckContext) -> tuple[str, ...]:
     if context.host.system != "linux" or set(ENGINES).isdisjoint(context.host.tools):
         return ()
     identifier = context.build.identifier("")
-    tag = cell_lookup.selecting_tag(context.facts, context.cell.release)
+    tag = selecting_tag(context.facts, context.cell.release)
     return (f"in a container: `invoke build {identifier} --tag {tag}`",)
 
 
@@ -21,7 +21,7 @@ def glibc_cure(context: CheckContext) -> str:
     if cures:
         return cures[0]
     build = context.build
-    tag = cell_lookup.selecting_tag(context.facts, context.cell.release)
+    tag = selecting_tag(context.facts, context.cell.release)
     recipe = f"invoke image --kind builder --tag {tag} --python {build.python}"
     if context.plan.toolkit:
         recipe += f" --toolkit {context.plan.toolkit}"

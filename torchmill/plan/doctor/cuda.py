@@ -5,19 +5,16 @@ from collections.abc import Iterator, Sequence
 from packaging.version import Version
 
 from torchmill.config import distributions
-from torchmill.config.arch_list import (
-    known_capabilities,
-    listed_capabilities,
-    parse_targets,
-    unserved_capabilities,
-    without_cudnn,
-)
-from torchmill.config.facts_model import ToolkitPart
-from torchmill.config.model import Facts, Host, Toolkit
+from torchmill.config.arch_list import listed_capabilities, parse_targets
+from torchmill.config.facts import Facts
+from torchmill.config.gpu_names import known_capabilities
+from torchmill.config.served_gpus import unserved_capabilities, without_cudnn
+from torchmill.config.toolkit import Toolkit, ToolkitPart
 from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes
 from torchmill.host import provisioned
 from torchmill.host.cuda_toolkits import format_part_names
+from torchmill.host.host import Host
 from torchmill.plan import link_overflow, system_packages
 from torchmill.plan.cuda_libraries import official_version, used_cudnn
 from torchmill.plan.cuda_toolkit import usable_toolkits
@@ -96,7 +93,10 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
 def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     """Return how to install a toolkit that `invoke toolkit` does not bring."""
     host = context.host
-    name, board = f"cuda-toolkit-{cuda.replace('.', '-')}", distributions.find_board(host)
+    name, board = (
+        f"cuda-toolkit-{cuda.replace('.', '-')}",
+        distributions.find_board(host.distribution),
+    )
     if has_other_libc(host):
         return glibc_cure(context)
     if board is not None and board.cuda == cuda:
@@ -221,7 +221,7 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
     """Return how to install a cuDNN that the build finds in the system or in its toolkit."""
     host, cuda = context.host, Version(context.plan.toolkit or "0")
     board, by_hand = (
-        distributions.find_board(host),
+        distributions.find_board(host.distribution),
         "unpack NVIDIA's archive of it into the toolkit's folder",
     )
     if board is not None and Version(board.cuda) == cuda:

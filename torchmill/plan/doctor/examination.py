@@ -7,18 +7,17 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import gpu_capability
-from torchmill.config.matrix import (
-    all_pythons,
-    base_package,
-    buildable_cells,
-    format_bounds,
-    newest_release,
-)
-from torchmill.config.model import Facts, Host, LinuxDistribution, Release, Toolkit
+from torchmill.config.facts import Facts
+from torchmill.config.gpu_names import gpu_capability
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import all_pythons, base_package, newest_release
+from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import format_bounds
 from torchmill.core.errors import HostError
 from torchmill.fetch.source import apt_archives
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
+from torchmill.host.host import Host
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
@@ -40,6 +39,7 @@ from torchmill.plan.doctor.finding import (
     absence_text,
     absence_verdict,
 )
+from torchmill.plan.matrix import buildable_cells
 from torchmill.plan.providers import has_other_libc, has_own_cuda
 
 _CHECKS = (

@@ -8,27 +8,24 @@ from typing import Literal, get_args
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.facts_model import ToolkitPart, ToolkitSource
-from torchmill.config.matrix import Cell, CellConstraints, Constraint
-from torchmill.config.model import (
-    SWITCHED_OFF,
-    Build,
-    Compiler,
-    Facts,
-    Host,
-    Package,
-    Plan,
-    Source,
-    Toolkit,
-)
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
+from torchmill.config.package import Package
+from torchmill.config.served_gpus import unserved_capabilities
+from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages
 from torchmill.host.cuda_toolkits import is_spread_in_system
+from torchmill.host.host import Compiler, Host
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 from torchmill.plan import cuda_libraries
+from torchmill.plan.build_options import SWITCHED_OFF
+from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.providers import provider_obstacle, usable_sources
+from torchmill.plan.rules import CellConstraints, Constraint
 
 Verdict = Literal["ok", "warning", "failure", "unknown"]
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability, Gpu
+from torchmill.config.gpu_names import gpu_capability, known_capabilities
+from torchmill.config.served_gpus import how_served, ptx_runs
+from torchmill.config.toolkit import Toolkit
+from torchmill.host.host import Host
+from torchmill.plan.arch_choice import library_gap, shortest_arch_list
+from torchmill.plan.arch_toolkits import first_makers
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.causes import diagnose
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
@@ -102,7 +109,7 @@ def _driver_ways(context: CheckContext, toolkit: Toolkit, newer: str) -> list[st
     untried = other_toolkits.untried_toolkit(context, "runs with this driver")
     compiled = cell_with_toolkit(context.cell, toolkit.version)
     coded = other_toolkits.coded_gpus(context.facts, compiled, context.host)
-    useful = coded or not arch_list.known_capabilities(context.facts, context.host.gpus)
+    useful = coded or not known_capabilities(context.facts, context.host.gpus)
     ways = [tried, newer if useful else "", "" if tried else untried]
     if context.host.root is False:
         ways.sort(key=lambda way: way == newer)
@@ -170,7 +177,7 @@ def has_consumer_gpu(host: Host) -> bool:
 
 
 def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Finding:
-    capability = arch_list.gpu_capability(context.facts, gpu)
+    capability = gpu_capability(context.facts, gpu)
     needed = f"one of {listed}" if listed else "a capability that is listed"
     if capability is None or not listed:
         return Finding("GPU", gpu.name, needed, "unknown")
@@ -178,7 +185,7 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
     targets, _ = arch_list.parse_arch_list(
         context.facts, listed, context.cell.release.torch_version
     )
-    way = arch_list.how_served(context.facts, targets, capability)
+    way = how_served(context.facts, targets, capability)
     if way == "code":
         return Finding("GPU", found, needed, "ok")
     others = _serves_another(context, targets, capability)
@@ -206,7 +213,7 @@ def _served_by_ptx(
         cure = f"install driver {toolkit.driver_ptx} or newer"
         return replace(finding, verdict="warning", cure=cure, because=because)
     because += ": the driver compiles it when it is first used"
-    if gap := arch_list.library_gap(toolkit, gpu):
+    if gap := library_gap(toolkit, gpu):
         partly = replace(
             finding, verdict="warning", because=f"{because}, but {gap}", runs_here=True
         )
@@ -219,9 +226,7 @@ def _made_elsewhere(
 ) -> Finding:
     """Return a finding on a GPU for which a build can make no code: with what can first, and with PTX last."""
     facts, because, others = context.facts, finding.because, []
-    if context.cell.release.torch is None and (
-        first := arch_list.first_makers(facts, gpu, toolkit)
-    ):
+    if context.cell.release.torch is None and (first := first_makers(facts, gpu, toolkit)):
         because += f"; the first with code for {gpu.name} are {first}"
         others.append(
             f"`invoke build --gpu {gpu.name}` chooses a release and a toolkit with code for it"
@@ -230,7 +235,7 @@ def _made_elsewhere(
         others.insert(0, command)
     elif clause := other_toolkits.untried_toolkit(context, "makes code for it", gpu.name):
         others.append(clause)
-    gap = arch_list.library_gap(toolkit, gpu)
+    gap = library_gap(toolkit, gpu)
     if finding.cure and gap:
         others.append(f"`{finding.cure}`: the driver compiles PTX, but {gap}")
     elif finding.cure:
@@ -243,9 +248,9 @@ def _serves_another(
     context: CheckContext, targets: Sequence[ArchTarget], missed: Capability
 ) -> bool:
     """Tell whether a list has code for another GPU of the host than one that it has none for."""
-    here = [arch_list.gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
+    here = [gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
     others = [gpu for gpu in here if gpu and gpu.name != missed.name]
-    return any(arch_list.how_served(context.facts, targets, gpu) for gpu in others)
+    return any(how_served(context.facts, targets, gpu) for gpu in others)
 
 
 def _without_code(
@@ -266,9 +271,9 @@ def _without_code(
         return because, cured
     if gpu.tegra:
         because += f", and a board runs no code for another capability: {gpu.name} is required"
-    here = [one for each in context.host.gpus if (one := arch_list.gpu_capability(facts, each))]
+    here = [one for each in context.host.gpus if (one := gpu_capability(facts, each))]
     able = [one for one in here if not takes_no_code(facts, context.cell, toolkit, one)]
-    return because, arch_list.shortest_arch_list(facts, able)
+    return because, shortest_arch_list(facts, able)
 
 
 def _with_ptx(facts: Facts, targets: Sequence[ArchTarget], gpu: Capability) -> Sequence[ArchTarget]:
@@ -282,8 +287,8 @@ def _with_ptx(facts: Facts, targets: Sequence[ArchTarget], gpu: Capability) -> S
         ArchTarget(one.capability, ptx=True) for one in sorted(targets, key=arch_list.target_key)
     ]
     if gpu.tegra:
-        return [one for one in heirs if arch_list.ptx_runs(facts, one, gpu)][-1:]
-    return (*targets, heirs[-1]) if arch_list.ptx_runs(facts, heirs[-1], gpu) else ()
+        return [one for one in heirs if ptx_runs(facts, one, gpu)][-1:]
+    return (*targets, heirs[-1]) if ptx_runs(facts, heirs[-1], gpu) else ()
 
 
 def why_no_gpu(host: Host) -> str | None:

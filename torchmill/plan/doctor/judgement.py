@@ -5,11 +5,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from torchmill.config import arch_list
-from torchmill.config.arch_list import ArchTarget, official_arch_list
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Capability, Plan, Toolkit
-from torchmill.config.trial import find_trial, nearest_tried
+from torchmill.config.arch_list import ArchTarget
+from torchmill.config.gpu import Capability
+from torchmill.config.gpu_names import gpu_capability
+from torchmill.config.model import Plan
+from torchmill.config.served_gpus import how_served, serving_target
+from torchmill.config.toolkit import Toolkit
 from torchmill.plan import estimate
+from torchmill.plan.arch_choice import official_arch_list, shortest_arch_list
+from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.cuda import check_cudnn_code
 from torchmill.plan.doctor.finding import CheckContext, Finding
@@ -17,6 +21,7 @@ from torchmill.plan.doctor.gpu_driver import check_driver
 from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
 from torchmill.plan.published import find_published
+from torchmill.plan.trial import find_trial, nearest_tried
 
 Severity = Literal["note", "warning", "would not run here", "impossible"]
 _MARKS: dict[Severity, str] = {
@@ -123,7 +128,7 @@ def _compiled_cell(context: CheckContext) -> Cell:
 
 def _arch_list(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on a list that has code for more GPUs than this machine has, or for these alone."""
-    gpus = [arch_list.gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
+    gpus = [gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
     known = [gpu for gpu in gpus if gpu is not None]
     listed = context.plan.arch_list
     if context.toolkit is None or not listed:
@@ -135,7 +140,7 @@ def _arch_list(context: CheckContext) -> Iterator[Finding]:
         return
     targets = arch_list.parse_targets(context.facts, listed)
     shortest = _shortest_list(context, context.toolkit, targets, known)
-    if any(arch_list.how_served(context.facts, targets, gpu) != "code" for gpu in known):
+    if any(how_served(context.facts, targets, gpu) != "code" for gpu in known):
         return  # of which the finding on that GPU speaks
     names = arch_list.format_arch_list(shortest)
     if len({one.name for one in targets}) > len(shortest):
@@ -168,13 +173,13 @@ def _shortest_list(
     """
     facts, names = context.facts, []
     for gpu in gpus:
-        served = arch_list.serving_target(facts, targets, gpu)
+        served = serving_target(facts, targets, gpu)
         if takes_no_code(facts, context.cell, toolkit, gpu) and served:
             names.append(served[1].capability)
         else:
             names.append(gpu.name)
     known = [facts.capability(name) or Capability(name, "", ()) for name in dict.fromkeys(names)]
-    return arch_list.shortest_arch_list(facts, known)
+    return shortest_arch_list(facts, known)
 
 
 def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:

@@ -2,12 +2,17 @@
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.matrix import Cell, possible_cells
-from torchmill.config.model import Facts, Host
-from torchmill.config.trial import find_trial
+from torchmill.config.facts import Facts
+from torchmill.config.gpu_names import known_capabilities
+from torchmill.config.served_gpus import how_served
+from torchmill.host.host import Host
+from torchmill.plan.arch_choice import official_arch_list
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.drivers import is_driven
 from torchmill.plan.local_gpus import takes_no_code
+from torchmill.plan.matrix import possible_cells
+from torchmill.plan.trial import find_trial
 
 
 def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
@@ -21,15 +26,15 @@ def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
     official = _official_targets(facts, cell)
     return frozenset(
         gpu.name
-        for gpu in arch_list.known_capabilities(facts, host.gpus)
+        for gpu in known_capabilities(facts, host.gpus)
         if not takes_no_code(facts, cell, toolkit, gpu)
         # Code for an older capability may serve a GPU for which the release takes no code.
-        or arch_list.how_served(facts, official, gpu) == "code"
+        or how_served(facts, official, gpu) == "code"
     )
 
 
 def _official_targets(facts: Facts, cell: Cell) -> list[ArchTarget]:
-    return arch_list.parse_targets(facts, arch_list.official_arch_list(facts, cell) or "")
+    return arch_list.parse_targets(facts, official_arch_list(facts, cell) or "")
 
 
 def served_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str] | None:
@@ -48,7 +53,7 @@ def serves_as_well(context: CheckContext, cell: Cell, reference: Cell) -> bool:
     served = served_gpus(context.facts, cell, context.host)
     if served is None:
         return False
-    if not served and arch_list.known_capabilities(context.facts, context.host.gpus):
+    if not served and known_capabilities(context.facts, context.host.gpus):
         return False
     return served >= (served_gpus(context.facts, reference, context.host) or frozenset())
 
@@ -68,7 +73,7 @@ def other_toolkits(context: CheckContext) -> list[Cell]:
             if gpus is not None:
                 served.append((cell, gpus))
     most = max((len(gpus) for _, gpus in served), default=0)
-    if not most and arch_list.known_capabilities(facts, host.gpus):
+    if not most and known_capabilities(facts, host.gpus):
         return []
     return [cell for cell, gpus in served if len(gpus) == most]
 
@@ -81,9 +86,7 @@ def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
     of this machine. `gpu` is a capability that the toolkit has to serve.
     """
     facts = context.facts
-    gpus = {
-        capability.name for capability in arch_list.known_capabilities(facts, context.host.gpus)
-    }
+    gpus = {capability.name for capability in known_capabilities(facts, context.host.gpus)}
 
     def is_official(cell: Cell) -> bool:
         return gpus <= {target.capability for target in _official_targets(facts, cell)}

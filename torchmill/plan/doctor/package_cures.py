@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
-from torchmill.config import cell_lookup, distributions, matrix
-from torchmill.config.model import Facts, Host
+from torchmill.config import distributions
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import selecting_tag
+from torchmill.host.host import Host
 from torchmill.plan import system_packages
+from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.system_packages import PACKAGES
 
@@ -62,7 +65,7 @@ def board_package_cure(host: Host, name: str) -> str:
 
 
 def item_cure(
-    host: Host, item: str, facts: Facts, cells: Sequence[matrix.Cell], provider: str | None = None
+    host: Host, item: str, facts: Facts, cells: Sequence[Cell], provider: str | None = None
 ) -> str:
     """Return how to install an item of system_packages.toml, such as "git", on a host.
 
@@ -86,6 +89,6 @@ def build_item_cure(context: CheckContext, item: str) -> str:
     provider = context.source.provider if context.source else None
     cure = item_cure(context.host, item, context.facts, [context.cell], provider)
     if cure == "invoke deps":
-        tag = cell_lookup.selecting_tag(context.facts, context.cell.release)
+        tag = selecting_tag(context.facts, context.cell.release)
         return f"{cure} --tag {tag}"
     return cure

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from torchmill.config.matrix import CellConstraints
 from torchmill.plan import settings
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, absence_verdict
 from torchmill.plan.doctor.package_cures import package_cure
+from torchmill.plan.rules import CellConstraints
 
 # The provider whose rules name the system's packages of torch's third-party libraries.
 _PACKAGED = "debian"

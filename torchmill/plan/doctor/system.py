@@ -7,14 +7,16 @@ from dataclasses import replace
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config import cell_lookup, distributions
-from torchmill.config.facts_model import CostRange
-from torchmill.config.matrix import format_bounds
-from torchmill.config.model import Host, Package
+from torchmill.config import distributions
+from torchmill.config.costs import CostRange
+from torchmill.config.package import Package
+from torchmill.config.release_lookup import selecting_tag
+from torchmill.config.versions import format_bounds
 from torchmill.core.errors import did_you_mean
 from torchmill.core.units import format_bytes, format_duration
 from torchmill.host import interpreters
-from torchmill.plan import estimate, system_packages
+from torchmill.host.host import Host
+from torchmill.plan import cell_lookup, estimate, system_packages
 from torchmill.plan.doctor.container_cures import container_cures, glibc_cure
 from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.finding import (
@@ -181,7 +183,7 @@ def _suite(context: CheckContext) -> Iterator[Finding]:
         return
     found = context.host.versions.get("codename")
     verdict: Verdict = "unknown" if found is None else "ok" if found == needed else "failure"
-    tag = cell_lookup.selecting_tag(context.facts, cell.release)
+    tag = selecting_tag(context.facts, cell.release)
     cure = f"invoke image --kind builder --purpose debian --tag {tag} --build; nox -s {context.build.identifier('')}"
     because = "the source links the libraries of that Debian, and other systems have other versions of them"
     yield Finding("Debian", found or "not described", needed, verdict, cure, because)
@@ -274,7 +276,7 @@ def _packages_way(context: CheckContext, missing: Sequence[str]) -> str:
     way = package_cure(context.host, missing)
     if not is_command(way):
         return way
-    return f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
+    return f"invoke deps --tag {selecting_tag(context.facts, context.cell.release)}"
 
 
 def _blas(context: CheckContext) -> Iterator[Finding]:

@@ -21,7 +21,8 @@ from torchmill.config.arch_list import (
     is_plain_target,
     parse_arch_list,
 )
-from torchmill.config.model import Facts, Plan
+from torchmill.config.facts import Facts
+from torchmill.config.model import Plan
 from torchmill.core.files import real_path
 from torchmill.core.units import format_bytes
 from torchmill.wheel.pack import elf

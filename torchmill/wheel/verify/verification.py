@@ -6,7 +6,8 @@ from typing import TextIO
 from zipfile import ZipFile
 
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.model import Package, Plan
+from torchmill.config.model import Plan
+from torchmill.config.package import Package
 from torchmill.core.errors import VerifyError
 from torchmill.host import environments
 from torchmill.host.native import processor_flags

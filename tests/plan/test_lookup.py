@@ -5,13 +5,14 @@ import re
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release, newest_release
 from torchmill.core.errors import ImpossibleBuildError
+from torchmill.plan import cell_lookup
 
 
 def test_find_says_what_is_possible_instead(known: Facts) -> None:
-    release = matrix.find_release(known, "base", "v1.0.0")
+    release = find_release(known, "base", "v1.0.0")
     with pytest.raises(ImpossibleBuildError) as error:
         cell_lookup.find_cell(known, "wheel-3.13-cpu", "x86_64", release)
     text = str(error.value)
@@ -52,7 +53,7 @@ def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(
 
 
 def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:
-    old, new = (matrix.find_release(known, "base", tag) for tag in ("v1.0.0", "v2.0.0"))
+    old, new = (find_release(known, "base", tag) for tag in ("v1.0.0", "v2.0.0"))
     assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", old).release is old
     assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", None).release is new
     with refused("no-partner-release"):
@@ -102,7 +103,7 @@ def test_the_native_machine_may_be_named_too(known: Facts) -> None:
 
 
 def test_explain_gives_every_reason(known: Facts) -> None:
-    old = matrix.find_release(known, "base", "v1.0.0")
+    old = find_release(known, "base", "v1.0.0")
     assert cell_lookup.explain_cell(known, "wheel-3.13-cu124", "x86_64", old).splitlines() == [
         (
             "wheel-3.13-cu124 is untried: base 1.0.0 was released for Python 3.9, 3.10: "
@@ -130,21 +131,21 @@ def test_explain_takes_the_release_that_comes_nearest(known: Facts) -> None:
 
 
 def test_a_dependent_package_is_explained_in_the_tags_that_select_it(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = find_release(shipped, "torch", "v1.13.1")
     text = cell_lookup.explain_cell(shipped, "vision-3.12-cpu", "x86_64", release)
     assert "possible instead with v1.13.1: vision-3.7-cpu" in text
     assert re.search(r"^releases that were built so: v2\.15\.0, .*v2\.2\.2$", text, re.MULTILINE)
 
 
 def test_what_is_named_stays_readable(shipped: Facts) -> None:
-    newest = matrix.newest_release(shipped)
+    newest = newest_release(shipped)
     for name in ("wheel-3.5-cu90", "wheel-3.9-cu118", "audio-3.5-cu132", "vision-3.12-cu92"):
         text = cell_lookup.explain_cell(shipped, name, "x86_64", newest)
         assert max(len(line) for line in text.splitlines()) <= 240, text
 
 
 def test_a_package_without_a_release_for_the_selection_is_told(shipped: Facts) -> None:
-    selected = matrix.find_release(shipped, "torch", "1.1.0")
+    selected = find_release(shipped, "torch", "1.1.0")
     with refused("no-partner-release") as caught:
         cell_lookup.explain_cell(shipped, "audio-3.7-cpu", "x86_64", selected)
     assert "known to go with: v2." in str(caught.value)

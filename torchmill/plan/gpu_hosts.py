@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from torchmill.config.arch_list import NamedGpu
-from torchmill.config.facts_model import BoardIndex, GpuHost
-from torchmill.config.model import Capability, Facts, Host
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import BoardIndex, Capability, GpuHost
+from torchmill.config.gpu_names import NamedGpu
+from torchmill.host.host import Host
 
 
 def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> GpuHost | None:

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config import facts_reader, matrix
-from torchmill.config.facts_model import MeasuredRun
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts
-from torchmill.config.trial import find_trial, is_merely_untried, nearest_tried
+from torchmill.config import facts_reader
+from torchmill.config.costs import MeasuredRun
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release, paired_release
+from torchmill.plan import matrix
+from torchmill.plan.cell import Cell
+from torchmill.plan.trial import find_trial, is_merely_untried, nearest_tried
 
 
 def cell(facts: Facts, version: str, named: str, arch: str = "x86_64") -> Cell:
-    release, (python, variant) = matrix.find_release(facts, "torch", version), named.split("-")
+    release, (python, variant) = find_release(facts, "torch", version), named.split("-")
     return next(
         one
         for one in matrix.release_grid(facts, release)
@@ -77,17 +79,15 @@ def test_every_trial_that_is_recorded_names_a_cell_that_is_possible(shipped: Fac
 
 
 def test_a_toolkit_of_an_extension_is_not_tried_because_that_of_torch_is(shipped: Facts) -> None:
-    release = matrix.paired_release(
-        shipped, "mamba-ssm", matrix.find_release(shipped, "torch", "2.4.1")
-    )
+    release = paired_release(shipped, "mamba-ssm", find_release(shipped, "torch", "2.4.1"))
     assert release
     cells = {one.build.variant: one for one in matrix.possible_cells(shipped, release, "x86_64")}
     assert find_trial(shipped, cells["cu121"]).standing == "untried"
 
 
 def test_a_package_beside_torch_is_not_tried_on_a_machine_because_torch_is(shipped: Facts) -> None:
-    torch = matrix.find_release(shipped, "torch", "2.4.1")
-    release = matrix.paired_release(shipped, "torchvision", torch)
+    torch = find_release(shipped, "torch", "2.4.1")
+    release = paired_release(shipped, "torchvision", torch)
     assert release
 
     def standing(variant: str, arch: str) -> str:
@@ -120,8 +120,8 @@ def test_what_is_only_untried_is_not_called_impossible(shipped: Facts) -> None:
 
 def test_an_extension_counts_as_tried_where_its_own_project_built_it(shipped: Facts) -> None:
     def standing(version: str, named: str, arch: str = "x86_64") -> str:
-        torch = matrix.find_release(shipped, "torch", version)
-        release = matrix.paired_release(shipped, "torch-scatter", torch)
+        torch = find_release(shipped, "torch", version)
+        release = paired_release(shipped, "torch-scatter", torch)
         assert release is not None
         python, variant = named.split("-")
         grid = matrix.release_grid(shipped, release)

@@ -7,17 +7,11 @@ import pytest
 from tests.support.refusals import refused
 from torchmill.commands import matrix
 from torchmill.config import facts_reader
-from torchmill.config.matrix import (
-    UNTRIED,
-    Cell,
-    buildable_cells,
-    find_release,
-    make_cell,
-    partner_releases,
-    possible_cells,
-    release_grid,
-)
-from torchmill.config.model import Build, Facts
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import find_release, partner_releases
+from torchmill.plan.cell import Cell
+from torchmill.plan.matrix import UNTRIED, buildable_cells, make_cell, possible_cells, release_grid
 
 
 def identifiers(cells: tuple[Cell, ...], native: str = "x86_64") -> list[str]:

@@ -9,9 +9,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config import matrix
-from torchmill.config.matrix import axis_conditions, is_within, make_case, rule_matches
-from torchmill.config.model import Build, Case, Compiler, Facts, Rule, When
+from torchmill.config.build import Build
+from torchmill.config.facts import Facts
+from torchmill.config.rule import Rule, When
+from torchmill.config.versions import is_within
+from torchmill.host.host import Compiler
+from torchmill.plan import matrix
+from torchmill.plan.rules import Case, axis_conditions, make_case, rule_matches
 
 GCC = Compiler("gcc", "12.2.0")
 

@@ -6,15 +6,25 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from torchmill.config import matrix
-from torchmill.config.matrix import CPU, Cell
-from torchmill.config.model import Build, Facts, Release
-from torchmill.config.trial import find_trial, is_merely_untried
+from torchmill.config.build import CPU, Build
+from torchmill.config.facts import Facts
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import (
+    base_package,
+    paired_release,
+    refuse_left_out,
+    releases_of,
+    selecting_tag,
+)
+from torchmill.config.versions import python_key
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did_you_mean
 from torchmill.core.files import read_table_beside
 from torchmill.core.paths import locate_page
+from torchmill.plan import matrix
+from torchmill.plan.cell import Cell
+from torchmill.plan.trial import find_trial, is_merely_untried
 
-NO_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_names.toml")["variants"]
+NO_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_variants.toml")
 _WAYS_OUT = {
     arch: table["way_out"]
     for arch, table in read_table_beside(__file__, "other_machines.toml").items()
@@ -54,7 +64,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     identifier = identifier.removesuffix(f"-{native}")  # said in full, as on another machine
     if identifier not in known:
         if match := _CELL_NAME.fullmatch(usual_spelling(identifier)):
-            matrix.refuse_left_out(facts, match["word"])
+            refuse_left_out(facts, match["word"])
         require_machine(facts, native)
         hint = _near_names(facts, usual_spelling(identifier), native, selected) or did_you_mean(
             identifier, known, 3
@@ -69,7 +79,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
             code="unknown-build",
         )
     build = known[identifier]
-    if selected is not None and matrix.paired_release(facts, build.package, selected) is None:
+    if selected is not None and paired_release(facts, build.package, selected) is None:
         raise UnknownReleaseError(
             _without_partner(facts, build.package, selected), code="no-partner-release"
         )
@@ -175,7 +185,7 @@ def usual_spelling(identifier: str) -> str:
 
 def _cells(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cell]:
     """Yield a build's cell of each release it could be of, newest first."""
-    for release in matrix.releases_of(facts, selected):
+    for release in releases_of(facts, selected):
         if release.package == build.package:
             yield matrix.make_cell(facts, release, build)
 
@@ -250,20 +260,10 @@ def requested_cells(
                     yield session, cell
 
 
-def base_release(facts: Facts, release: Release) -> Release:
-    """Return the release of the base that a release goes with."""
-    return matrix.find_release(facts, matrix.base_package(facts).name, release.torch_version)
-
-
-def selecting_tag(facts: Facts, release: Release) -> str:
-    """Return what `--tag` takes to select a release: the tag of the base that it goes with."""
-    return base_release(facts, release).tag
-
-
 def fetch_command(facts: Facts, cell: Cell) -> str:
     """Return the command that fetches what a cell is built from."""
     package = cell.build.package
-    extra = "" if package == matrix.base_package(facts).name else f" --package {package}"
+    extra = "" if package == base_package(facts).name else f" --package {package}"
     return f"invoke fetch --tag {selecting_tag(facts, cell.release)}{extra}"
 
 
@@ -278,7 +278,7 @@ def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
     return [
         *_nearest(
             pythons,
-            sum(matrix.python_key(one.python) < matrix.python_key(build.python) for one in pythons),
+            sum(python_key(one.python) < python_key(build.python) for one in pythons),
         ),
         *_nearest(variants, sum(Version(one.cuda or "0") < cuda for one in variants)),
     ]

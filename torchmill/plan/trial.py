@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torchmill.config.facts_model import MeasuredRun
-from torchmill.config.matrix import CPU, UNTRIED, Cell, possible_cells
-from torchmill.config.model import Facts, Release
+from torchmill.config.build import CPU
+from torchmill.config.costs import MeasuredRun
+from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
+from torchmill.config.release import Release
+from torchmill.plan.cell import Cell
+from torchmill.plan.matrix import UNTRIED, possible_cells
 
 Standing = Literal["wheel", "tried", "untried", "impossible"]
 Witness = Literal["this machine", "upstream", "others"]

@@ -1,0 +1,128 @@
+"""All facts of build_configs/ as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from packaging.specifiers import SpecifierSet
+
+from torchmill.config.build import Arch
+from torchmill.config.conda_facts import CondaFacts
+from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
+from torchmill.config.field_types import VariantTemplate, no_entries
+from torchmill.config.gpu import ArchName, BoardIndex, Capability, DeviceMaker, GpuHost
+from torchmill.config.images import ImageFacts
+from torchmill.config.link_facts import LinkFacts
+from torchmill.config.package import Package
+from torchmill.config.release import Release
+from torchmill.config.rule import OfficialPart
+from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
+from torchmill.config.wheel_code import FeatureLibrary, PackageCode, ProcessorNeed, WheelCode
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenFile:
+    """A file of a package or a release that has mistakes, so that what it describes is left out."""
+
+    name: str  # "packages/torchvision.toml"
+    names: tuple[str, ...]  # of what is left out: "torchvision", "vision"; "2.7.1", "v2.7.1"
+    problems: tuple[str, ...]  # a line each
+
+    @property
+    def warning(self) -> str:
+        """Return one line for commands that do not need what is left out."""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return f"build_configs/{self.name} is left out, because it has a mistake: {self.problems[0]}{more}"
+
+
+Precedence = Literal[
+    "machine", "specific", "general", "report"
+]  # whatever else fails, fails of what a machine lacks
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCause:
+    """A way in which builds fail, told by what stands in the log."""
+
+    name: str  # "memory"
+    patterns: tuple[
+        str, ...
+    ]  # regular expressions; a line of the log that one of them finds tells the cause
+    cause: str
+    cure: str
+    source: str
+    examples: tuple[str, ...]  # lines that it must be told by
+    release: SpecifierSet | None = None  # torch releases that it happens to; None: all
+    precedence: Precedence = "specific"
+    known: str = ""  # lines "answer: NAME …" for the (?P<name>…) of patterns: cause and cure have {name} and {answer}
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedWheels:
+    """Wheels that others offer in an index; {variant} stands for the name of a variant."""
+
+    name: VariantTemplate  # of the index, for those who have to call it something: "pytorch-{variant}"
+    url: VariantTemplate
+    packages: tuple[str, ...]
+    release: SpecifierSet  # of torch
+    variants: tuple[
+        str, ...
+    ]  # "cpu", "cuda": every toolkit that the release was officially built with
+    arches: tuple[str, ...]
+    source: str
+    label: VariantTemplate = ""  # of their versions: "+{variant}"
+    default: bool = False  # installers ask this index without being told
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything in build_configs/."""
+
+    packages: Mapping[str, Package]
+    releases: Mapping[str, tuple[Release, ...]]  # by package, oldest first
+    toolkits: tuple[Toolkit, ...]  # oldest first
+    arches: Mapping[str, Arch]
+    patches: Path
+    capabilities: tuple[Capability, ...] = ()  # oldest first
+    arch_names: tuple[ArchName, ...] = ()
+    arch_spelling: Mapping[str, SpecifierSet] = (
+        no_entries()
+    )  # "two_digits", "a" -> torch whose CMake takes it
+    causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
+    runs: tuple[MeasuredRun, ...] = ()
+    peaks: tuple[CompilePeak, ...] = ()
+    assumed: CostAssumptions | None = None  # None: nothing can be estimated
+    linking: LinkFacts | None = None  # None: nothing can be predicted
+    units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
+    toolkit_sources: tuple[ToolkitSource, ...] = ()
+    toolkit_parts: tuple[ToolkitPart, ...] = ()
+    elsewhere: tuple[OfferedWheels, ...] = ()
+    official: tuple[OfficialPart, ...] = ()  # of torch's wheels
+    kept_libraries: tuple[str, ...] = ()  # patterns of files that are never slimmed: "libcublas*"
+    images: ImageFacts = field(default_factory=ImageFacts)
+    conda: CondaFacts | None = None  # None: no packages can be made for it
+    makers: tuple[
+        DeviceMaker, ...
+    ] = ()  # of other devices than NVIDIA's; the first whose name fits counts
+    wheel_code: tuple[WheelCode, ...] = ()  # what was read in official wheels
+    package_code: tuple[
+        PackageCode, ...
+    ] = ()  # what was read in the packages of libraries that they require
+    feature_libraries: tuple[FeatureLibrary, ...] = ()
+    processor_needs: tuple[
+        ProcessorNeed, ...
+    ] = ()  # of official wheels; all that fit a release count
+    boards: tuple[GpuHost, ...] = ()
+    board_indexes: tuple[BoardIndex, ...] = ()
+    left_out: tuple[BrokenFile, ...] = ()
+
+    def toolkit(self, version: str | None) -> Toolkit | None:
+        """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""
+        return next((one for one in self.toolkits if one.version == version), None)
+
+    def capability(self, name: str) -> Capability | None:
+        """Return a compute capability by its name, "8.6"; None where it is not known."""
+        return next((one for one in self.capabilities if one.name == name), None)

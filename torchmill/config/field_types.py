@@ -1,0 +1,19 @@
+"""Types of fields whose texts have a certain form; the reader of facts refuses any other."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from functools import partial
+from typing import Any
+
+no_entries: Any = partial(field, default_factory=dict)  # the default of a field that maps
+
+# Texts of a certain form: the reader of facts refuses any other.
+VersionText = str  # of PEP 440
+DateText = str  # of ISO 8601: "2022-12-15"
+Commit = str  # 40 hexadecimal digits
+Pythons = tuple[str, ...]  # "3.10", "3.13t"
+PlatformTemplate = str  # with {glibc} and {macos}
+VariantTemplate = str  # with {variant}
+VersionTemplate = str  # with {version}, {torch}, {requires}, {jobs}
+CompilerTemplate = str  # with {major}

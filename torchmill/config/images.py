@@ -1,0 +1,95 @@
+"""Container images that others are built on, and the archives that they download."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from packaging.specifiers import SpecifierSet
+
+from torchmill.config.field_types import CompilerTemplate, Pythons, no_entries
+
+SystemManager = Literal["apt", "dnf", "yum"]
+ArchiveKind = Literal["toolkit", "cudnn", "nccl", "python"]
+ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
+
+
+@dataclass(frozen=True, slots=True)
+class BaseImage:
+    """An image that others are built on."""
+
+    role: ImageRole  # see images.toml
+    image: str  # in full, without tag and digest: "docker.io/library/debian"
+    tag: str  # "bookworm-slim"; "": none was said
+    digest: str  # "sha256:…" of an index of all its arches, or of its only one; "": none is known
+    arches: tuple[str, ...]
+    distribution: str  # ID in its /etc/os-release: "debian", "almalinux"; "": not known
+    version: str  # how VERSION_ID begins there: "12"
+    manager: SystemManager
+    glibc: str | None = None
+    pythons: Pythons = ()  # that it has, or that its package manager can bring
+    compiled: Pythons = ()  # that it can compile from the sources of an archive
+    toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
+    gcc: str | None = None  # the version of the compiler that it uses, at least the major one
+    compilers: tuple[
+        str, ...
+    ] = ()  # further major versions of gcc that its package manager can bring
+    compiler: CompilerTemplate = (
+        ""  # what such a compiler's package is called: "gcc-toolset-{major}-gcc-c++"
+    )
+    lacks: tuple[str, ...] = ()  # packages that its archives do not have
+    source: str = ""  # where the digest was read
+
+    @property
+    def reference(self) -> str:
+        """Return what stands after FROM: the digest without the tag, as not every engine takes both."""
+        return f"{self.image}@{self.digest}" if self.digest else self.named
+
+    @property
+    def named(self) -> str:
+        """Return what people call it: "docker.io/library/debian:bookworm-slim"."""
+        return f"{self.image}:{self.tag}" if self.tag else self.image
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """What pip must be told beside a wheel, because the wheel does not."""
+
+    release: SpecifierSet  # of torch
+    requires: tuple[str, ...]
+    source: str
+    package: str = ""  # that must be installed too for it to count: "torchvision"; "": always
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A file of its maker that a builder image downloads."""
+
+    kind: ArchiveKind
+    version: str  # "11.0.3", "8.0.5.39"; of a Python "3.5"
+    arches: tuple[str, ...]
+    url: str
+    cuda: str = ""  # the toolkit, or the major version of those, that it is for
+    sha256: str = ""  # "": nobody states it, and `checksums` is compared
+    checksums: str = ""  # address of a list of MD5 sums that the maker publishes
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """Everything in images.toml and archives.toml."""
+
+    bases: tuple[BaseImage, ...] = ()  # the first that fits is taken
+    tools: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages of the suite itself
+    uv: str = ""  # the release of uv that brings Pythons
+    uv_pythons: Pythons = ()  # that it can bring
+    unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
+    companions: tuple[Companion, ...] = ()
+    unpacking: Mapping[str, tuple[str, ...]] = (
+        no_entries()
+    )  # manager -> packages that unpack an archive
+    compiling: Mapping[str, tuple[str, ...]] = (
+        no_entries()
+    )  # manager -> packages that compile a Python
+    archives: tuple[Archive, ...] = ()

@@ -1,0 +1,44 @@
+"""Facts about the links of large libraries, from which overflows are predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+
+from torchmill.config.costs import ByteRange, CostRange
+from torchmill.config.field_types import no_entries
+from torchmill.core.units import Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StaticLibrary:
+    """A library of NVIDIA's that a build may link into its own."""
+
+    name: str  # "cuDNN"
+    variable: str  # that asks for it: "USE_STATIC_CUDNN"
+    cuda: SpecifierSet  # toolkits for which the size holds
+    size: ByteRange
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCompression:
+    """How large device code is with an option of fatbinary's, in units of `-compress-all`."""
+
+    factor: CostRange
+    source: str
+    flag: str = ""  # in TORCH_NVCC_FLAGS; "" for none
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """What the prediction of a relocation overflow stands on."""
+
+    limit: Bytes  # within which everything must lie
+    margin: float  # of the weight of device code, either way, as a share
+    split: SpecifierSet  # releases that have BUILD_SPLIT_CUDA
+    official_compression: Mapping[str, SpecifierSet] = no_entries()  # flag -> toolkits
+    static: tuple[StaticLibrary, ...] = ()
+    compression: tuple[CodeCompression, ...] = ()
