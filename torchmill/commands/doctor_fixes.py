@@ -15,7 +15,8 @@ from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.fetch.source.request import source_requests
 from torchmill.host.host import Host
-from torchmill.plan.doctor.finding import Finding, find_cures
+from torchmill.plan.doctor.cures import find_cures
+from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.step_origins import WalkContext
 from torchmill.plan.walk import foresee
 
