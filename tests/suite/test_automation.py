@@ -19,7 +19,9 @@ import pytest
 import yaml
 
 from tests.support.hosted_runner import filled, read
+from tools.ways_page import described_hosts, walk_cell
 from torchmill.commands.doctor import examine_host
+from torchmill.config import cell_lookup
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.host.measurement import load_host
@@ -157,6 +159,20 @@ def zizmor(*paths: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [program, *options, *map(str, paths)], capture_output=True, text=True, check=False
     )
+
+
+def test_a_hosted_runner_can_build_what_the_template_lists(shipped: Facts) -> None:
+    text = TEMPLATE.read_text("utf-8")
+    example = re.search(r"e\.g\. (v[\d.]+)", text)
+    assert example
+    torch = find_release(shipped, "torch", example[1])
+    listed = yaml.safe_load(text)["jobs"]["build"]["with"]
+    runner = described_hosts()["ubuntu-24.04"]
+    for python in listed["pythons"].split():
+        for variant in listed["variants"].split():
+            cell = cell_lookup.find_cell(shipped, f"wheel-{python}-{variant}", "x86_64", torch)
+            _, stops = walk_cell(shipped, cell, runner)
+            assert not stops, f"{python} {variant}: {stops}"
 
 
 def test_actionlint_finds_nothing(lint: Lint, tmp_path: Path) -> None:
