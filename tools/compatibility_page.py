@@ -10,7 +10,6 @@ from packaging.utils import canonicalize_name
 
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, paired_release
 from torchmill.config.rule import OfficialPart, Rule
@@ -19,6 +18,7 @@ from torchmill.config.versions import format_bounds, is_within, narrow_bounds
 from torchmill.host.host import Host
 from torchmill.plan import build_plan, matrix
 from torchmill.plan.build_options import Options
+from torchmill.plan.plan import Plan
 from torchmill.plan.rules import make_case, rule_matches
 from torchmill.plan.trial import find_trial
 
@@ -265,7 +265,9 @@ def _ours(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> str:
     plan = next(_plans(facts, part, releases), None)
     brings = f"; {part.brings.format(variant='cuNNN')}" if part.brings else ""
     missed = f"lacks it: {part.cost}{brings}" if part.cost else part.explained
-    if plan is None or part.name in {one.what for one in (*plan.lacks, *plan.differs)}:
+    if plan is None or part.name in {
+        one.part for one in (*plan.official.shortfalls, *plan.official.differences)
+    }:
         return missed
     return (
         f"the same on a machine that has it, else {missed}"

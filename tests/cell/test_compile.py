@@ -114,8 +114,8 @@ def test_more_compilers_are_started_where_the_gate_holds_all(begun: BuildContext
 
 def with_launcher(begun: BuildContext) -> BuildContext:
     """Return a build whose user said `--set CMAKE_CXX_COMPILER_LAUNCHER=distcc`."""
-    settings = {**begun.plan.set, "CMAKE_CXX_COMPILER_LAUNCHER": "distcc"}
-    return replace(begun, plan=replace(begun.plan, set=settings))
+    settings = {**begun.plan.variables, "CMAKE_CXX_COMPILER_LAUNCHER": "distcc"}
+    return replace(begun, plan=replace(begun.plan, variables=settings))
 
 
 def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
@@ -218,7 +218,11 @@ def with_cuda(begun: BuildContext, home: Path, compilers: Launch) -> BuildContex
     (home / "bin/nvcc").chmod(0o755)
     package = replace(begun.package, compilers=compilers)
     build = replace(begun.plan.build, variant="cu118", cuda="11.8")
-    plan = replace(begun.plan, build=build, set={**begun.plan.set, "CUDA_HOME": str(home)})
+    plan = replace(
+        begun.plan,
+        wheel=replace(begun.plan.wheel, build=build),
+        variables={**begun.plan.variables, "CUDA_HOME": str(home)},
+    )
     packages = {**begun.facts.packages, "base": package}
     return replace(begun, plan=plan, facts=replace(begun.facts, packages=packages))
 

@@ -121,9 +121,9 @@ def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path
 
 def test_a_source_whose_bundled_folders_are_empty_is_refused(known: Facts, tmp_path: Path) -> None:
     begun = job(known, tmp_path, HOST)
-    begun = replace(
-        begun, plan=replace(begun.plan, folders=("third_party/full", "third_party/empty", "gone"))
-    )
+    folders = ("third_party/full", "third_party/empty", "gone")
+    tree = replace(begun.plan.tree, required_folders=folders)
+    begun = replace(begun, plan=replace(begun.plan, tree=tree))
     (begun.source.path / "third_party/empty").mkdir(parents=True)
     (begun.source.path / "third_party/full/src").mkdir(parents=True)
     with refused("empty-folders") as caught:

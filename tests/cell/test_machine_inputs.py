@@ -13,7 +13,6 @@ import pytest
 from torchmill.cell import machine_inputs
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import find_release
 from torchmill.core.stat_cache import StatCache
 from torchmill.host import libraries
@@ -22,6 +21,7 @@ from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
+from torchmill.plan.plan import Plan, PlannedCuda
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_only_variables_that_reach_a_compiler_count(planned: Plan) -> None:
         "MAKEFLAGS": "ks -j8 -- CFLAGS=-O0", "USE_MPI": "1", "CCACHE_DIR": "/x", "https_proxy": "http://x",
     }  # fmt: skip
     assert machine_inputs.read_user_variables({**counting, **others}, planned, "linux") == counting
-    decided = dict.fromkeys(planned.set, "x")
+    decided = dict.fromkeys(planned.variables, "x")
     assert machine_inputs.read_user_variables(decided, planned, "linux") == {}, (
         "the plan decides these"
     )
@@ -95,7 +95,7 @@ def test_a_compiler_that_the_plan_names_is_the_one_that_counts(
     machine = measure_basic_host(stat_cache)
     machine = replace(machine, compilers={str(other): Compiler("gcc", "11.3.0")})
     usual = machine_inputs.collect_machine_inputs(machine, planned, os.environ, stat_cache)
-    named = replace(planned, set={**planned.set, "CXX": str(other)})
+    named = replace(planned, variables={**planned.variables, "CXX": str(other)})
     found = machine_inputs.collect_machine_inputs(machine, named, os.environ, stat_cache)
     assert {name for name in found if found[name] != usual.get(name)} == {"compiler", "C++: driver"}
     assert found["compiler"] == "gcc 11.3.0"
@@ -116,7 +116,7 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
         "cudnn" in name
         for name in machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache)
     )
-    cuda = replace(planned, toolkit="11.8", libraries={"cudnn": "8.5.0.96"})
+    cuda = replace(planned, cuda=PlannedCuda("11.8", {"cudnn": "8.5.0.96"}))
     found = machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)
     told = {name: version for name, version in found.items() if "cudnn" in name}
     assert told == {

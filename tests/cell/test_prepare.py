@@ -17,10 +17,10 @@ from tests.support.refusals import refused
 from torchmill.cell import prepare
 from torchmill.cell.context import BuildContext, BuildTree, copy_source, fill_placeholders
 from torchmill.config.facts import Facts
-from torchmill.config.model import Command
 from torchmill.core.files import report_unwritable
 from torchmill.fetch.source.source import Source
 from torchmill.host.environments import TreeUser
+from torchmill.plan.plan import Command, Plan
 
 needs_preparing = pytest.mark.skipif(
     not shutil.which("cc") or not shutil.which("ninja"), reason="needs a C compiler and ninja"
@@ -74,6 +74,11 @@ def old(begun: BuildContext, tmp_path: Path) -> Cell:
 @pytest.fixture
 def new(begun: BuildContext, tmp_path: Path) -> Cell:
     return Cell(begun, Python(tmp_path, "3.12", "2.0"))
+
+
+def with_preparation(plan: Plan, command: Command) -> Plan:
+    """Return the plan with one command that prepares its tree."""
+    return replace(plan, tree=replace(plan.tree, preparation=(command,)))
 
 
 @needs_preparing
@@ -162,7 +167,7 @@ def test_an_object_of_another_python_is_never_packed(old: Cell, new: Cell) -> No
 @needs_preparing
 def test_what_was_edited_in_the_tree_is_told(old: Cell, new: Cell) -> None:
     """A patch is no edit, and the build may write a file again as it was."""
-    patch = replace(old.job.plan, prepare=(Command("patch", ("sed", "-i", "s/2/3/", "also.c")),))
+    patch = with_preparation(old.job.plan, Command("patch", ("sed", "-i", "s/2/3/", "also.c")))
     for cell in (old, new):
         cell.job = replace(cell.job, plan=patch)
     old.prepare()
@@ -192,7 +197,7 @@ def test_a_new_tree_says_what_changed_since_the_last_one(old: Cell) -> None:
 @needs_preparing
 def test_what_is_gone_from_the_tree_comes_back(old: Cell) -> None:
     """From the source, as old as it was; where a patch had changed it, the tree is made again."""
-    patch = replace(old.job.plan, prepare=(Command("patch", ("sed", "-i", "s/2/3/", "also.c")),))
+    patch = with_preparation(old.job.plan, Command("patch", ("sed", "-i", "s/2/3/", "also.c")))
     old.job = replace(old.job, plan=patch)
     old.prepare()
     source = old.job.tree.source
@@ -208,7 +213,7 @@ def test_what_is_gone_from_the_tree_comes_back(old: Cell) -> None:
 
 @needs_preparing
 def test_a_patch_that_does_not_fit_leaves_no_tree(old: Cell) -> None:
-    broken = replace(old.job.plan, prepare=(Command("patch a", ("git", "apply", "absent.patch")),))
+    broken = with_preparation(old.job.plan, Command("patch a", ("git", "apply", "absent.patch")))
     old.job = replace(old.job, plan=broken)
     with refused("preparation-failed") as caught:
         old.prepare()

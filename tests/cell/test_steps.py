@@ -190,6 +190,9 @@ def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(
 def test_pip_looks_among_our_wheels_for_ours_alone(known: Facts, tmp_path: Path) -> None:
     base = job(known, tmp_path, HOST)
     assert find_links(base) == []
-    dependent = replace(base, plan=replace(base.plan, torch="base==1.0.0+cpu"))
+    dependent = replace(
+        base,
+        plan=replace(base.plan, wheel=replace(base.plan.wheel, torch="base==1.0.0+cpu")),
+    )
     assert find_links(dependent) == ["--find-links", str(base.layout.dist)]
     assert find_links(replace(dependent, options=Options(torch="PyPI"))) == []

@@ -325,10 +325,14 @@ def test_what_an_earlier_run_has_installed_is_not_asked_for_again(shipped: Facts
     plan = compute_plan(
         shipped, cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", None), HOST, NO_OPTIONS
     )
-    assert {*plan.kit, *plan.requirements} <= {*session_requirements(plan, {})}
-    assert set(session_requirements(plan, {"environment": 10})) == {*plan.kit}
+    assert {*plan.tree.kit, *plan.requirements} <= {*session_requirements(plan, {})}
+    assert set(session_requirements(plan, {"environment": 10})) == {*plan.tree.kit}
     assert session_requirements(plan, {"environment": 10, "kit": 10}) == ()
-    ours = replace(plan, requirements=("numpy", "torch==2.4.1+cpu"), kit=())
+    ours = replace(
+        plan,
+        requirements=("numpy", "torch==2.4.1+cpu"),
+        tree=replace(plan.tree, kit=()),
+    )
     assert session_requirements(ours, {}) == ("numpy",)
 
 

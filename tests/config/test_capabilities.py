@@ -54,7 +54,7 @@ def set_for(
     made = build_plan.compute_plan(
         shipped, cell(shipped, name, tag), host, Options(arch_list=asked)
     )
-    return made.set.get("TORCH_CUDA_ARCH_LIST")
+    return made.variables.get("TORCH_CUDA_ARCH_LIST")
 
 
 def toolkit(shipped: Facts, version: str) -> Toolkit:

@@ -513,12 +513,13 @@ def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
     cell = cell_lookup.find_cell(known, "scatter-3.10-cu118", "x86_64", first)
     computed = build_plan.compute_plan(known, cell, HOST, Options())
     assert (
-        computed.wheel == "tiny_scatter-1.0+cu118.base1.0.0-cp310-cp310-manylinux_2_36_x86_64.whl"
+        computed.wheel.file_name
+        == "tiny_scatter-1.0+cu118.base1.0.0-cp310-cp310-manylinux_2_36_x86_64.whl"
     )
-    assert computed.torch == "base==1.0.0+cu118"
+    assert computed.wheel.torch == "base==1.0.0+cu118"
     official = build_plan.compute_plan(known, cell, HOST, Options(torch="PyPI"))
     assert "base===1.0.0" in official.requirements
-    assert build_plan.compute_plan(known, cell, HOST, Options(label="none")).version == "1.0"
+    assert build_plan.compute_plan(known, cell, HOST, Options(label="none")).wheel.version == "1.0"
     (partner,) = partner_releases(known, first, ["scatter"])
     assert partner.version == "1.0"
 

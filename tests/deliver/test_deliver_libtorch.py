@@ -75,13 +75,13 @@ def delivered(folder: Path, add: str = ADD) -> VerifiedWheel:
     tree = folder / "tree"
     package(tree, add=add)
     raw = tiny.raw_wheel(tree, "tinytorch", "1.0.0+cpu", folder)
-    wheel = layout.dist / planned.wheel
+    wheel = layout.dist / planned.wheel.file_name
     wheel.parent.mkdir(parents=True, exist_ok=True)
     raw.rename(wheel)
     manifest = {
         "format": formats.MANIFEST,
         "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        "planned": planned.wheel,
+        "planned": planned.wheel.file_name,
         "commit": tiny.COMMIT,
     }
     wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(manifest))

@@ -169,7 +169,7 @@ def test_what_an_index_has_withdrawn_is_not_offered(
 def test_whatever_a_page_says_leaves_that_place_out_alone(taker: Sample, tmp_path: Path) -> None:
     """An address that is none, and a name that would steer the terminal."""
     with at_home(taker, {}) as context:
-        name = context.plan.wheel
+        name = context.plan.wheel.file_name
     for link in (f"http://[x/{name}", f"{name.removesuffix('.whl')}%1b[2J%0a.whl"):
         (tmp_path / "page.html").write_text(f'<a href="{link}">x</a>')
         with served(tmp_path) as port:

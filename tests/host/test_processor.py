@@ -8,7 +8,6 @@ import pytest
 from tests.support.refusals import refused
 from torchmill.config.build import Processor
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import find_release
 from torchmill.core.stat_cache import StatCache
 from torchmill.host.host import Compiler, Host
@@ -25,6 +24,7 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.options import format_options, parse_options
+from torchmill.plan.plan import Plan
 
 NATIVE = native_arch()
 KNOWN = {"x86_64": "x86-64", "aarch64": "cortex-a53"}.get(NATIVE, "")
@@ -114,12 +114,13 @@ def test_a_processor_gets_the_flag_it_wants_in_the_spelling_that_its_compiler_ta
 
 def test_it_is_in_the_label_and_the_flags_behind_those_of_the_facts(shipped: Facts) -> None:
     made = planned(shipped, Options(cpu="x86-64-v4", processor=AVX512, settings={"CFLAGS": "-g"}))
-    assert made.version == "1.13.1+cpu.x86.64.v4"
-    assert made.wheel.startswith("torch-1.13.1+cpu.x86.64.v4-cp310")
-    assert made.set["CFLAGS"] == "-march=x86-64-v4 -g"
-    assert made.set["CXXFLAGS"].endswith("-march=x86-64-v4")
+    assert made.wheel.version == "1.13.1+cpu.x86.64.v4"
+    assert made.wheel.file_name.startswith("torch-1.13.1+cpu.x86.64.v4-cp310")
+    assert made.variables["CFLAGS"] == "-march=x86-64-v4 -g"
+    assert made.variables["CXXFLAGS"].endswith("-march=x86-64-v4")
     assert (
-        planned(shipped, Options(cpu="neoverse-v1", label="none")).version == "1.13.1+neoverse.v1"
+        planned(shipped, Options(cpu="neoverse-v1", label="none")).wheel.version
+        == "1.13.1+neoverse.v1"
     )
 
 
@@ -130,7 +131,8 @@ def test_the_base_of_a_package_is_for_the_same_processor(shipped: Facts) -> None
         shipped, "vision-3.10-cpu", "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
     assert (
-        build_plan.compute_plan(shipped, cell, OLD, options).torch == "torch==1.13.1+cpu.x86.64.v4"
+        build_plan.compute_plan(shipped, cell, OLD, options).wheel.torch
+        == "torch==1.13.1+cpu.x86.64.v4"
     )
 
 

@@ -19,7 +19,6 @@ from torchmill.config import facts_reader
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
 from torchmill.host.host import Compiler, Host
@@ -33,6 +32,7 @@ from torchmill.plan.build_plan import (
     tree_key,
 )
 from torchmill.plan.cell import Cell
+from torchmill.plan.plan import Plan
 
 GIB = 1024**3
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
@@ -48,9 +48,9 @@ def planned(
 
 def test_the_official_label_and_name(known: Facts) -> None:
     made = planned(known, "wheel-3.10-cpu", "v1.0.0")
-    assert made.version == "1.0.0+cpu"
-    assert made.wheel == "base-1.0.0+cpu-cp310-cp310-manylinux_2_36_x86_64.whl"
-    assert made.set["BASE_VERSION"] == "1.0.0+cpu"
+    assert made.wheel.version == "1.0.0+cpu"
+    assert made.wheel.file_name == "base-1.0.0+cpu-cp310-cp310-manylinux_2_36_x86_64.whl"
+    assert made.variables["BASE_VERSION"] == "1.0.0+cpu"
 
 
 EXTENSIONS = (
@@ -81,7 +81,7 @@ def test_an_extension_names_no_folder_in_its_messages(
     )
     plans = [build_plan.compute_plan(shipped, cell, host, Options()) for host in (gcc, clang)]
     source, header = tmp_path / "source", tmp_path / "env/lib/torch.h"
-    (flags,) = {one.set[word] for one in plans for word in ("CFLAGS", "CXXFLAGS")}
+    (flags,) = {one.variables[word] for one in plans for word in ("CFLAGS", "CXXFLAGS")}
     flags = Template(flags).substitute(tree=tmp_path, source=source)
     work = source / "build/temp.linux"
     for path in (source / "csrc", header.parent, work):
@@ -97,20 +97,20 @@ def test_an_extension_names_no_folder_in_its_messages(
 def test_macos_has_no_label(known: Facts) -> None:
     mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", mac)
-    assert made.wheel == "base-1.0.0-cp310-cp310-macosx_11_0_arm64.whl"
+    assert made.wheel.file_name == "base-1.0.0-cp310-cp310-macosx_11_0_arm64.whl"
 
 
 def test_labels_on_request(known: Facts) -> None:
     git = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(label="git"))
     none = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(label="none"))
-    assert (git.version, none.version) == ("1.0.0+git1111111", "1.0.0")
+    assert (git.wheel.version, none.wheel.version) == ("1.0.0+git1111111", "1.0.0")
     with refused("unknown-commit"):
         planned(known, "wheel-3.10-cpu", "v2.0.0", options=Options(label="git"))
 
 
 def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", replace(LINUX, glibc=None))
-    assert made.platform_tag == "linux_x86_64"
+    assert made.wheel.platform_tag == "linux_x86_64"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_the_platform_is_computed_or_the_one_asked_for(
     known: Facts, asked: str, tag: str, computed: bool
 ) -> None:
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(platform=asked))
-    assert (made.platform_tag, made.computed) == (tag, computed)
-    assert made.wheel == f"base-1.0.0+cpu-cp310-cp310-{tag}.whl"
+    assert (made.wheel.platform_tag, made.wheel.tag_is_upper_bound) == (tag, computed)
+    assert made.wheel.file_name == f"base-1.0.0+cpu-cp310-cp310-{tag}.whl"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_each_machine_has_its_oldest_tag_and_its_own_c_library(known: Facts) -> 
             planned(known, name, "v1.0.0", options=Options(platform=old))
         assert str(caught.value).endswith("manylinux_2_17")
     newer = planned(known, name, "v1.0.0", options=Options(platform="manylinux_2_39"))
-    assert newer.platform_tag == "manylinux_2_39_aarch64"
+    assert newer.wheel.platform_tag == "manylinux_2_39_aarch64"
 
 
 def test_requirements_of_all_rules_are_joined(known: Facts) -> None:
@@ -175,14 +175,16 @@ def test_what_serves_every_python_is_the_kits(known: Facts) -> None:
     base = replace(known.packages["base"], kit=("Wheel", "cmake"))
     facts = replace(known, packages={**known.packages, "base": base})
     made = planned(facts, "wheel-3.10-cpu", "v2.0.0")
-    assert (made.kit, made.requirements) == (("wheel",), ("numpy",)), "cmake is required by no rule"
-    assert made.set["PATH"] == "${kit}/bin:${venv}/bin:${PATH}"
-    assert "--skip-dependency-check" in made.compile[0].argv, (
+    assert (made.tree.kit, made.requirements) == (("wheel",), ("numpy",)), (
+        "cmake is required by no rule"
+    )
+    assert made.variables["PATH"] == "${kit}/bin:${venv}/bin:${PATH}"
+    assert "--skip-dependency-check" in made.commands[0].argv, (
         "`build` would not find it in the environment"
     )
     without = planned(known, "wheel-3.10-cpu", "v2.0.0")
-    assert without.set["PATH"] == "${venv}/bin:${PATH}"
-    assert "--skip-dependency-check" not in without.compile[0].argv
+    assert without.variables["PATH"] == "${venv}/bin:${PATH}"
+    assert "--skip-dependency-check" not in without.commands[0].argv
 
 
 @pytest.mark.parametrize(("python", "family"), [("3.10", "wheel-cpu"), ("3.13t", "wheel-cpu")])
@@ -196,9 +198,9 @@ def test_a_family_has_the_identifiers_words_but_the_python(
 
 def test_the_old_spelling_follows_from_the_release(known: Facts) -> None:
     user = Options(settings={"USE_FAST": "0"})
-    old = planned(known, "wheel-3.10-cpu", "v1.0.0", options=user).set
+    old = planned(known, "wheel-3.10-cpu", "v1.0.0", options=user).variables
     assert (old["NO_CUDA"], old["NO_FAST"]) == ("1", "1")
-    new = planned(known, "wheel-3.10-cpu", "v2.0.0", options=user).set
+    new = planned(known, "wheel-3.10-cpu", "v2.0.0", options=user).variables
     assert "NO_CUDA" not in new
     assert new["USE_FAST"] == "0"
 
@@ -209,7 +211,7 @@ def test_the_user_has_the_last_word(known: Facts) -> None:
     facts = replace(known, packages={**known.packages, "base": base})
     for settings, value in ((), "0"), ((("USE_FAST", "1"),), "1"):
         made = planned(facts, "wheel-3.10-cpu", "v2.0.0", options=Options(settings=dict(settings)))
-        assert made.set["USE_FAST"] == value
+        assert made.variables["USE_FAST"] == value
 
 
 @pytest.mark.parametrize(
@@ -227,15 +229,19 @@ def test_jobs_are_bounded_by_cores_and_by_memory(
     known: Facts, host: Host, options: Options, jobs: int
 ) -> None:
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", host, options)
-    assert (made.jobs, made.set["MAX_JOBS"]) == (jobs, str(jobs))
+    assert (made.jobs, made.variables["MAX_JOBS"]) == (jobs, str(jobs))
 
 
 def test_capabilities_are_those_of_the_nearest_official_build(known: Facts) -> None:
-    assert planned(known, "wheel-3.10-cu102", "v1.0.0").set["TORCH_CUDA_ARCH_LIST"] == "3.7;7.0"
-    assert planned(known, "wheel-3.10-cu118", "v1.0.0").set["TORCH_CUDA_ARCH_LIST"] == "3.7;7.0"
+    assert (
+        planned(known, "wheel-3.10-cu102", "v1.0.0").variables["TORCH_CUDA_ARCH_LIST"] == "3.7;7.0"
+    )
+    assert (
+        planned(known, "wheel-3.10-cu118", "v1.0.0").variables["TORCH_CUDA_ARCH_LIST"] == "3.7;7.0"
+    )
     asked = planned(known, "wheel-3.10-cu118", "v1.0.0", options=Options(arch_list="8.6"))
-    assert asked.set["TORCH_CUDA_ARCH_LIST"] == "8.6"
-    assert "TORCH_CUDA_ARCH_LIST" not in planned(known, "wheel-3.10-cpu", "v1.0.0").set
+    assert asked.variables["TORCH_CUDA_ARCH_LIST"] == "8.6"
+    assert "TORCH_CUDA_ARCH_LIST" not in planned(known, "wheel-3.10-cpu", "v1.0.0").variables
 
 
 def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> None:
@@ -243,7 +249,7 @@ def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> N
     lists = {}
     for variant in ("cu118", "cu121"):
         cell = cell_lookup.find_cell(shipped, f"wheel-3.10-{variant}", "x86_64", release)
-        lists[variant] = build_plan.compute_plan(shipped, cell, LINUX, Options()).set[
+        lists[variant] = build_plan.compute_plan(shipped, cell, LINUX, Options()).variables[
             "TORCH_CUDA_ARCH_LIST"
         ]
     assert lists["cu118"] == "3.7;5.0;6.0;7.0;7.5;8.0;8.6;9.0"
@@ -256,11 +262,11 @@ def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
         shipped, "wheel-3.12-cpu", "arm64", find_release(shipped, "torch", "v2.15.0")
     )
     made = build_plan.compute_plan(shipped, cell, mac, Options())
-    assert made.wheel == "torch-2.15.0-cp312-cp312-macosx_14_0_arm64.whl"
+    assert made.wheel.file_name == "torch-2.15.0-cp312-cp312-macosx_14_0_arm64.whl"
     tags = set(mac_platforms((26, 1), "arm64"))
     for target, tag in (("15.0", "macosx_15_0_arm64"), ("26.0", "macosx_26_0_arm64")):
         options = Options(settings={"MACOSX_DEPLOYMENT_TARGET": target})
-        assert build_plan.compute_plan(shipped, cell, mac, options).platform_tag == tag
+        assert build_plan.compute_plan(shipped, cell, mac, options).wheel.platform_tag == tag
         assert tag in tags
     for none in ("14.5", "14", "15.0.1", ""):
         assert f"macosx_{none.replace('.', '_')}_arm64" not in tags
@@ -274,26 +280,26 @@ def test_one_wheel_for_every_python_is_named_so(shipped: Facts) -> None:
     release = find_release(shipped, "torch", "v2.15.0")
     cell = cell_lookup.find_cell(shipped, "vision-3.12-cpu", "x86_64", release)
     made = build_plan.compute_plan(shipped, cell, LINUX, Options())
-    assert made.wheel == "torchvision-0.29.2+cpu-py3-none-manylinux_2_36_x86_64.whl"
+    assert made.wheel.file_name == "torchvision-0.29.2+cpu-py3-none-manylinux_2_36_x86_64.whl"
 
 
 def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(known: Facts) -> None:
     made = planned(known, "vision-3.10-cpu", "v1.0.0")
-    assert made.torch == "base==1.0.0+cpu"
-    assert made.set["BASE_PIN"] == "1.0.0+cpu"
+    assert made.wheel.torch == "base==1.0.0+cpu"
+    assert made.variables["BASE_PIN"] == "1.0.0+cpu"
     assert made.requirements == ("base==1.0.0+cpu",)
     released = planned(known, "vision-3.10-cpu", "v1.0.0", options=Options(torch="PyPI"))
     assert released.requirements == ("base===1.0.0",)  # not one of ours, with a label
     wheel = "/wheels/base-1.0.0+mine-cp310-cp310-linux_x86_64.whl"
     own = planned(known, "vision-3.10-cpu", "v1.0.0", options=Options(torch=wheel))
-    assert (own.torch, own.requirements) == ("base==1.0.0+mine", (wheel,))
+    assert (own.wheel.torch, own.requirements) == ("base==1.0.0+mine", (wheel,))
 
 
 def test_the_source_decides_the_way_in(known: Facts) -> None:
     release = find_release(known, "base", "v1.0.0")
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", release)
     tree = Source("base", "1.0.0", "v1.0.0", "git", "somewhere", "1" * 40, path=None, verified=True)  # type: ignore[arg-type]
-    assert "bdist_wheel" in build_plan.compute_plan(known, cell, LINUX, Options()).compile[0].argv
+    assert "bdist_wheel" in build_plan.compute_plan(known, cell, LINUX, Options()).commands[0].argv
     for backend, word in {
         None: "bdist_wheel",
         "setuptools.build_meta:__legacy__": "bdist_wheel",
@@ -302,11 +308,11 @@ def test_the_source_decides_the_way_in(known: Facts) -> None:
         made = build_plan.compute_plan(
             known, cell, LINUX, Options(), replace(tree, build_backend=backend)
         )
-        assert word in made.compile[0].argv, backend
+        assert word in made.commands[0].argv, backend
 
 
 def test_facts_say_the_way_in_before_there_is_a_source(known: Facts) -> None:
-    assert "--no-isolation" in planned(known, "wheel-3.10-cpu", "v2.0.0").compile[0].argv
+    assert "--no-isolation" in planned(known, "wheel-3.10-cpu", "v2.0.0").commands[0].argv
 
 
 def ruled(configs: Path, rules: str) -> Facts:
@@ -354,9 +360,9 @@ def test_flags_of_all_rules_are_joined_and_the_users_come_last(configs: Path) ->
 
     def flags(version: str, **user: str) -> str:
         machine = replace(LINUX, compiler=Compiler("gcc", version))
-        return planned(known, "wheel-3.10-cpu", "v1.0.0", machine, Options(settings=user)).set[
-            "CXXFLAGS"
-        ]
+        return planned(
+            known, "wheel-3.10-cpu", "v1.0.0", machine, Options(settings=user)
+        ).variables["CXXFLAGS"]
 
     assert (flags("11.4.0"), flags("12.2.0")) == ("-g", "-g -Wno-error=a")
     assert flags("14.2.0") == "-g -Wno-error=a -include cstdint"
@@ -380,7 +386,7 @@ def test_without_a_source_a_rule_for_checkouts_holds(configs: Path) -> None:
         when = { provider = ["git", "path"] }
         set = { A = "1" }
     """
-    assert planned(ruled(configs, rule), "wheel-3.10-cpu", "v1.0.0").set["A"] == "1"
+    assert planned(ruled(configs, rule), "wheel-3.10-cpu", "v1.0.0").variables["A"] == "1"
 
 
 # What the rules for new compilers promise, tried on the compiler of this machine: flags mean the same to all.
@@ -423,7 +429,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 
 @needs_compiler
 def test_headers_that_new_compilers_leave_out_are_added(shipped: Facts, tmp_path: Path) -> None:
-    flags = shipped_plan(shipped, "v1.8.1", "14.2.0", "wheel-3.8-cpu").set["CXXFLAGS"].split()
+    flags = shipped_plan(shipped, "v1.8.1", "14.2.0", "wheel-3.8-cpu").variables["CXXFLAGS"].split()
     assert "cstdint" in flags
     assert "does not name a" in complaint(tmp_path, MISSING)
     assert complaint(tmp_path, MISSING, *flags) == ""
@@ -433,7 +439,7 @@ def test_headers_that_new_compilers_leave_out_are_added(shipped: Facts, tmp_path
 def test_a_warning_stays_one_though_a_target_says_werror_later(
     shipped: Facts, tmp_path: Path
 ) -> None:
-    flags = shipped_plan(shipped, "v2.4.0", "12.2.0").set["CXXFLAGS"].split()
+    flags = shipped_plan(shipped, "v2.4.0", "12.2.0").variables["CXXFLAGS"].split()
     refused = complaint(tmp_path, UNDEFINED, "-Wall", "-Werror")
     assert "Werror=maybe-uninitialized" in refused
     assert "Werror=uninitialized" in refused
@@ -443,7 +449,7 @@ def test_a_warning_stays_one_though_a_target_says_werror_later(
 @needs_compiler
 def test_the_kernels_open_array_is_kept_at_the_end(shipped: Facts, tmp_path: Path) -> None:
     made = shipped_plan(shipped, "v1.12.1", "12.2.0")
-    edit = next(command.argv for command in made.prepare if "gloo" in command.argv[-1])
+    edit = next(command.argv for command in made.tree.preparation if "gloo" in command.argv[-1])
     file = tmp_path / edit[-1]
     file.parent.mkdir(parents=True)
     file.write_text(dedent(KERNEL), encoding="utf-8")
@@ -474,7 +480,7 @@ def test_peachpy_names_no_folder_and_keeps_the_order_of_constants(
     shipped: Facts, tmp_path: Path
 ) -> None:
     (tmp_path / "third_party").mkdir()
-    made = shipped_plan(shipped, "v1.13.1", "12.2.0").prepare
+    made = shipped_plan(shipped, "v1.13.1", "12.2.0").tree.preparation
     edits = [
         [fill_placeholders(word, {}) for word in edit.argv] for edit in made if "find" in edit.argv
     ]
@@ -518,7 +524,7 @@ def test_peachpy_names_no_folder_and_keeps_the_order_of_constants(
 def test_flags_by_compiler(
     shipped: Facts, tag: str, gcc: str, name: str, flags: str | None
 ) -> None:
-    assert shipped_plan(shipped, tag, gcc, name).set.get("CXXFLAGS") == flags
+    assert shipped_plan(shipped, tag, gcc, name).variables.get("CXXFLAGS") == flags
 
 
 PYPI = Options(torch="PyPI")
@@ -614,8 +620,10 @@ def test_the_tree_follows_everything_but_the_interpreter(known: Facts, base: Pla
         key(base, replace(SOURCE, commit="2" * 40)),
         key(base, replace(SOURCE, submodules={"a": "3"})),
         key(plan_of_base(known, Options(settings={"USE_X": "1"}))),
-        key(replace(base, kit=("cmake<4",))),
-        key(replace(base, prepare=())) if base.prepare else "none",
+        key(replace(base, tree=replace(base.tree, kit=("cmake<4",)))),
+        key(replace(base, tree=replace(base.tree, preparation=())))
+        if base.tree.preparation
+        else "none",
     ]
     assert len({first, *changed}) == 1 + len(changed)
 
@@ -633,14 +641,14 @@ def test_what_is_compiled_follows_the_interpreter_and_its_requirements(
         key(base, tree="other"),
         key(base, python="3.10.14"),
         key(replace(base, requirements=("numpy<3",))),
-        key(replace(base, compile=())),
+        key(replace(base, commands=())),
         key(plan_of_base(known, Options(), "wheel-3.9-cpu")),
     ]
     assert len({first, *changed}) == 1 + len(changed)
 
 
 def test_the_tree_follows_the_bytes_of_a_patch(known: Facts, base: Plan) -> None:
-    patched = replace(base, patches=("base/a.patch",))
+    patched = replace(base, tree=replace(base.tree, patches=("base/a.patch",)))
     patch = known.patches / "base" / "a.patch"
     patch.parent.mkdir(parents=True)
     keys = set()
@@ -664,7 +672,7 @@ def test_what_changed_since_another_tree_is_said_without_digests(base: Plan, kno
     before = tree_inputs(
         base, SOURCE, known.patches, {"compiler": "gcc 12.2.0", "C++: cc1plus": "a" * 64, "old": ""}
     )
-    switched = replace(base, set={**base.set, "USE_MPI": "1"})
+    switched = replace(base, variables={**base.variables, "USE_MPI": "1"})
     after = tree_inputs(
         switched, SOURCE, known.patches, {"compiler": "gcc 13.1.0", "C++: cc1plus": "b" * 64}
     )
@@ -729,13 +737,16 @@ def test_bundled_libraries_are_needed_unless_the_systems_are_linked(shipped: Fac
     )
     assert (
         "third_party/gloo"
-        in build_plan.compute_plan(shipped, cell, HOST, Options(), fetched).folders
+        in build_plan.compute_plan(shipped, cell, HOST, Options(), fetched).tree.required_folders
     )
     of_debian = build_plan.compute_plan(
         shipped, cell, HOST, Options(), replace(fetched, provider="debian")
     )
-    assert (of_debian.folders, "torch/system-xnnpack.patch" in of_debian.patches) == ((), True)
-    prepared = {one.argv[-1]: one.argv for one in of_debian.prepare}
+    assert (
+        of_debian.tree.required_folders,
+        "torch/system-xnnpack.patch" in of_debian.tree.patches,
+    ) == ((), True)
+    prepared = {one.argv[-1]: one.argv for one in of_debian.tree.preparation}
     suites = shipped.packages["torch"].debian_fill.values()
     assert all("third_party/pocketfft" in one for one in suites), (
         "what is filled there, the header is copied out of"
@@ -756,8 +767,8 @@ def test_a_wheel_for_the_stable_abi_serves_many_torch_and_pythons(shipped: Facts
         cells = matrix.possible_cells(shipped, release, "x86_64")
         cell = next(one for one in cells if one.build.variant == "cu130")
         plan = build_plan.compute_plan(shipped, cell, LINUX, Options())
-        assert plan.wheel.startswith("xformers-0.0.35+cu130-py39-none-")
-        assert (plan.torch, plan.torch_requirement) == (
+        assert plan.wheel.file_name.startswith("xformers-0.0.35+cu130-py39-none-")
+        assert (plan.wheel.torch, plan.wheel.torch_requirement) == (
             f"torch=={release.torch}+cu130",
             "torch>=2.10",
         )
@@ -779,7 +790,8 @@ def test_2_7_clones_nccl_only_for_builds_that_use_its_own(
     release = find_release(shipped, "torch", "v2.7.1")
     found = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "x86_64", release)
     commands = [
-        one.argv for one in build_plan.compute_plan(shipped, found, LINUX, Options()).prepare
+        one.argv
+        for one in build_plan.compute_plan(shipped, found, LINUX, Options()).tree.preparation
     ]
     tools = tmp_path / "tools/build_pytorch_libs.py"
     tools.parent.mkdir()
@@ -819,15 +831,15 @@ def test_a_switch_is_off_however_that_is_spelled(shipped: Facts, off: str) -> No
     settings = {"USE_CUDNN": off, "USE_NCCL": off, "USE_DISTRIBUTED": off}
     made = build_plan.compute_plan(shipped, found, LINUX, Options(settings=settings))
     assert {"cuDNN", "NCCL", "torch.distributed with gloo and TensorPipe"} <= {
-        one.what for one in made.lacks
+        one.part for one in made.official.shortfalls
     }
     old = cell_lookup.find_cell(
         shipped, "wheel-3.7-cpu", "x86_64", find_release(shipped, "torch", "v1.0.1")
     )
     assert (
-        build_plan.compute_plan(shipped, old, LINUX, Options(settings={"USE_MKLDNN": off})).set[
-            "NO_MKLDNN"
-        ]
+        build_plan.compute_plan(
+            shipped, old, LINUX, Options(settings={"USE_MKLDNN": off})
+        ).variables["NO_MKLDNN"]
         == "1"
     )
 

@@ -10,7 +10,6 @@ from packaging.specifiers import SpecifierSet
 
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release import Cuda
 from torchmill.config.release_lookup import find_release
 from torchmill.config.rule import Rule, When
@@ -24,6 +23,7 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.plan import Plan
 from torchmill.plan.rules import CellConstraints
 
 
@@ -482,8 +482,8 @@ def test_names_say_what_the_code_is_for() -> None:
 
 def test_a_kept_one_that_serves_the_list_is_taken(shipped: Facts) -> None:
     made = plan_with_magma(shipped, [SEVENTY, BOTH, "magma-2.6.1-cu121-8.6"], "7.0;8.6")
-    assert (made.set["USE_MAGMA"], made.set["MAGMA_HOME"]) == ("1", "${magma_home}")
-    assert (made.libraries["magma"], made.kept["magma"]) == ("2.6.1", BOTH)
+    assert (made.variables["USE_MAGMA"], made.variables["MAGMA_HOME"]) == ("1", "${magma_home}")
+    assert (made.cuda.libraries["magma"], made.cuda.provisioned["magma"]) == ("2.6.1", BOTH)
     assert (
         cuda_toolkit.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))[
             "magma_home"
@@ -496,23 +496,23 @@ def test_a_kept_one_that_serves_the_list_is_taken(shipped: Facts) -> None:
 @pytest.mark.parametrize("kept", [[], [SEVENTY], ["magma-2.6.1-cu121-8.6"], ["magma-2.6.1-cu118"]])
 def test_else_it_is_switched_off_with_what_is_lost(shipped: Facts, kept: list[str]) -> None:
     made = plan_with_magma(shipped, kept, "8.6")
-    assert made.set["USE_MAGMA"] == "0"
-    assert "MAGMA_HOME" not in made.set
-    assert "magma" not in made.libraries
+    assert made.variables["USE_MAGMA"] == "0"
+    assert "MAGMA_HOME" not in made.variables
+    assert "magma" not in made.cuda.libraries
     (reason,) = (one for one in made.reasons if "torch.linalg" in one)
     assert "`invoke toolkit --library magma-cuXYZ` brings one" in reason
 
 
 def test_what_the_user_says_and_what_the_machine_has_goes_first(shipped: Facts) -> None:
-    assert "magma" not in plan_with_magma(shipped, [SEVENTY], USE_MAGMA="0").libraries
+    assert "magma" not in plan_with_magma(shipped, [SEVENTY], USE_MAGMA="0").cuda.libraries
     assert (
-        plan_with_magma(shipped, [SEVENTY], MAGMA_HOME="/opt/magma").set["MAGMA_HOME"]
+        plan_with_magma(shipped, [SEVENTY], MAGMA_HOME="/opt/magma").variables["MAGMA_HOME"]
         == "/opt/magma"
     )
     own = plan_with_magma(
         shipped, [SEVENTY], host=replace(HOST_FOR_MAGMA, libraries={"magma": "2.5.4"})
     )
-    assert ("magma" not in own.libraries, "USE_MAGMA" not in own.set) == (True, True)
+    assert ("magma" not in own.cuda.libraries, "USE_MAGMA" not in own.variables) == (True, True)
 
 
 def test_the_official_version_goes_before_newer_ones(shipped: Facts) -> None:
@@ -529,7 +529,7 @@ def test_an_older_release_has_no_switch(shipped: Facts) -> None:
     )
     there = replace(HOST_FOR_MAGMA, kept={"magma-2.5.2-cu102-3.7_7.0": "/k/magma"})
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="7.0"))
-    assert (made.set["MAGMA_HOME"], "USE_MAGMA" in made.set) == ("${magma_home}", False)
+    assert (made.variables["MAGMA_HOME"], "USE_MAGMA" in made.variables) == ("${magma_home}", False)
 
 
 @pytest.mark.parametrize(
@@ -550,12 +550,12 @@ def test_cufile_is_switched_off_where_the_toolkit_has_none(
     )
     there = replace(HOST_FOR_MAGMA, toolkits={"12.8": "/k/12.8"}, libraries=libraries)
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="8.0", settings=said))
-    assert made.set.get("USE_CUFILE") == switch
-    assert any("torch.cuda.gds" in one.cost for one in made.lacks) == (switch == "0")
+    assert made.variables.get("USE_CUFILE") == switch
+    assert any("torch.cuda.gds" in one.cost for one in made.official.shortfalls) == (switch == "0")
     bare = build_plan.compute_plan(
         shipped, cell, replace(there, toolkits={}), Options(arch_list="8.0")
     )
-    assert "USE_CUFILE" not in bare.set  # a toolkit that is brought has its own
+    assert "USE_CUFILE" not in bare.variables  # a toolkit that is brought has its own
 
 
 PROVISIONED = {"cudnn-8.5.0.96-cu11": "/k/cudnn", "nccl-2.14.3-cu11": "/k/nccl", "gcc-11": "/k/gcc"}
@@ -582,17 +582,23 @@ def plan_torch(facts: Facts, identifier: str, **options: str) -> Plan:
 
 def test_a_plan_with_another_toolkit_is_of_that_toolkit(shipped: Facts) -> None:
     made = plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8")
-    assert (made.toolkit, made.build.cuda, made.version) == ("11.8", "11.7", "1.13.1+cu117")
-    assert made.libraries == {"cudnn": "8.5.0.96", "nccl": "2.14.3"}
-    assert made.set["CXX"] == "/k/gcc/bin/g++-11"
-    assert (made.set["USE_STATIC_CUDNN"], made.set["USE_SYSTEM_NCCL"]) == ("0", "1")
-    assert made.set["CUDNN_ROOT"] == "${cudnn_home}"
-    assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.set  # its objects are not 11.7's
-    assert made.set["USE_MAGMA"] == "0"
+    assert (made.cuda.toolkit, made.build.cuda, made.wheel.version) == (
+        "11.8",
+        "11.7",
+        "1.13.1+cu117",
+    )
+    assert made.cuda.libraries == {"cudnn": "8.5.0.96", "nccl": "2.14.3"}
+    assert made.variables["CXX"] == "/k/gcc/bin/g++-11"
+    assert (made.variables["USE_STATIC_CUDNN"], made.variables["USE_SYSTEM_NCCL"]) == ("0", "1")
+    assert made.variables["CUDNN_ROOT"] == "${cudnn_home}"
+    assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.variables  # its objects are not 11.7's
+    assert made.variables["USE_MAGMA"] == "0"
 
 
 def test_the_same_toolkit_as_the_official_builds_requires_what_they_require(shipped: Facts) -> None:
-    required = plan_torch(shipped, "wheel-3.10-cu117").set["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+    required = plan_torch(shipped, "wheel-3.10-cu117").variables[
+        "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"
+    ]
     assert required.split("|")[1] == "nvidia-cudnn-cu11==8.5.0.96"
 
 
@@ -622,15 +628,15 @@ def test_the_folders_are_those_of_the_toolkit_and_of_the_kept_libraries(shipped:
 def test_a_dependent_package_is_let_in_by_a_torch_of_another_minor_version(shipped: Facts) -> None:
     same = plan_torch(shipped, "vision-3.10-cu117", torch="PyPI")
     other = plan_torch(shipped, "vision-3.10-cu117", torch="PyPI", toolkit="11.8")
-    assert not any("t_minor" in word for command in same.prepare for word in command.argv)
-    assert any("t_minor" in word for command in other.prepare for word in command.argv)
+    assert not any("t_minor" in word for command in same.tree.preparation for word in command.argv)
+    assert any("t_minor" in word for command in other.tree.preparation for word in command.argv)
     audio = plan_torch(shipped, "audio-3.10-cu117", toolkit="11.8")
-    assert any("ta_version" in word for command in audio.prepare for word in command.argv)
+    assert any("ta_version" in word for command in audio.tree.preparation for word in command.argv)
 
 
 def test_capabilities_are_judged_by_the_toolkit_that_compiles(shipped: Facts) -> None:
     assert (
-        plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8", arch_list="8.9").set[
+        plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8", arch_list="8.9").variables[
             "TORCH_CUDA_ARCH_LIST"
         ]
         == "8.9"
@@ -666,7 +672,7 @@ def test_wheels_with_cuda_require_the_triton_that_the_official_ones_require(
             made = build_plan.compute_plan(
                 shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options()
             )
-            last = made.set.get("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "").rpartition("|")[2]
+            last = made.variables.get("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "").rpartition("|")[2]
             expected = arch == "x86_64" or "x86_64" not in TRITON[tag]
             assert (
                 last.startswith("triton") and Requirement(last) == Requirement(TRITON[tag])
@@ -675,7 +681,7 @@ def test_wheels_with_cuda_require_the_triton_that_the_official_ones_require(
         one for one in matrix.possible_cells(shipped, release, "x86_64") if not one.build.cuda
     )
     made = build_plan.compute_plan(shipped, without, EQUIPPED_HOST, Options())
-    assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.set
+    assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.variables
 
 
 def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missing(
@@ -685,7 +691,7 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
         shipped, "wheel-3.12-cu126", "x86_64", find_release(shipped, "torch", "v2.7.0")
     )
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options())
-    assert (made.libraries["cusparselt"], made.set["USE_CUSPARSELT"]) == ("0.6.3", "1")
+    assert (made.cuda.libraries["cusparselt"], made.variables["USE_CUSPARSELT"]) == ("0.6.3", "1")
     (found,) = (
         one
         for one in examination.examine_build(CheckContext(shipped, cell, EQUIPPED_HOST, made))
@@ -698,8 +704,8 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
     made = build_plan.compute_plan(
         shipped, cell, EQUIPPED_HOST, Options(settings={"USE_CUSPARSELT": "0"})
     )
-    assert "cusparselt" not in made.libraries
-    assert "cuSPARSELt" in {one.what for one in made.lacks}
+    assert "cusparselt" not in made.cuda.libraries
+    assert "cuSPARSELt" in {one.part for one in made.official.shortfalls}
 
 
 def test_nvshmem_of_the_official_version_is_taken(shipped: Facts) -> None:
@@ -711,7 +717,10 @@ def test_nvshmem_of_the_official_version_is_taken(shipped: Facts) -> None:
     ):
         cell = cell_lookup.find_cell(shipped, f"wheel-3.12-{cuda}", arch, release)
         made = build_plan.compute_plan(shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options())
-        assert (made.libraries["nvshmem"], made.set["NVSHMEM_HOME"]) == ("3.4.5", "${nvshmem_home}")
+        assert (made.cuda.libraries["nvshmem"], made.variables["NVSHMEM_HOME"]) == (
+            "3.4.5",
+            "${nvshmem_home}",
+        )
         assert (
-            "nvidia-nvshmem-cu13==3.4.5" in made.set["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+            "nvidia-nvshmem-cu13==3.4.5" in made.variables["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
         ) is required

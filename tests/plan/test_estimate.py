@@ -10,7 +10,6 @@ import pytest
 from torchmill.config.costs import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import find_release
 from torchmill.host.host import Host
 from torchmill.host.measurement import load_host
@@ -19,6 +18,7 @@ from torchmill.plan import build_plan, cell_lookup, estimate, link_overflow
 from torchmill.plan.build_options import Options
 from torchmill.plan.estimate import Estimate, EstimateSpan
 from torchmill.plan.options import parse_options
+from torchmill.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 GIB = 1024**3

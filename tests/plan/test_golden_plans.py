@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release, paired_release
 from torchmill.config.rule import Rule
@@ -21,6 +20,7 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.options import parse_options
+from torchmill.plan.plan import Plan
 from torchmill.plan.rules import make_case, rule_matches
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -79,19 +79,21 @@ def test_the_plan_of_a_recipe(name: str, shipped: Facts, request: pytest.Fixture
 
 
 def environment(known: Facts, name: str) -> dict[str, str]:
-    return dict(made(known, name)[0].set)
+    return dict(made(known, name)[0].variables)
 
 
 def test_r1_gives_the_wheel_that_the_recipe_gives(shipped: Facts) -> None:
     computed, _ = made(shipped, "r1-aarch64-cpu")
-    assert computed.wheel == "torch-1.13.1+git49444c3-cp310-cp310-manylinux_2_36_aarch64.whl"
-    assert (computed.set["USE_CUDA"], computed.set["USE_CUDNN"]) == ("0", "0")
+    assert (
+        computed.wheel.file_name == "torch-1.13.1+git49444c3-cp310-cp310-manylinux_2_36_aarch64.whl"
+    )
+    assert (computed.variables["USE_CUDA"], computed.variables["USE_CUDNN"]) == ("0", "0")
 
 
 def test_r2_pins_differ_by_machine(shipped: Facts) -> None:
-    assert made(shipped, "r2-linux-cu118")[0].version == "2.4.0+cu118"
-    assert made(shipped, "r2-macos")[0].version == "2.4.0"
-    assert made(shipped, "r2-linux-cu118-vision")[0].torch == "torch==2.4.0+cu118"
+    assert made(shipped, "r2-linux-cu118")[0].wheel.version == "2.4.0+cu118"
+    assert made(shipped, "r2-macos")[0].wheel.version == "2.4.0"
+    assert made(shipped, "r2-linux-cu118-vision")[0].wheel.torch == "torch==2.4.0+cu118"
 
 
 def test_r3_sets_what_the_recipe_sets(shipped: Facts) -> None:
@@ -127,13 +129,18 @@ def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
         "/usr",
     )
     assert (found["USE_STATIC_CUDNN"], found["USE_STATIC_NCCL"]) == ("0", "0")
-    assert made(shipped, "r4-cu90")[0].wheel == "torch-1.1.0-cp35-cp35m-manylinux_2_23_x86_64.whl"
-    assert made(shipped, "r4-cu90-vision")[0].wheel.startswith("torchvision-0.3.0-cp35-cp35m-")
+    assert (
+        made(shipped, "r4-cu90")[0].wheel.file_name
+        == "torch-1.1.0-cp35-cp35m-manylinux_2_23_x86_64.whl"
+    )
+    assert made(shipped, "r4-cu90-vision")[0].wheel.file_name.startswith(
+        "torchvision-0.3.0-cp35-cp35m-"
+    )
 
 
 def test_r5_builds_on_apple_silicon_without_a_label(shipped: Facts) -> None:
     computed, host = made(shipped, "r5-macos")
-    assert computed.wheel == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"
+    assert computed.wheel.file_name == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"
     _, cell = product_cell(shipped, "conda-3.8-cpu", host.arch, computed.release)
     assert (
         planned_package(shipped, cell, computed, None)
@@ -204,15 +211,17 @@ def described(known: Facts, cell: Cell) -> Iterator[str]:
         if rule_matches(rule.when, make_case(known, build, cell.release))
     ]
     always = {"PATH", "MAX_JOBS", "GIT_CEILING_DIRECTORIES"}
-    setting = [f"{name}={value}" for name, value in computed.set.items() if name not in always]
+    setting = [
+        f"{name}={value}" for name, value in computed.variables.items() if name not in always
+    ]
     lines = {
         "c++": [str(rule.cxx) for rule in rules if rule.cxx],
         "needs": list(needed(rules, "needs")),
         "advises": list(needed(rules, "advises")),
-        "prepare": [" ".join(command.argv) for command in computed.prepare],
+        "prepare": [" ".join(command.argv) for command in computed.tree.preparation],
         "set": setting,
         "requires": sorted(computed.requirements),
-        "build": [" ".join(computed.compile[0].argv[1:3])],
+        "build": [" ".join(computed.commands[0].argv[1:3])],
     }
     yield f"{computed.identifier} of {cell.release.package} {cell.release.version} on {build.arch}"
     yield from (f"  {name:8} {', '.join(words)}" for name, words in lines.items() if words)

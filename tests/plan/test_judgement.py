@@ -409,9 +409,10 @@ def test_an_old_driver_makes_no_default(shipped: Facts) -> None:
 def test_an_official_wheel_is_named_where_the_list_is_the_machines(shipped: Facts) -> None:
     host = with_gpus("NVIDIA GeForce RTX 3090")
     for options in ({}, {"arch_list": "official"}):
-        assert question(shipped, "wheel-3.12-cu124 v2.4.1", host, **options).plan.published
+        assert question(shipped, "wheel-3.12-cu124 v2.4.1", host, **options).plan.official.published
     assert (
-        question(shipped, "wheel-3.12-cu124 v2.4.1", host, arch_list="8.0").plan.published is None
+        question(shipped, "wheel-3.12-cu124 v2.4.1", host, arch_list="8.0").plan.official.published
+        is None
     )
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import find_release
 from torchmill.config.rule import OfficialPart, When
 from torchmill.fetch.source.source import Source
@@ -18,6 +17,7 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.plan import Plan
 from torchmill.plan.rules import make_case, rule_matches
 
 BARE_HOST = Host(
@@ -97,20 +97,25 @@ def parts_of(known: Facts, cell: Cell, provider: str = "git") -> list[OfficialPa
 def unexplained(known: Facts) -> Iterator[str]:
     """Yield each difference that a plan neither brings, nor says with its cost and cure, nor gives a reason for."""
     for name, cell, plan in plans(known):
-        missed = (*plan.lacks, *plan.differs)
-        yield from (f"{name}: {one.what}" for one in plan.lacks if not (one.cost and one.cure))
-        yield from (f"{name}: {one.what}" for one in plan.differs if not one.cost)
+        missed = (*plan.official.shortfalls, *plan.official.differences)
         yield from (
-            f"{name}: {one.what}"
+            f"{name}: {one.part}" for one in plan.official.shortfalls if not (one.cost and one.cure)
+        )
+        yield from (f"{name}: {one.part}" for one in plan.official.differences if not one.cost)
+        yield from (
+            f"{name}: {one.part}"
             for one in missed
-            if one.what not in {it.name for it in parts_of(known, cell)}
+            if one.part not in {it.name for it in parts_of(known, cell)}
         )
 
 
 def compared(known: Facts) -> Iterator[str]:
     """Yield what each plan has of the official wheel, what it lacks, and where it differs on purpose."""
     for name, cell, plan in plans(known):
-        lacks, differs = ({one.what for one in said} for said in (plan.lacks, plan.differs))
+        lacks, differs = (
+            {one.part for one in said}
+            for said in (plan.official.shortfalls, plan.official.differences)
+        )
         names = sorted({part.name for part in parts_of(known, cell)})
         has = [one for one in names if one not in lacks | differs]
         yield name
@@ -148,7 +153,7 @@ def test_a_part_that_a_plan_drops_is_said_to_be_lacking(shipped: Facts) -> None:
         shipped, ["BUILD_BUNDLE_PTXAS", "TORCH_NVCC_FLAGS", "USE_CUSPARSELT", "NVSHMEM_HOME"]
     )
     made = build_plan.compute_plan(poorer, cell, unknown_host(shipped, "x86_64"), Options())
-    assert {one.what for one in made.lacks} >= {
+    assert {one.part for one in made.official.shortfalls} >= {
         *(
             "ptxas in the wheel",
             "triton, required by the wheel",
@@ -224,7 +229,7 @@ def test_a_plan_and_the_doctor_say_what_the_official_wheel_has_beyond_it(
     named = cell_lookup.find_cell(shipped, identifier, arch, find_release(shipped, "torch", tag))
     host = replace(BARE_HOST, arch=arch)
     made = build_plan.compute_plan(shipped, named, host, Options(settings=settings))
-    assert [one.what for one in made.lacks] == expected
+    assert [one.part for one in made.official.shortfalls] == expected
     findings = examination.examine_build(CheckContext(shipped, named, host, made))
     subjects = [one.subject for one in findings]
     assert all(subjects.count(one) == 1 and one in subjects for one in expected)
@@ -239,5 +244,5 @@ def test_debians_source_lacks_what_debian_leaves_out(shipped: Facts) -> None:
         shipped, cell, unknown_host(shipped, "x86_64"), Options(), source
     )
     lacks = ["FBGEMM", "ITT", "NNPACK and QNNPACK", "LLVM 9", "kineto", "TLS for gloo"]
-    assert [one.what for one in made.lacks] == lacks
-    assert "the old C++ ABI" in {one.what for one in made.differs}
+    assert [one.part for one in made.official.shortfalls] == lacks
+    assert "the old C++ ABI" in {one.part for one in made.official.differences}

@@ -8,7 +8,6 @@ import pytest
 from tests.support.commands import ROOT
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import find_release
 from torchmill.core.errors import TorchmillError
 from torchmill.host.measurement import load_host
@@ -16,6 +15,7 @@ from torchmill.plan import cell_lookup
 from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import compute_plan, find_installed
 from torchmill.plan.options import HELP, format_options, options_of_task, parse_options
+from torchmill.plan.plan import Plan
 
 
 def test_nothing_means_the_defaults() -> None:
@@ -216,9 +216,8 @@ IDLE |= {
 def planned(facts: Facts, host: str, cell: str, *words: str) -> Plan:
     machine = load_host(ROOT / f"tests/golden/hosts/{host}.toml")
     found = cell_lookup.find_cell(facts, cell, machine.arch, find_release(facts, "torch", "v2.4.1"))
-    return replace(
-        compute_plan(facts, found, machine, parse_options(words, "test")), published=None
-    )
+    plan = compute_plan(facts, found, machine, parse_options(words, "test"))
+    return replace(plan, official=replace(plan.official, published=None))
 
 
 def outcome(facts: Facts, *words: str) -> Plan | str:
@@ -283,7 +282,7 @@ def test_what_is_built_against_is_a_wheel_of_that_torch_for_that_python_and_cuda
 ) -> None:
     (tmp_path / wheel).touch()
     found = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path / wheel}")
-    assert (found if isinstance(found, str) else found.torch) == made
+    assert (found if isinstance(found, str) else found.wheel.torch) == made
 
 
 def installed(folder: Path, version: str, tag: str, arch: str = "x86_64") -> Path:
@@ -300,7 +299,7 @@ def test_what_is_built_against_may_be_installed(shipped: Facts, named: str, tmp_
     word = f"--torch={tmp_path / named}"
     made = outcome(shipped, "rtx3090", "vision-3.12-cu121", word)
     assert not isinstance(made, str)
-    assert (made.torch, made.lender) == ("torch==2.4.1a0+own", info.parent)
+    assert (made.wheel.torch, made.wheel.torch_folder) == ("torch==2.4.1a0+own", info.parent)
     assert not any(one.startswith("torch") for one in made.requirements)  # pip is not asked for it
     assert find_installed("torch", tmp_path / named) == info
     given = parse_options([word], "nox")
@@ -341,4 +340,4 @@ def test_an_installed_torch_tells_its_cuda(
     installed(tmp_path, version, "cp312-cp312")
     (tmp_path / "torch/version.py").write_text(f"__version__ = 'x'\n{said}\n")
     found = outcome(shipped, "rtx3090", "vision-3.12-cu121", f"--torch={tmp_path}")
-    assert (found if isinstance(found, str) else found.torch) == made
+    assert (found if isinstance(found, str) else found.wheel.torch) == made

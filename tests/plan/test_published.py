@@ -8,7 +8,6 @@ import pytest
 
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
-from torchmill.config.model import PublishedWheel
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
@@ -17,6 +16,7 @@ from torchmill.plan import build_plan, cell_lookup, published, wheel_fit
 from torchmill.plan.arch_choice import official_arch_list
 from torchmill.plan.build_options import Options
 from torchmill.plan.published import with_gpus
+from torchmill.plan.published_wheel import PublishedWheel
 
 PROCESSORS = {  # in the words of /proc/cpuinfo
     "x86_64": ("sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "bmi1", "bmi2", "avx512f"),
@@ -181,7 +181,7 @@ def wheel_for(
     facts: Facts, name: str, tag: str, host: Host = HOST, **asked: Any
 ) -> PublishedWheel | None:
     cell = cell_lookup.find_cell(facts, name, host.arch, find_release(facts, "torch", tag))
-    return build_plan.compute_plan(facts, cell, host, Options(**asked)).published
+    return build_plan.compute_plan(facts, cell, host, Options(**asked)).official.published
 
 
 INDEX = "--extra-index-url https://download.pytorch.org/whl"
@@ -327,7 +327,10 @@ def test_a_source_of_the_users_makes_another_wheel(
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.12-cpu", "x86_64", find_release(shipped, "torch", "v2.4.1")
     )
-    assert bool(build_plan.compute_plan(shipped, cell, HOST, Options(), source).published) == there
+    assert (
+        bool(build_plan.compute_plan(shipped, cell, HOST, Options(), source).official.published)
+        == there
+    )
 
 
 def test_a_sentence_says_what_is_to_be_known_beside_the_command(shipped: Facts) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from tests.support.declared import ONE, declared
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import find_release
 from torchmill.host.host import Host
 from torchmill.plan import build_plan, cell_lookup, render
 from torchmill.plan.build_options import Options
+from torchmill.plan.plan import Plan
 
 LINUX = Host("x86_64", "linux", cores=8, memory=2**35, glibc="2.36")
 

@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import find_release
 from torchmill.host.host import Host
 from torchmill.plan import build_plan, cell_lookup, estimate, settings
@@ -14,6 +13,7 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.settings import check_settings
+from torchmill.plan.plan import Plan
 
 HOST = Host("x86_64", "linux", cores=4, memory=2**35, glibc="2.36", complete=True, manager="apt")
 
@@ -44,7 +44,7 @@ def test_a_setting_for_another_makers_gpus_is_refused_with_a_way_out(
 
 
 def test_a_setting_that_leaves_such_a_device_out_is_taken(shipped: Facts) -> None:
-    assert planned(shipped, USE_XPU="0").set["USE_XPU"] == "0"
+    assert planned(shipped, USE_XPU="0").variables["USE_XPU"] == "0"
 
 
 @pytest.mark.parametrize(
@@ -68,22 +68,22 @@ def test_flags_for_one_processor_are_given_by_cpu(shipped: Facts, name: str, val
     ["-O3 -mtune=native", "-g", "-fno-omit-frame-pointer", "-Wno-error=march", "-mcmodel=large"],
 )
 def test_other_flags_are_taken(shipped: Facts, value: str) -> None:
-    assert value in planned(shipped, CXXFLAGS=value).set["CXXFLAGS"]
+    assert value in planned(shipped, CXXFLAGS=value).variables["CXXFLAGS"]
 
 
 def test_a_heavier_build_is_named_so_and_its_estimate_says_what_it_leaves_out(
     shipped: Facts,
 ) -> None:
     plan = planned(shipped, DEBUG="1", BUILD_TEST="ON")
-    assert plan.version == "1.13.1+cpu.debug"
-    assert plan.wheel.startswith("torch-1.13.1+cpu.debug-cp310-")
+    assert plan.wheel.version == "1.13.1+cpu.debug"
+    assert plan.wheel.file_name.startswith("torch-1.13.1+cpu.debug-cp310-")
     assert "and more with BUILD_TEST, DEBUG, which nobody measured" in estimate.expected_duration(
         shipped, plan
     )
     (finding,) = examined(shipped, HOST, DEBUG="1", BUILD_TEST="ON")
     assert (finding.subject, finding.verdict) == ("settings", "warning")
     assert examined(shipped, HOST, DEBUG="0", USE_MKLDNN="0") == []
-    assert planned(shipped, DEBUG="0").version == "1.13.1+cpu"
+    assert planned(shipped, DEBUG="0").wheel.version == "1.13.1+cpu"
 
 
 def test_a_linker_that_a_flag_names_has_to_be_there(shipped: Facts) -> None:

@@ -17,12 +17,13 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from torchmill.config.build import Build
-from torchmill.config.model import Plan, SourceName
 from torchmill.config.package import Package
 from torchmill.config.release import Release
+from torchmill.plan.plan import Plan, PlannedCuda, PlannedTree, SourceName
 from torchmill.wheel.pack import metadata, wheel_writer
 from torchmill.wheel.pack.repair import RepairResult, repair_wheel
 from torchmill.wheel.pack.staging import stage_wheel
+from torchmill.wheel.planned_wheel import PlannedWheel
 
 COMPILER = shutil.which("cc")
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
@@ -226,38 +227,38 @@ def plan(
 ) -> Plan:
     """Return a plan that the tiny wheels fulfil."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Plan(
+    release = Release(
+        name,
+        version.partition("+")[0],
+        "v1",
+        COMMIT,
+        (python,),
+        (ARCH,),
+        None,
+        {},
+        None,
+        None,
+        "",
+    )
+    wheel = PlannedWheel(
         build=Build(name, "wheel", python, "cpu", ARCH),
-        identifier=f"wheel-{python}-cpu",
-        release=Release(
-            name,
-            version.partition("+")[0],
-            "v1",
-            COMMIT,
-            (python,),
-            (ARCH,),
-            None,
-            {},
-            None,
-            None,
-            "",
-        ),
-        commit=COMMIT,
-        source=SourceName(COMMIT, f"git{COMMIT[:7]}", COMMIT, f"commit {COMMIT[:8]}"),
+        release=release,
         version=version,
-        set=switches or {},
-        passed=(),
-        requirements=(),
-        kit=(),
-        patches=(),
-        prepare=(),
-        compile=(),
-        jobs=1,
-        wheel=f"{name}-{version}-{PYTHON}-{ABI}-{PLATFORM}.whl",
+        file_name=f"{name}-{version}-{PYTHON}-{ABI}-{PLATFORM}.whl",
         platform_tag=PLATFORM,
-        reasons=(),
-        lacks=(),
         torch=torch,
+    )
+    return Plan(
+        identifier=f"wheel-{python}-cpu",
+        wheel=wheel,
+        source=SourceName(COMMIT, f"git{COMMIT[:7]}", COMMIT, f"commit {COMMIT[:8]}"),
+        tree=PlannedTree(),
+        cuda=PlannedCuda(),
+        variables=switches or {},
+        shell_patterns=(),
+        requirements=(),
+        commands=(),
+        jobs=1,
     )
 
 

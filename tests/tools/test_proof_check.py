@@ -18,13 +18,13 @@ from tools.proof.check import Outcome, UpstreamRun, UpstreamTests, compare, desc
 from tools.proof.compared_wheels import ComparedWheel, choose_published
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
-from torchmill.config.model import Shortfall
 from torchmill.config.release_lookup import find_release
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.paths import Layout
 from torchmill.deliver.products import VerifiedWheel
 from torchmill.plan import build_plan, cell_lookup, matrix
 from torchmill.plan.build_options import Options
+from torchmill.plan.plan import OfficialComparison, Shortfall
 
 MIB = 2**20
 UPSTREAM = """
@@ -111,7 +111,8 @@ def test_a_share_is_drawn_by_names(tmp_path: Path) -> None:
 
 
 def test_what_a_plan_lacks_explains_the_tests_that_need_it(known: Facts, tmp_path: Path) -> None:
-    plan = replace(job(known, tmp_path, HOST).plan, lacks=(Shortfall("ITT", "slow", "bring it"),))
+    shortfall = Shortfall("ITT", "slow", "bring it")
+    plan = replace(job(known, tmp_path, HOST).plan, official=OfficialComparison((shortfall,)))
     skipped = {"ITT": ("emit_itt",), "FBGEMM": ("fb_fc",)}
     tests = UpstreamTests("test", {}, (), "test", explained={"other": "known"}, skipped=skipped)
     assert tests.explained_for(plan) == {"other": "known", "emit_itt": "built without ITT"}
@@ -194,7 +195,7 @@ def test_the_shipped_facts_say_what_judges_a_wheel_and_what_is_timed(
     cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", "v1.13.1"))
     plan = build_plan.compute_plan(shipped, cell, HOST, Options())
     found = VerifiedWheel(
-        Layout(tmp_path, tmp_path), shipped, cell, plan, tmp_path / plan.wheel, {}
+        Layout(tmp_path, tmp_path), shipped, cell, plan, tmp_path / plan.wheel.file_name, {}
     )
     tests = check.tests_of(found)
     assert 0 < tests.files[file] <= 1

@@ -170,13 +170,12 @@ def test_a_plan_says_what_was_asked_for(known: Facts) -> None:
         known, "wheel-3.10-cu118", "x86_64", find_release(known, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(known, cell, host, Options(arch_list="7.0 8.6+PTX"))
-    assert device_code.requested_targets(known, computed) == WANTED
-    assert (
-        device_code.requested_targets(known, replace(computed, set={"TORCH_CUDA_ARCH_LIST": "All"}))
-        is None
-    )
-    assert device_code.requested_targets(known, replace(computed, set={})) is None
-    assert device_code.requested_targets(known, replace(computed, platform_tag="win_amd64")) is None
+    wheel = computed.wheel
+    assert device_code.requested_targets(known, wheel, computed.arch_list) == WANTED
+    assert device_code.requested_targets(known, wheel, "All") is None
+    assert device_code.requested_targets(known, wheel, "") is None
+    windows = replace(wheel, platform_tag="win_amd64")
+    assert device_code.requested_targets(known, windows, computed.arch_list) is None
 
 
 def test_what_nvcc_made_is_read(tmp_path: Path) -> None:

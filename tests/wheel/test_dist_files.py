@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support import tiny_wheels as tiny
-from torchmill.config.model import Plan
 from torchmill.wheel.dist_files import (
     find_wheel,
     manifest_path,
@@ -20,6 +19,7 @@ from torchmill.wheel.dist_files import (
     read_manifest,
     withdraw_wheel,
 )
+from torchmill.wheel.planned_wheel import PlannedWheel
 
 
 def packed(folder: Path, text: str) -> Path:
@@ -103,50 +103,50 @@ def test_dist_may_lie_on_another_disk(tmp_path: Path) -> None:
         assert (source.read_text(), list(wheel.parent.iterdir())) == ("wheel", [])
 
 
-def planned(platform: str, *, computed: bool) -> Plan:
-    plan = tiny.plan("tinytorch", "1.0+cpu")
-    wheel = plan.wheel.replace(plan.platform_tag, platform)
-    return replace(plan, wheel=wheel, platform_tag=platform, computed=computed)
+def planned(platform: str, *, upper_bound: bool) -> PlannedWheel:
+    wheel = tiny.plan("tinytorch", "1.0+cpu").wheel
+    name = wheel.file_name.replace(wheel.platform_tag, platform)
+    return replace(wheel, file_name=name, platform_tag=platform, tag_is_upper_bound=upper_bound)
 
 
 def test_a_wheel_lies_under_the_tag_that_its_symbols_gave_it(tmp_path: Path) -> None:
-    plan = planned("manylinux_2_36_x86_64", computed=True)
-    assert find_wheel(tmp_path, plan) == tmp_path / plan.wheel
-    older = tmp_path / plan.wheel.replace("2_36", "2_34")
-    another = tmp_path / plan.wheel.replace("manylinux_2_36", "linux")
-    publish_wheel(packed(tmp_path, "older"), older, {"planned": plan.wheel})
+    expected = planned("manylinux_2_36_x86_64", upper_bound=True)
+    assert find_wheel(tmp_path, expected) == tmp_path / expected.file_name
+    older = tmp_path / expected.file_name.replace("2_36", "2_34")
+    another = tmp_path / expected.file_name.replace("manylinux_2_36", "linux")
+    publish_wheel(packed(tmp_path, "older"), older, {"planned": expected.file_name})
     publish_wheel(packed(tmp_path, "linux"), another, {"planned": another.name})
-    assert find_wheel(tmp_path, plan) == older
-    assert find_wheel(tmp_path, planned("linux_x86_64", computed=False)) == another
+    assert find_wheel(tmp_path, expected) == older
+    assert find_wheel(tmp_path, planned("linux_x86_64", upper_bound=False)) == another
 
 
 def test_a_wheel_of_a_container_has_the_tag_of_its_image(tmp_path: Path) -> None:
-    plan = planned("manylinux_2_36_x86_64", computed=True)
+    expected = planned("manylinux_2_36_x86_64", upper_bound=True)
     made = {}
     for place in ("manylinux_2_41_x86_64", "manylinux_2_41_aarch64", "linux_x86_64"):
-        made[place] = tmp_path / plan.wheel.replace(
-            plan.platform_tag, place.replace("2_41", "2_39")
+        made[place] = tmp_path / expected.file_name.replace(
+            expected.platform_tag, place.replace("2_41", "2_39")
         )
         publish_wheel(
             packed(tmp_path, place),
             made[place],
-            {"planned": plan.wheel.replace(plan.platform_tag, place)},
+            {"planned": expected.file_name.replace(expected.platform_tag, place)},
         )
-    assert find_wheel(tmp_path, plan) == tmp_path / plan.wheel
-    assert find_wheel(tmp_path, plan, contained=True) == made["manylinux_2_41_x86_64"]
+    assert find_wheel(tmp_path, expected) == tmp_path / expected.file_name
+    assert find_wheel(tmp_path, expected, contained=True) == made["manylinux_2_41_x86_64"]
 
 
 def test_a_wheel_with_another_tag_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    plan = planned("manylinux_2_36_x86_64", computed=True)
+    expected = planned("manylinux_2_36_x86_64", upper_bound=True)
     for tag in ("2_35", "2_34"):
-        wheel = tmp_path / "dist" / plan.wheel.replace("2_36", tag)
+        wheel = tmp_path / "dist" / expected.file_name.replace("2_36", tag)
         publish_wheel(
             packed(tmp_path, tag),
             wheel,
-            {"planned": plan.wheel},
-            find_wheel(tmp_path / "dist", plan),
+            {"planned": expected.file_name},
+            find_wheel(tmp_path / "dist", expected),
         )
-    assert find_wheel(tmp_path / "dist", plan) == wheel
+    assert find_wheel(tmp_path / "dist", expected) == wheel
     assert sorted(wheel.parent.iterdir()) == [wheel, manifest_path(wheel)]
 
 

@@ -17,7 +17,7 @@ from tests.support import tiny_wheels as tiny
 from torchmill.wheel.verify import static_checks
 from torchmill.wheel.verify.static_checks import TargetInterpreter, foreign_files
 
-PLAN = tiny.plan("tinytorch", "1.0+cpu")
+EXPECTED = tiny.plan("tinytorch", "1.0+cpu").wheel
 RECORD = "tinytorch-1.0+cpu.dist-info/RECORD"
 
 
@@ -43,7 +43,7 @@ def test_the_interpreter_says_what_it_is(here: TargetInterpreter) -> None:
 
 @tiny.needs_compiler
 def test_a_sound_wheel_has_no_problems(torch_wheel: Path, here: TargetInterpreter) -> None:
-    assert static_checks.static_problems(torch_wheel, PLAN, here) == []
+    assert static_checks.static_problems(torch_wheel, EXPECTED, here) == []
 
 
 @tiny.needs_compiler
@@ -63,7 +63,7 @@ def test_a_computed_tag_may_be_older_than_the_plans(
 ) -> None:
     name = torch_wheel.name.replace(tiny.PLATFORM, platform)
     renamed = tiny.rewrite(torch_wheel, tmp_path / name, lambda _, data: data)
-    found = static_checks.static_problems(renamed, replace(PLAN, computed=True), here)
+    found = static_checks.static_problems(renamed, replace(EXPECTED, tag_is_upper_bound=True), here)
     assert any("the plan says" in each for each in found) is not sound
 
 
@@ -115,7 +115,7 @@ def test_a_change_is_caught(
     expected: str,
 ) -> None:
     changed = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, change)
-    assert any(expected in each for each in static_checks.static_problems(changed, PLAN, here))
+    assert any(expected in each for each in static_checks.static_problems(changed, EXPECTED, here))
 
 
 @tiny.needs_compiler
@@ -130,7 +130,7 @@ def test_a_damaged_module_is_a_problem(
     damaged.write_bytes(content)
     assert any(
         f"{module.filename} is damaged" in each
-        for each in static_checks.static_problems(damaged, PLAN, here)
+        for each in static_checks.static_problems(damaged, EXPECTED, here)
     )
 
 
@@ -141,7 +141,7 @@ def test_a_module_may_have_the_entry_of_newer_pythons(
     code = tiny.shared("void *PyModExport__C(void) { return 0; }", tmp_path / "_C.so").read_bytes()
     wheel = tmp_path / "dist" / torch_wheel.name
     changed = tiny.rewrite(torch_wheel, wheel, lambda name, data: code if "/_C." in name else data)
-    found = static_checks.static_problems(changed, PLAN, here)
+    found = static_checks.static_problems(changed, EXPECTED, here)
     assert not any("is not an extension module" in each for each in found)
 
 
@@ -152,7 +152,7 @@ def test_a_second_folder_of_metadata_is_a_problem(
     second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(second, "a") as archive:
         archive.writestr("other-1.0.dist-info/METADATA", "")
-    (found,) = static_checks.static_problems(second, PLAN, here)
+    (found,) = static_checks.static_problems(second, EXPECTED, here)
     assert found.startswith("has 2 .dist-info folders, not one")
 
 
@@ -161,7 +161,7 @@ def test_names_that_are_no_names_are_problems(
     torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
 ) -> None:
     strange = tiny.rewrite(torch_wheel, tmp_path / "tinytorch.whl", lambda _, data: data)
-    assert "not the name of a wheel" in static_checks.static_problems(strange, PLAN, here)[0]
+    assert "not the name of a wheel" in static_checks.static_problems(strange, EXPECTED, here)[0]
     unknown = tiny.rewrite(
         torch_wheel,
         tmp_path / torch_wheel.name,
@@ -170,7 +170,8 @@ def test_names_that_are_no_names_are_problems(
         ),
     )
     assert (
-        "METADATA says tinytorch unknown" in static_checks.static_problems(unknown, PLAN, here)[0]
+        "METADATA says tinytorch unknown"
+        in static_checks.static_problems(unknown, EXPECTED, here)[0]
     )
 
 
@@ -180,7 +181,7 @@ def test_a_damaged_archive_is_a_problem(
 ) -> None:
     half = tmp_path / torch_wheel.name
     half.write_bytes(torch_wheel.read_bytes()[: torch_wheel.stat().st_size // 2])
-    (found,) = static_checks.static_problems(half, PLAN, here)
+    (found,) = static_checks.static_problems(half, EXPECTED, here)
     assert found.startswith("not a sound wheel")
 
 
@@ -190,7 +191,7 @@ def test_a_wheel_for_another_interpreter_is_caught(
 ) -> None:
     other = tmp_path / torch_wheel.name.replace(f"{tiny.PYTHON}-{tiny.ABI}", "cp36-cp36m")
     other.write_bytes(torch_wheel.read_bytes())
-    found = static_checks.static_problems(other, PLAN, here)
+    found = static_checks.static_problems(other, EXPECTED, here)
     assert any(each.startswith(f"the file is named {other.name}, the plan says") for each in found)
     assert any(f"do not fit the interpreter, {tiny.ABI}" in each for each in found)
 
@@ -202,17 +203,17 @@ def test_a_requirement_must_be_the_plans(
     vision, _ = tiny.finish(
         raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
     )
-    plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
-    assert static_checks.static_problems(vision, plan, here) == []
-    assert static_checks.static_problems(vision, replace(plan, torch="tinytorch==1.0"), here) == [
-        "METADATA requires tinytorch==1.0+cpu, not tinytorch==1.0"
-    ]
+    expected = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
+    assert static_checks.static_problems(vision, expected, here) == []
+    assert static_checks.static_problems(
+        vision, replace(expected, torch="tinytorch==1.0"), here
+    ) == ["METADATA requires tinytorch==1.0+cpu, not tinytorch==1.0"]
     none = tiny.rewrite(
         vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data)
     )
     assert (
         "METADATA requires no tinytorch, not tinytorch==1.0+cpu"
-        in static_checks.static_problems(none, plan, here)
+        in static_checks.static_problems(none, expected, here)
     )
 
 
@@ -223,8 +224,8 @@ def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
     vision, _ = tiny.finish(
         raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
     )
-    plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
-    served = replace(plan, release=replace(plan.release, stable_abi=SpecifierSet(">=1.0")))
+    expected = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
+    served = replace(expected, release=replace(expected.release, stable_abi=SpecifierSet(">=1.0")))
     assert static_checks.static_problems(vision, served, here) == [
         "METADATA requires tinytorch==1.0+cpu, not tinytorch>=1.0"
     ]

@@ -16,9 +16,9 @@ from tests.support import tiny_wheels as tiny
 from tests.support.fatbins import PTX, fatbin, library, piece
 from tests.support.refusals import refused
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.model import Plan
 from torchmill.core.process import capture
 from torchmill.host.environments import in_environment
+from torchmill.plan.plan import Plan, PlannedCuda, expected_values
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult, clean_variables, parse_results
 from torchmill.wheel.verify.verification import verify_wheel
@@ -92,8 +92,9 @@ def tried(
     with (tmp_path / "log").open("w") as log:
         return verify_wheel(
             wheel,
-            plan,
+            plan.wheel,
             tiny.package(name),
+            expected_values(plan, tiny.package(name)),
             python=PYTHON,
             scratch=tmp_path / "scratch",
             extra=extra,
@@ -132,7 +133,11 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
         archive.write(kernels, "tinytorch/lib/libkernels.so")
     wheel, _ = tiny.finish(raw, tmp_path / "dist", tmp_path / "staging")
     plan = tiny.plan("tinytorch", "1.0+cpu")
-    cuda = replace(plan, build=replace(plan.build, cuda="11.8"), toolkit="11.8")
+    cuda = replace(
+        plan,
+        wheel=replace(plan.wheel, build=replace(plan.build, cuda="11.8")),
+        cuda=PlannedCuda("11.8"),
+    )
     _, sizes = tried(
         wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("7.0"), ArchTarget("8.6", ptx=True))
     )

@@ -27,7 +27,6 @@ from tools.proof.compared_wheels import (
     installed_wheel,
     read_own_facts,
 )
-from torchmill.config.model import Plan
 from torchmill.config.versions import is_within
 from torchmill.core import process
 from torchmill.core.console import ProgressBar, show_progress
@@ -41,6 +40,7 @@ from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import interpreters
 from torchmill.host.native import processor_flags
 from torchmill.plan.cell_lookup import fetch_command
+from torchmill.plan.plan import Plan
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 
@@ -142,7 +142,7 @@ class UpstreamTests:
 
     def explained_for(self, plan: Plan) -> dict[str, str]:
         """Return why tests may not pass on the wheel of a plan, by parts of their names."""
-        lacks = {one.what: f"built without {one.what}" for one in plan.lacks}
+        lacks = {one.part: f"built without {one.part}" for one in plan.official.shortfalls}
         return {
             **self.explained,
             **{part: why for what, why in lacks.items() for part in self.skipped.get(what, ())},

@@ -108,13 +108,17 @@ def describe_ours(found: VerifiedWheel) -> ComparedWheel:
     Raises HostError where it is built for another processor than this machine's.
     """
     if lacking := processor_problems(
-        found.plan.processor.needs if found.plan.processor else (), processor_flags()
+        found.plan.wheel.processor.needs if found.plan.wheel.processor else (), processor_flags()
     ):
         raise HostError(
             f"{found.wheel.name}: {lacking[0]}: try it where it can run",
             code="processor-lacks-features",
         )
-    base = ("--find-links", str(found.layout.dist), found.plan.torch) if found.plan.torch else ()
+    base = (
+        ("--find-links", str(found.layout.dist), found.plan.wheel.torch)
+        if found.plan.wheel.torch
+        else ()
+    )
     return ComparedWheel(OURS, found.wheel.name, found.cell.build.python, (str(found.wheel), *base))
 
 

@@ -274,7 +274,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
                 watch_shared_cache(watched, variables, guard.folder, guard.messages.put),
                 share.end_as_asked(context),
             ):
-                for command in context.plan.compile:
+                for command in context.plan.commands:
                     words = _command_words(context, command.argv, variables)
                     stream(
                         [*sandbox.prefix, *words],
@@ -315,7 +315,7 @@ def _command_words(
     Shares, of all modules, and the build of them stay in the folder that they have in common: a compiler cache sees it.
     """
     words = [fill_placeholders(word, context.placeholders) for word in argv]
-    held = variables["MAX_JOBS"] != context.plan.set["MAX_JOBS"]
+    held = variables["MAX_JOBS"] != context.plan.variables["MAX_JOBS"]
     able = context.host.system == "linux" and python_key(context.plan.build.python) >= python_key(
         "3.8"
     )

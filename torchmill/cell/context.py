@@ -17,7 +17,6 @@ from millguard.timeline import SUFFIX as TIMELINE_SUFFIX
 from torchmill.cell.hidden_nvcc import hide_nvcc
 from torchmill.cell.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.package import Package
 from torchmill.config.release_lookup import selecting_tag
 from torchmill.config.selection import selected_tag
@@ -45,6 +44,7 @@ from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import format_options, parse_options
+from torchmill.plan.plan import Plan
 from torchmill.toolchain import compiler_cache, shards
 from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
 from torchmill.toolchain.remote_cache import RemoteCache
@@ -190,7 +190,7 @@ class BuildContext:
     @property
     def wheel(self) -> Path:
         """Return where the verified wheel lies, or will appear."""
-        return dist_files.find_wheel(self.layout.dist, self.plan)
+        return dist_files.find_wheel(self.layout.dist, self.plan.wheel)
 
     @property
     def log(self) -> Path:
@@ -317,14 +317,16 @@ def missing_sessions(context: BuildContext) -> Iterator[list[str]]:
 
 def base_wheel(context: BuildContext) -> Path | None:
     """Return the wheel in dist/ that a dependent package is built against."""
-    if context.base is None or context.plan.torch is None:
+    if context.base is None or context.plan.wheel.torch is None:
         return None
-    return _wheel_in_dist(context, context.base, context.plan.torch.partition("==")[2])
+    return _wheel_in_dist(context, context.base, context.plan.wheel.torch.partition("==")[2])
 
 
 def imported_wheel(context: BuildContext, package: Package) -> Path | None:
     """Return the wheel in dist/ of another package that this one imports: of the same label, so for the same torch."""
-    return _wheel_in_dist(context, package, "*" + "".join(context.plan.version.partition("+")[1:]))
+    return _wheel_in_dist(
+        context, package, "*" + "".join(context.plan.wheel.version.partition("+")[1:])
+    )
 
 
 def _wheel_in_dist(context: BuildContext, package: Package, version: str) -> Path | None:
@@ -346,8 +348,8 @@ def _is_whole(wheel: Path, stat_cache: StatCache) -> bool:
 def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) -> CompilerCache:
     """Return the compiler cache of the build; what it has to do without is noted."""
     layout, log = context.layout, context.log.with_suffix(".ccache")
-    environ = {**os.environ, **compiler_variables(context.plan.set)}
-    digest, toolkit = context.stat_cache.digest, context.plan.toolkit
+    environ = {**os.environ, **compiler_variables(context.plan.variables)}
+    digest, toolkit = context.stat_cache.digest, context.plan.cuda.toolkit
     parts = tuple(_parts(context, note))
     provide = partial(_provide_sccache, layout.cache, note)
     site = CacheSite(
@@ -406,7 +408,11 @@ def session_command(context: BuildContext, *further: str) -> str:
 def passing_patterns(plan: Plan) -> tuple[str, ...]:
     """Return the patterns of the variables that get through to a build from the environment of this process."""
     in_container = shell_seal.is_in_container(os.environ)
-    return (*plan.passed, *shell_seal.CONTAINER_PATTERNS) if in_container else plan.passed
+    return (
+        (*plan.shell_patterns, *shell_seal.CONTAINER_PATTERNS)
+        if in_container
+        else plan.shell_patterns
+    )
 
 
 def describe_unread(plan: Plan) -> str:
@@ -425,7 +431,9 @@ def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[st
     """
     shell = shell_seal.sealed_variables(os.environ, passing_patterns(context.plan))
     places = {**context.placeholders, "PATH": visible_path(context)}
-    planned = {name: fill_placeholders(value, places) for name, value in context.plan.set.items()}
+    planned = {
+        name: fill_placeholders(value, places) for name, value in context.plan.variables.items()
+    }
     return {**ours, **shell, **planned}
 
 
@@ -436,7 +444,7 @@ def visible_path(context: BuildContext) -> str:
     https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
     """
     path = os.environ.get("PATH", os.defpath)
-    if context.plan.toolkit is not None:
+    if context.plan.cuda.toolkit is not None:
         return path
     return hide_nvcc(path, context.tree.folder / "without-nvcc")
 

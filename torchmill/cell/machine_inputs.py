@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from torchmill.config.model import Plan
 from torchmill.core import ninja
 from torchmill.core.files import is_file, read_table_beside, real_path
 from torchmill.core.process import ask
@@ -17,6 +16,7 @@ from torchmill.host import programs
 from torchmill.host.host import Host
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_another
 from torchmill.plan import cuda_toolkit, shell_seal
+from torchmill.plan.plan import Plan
 
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
 _OF_CUDA = ("cudnn", "nccl", "magma", "cufile")
@@ -30,24 +30,24 @@ def collect_machine_inputs(
     host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache
 ) -> dict[str, str]:
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
-    named = cuda_toolkit.compiler_variables(plan.set)
+    named = cuda_toolkit.compiler_variables(plan.variables)
     compiler = host.named_compiler(named.get("CXX", ""))
     inputs = {
         "compiler": str(compiler or ""),
         **_compiler_digests({**environ, **named}, stat_cache),
     }
-    home = host.toolkits.get(plan.toolkit or "")
+    home = host.toolkits.get(plan.cuda.toolkit or "")
     if home is not None:
         tools = {name: stat_cache.digest(Path(home, "bin", name)) for name in _NAMES["cuda"]}
         inputs |= {Path(name).name: digest for name, digest in tools.items() if digest}
         driven = compiler if "CUDAHOSTCXX" in named else host.cuda_compiler
         inputs["host compiler of CUDA"] = str(driven or "")
     # Of the libraries of CUDA those count that a build with CUDA looks for, in no other toolkit.
-    others = tuple(f"@{version}" for version in host.toolkits if version != plan.toolkit)
+    others = tuple(f"@{version}" for version in host.toolkits if version != plan.cuda.toolkit)
     for name, version in host.libraries.items():
-        if not name.startswith(_OF_CUDA) or (plan.toolkit and not name.endswith(others)):
+        if not name.startswith(_OF_CUDA) or (plan.cuda.toolkit and not name.endswith(others)):
             inputs[f"library {name}"] = version
-    inputs |= {f"library {name}, kept": version for name, version in plan.libraries.items()}
+    inputs |= {f"library {name}, kept": version for name, version in plan.cuda.libraries.items()}
     variables = read_user_variables(
         environ, plan, host.system
     ).items()  # digests: their values are nobody's business
@@ -64,7 +64,7 @@ def read_user_variables(environ: Mapping[str, str], plan: Plan, system: str) -> 
     return {
         name: environ[name]
         for name in sorted(environ)
-        if name not in plan.set and shell_seal.matches(name, patterns)
+        if name not in plan.variables and shell_seal.matches(name, patterns)
     }
 
 

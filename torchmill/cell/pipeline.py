@@ -73,7 +73,9 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
     plan = context.plan
-    if empty := [one for one in plan.folders if not list_children(context.source.path / one)]:
+    if empty := [
+        one for one in plan.tree.required_folders if not list_children(context.source.path / one)
+    ]:
         raise SourceError(
             f"{plan.identifier}: {', '.join(empty)} in {context.source.path} {'are' if empty[1:] else 'is'} empty, and "
             "the plan compiles what belongs there: give a source with its submodules, as "
@@ -84,7 +86,7 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     machine = disk_space.with_disk_space(
         machine, context.facts, context.layout, context.folders, context.source
     )
-    if sentence := describe_passed_over(os.environ, machine, plan.toolkit):
+    if sentence := describe_passed_over(os.environ, machine, plan.cuda.toolkit):
         note(sentence)
     wheels = tuple(path.name for path in context.layout.dist.glob("*.whl"))
     question = CheckContext(context.facts, context.cell, machine, plan, context.source, wheels)
@@ -97,8 +99,8 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
         )
     if sentence := describe_unread(plan):
         note(sentence)
-    if plan.published:
-        note(str(plan.published))
+    if plan.official.published:
+        note(str(plan.official.published))
     judgements = judge(question)
     for judgement in judgements:
         note(str(judgement))

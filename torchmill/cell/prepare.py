@@ -53,7 +53,7 @@ def prepare_tree(
     """Make the tree, which is held, ready for an interpreter; raises TorchmillError."""
     tree = context.tree
     if context.shares_tree:
-        provide_shared_tools(tree.kit, context.plan.kit, install, context.layout.environments)
+        provide_shared_tools(tree.kit, context.plan.tree.kit, install, context.layout.environments)
     made_of = context.tree_key if context.shares_tree else f"{context.compile_key} {user.identity}"
     key = f"{made_of} {tree.folder}"  # CMake remembers where everything lay
     if read_text(tree.key_file) == key:  # it is complete, and was made for that
@@ -153,8 +153,8 @@ def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> N
 def _run_preparations(context: BuildContext) -> None:
     """Run the commands that a fresh tree needs, patches first."""
     variables, plan = build_environment(context, {}) | reaper.mark_of_run(), context.plan
-    given = {f"${{patches}}/{name}": path for name, path in plan.given.items()}
-    for step in plan.prepare:
+    given = {f"${{patches}}/{name}": path for name, path in plan.tree.user_patches.items()}
+    for step in plan.tree.preparation:
         argv = [
             given.get(word) or fill_placeholders(word, context.placeholders) for word in step.argv
         ]

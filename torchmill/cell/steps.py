@@ -31,6 +31,7 @@ from torchmill.host.environments import Install
 from torchmill.plan import wheel_name
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.cuda_libraries import used_cudnn
+from torchmill.plan.plan import expected_values
 from torchmill.wheel import dist_files, statement
 from torchmill.wheel.pack import bundling, metadata, repair, staging, wheel_writer
 from torchmill.wheel.pack.bundling import BundledLibrary
@@ -122,11 +123,11 @@ def _git_version(context: BuildContext, stages: StageLog) -> str | None:
 
 def _provide_requirements(context: BuildContext, install: Install) -> None:
     """Put what the build requires into the session's environment, which is made anew where it is broken."""
-    own_tools = () if context.shares_tree else context.plan.kit
+    own_tools = () if context.shares_tree else context.plan.tree.kit
     wanted = [*find_links(context), *own_tools, *context.plan.requirements]
 
     def install_all(*words: str) -> None:
-        if lender := context.plan.lender:
+        if lender := context.plan.wheel.torch_folder:
             for program in (one for one in words if one.startswith(("cmake", "ninja"))):
                 install(program)  # it is of no use where it is lent
             environments.lend_packages(context.venv, lender)
@@ -144,7 +145,7 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
 
 def find_links(context: BuildContext) -> list[str]:
     """Return pip's option that leads to our own wheels, where a package is not built against PyPI's."""
-    ours = context.plan.torch is not None and context.options.torch is None
+    ours = context.plan.wheel.torch is not None and context.options.torch is None
     return ["--find-links", str(context.layout.dist)] if ours else []
 
 
@@ -233,7 +234,7 @@ def _stage(
     staged = staging.stage_wheel(raw, context.outputs.stage, {version_file})
     if not context.package.version_variables:
         staged = metadata.stamp_version(
-            staged, context.plan.version, context.plan.torch_requirement
+            staged, context.plan.wheel.version, context.plan.wheel.torch_requirement
         )
     by_build = (
         context.source.provider == "git" and git_version == context.source.commit
@@ -248,13 +249,13 @@ def _stage(
         for lib in ("lib64", "lib")
     ]
     # What is installed for the build; repair has work on Linux only.
-    packages = context.plan.lender or next(
+    packages = context.plan.wheel.torch_folder or next(
         iter(context.venv.glob("lib/python*/site-packages")), context.venv
     )
     base = packages / context.base.import_name if context.base else None
     repaired = repair.repair_wheel(
         staged,
-        context.plan.platform_tag,
+        context.plan.wheel.platform_tag,
         folders=[context.venv / "lib", context.tree.kit / "lib", *linked],
         # The base package has these loaded before a dependent one is imported.
         provided=frozenset(
@@ -264,15 +265,19 @@ def _stage(
         ),
         installed_nvidia=bundling.installed_nvidia_folders(packages) if base else {},
     )
-    name = metadata.wheel_file_name(staged, context.plan.platform_tag)
-    if name != context.plan.wheel:
+    name = metadata.wheel_file_name(staged, context.plan.wheel.platform_tag)
+    if name != context.plan.wheel.file_name:
         raise VerifyError(
-            f"{context.plan.identifier}: the build made {name}, but the plan says {context.plan.wheel}: "
+            f"{context.plan.identifier}: the build made {name}, but the plan says {context.plan.wheel.file_name}: "
             f"see {context.log}",
             code="unexpected-wheel-name",
         )
-    lowest = repaired.lowest_tag if context.plan.computed else None
-    return staged, repaired, metadata.set_platform_tag(staged, lowest or context.plan.platform_tag)
+    lowest = repaired.lowest_tag if context.plan.wheel.tag_is_upper_bound else None
+    return (
+        staged,
+        repaired,
+        metadata.set_platform_tag(staged, lowest or context.plan.wheel.platform_tag),
+    )
 
 
 def _add_licences(
@@ -334,7 +339,7 @@ def verify_stage(
     start, plan = time.monotonic(), context.plan
     parts = stage_inputs(context, "verify", stages.valid)
     extra: list[Path | str] = [one for one in context.plan.requirements if one.startswith("numpy")]
-    if context.plan.torch and not context.plan.lender:
+    if context.plan.wheel.torch and not context.plan.wheel.torch_folder:
         own = base_wheel(context) if context.options.torch is None else None
         extra.append(own or context.plan.requirements[-1])
     imported = (
@@ -344,13 +349,19 @@ def verify_stage(
     with context.log.open("a", encoding="utf-8") as log:
         checks, sizes = verification.verify_wheel(
             packed,
-            replace(plan, source=replace(plan.source, git_version=_git_version(context, stages))),
+            plan.wheel,
             context.package,
+            expected_values(
+                replace(
+                    plan, source=replace(plan.source, git_version=_git_version(context, stages))
+                ),
+                context.package,
+            ),
             python=context.interpreter,
             scratch=context.outputs.verify,
             extra=extra,
             log=log,
-            targets=device_code.requested_targets(context.facts, context.plan),
+            targets=device_code.requested_targets(context.facts, plan.wheel, plan.arch_list),
             empty=context.layout.environments,
         )
     differences = static_checks.sibling_differences(packed, static_checks.sibling_wheels(published))
@@ -398,12 +409,12 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         formats.KEY: formats.MANIFEST,
         "identifier": plan.identifier,
         "wheel": wheel,
-        "planned": plan.wheel,  # which has the newest platform tag that is possible
+        "planned": plan.wheel.file_name,  # which has the newest platform tag that is possible
         **(
             {"sha256": records["pack"].made} if "pack" in records else {}
         ),  # else it is about to be packed
         "package": plan.build.package,
-        "version": plan.version,
+        "version": plan.wheel.version,
         "tag": plan.release.tag,
         "commit": source.commit,  # proven, else null
         "commit_verified": source.commit is not None and source.verified,
@@ -418,15 +429,15 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "repository": context.package.repository if proven else "",
         "options": _chosen_options(context.options),
         "submodules": dict(source.submodules),
-        "torch": plan.torch,
-        "toolkit": plan.toolkit,
-        "toolkit_completed": context.host.completed.get(plan.toolkit or ""),
-        "processor": asdict(plan.processor) if plan.processor else None,
-        "libraries": dict(plan.libraries),
+        "torch": plan.wheel.torch,
+        "toolkit": plan.cuda.toolkit,
+        "toolkit_completed": context.host.completed.get(plan.cuda.toolkit or ""),
+        "processor": asdict(plan.wheel.processor) if plan.wheel.processor else None,
+        "libraries": dict(plan.cuda.libraries),
         "cudnn": used_cudnn(plan, context.host),
-        "switches": dict(plan.set),
-        "patches": list(plan.patches),
-        "lacks": [str(one) for one in plan.lacks],  # that the official wheel has
+        "switches": dict(plan.variables),
+        "patches": list(plan.tree.patches),
+        "lacks": [str(one) for one in plan.official.shortfalls],  # that the official wheel has
         "tools": dict(context.tools),
         "seconds": seconds,
         "key": digest_data([record.parts for record in records.values()]),

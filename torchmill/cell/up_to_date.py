@@ -181,13 +181,14 @@ def _compile_inputs(context: BuildContext) -> dict[str, str]:
     return {
         **{f"switch {name}": digest_data(value) for name, value in plan.switches.items()},
         **{
-            f"patch {name}": digest(context.facts.patches / plan.given.get(name, name)) or ""
-            for name in plan.patches
+            f"patch {name}": digest(context.facts.patches / plan.tree.user_patches.get(name, name))
+            or ""
+            for name in plan.tree.patches
         },
         **{f"submodule {path}": commit for path, commit in source.submodules.items()},
         "source": digest_data([source.provider, source.identity]),
-        "requirements": digest_data([plan.requirements, plan.kit]),
-        "commands": digest_data([plan.prepare, plan.compile]),
+        "requirements": digest_data([plan.requirements, plan.tree.kit]),
+        "commands": digest_data([plan.tree.preparation, plan.commands]),
         **{f"interpreter: {name}": digest_data(text) for name, text in context.tools.items()},
         **{name: digest_data(text) for name, text in context.machine_inputs.items()},
         **installed_inputs(context),
@@ -219,7 +220,12 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
     return {
         "raw wheel": compiled.made,
         "name": digest_data(
-            [plan.wheel, plan.platform_tag, plan.computed, context.package.import_name]
+            [
+                plan.wheel.file_name,
+                plan.wheel.platform_tag,
+                plan.wheel.tag_is_upper_bound,
+                context.package.import_name,
+            ]
         ),
         "source and its parts": digest_data(
             [source.provider, source.origin, source.identity, plan.source.git_version, named]
@@ -237,14 +243,14 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
 def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
     plan, package = context.plan, context.package
     expected = [
-        plan.version,
+        plan.wheel.version,
         plan.source.git_version,
-        plan.torch,
-        plan.toolkit,
-        dict(plan.libraries),
+        plan.wheel.torch,
+        plan.cuda.toolkit,
+        dict(plan.cuda.libraries),
         plan.switches,
     ]
-    named = [plan.wheel, plan.computed]
+    named = [plan.wheel.file_name, plan.wheel.tag_is_upper_bound]
     checks = (f"../checks/{one}.py" for one in ("harness", f"{package.checks}_checks"))
     return {
         "packed wheel": packed,

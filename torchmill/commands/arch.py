@@ -10,7 +10,6 @@ from torchmill.config.arch_list import ArchTarget
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, GpuHost
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host
-from torchmill.config.model import Plan, PublishedWheel
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
 from torchmill.config.served_gpus import how_served
@@ -25,6 +24,8 @@ from torchmill.plan.arch_toolkits import find_toolkit, format_toolkit_range, too
 from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.matrix import can_build_with, possible_cells
+from torchmill.plan.plan import Plan
+from torchmill.plan.published_wheel import PublishedWheel
 from torchmill.plan.trial import find_trial
 
 

@@ -29,7 +29,6 @@ from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpu_names, gpus_of_host
-from torchmill.config.model import Plan, PublishedWheel
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import (
     base_package,
@@ -59,6 +58,8 @@ from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.doctor.system import SOURCE
 from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.plan.plan import Plan
+from torchmill.plan.published_wheel import PublishedWheel
 from torchmill.plan.step_origins import Places, Session, WalkContext
 from torchmill.plan.walk import Answers, Foresight, foresee
 

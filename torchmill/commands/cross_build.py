@@ -14,7 +14,6 @@ from torchmill.cell.containers.cross import IMAGE_VARIABLE, ContainerPlace, Cros
 from torchmill.cell.containers.engine import Container, ContainerCommands, Engine, EngineHost
 from torchmill.cell.context import require_source
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import base_release, selecting_tag
 from torchmill.core import process
 from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, UnfinishedBuildError
@@ -34,6 +33,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import system
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.estimate import format_estimate
+from torchmill.plan.plan import Plan
 
 # GitHub's hosted runners of an arch, as wheels.yml names them.
 RUNNERS = {"aarch64": "ubuntu-24.04-arm", "x86_64": "ubuntu-24.04"}

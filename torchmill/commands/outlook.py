@@ -8,7 +8,6 @@ from torchmill.commands.terminal import agree
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.gpu_names import gpu_capability
-from torchmill.config.model import Plan
 from torchmill.core.errors import ConfigError
 from torchmill.fetch.source.source import Source
 from torchmill.host.host import Host
@@ -18,6 +17,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.judgement import Judgement, judge, runs_here
 from torchmill.plan.local_gpus import with_local_gpus
+from torchmill.plan.plan import Plan
 
 ELSEWHERE = "--elsewhere"
 _INSTEAD = "`invoke build --gpu local` chooses a release and a toolkit for those of this machine"

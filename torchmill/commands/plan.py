@@ -13,7 +13,6 @@ from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
-from torchmill.config.model import Plan
 from torchmill.config.release_lookup import selecting_tag
 from torchmill.core.errors import ConfigError
 from torchmill.core.formats import stamp_output
@@ -32,6 +31,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.cell_lookup import uncontained_arch
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.plan.plan import Plan
 
 
 def show_plan(  # noqa: PLR0917 - every one is an option
@@ -134,8 +134,8 @@ def _product_file(facts: Facts, cell: Cell, plan: Plan, machine: Host, product: 
     from torchmill.deliver.libtorch import archive_name
 
     package, system = facts.packages[cell.build.package], facts.arches[cell.build.arch].system
-    abi = "cxx11-abi-" * (plan.set.get("_GLIBCXX_USE_CXX11_ABI") != "0")
-    return archive_name(package.import_name, plan.version, system, cell.build.arch, abi)
+    abi = "cxx11-abi-" * (plan.variables.get("_GLIBCXX_USE_CXX11_ABI") != "0")
+    return archive_name(package.import_name, plan.wheel.version, system, cell.build.arch, abi)
 
 
 PLAN = TaskCommand(show_plan, argument="identifier", required=True, session_options=WHOLE_BUILD)

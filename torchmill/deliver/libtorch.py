@@ -228,11 +228,11 @@ def _archive_parts(verified: VerifiedWheel, stat_cache: StatCache) -> dict[str, 
     facts = [
         package.import_name,
         package.checks,
-        plan.version,
+        plan.wheel.version,
         _version_files(verified),
         verified.facts.arches[build.arch].system,
         build.arch,
-        plan.toolkit,
+        plan.cuda.toolkit,
     ]
     return {
         **products.wheel_parts(verified, stat_cache),
@@ -262,7 +262,7 @@ def _make_archive(verified: VerifiedWheel, parts: ProductParts) -> Path:
         root = staging.stage_wheel(verified.wheel, unpacked).root / package.import_name
         abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
         system = verified.facts.arches[arch].system
-        archive = scratch / archive_name(package.import_name, plan.version, system, arch, abi)
+        archive = scratch / archive_name(package.import_name, plan.wheel.version, system, arch, abi)
         sha256 = write_zip(
             archive,
             f"lib{package.import_name}",
@@ -271,7 +271,7 @@ def _make_archive(verified: VerifiedWheel, parts: ProductParts) -> Path:
             layout.cache / "members",
         )
         home = None
-        if plan.toolkit is not None:
+        if plan.cuda.toolkit is not None:
             host = measurement.measure_host(layout.root)
             home = cuda_toolkit.cuda_placeholders(plan, host).get("cuda_home", "/usr/local/cuda")
         printed = try_archive(
@@ -285,7 +285,7 @@ def _make_archive(verified: VerifiedWheel, parts: ProductParts) -> Path:
 
 def _version_files(verified: VerifiedWheel) -> dict[str, str]:
     """Return the files that hold an archive's version and commit, by name, as official ones do."""
-    texts = {"build-version": f"{verified.plan.version}\n"}
+    texts = {"build-version": f"{verified.plan.wheel.version}\n"}
     commit = dist_files.proven_commit(verified.manifest)
     if commit:
         texts["build-hash"] = f"{commit}\n"

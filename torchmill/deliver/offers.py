@@ -23,7 +23,6 @@ from packaging.utils import canonicalize_name
 
 from torchmill.cell.context import BuildContext, hold_cell
 from torchmill.cell.up_to_date import STAGES, StageLog, parse_records
-from torchmill.config.model import Plan
 from torchmill.core import urls
 from torchmill.core.console import show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
@@ -37,6 +36,7 @@ from torchmill.deliver.publish.targets import BUCKET, GITHUB, SCHEME
 from torchmill.deliver.signature import Signers
 from torchmill.fetch.download import describe_http_error, download_file, http_session, read_body
 from torchmill.fetch.package_index import READ_ERRORS, find_project_files, parse_html_page
+from torchmill.plan.plan import Plan
 from torchmill.wheel import dist_files
 
 VARIABLE = "TORCHMILL_WHEELS"  # a list of places, separated by spaces
@@ -175,7 +175,7 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
     plan = context.plan
     expected = {
         "wheel": name,
-        "planned": plan.wheel,
+        "planned": plan.wheel.file_name,
         "identifier": plan.identifier,
         "package": plan.build.package,
     }
@@ -201,10 +201,10 @@ def _list_offers(place: str, plan: Plan) -> Iterator[Offer]:
     If the platform tag is computed from the finished wheel, any platform tag will do. Raises
     TorchmillError, READ_ERRORS.
     """
-    stem = plan.wheel
-    if plan.computed:
-        stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl")
-    project = canonicalize_name(plan.wheel.partition("-")[0])
+    stem = plan.wheel.file_name
+    if plan.wheel.tag_is_upper_bound:
+        stem = plan.wheel.file_name.removesuffix(f"{plan.wheel.platform_tag}.whl")
+    project = canonicalize_name(plan.wheel.file_name.partition("-")[0])
     for offer in _all_offers(place, project):
         if offer.name.startswith(stem) and _WHEEL.fullmatch(offer.name):
             yield offer

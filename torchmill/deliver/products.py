@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.release import Release
 from torchmill.core import formats
 from torchmill.core.errors import DeliveryError, UnknownReleaseError, require_count
@@ -22,6 +21,7 @@ from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.cell import Cell
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import OptionParser, parse_options
+from torchmill.plan.plan import Plan
 from torchmill.plan.session_names import split_product
 from torchmill.wheel import dist_files
 
@@ -236,7 +236,7 @@ def find_verified(
         options = with_local_gpus(facts, cell, host, options)
     source = load_source(layout, cell.build.package, cell.release.tag)
     plan = build_plan.compute_plan(facts, cell, host, options, source)
-    wheel = dist_files.find_wheel(layout.dist, plan, contained=contained)
+    wheel = dist_files.find_wheel(layout.dist, plan.wheel, contained=contained)
     manifest = dist_files.read_manifest(wheel)
     if not wheel.is_file() or not manifest:
         return None

@@ -27,8 +27,10 @@
 - local_gpus: the GPUs of the machine that builds, as the default of a list of compute capabilities
 - matrix: the matrix: which cells exist, which a release can build, and why not
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
+- plan: the plan of one build: all that will happen, computed before anything is touched
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run
+- published_wheel: a wheel that upstream published, and whether it would do on a machine
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
 - rules: which rules hold for a build, and what they demand of compilers and tools together
 - session_names: names of sessions: which nox is asked for, and what each makes of a wheel

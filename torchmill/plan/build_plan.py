@@ -13,11 +13,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from torchmill.config import model
 from torchmill.config.build import CPU, Build, Processor
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.official_wheels import wheel_places
 from torchmill.config.package import Package
 from torchmill.config.release import Release
@@ -37,9 +35,19 @@ from torchmill.plan.build_options import NO_OPTIONS, PYPI, SWITCHED_OFF, SWITCHE
 from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.local_gpus import is_local_list
+from torchmill.plan.plan import (
+    Command,
+    OfficialComparison,
+    Plan,
+    PlannedCuda,
+    PlannedTree,
+    Shortfall,
+)
+from torchmill.plan.published_wheel import PublishedWheel
 from torchmill.plan.rules import Case, rule_matches
 from torchmill.plan.settings import refuse_settings, version_labels
 from torchmill.plan.wheel_name import local_label
+from torchmill.wheel.planned_wheel import PlannedWheel
 
 _DIGEST = re.compile(r"[0-9a-f]{40,64}")
 _CUDA = re.compile(r"^cuda\b.*= (?:None|'([\d.]+)')$", re.MULTILINE)  # in torch/version.py
@@ -147,50 +155,65 @@ def compute_plan(
         f"platform={platform}",
     }
     missed = [] if package.after else list(_missed_parts(facts, using.case, said))
-    return Plan(
-        build=build,
-        identifier=build.identifier(host.arch),
-        release=release,
-        commit=named.commit,
-        version=version,
-        set=variables,
-        passed=shell_seal.passing_patterns(host.system),
-        requirements=requirements,
-        kit=kit,
-        patches=patches,
-        given=options.patches,
-        prepare=_prepare_commands(patches, rules),
-        compile=(_build_command(rules, package, source),),
-        jobs=parallel,
-        wheel=wheel_name.wheel_file_name(package, release, build, version, platform),
-        platform_tag=platform,
-        reasons=tuple(rule.reason for rule in rules if _explains(rule)),
-        lacks=tuple(
-            model.Shortfall(one.name, one.cost, one.brings.format(variant=build.variant))
-            for one in missed
-            if one.cost
-        ),
-        folders=tuple(
-            one
-            for rule in rules
-            if variables.keys().isdisjoint(rule.unless)
-            for one in rule.folders
-        ),
-        torch=f"{package.after}=={torch}" if torch else None,
-        lender=find_installed(package.after, lent).parent
-        if package.after and (lent := options.torch_folder)
-        else None,
-        toolkit=using.cell.build.cuda,
-        libraries=using.libraries,
-        kept=using.kept,
-        differs=tuple(
-            model.Shortfall(one.name, one.explained, "") for one in missed if not one.cost
-        ),
-        processor=processor,
-        computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
-        published=published.find_published(facts, cell, host, using.arch_list) if usual else None,
-        source=named,
+    folders = tuple(
+        folder
+        for rule in rules
+        if variables.keys().isdisjoint(rule.unless)
+        for folder in rule.folders
     )
+    lender = options.torch_folder if package.after else None
+    return Plan(
+        identifier=build.identifier(host.arch),
+        wheel=PlannedWheel(
+            build=build,
+            release=release,
+            version=version,
+            file_name=wheel_name.wheel_file_name(package, release, build, version, platform),
+            platform_tag=platform,
+            tag_is_upper_bound=options.platform == wheel_name.AUTO_PLATFORM
+            and platform.startswith("manylinux"),
+            processor=processor,
+            torch=f"{package.after}=={torch}" if torch else None,
+            torch_folder=find_installed(package.after, lender).parent
+            if package.after and lender
+            else None,
+        ),
+        source=named,
+        tree=PlannedTree(
+            kit=kit,
+            patches=patches,
+            user_patches=options.patches,
+            preparation=_prepare_commands(patches, rules),
+            required_folders=folders,
+        ),
+        cuda=PlannedCuda(using.cell.build.cuda, using.libraries, using.kept),
+        variables=variables,
+        shell_patterns=shell_seal.passing_patterns(host.system),
+        requirements=requirements,
+        commands=(_build_command(rules, package, source),),
+        jobs=parallel,
+        reasons=tuple(rule.reason for rule in rules if _explains(rule)),
+        official=_compare_parts(
+            missed,
+            build.variant,
+            published.find_published(facts, cell, host, using.arch_list) if usual else None,
+        ),
+    )
+
+
+def _compare_parts(
+    missed: Iterable[OfficialPart], variant: str, wheel: PublishedWheel | None
+) -> OfficialComparison:
+    """Return how a plan that misses some parts of the official wheel compares with it."""
+    shortfalls = []
+    differences = []
+    for part in missed:
+        if part.cost:
+            cure = part.brings.format(variant=variant)
+            shortfalls.append(Shortfall(part.name, part.cost, cure))
+        else:
+            differences.append(Shortfall(part.name, part.explained, ""))
+    return OfficialComparison(tuple(shortfalls), tuple(differences), wheel)
 
 
 def _own_version(facts: Facts, cell: Cell, options: Options, source: str) -> str:
@@ -338,17 +361,17 @@ def _requirements(
     return tuple(kit), tuple(lines)
 
 
-def _prepare_commands(patches: Iterable[str], rules: Iterable[Rule]) -> tuple[model.Command, ...]:
+def _prepare_commands(patches: Iterable[str], rules: Iterable[Rule]) -> tuple[Command, ...]:
     """Return the commands that run once in a fresh tree: patches first."""
     apply = ("git", "apply", "--whitespace=nowarn")
     applied = (
-        model.Command(f"patch {one.rpartition('/')[2]}", (*apply, f"${{patches}}/{one}"))
+        Command(f"patch {one.rpartition('/')[2]}", (*apply, f"${{patches}}/{one}"))
         for one in patches
     )
-    return (*applied, *(model.Command(argv[0], argv) for rule in rules for argv in rule.prepare))
+    return (*applied, *(Command(argv[0], argv) for rule in rules for argv in rule.prepare))
 
 
-def _build_command(rules: Iterable[Rule], package: Package, source: Source | None) -> model.Command:
+def _build_command(rules: Iterable[Rule], package: Package, source: Source | None) -> Command:
     """Return the command that builds the wheel: what the source asks for, else what the facts say."""
     stated = next((rule.front_end for rule in reversed(list(rules)) if rule.front_end), "setup.py")
     if source is not None:
@@ -370,7 +393,7 @@ def _build_command(rules: Iterable[Rule], package: Package, source: Source | Non
             "--dist-dir",
             "${raw}",
         )
-    return model.Command("build the wheel", argv)
+    return Command("build the wheel", argv)
 
 
 def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
@@ -472,12 +495,12 @@ def tree_inputs(
     `machine_inputs` names what the machine puts in: compilers, a toolkit, variables that are the user's.
     """
     inputs = {f"setting {name}": value for name, value in plan.switches.items()}
-    inputs["build tools"] = ", ".join(plan.kit)
-    inputs["patches"] = ", ".join(plan.patches)
-    for patch in plan.patches:
-        content = (patches / plan.given.get(patch, patch)).read_bytes()
+    inputs["build tools"] = ", ".join(plan.tree.kit)
+    inputs["patches"] = ", ".join(plan.tree.patches)
+    for patch in plan.tree.patches:
+        content = (patches / plan.tree.user_patches.get(patch, patch)).read_bytes()
         inputs[f"patch {patch}"] = hashlib.sha256(content).hexdigest()
-    inputs["preparation"] = "; ".join(shlex.join(command.argv) for command in plan.prepare)
+    inputs["preparation"] = "; ".join(shlex.join(command.argv) for command in plan.tree.preparation)
     inputs["source"] = f"{source.provider} {source.identity}"
     inputs |= {f"submodule {path}": commit for path, commit in source.submodules.items()}
     return inputs | {f"machine's {name}": value for name, value in machine_inputs.items()}
@@ -516,7 +539,7 @@ def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:
 
 def compile_key(tree: str, environment: str, plan: Plan) -> str:
     """Return a digest of all that can change what one interpreter's build compiles in a tree."""
-    commands = [command.argv for command in plan.compile]
+    commands = [command.argv for command in plan.commands]
     return digest_data({"tree": tree, "environment": environment, "compile": commands})
 
 

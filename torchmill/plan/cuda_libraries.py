@@ -7,12 +7,12 @@ from packaging.version import Version
 
 from torchmill.config.arch_list import listed_capabilities
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.served_gpus import unserved_capabilities, without_cudnn
 from torchmill.config.versions import is_version
 from torchmill.host.host import Host
 from torchmill.host.provisioned import MAGMA, ProvisionedMagma, provisioned_magma
 from torchmill.plan.build_options import SWITCHED_OFF
+from torchmill.plan.plan import Plan
 from torchmill.plan.rules import CellConstraints, axis_conditions, make_case, rule_matches
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
@@ -124,11 +124,13 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
 
 def used_cudnn(plan: Plan, host: Host) -> str | None:
     """Return the version of cuDNN that a build on a machine has; None where it has none, or that is not known."""
-    off = plan.build.cuda is None or plan.set.get("USE_CUDNN", "").upper() in SWITCHED_OFF
+    off = plan.build.cuda is None or plan.variables.get("USE_CUDNN", "").upper() in SWITCHED_OFF
     return (
         None
         if off
-        else plan.libraries.get("cudnn") or visible_version(host, "cudnn", plan.toolkit) or None
+        else plan.cuda.libraries.get("cudnn")
+        or visible_version(host, "cudnn", plan.cuda.toolkit)
+        or None
     )
 
 

@@ -7,7 +7,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
@@ -20,6 +19,7 @@ from torchmill.plan.arch_choice import resolve_arch_list
 from torchmill.plan.arch_toolkits import find_toolkit
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
+from torchmill.plan.plan import Plan
 from torchmill.plan.rules import Case, CellConstraints, make_case
 
 COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")
@@ -246,9 +246,9 @@ def cell_with_toolkit(cell: Cell, cuda: str | None) -> Cell:
 
 def cuda_placeholders(plan: Plan, host: Host) -> dict[str, str]:
     """Return what ${cuda_home}, ${cudnn_home} and their kin stand for on a host, as far as it has them."""
-    cuda = plan.toolkit
+    cuda = plan.cuda.toolkit
     if cuda is None:
         return {}
     found = {"cuda_home": host.toolkits.get(cuda)}
-    found |= {f"{name}_home": host.kept.get(kept) for name, kept in plan.kept.items()}
+    found |= {f"{name}_home": host.kept.get(kept) for name, kept in plan.cuda.provisioned.items()}
     return {name: folder for name, folder in found.items() if folder}

@@ -17,7 +17,6 @@ from torchmill.config.costs import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import gpu_capability
-from torchmill.config.model import Plan
 from torchmill.config.release import Release
 from torchmill.core.files import parse_json
 from torchmill.core.units import format_bytes
@@ -32,6 +31,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.drivers import is_driven
 from torchmill.plan.link_overflow import OverflowRisk
+from torchmill.plan.plan import Plan
 from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST
 from torchmill.plan.settings import heavier_settings
 
@@ -439,7 +439,7 @@ def expected_duration(facts: Facts, plan: Plan, own: OwnRuns = (), *, further: b
     """Return a sentence on how long carrying out a plan takes, as `estimate_build`; "" where nothing is known."""
     estimate = estimate_build(facts, plan, own, further=further)
     less = f", less with what the compiler cache has{_on_boards(plan, own)}"
-    heavier = ", ".join(setting.name for setting in heavier_settings(plan.set))
+    heavier = ", ".join(setting.name for setting in heavier_settings(plan.variables))
     more = f", and more with {heavier}, which nobody measured" if heavier else ""
     return f"expected to take {estimate.wall}{_FURTHER * further}{less}{more}" if estimate else ""
 
@@ -497,9 +497,11 @@ def saving_for_gpus(
 
 
 def _risk(facts: Facts, plan: Plan, gpus: Sequence[Capability] = ()) -> OverflowRisk | None:
-    cuda = plan.toolkit
+    cuda = plan.cuda.toolkit
     return (
-        link_overflow.predict_overflow(facts, plan.release, cuda, plan.set, gpus) if cuda else None
+        link_overflow.predict_overflow(facts, plan.release, cuda, plan.variables, gpus)
+        if cuda
+        else None
     )
 
 
@@ -546,7 +548,7 @@ def storage_needs(facts: Facts, plan: Plan, own: OwnRuns = ()) -> Mapping[str, C
     made = expected.tree + expected.wheel if expected else CostRange(usual, usual)
     parts = {
         "tree": _measured_storage(run.tree for run in same) or made,
-        "kit": _installed(facts.assumed, plan.kit),
+        "kit": _installed(facts.assumed, plan.tree.kit),
         "environment": _measured_storage(run.environment for run in same)
         or _environment(facts, facts.assumed, plan),
         "trial": _installed(facts.assumed, ["venv"]) + _installed_base(facts, facts.assumed, plan),
@@ -588,8 +590,10 @@ def _installed_base(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostR
     release = find_release_version(facts, base, plan.release.torch or "") if base else plan.release
     if release is None:
         return CostRange(0, 0)
-    from_pypi = base is not None and "+" not in (plan.torch or "") and plan.build.arch == "x86_64"
-    if plan.toolkit or (from_pypi and release.cuda_pypi):
+    from_pypi = (
+        base is not None and "+" not in (plan.wheel.torch or "") and plan.build.arch == "x86_64"
+    )
+    if plan.cuda.toolkit or (from_pypi and release.cuda_pypi):
         size = assumed.installed.get(_WITH_CUDA, 0)
         return CostRange(size / assumed.installed_spread, size * assumed.installed_spread)
     libraries = host_library_bytes(facts, release) or 0

@@ -15,7 +15,6 @@ from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.gpu_names import gpu_capability, known_capabilities
-from torchmill.config.model import PublishedWheel, Verdict
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
@@ -26,6 +25,7 @@ from torchmill.host.host import Host
 from torchmill.plan import wheel_fit
 from torchmill.plan.cell import Cell
 from torchmill.plan.drivers import is_driven, is_known_older, is_ptx_compiled, oldest_driver
+from torchmill.plan.published_wheel import PublishedWheel, Verdict
 from torchmill.plan.wheel_name import promised_glibc
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # official builds with CUDA, on Linux, are for these

@@ -4,16 +4,15 @@ import base64
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torchmill.config.facts import Facts
-from torchmill.config.model import Command, Plan
 from torchmill.config.package import Package
 from torchmill.core.console import fold_text
 from torchmill.host.host import Host
 from torchmill.plan import cuda_toolkit, wheel_name
+from torchmill.plan.plan import Command, Plan
 
 SCRIPTS = Path(__file__).with_name("build_script")
 _END_OF_PATCH = "END_OF_PATCH"  # ends the here-document that holds a patch
@@ -28,23 +27,28 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "identifier": plan.identifier,
         "package": plan.build.package,
         "tag": plan.release.tag,
-        "commit": plan.commit,
+        "commit": plan.source.commit,
         "source": plan.source.title,
-        "version": plan.version,
-        "environment": {"set": dict(plan.set), "passed": list(plan.passed)},
-        "toolkit": plan.toolkit,
-        "libraries": dict(plan.libraries),
-        "torch": plan.torch,
+        "version": plan.wheel.version,
+        "environment": {"set": dict(plan.variables), "passed": list(plan.shell_patterns)},
+        "toolkit": plan.cuda.toolkit,
+        "libraries": dict(plan.cuda.libraries),
+        "torch": plan.wheel.torch,
         "requirements": list(plan.requirements),
-        "kit": list(plan.kit),
-        "patches": list(plan.patches),
-        "lacks": [asdict(one) for one in plan.lacks],
-        "differs": {one.what: one.cost for one in plan.differs},
-        "published": plan.published and plan.published.as_data(),
-        "commands": [list(command.argv) for command in (*plan.prepare, *plan.compile)],
+        "kit": list(plan.tree.kit),
+        "patches": list(plan.tree.patches),
+        "lacks": [
+            {"what": lack.part, "cost": lack.cost, "cure": lack.cure}
+            for lack in plan.official.shortfalls
+        ],
+        "differs": {one.part: one.cost for one in plan.official.differences},
+        "published": plan.official.published and plan.official.published.as_data(),
+        "commands": [list(command.argv) for command in (*plan.tree.preparation, *plan.commands)],
         "jobs": plan.jobs,
-        "wheel": plan.wheel,
-        "platform": {"at_most" if plan.computed else "exactly": plan.platform_tag},
+        "wheel": plan.wheel.file_name,
+        "platform": {
+            "at_most" if plan.wheel.tag_is_upper_bound else "exactly": plan.wheel.platform_tag
+        },
     }
 
 
@@ -64,16 +68,16 @@ def plan_summary(
     missing = ", ".join(
         what for what, place in {**own, **_cuda_places(plan, host)}.items() if not place
     )
-    toolkit = f", CUDA {plan.toolkit}" if plan.toolkit else ""
+    toolkit = f", CUDA {plan.cuda.toolkit}" if plan.cuda.toolkit else ""
     rows = {
         "builds": f"{plan.release}, Python {python}{toolkit}, {plan.build.arch}",
-        "source": "" if plan.commit else plan.source.title,
-        "makes": f"dist/{plan.wheel}{', or an older platform tag' * plan.computed}",
+        "source": "" if plan.source.commit else plan.source.title,
+        "makes": f"dist/{plan.wheel.file_name}{', or an older platform tag' * plan.wheel.tag_is_upper_bound}",
         "for GPUs": plan.arch_list,
         **cost,
         "missing": missing and f"{missing}: `invoke build {cell}` brings what is missing",
-        "lacks": ", ".join(one.what for one in plan.lacks),
-        "published": plan.published.summary if plan.published else "",
+        "lacks": ", ".join(one.part for one in plan.official.shortfalls),
+        "published": plan.official.published.summary if plan.official.published else "",
         "more": f"`invoke plan {cell} --all`",
     }
     return fold_text("\n".join(f"{name:11}{text}" for name, text in rows.items() if text))
@@ -86,41 +90,49 @@ def plan_as_text(plan: Plan, host: Host) -> str:
         f"each compiler when there is memory for it; {fixed} where no guard watches it, as in --sh"
     )
     lines = [
-        f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or plan.source.title})",
+        f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.source.commit or plan.source.title})",
         f"on {host.system} {host.arch}, {fixed if host.system == 'windows' else guarded}",
         *(
             f"with {what} in {place}" if place else f"with {what}, which is not there yet"
             for what, place in _cuda_places(plan, host).items()
         ),
-        *([str(plan.published)] if plan.published else []),
+        *([str(plan.official.published)] if plan.official.published else []),
         "",
         "environment",
-        *(f"  {name}={value}" for name, value in plan.set.items()),
-        f"  from your shell only: {' '.join(plan.passed)}",
+        *(f"  {name}={value}" for name, value in plan.variables.items()),
+        f"  from your shell only: {' '.join(plan.shell_patterns)}",
         "",
         "requirements",
         *(f"  {one}{', a wheel in dist/' * (one == _own_base(plan))}" for one in plan.requirements),
-        *(f"  {requirement}, for every Python" for requirement in plan.kit),
-        *([f"  {plan.torch}, as it is installed in {plan.lender}"] if plan.lender else []),
+        *(f"  {requirement}, for every Python" for requirement in plan.tree.kit),
+        *(
+            [f"  {plan.wheel.torch}, as it is installed in {plan.wheel.torch_folder}"]
+            if plan.wheel.torch_folder
+            else []
+        ),
         f"  if no index can be reached, download them first: {_download_command(plan)}",
         "  and build with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels",
     ]
-    if plan.lacks:
+    if plan.official.shortfalls:
         lines += [
             "",
             "lacks, compared with the official wheel",
-            *(f"  {one}" for one in plan.lacks),
+            *(f"  {one}" for one in plan.official.shortfalls),
         ]
     if plan.reasons:
         lines += ["", "because", *(f"  {reason}" for reason in plan.reasons)]
-    commands = (*plan.prepare, *plan.compile)
+    commands = (*plan.tree.preparation, *plan.commands)
     lines += [
         "",
         "commands, in ${source}",
         *(f"  {shlex.join(command.argv)}" for command in commands),
     ]
-    older = ", with an older platform tag where its symbols allow that" if plan.computed else ""
-    lines += ["", f"makes dist/{plan.wheel}{older}"]
+    older = (
+        ", with an older platform tag where its symbols allow that"
+        if plan.wheel.tag_is_upper_bound
+        else ""
+    )
+    lines += ["", f"makes dist/{plan.wheel.file_name}{older}"]
     return "\n".join(lines)
 
 
@@ -130,7 +142,9 @@ def _own_base(plan: Plan) -> str | None:
     PyPI takes no such versions: https://packaging.python.org/en/latest/specifications/version-specifiers/.
     """
     return (
-        plan.torch if plan.torch and plan.torch in plan.requirements and "+" in plan.torch else None
+        plan.wheel.torch
+        if plan.wheel.torch and plan.wheel.torch in plan.requirements and "+" in plan.wheel.torch
+        else None
     )
 
 
@@ -138,9 +152,18 @@ def _download_command(plan: Plan) -> str:
     """Return the command that brings what a build takes from an index, and what its wheel requires when it is tried."""
     from_index = [one for one in plan.requirements if one != _own_base(plan)]
     words = shlex.join(
-        [f"python{plan.build.python}", "-m", "pip", "wheel", "-w", "wheels", *from_index, *plan.kit]
+        [
+            f"python{plan.build.python}",
+            "-m",
+            "pip",
+            "wheel",
+            "-w",
+            "wheels",
+            *from_index,
+            *plan.tree.kit,
+        ]
     )
-    wheel = plan.published
+    wheel = plan.official.published
     return (
         words
         if wheel is None or wheel.verdict.fit == "does not fit"
@@ -150,14 +173,14 @@ def _download_command(plan: Plan) -> str:
 
 def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
     """Return where the toolkit and the libraries that the suite keeps are; "" for what is not there yet."""
-    if plan.toolkit is None:
+    if plan.cuda.toolkit is None:
         return {}
-    instead = "" if plan.toolkit == plan.build.cuda else f" in place of {plan.build.cuda}"
-    said = {"cuda_home": f"CUDA {plan.toolkit}{instead}"}
-    said |= {f"{name}_home": f"{name} {version}" for name, version in plan.libraries.items()}
+    instead = "" if plan.cuda.toolkit == plan.build.cuda else f" in place of {plan.build.cuda}"
+    said = {"cuda_home": f"CUDA {plan.cuda.toolkit}{instead}"}
+    said |= {f"{name}_home": f"{name} {version}" for name, version in plan.cuda.libraries.items()}
     there = cuda_toolkit.cuda_placeholders(plan, host)
-    if plan.toolkit in host.completed and "cuda_home" in there:
-        there["cuda_home"] += f" ({host.completed[plan.toolkit]})"
+    if plan.cuda.toolkit in host.completed and "cuda_home" in there:
+        there["cuda_home"] += f" ({host.completed[plan.cuda.toolkit]})"
     return {what: there.get(place, "") for place, what in said.items()}
 
 
@@ -170,17 +193,17 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
         obtain=_source_lines(plan, package),
         interpreter=f"python{plan.build.python}",
         homes=_home_exports(plan, host),
-        passed="|".join(pattern.replace("*", ".*") for pattern in plan.passed),
+        passed="|".join(pattern.replace("*", ".*") for pattern in plan.shell_patterns),
         exports="\n".join(
-            f"export {name}={_double_quote(value)}" for name, value in plan.set.items()
+            f"export {name}={_double_quote(value)}" for name, value in plan.variables.items()
         ),
         requirements=" ".join(
-            shlex.quote(requirement) for requirement in (*plan.kit, *plan.requirements)
+            shlex.quote(requirement) for requirement in (*plan.tree.kit, *plan.requirements)
         ),
         lend=_lending_line(plan),
         patches="\n".join(_patch_lines(plan, facts)),
-        prepare="\n".join(_command_line(command) for command in plan.prepare) or ":",
-        commands="\n".join(_command_line(command) for command in plan.compile),
+        prepare="\n".join(_command_line(command) for command in plan.tree.preparation) or ":",
+        commands="\n".join(_command_line(command) for command in plan.commands),
         repair=_repair_lines(plan, facts, host),
         wheel=_wheel_word(plan),
     )
@@ -194,23 +217,25 @@ def _script(part: str, **values: str) -> str:
 
 def _lending_line(plan: Plan) -> str:
     """Return the line that lets the environment import what is installed elsewhere, after its own packages."""
-    if plan.lender is None:
+    if plan.wheel.torch_folder is None:
         return ""
-    loads = shlex.quote(f"import site; site.addsitedir({str(plan.lender)!r})")
+    loads = shlex.quote(f"import site; site.addsitedir({str(plan.wheel.torch_folder)!r})")
     return f'echo {loads} > "$("$python" -c \'import site; print(site.getsitepackages()[0])\')/lent.pth"\n'
 
 
 def _wheel_word(plan: Plan) -> str:
     """Return the shell word for the wheel that is made; where its tag is computed, whichever it is."""
-    if not plan.computed:
-        return shlex.quote(plan.wheel)
-    return shlex.quote(plan.wheel.removesuffix(f"{plan.platform_tag}.whl")) + "*.whl"
+    if not plan.wheel.tag_is_upper_bound:
+        return shlex.quote(plan.wheel.file_name)
+    return (
+        shlex.quote(plan.wheel.file_name.removesuffix(f"{plan.wheel.platform_tag}.whl")) + "*.whl"
+    )
 
 
 def _home_exports(plan: Plan, host: Host) -> str:
     """Return the exports of the folders that only a machine knows, where they are not exported already."""
-    usual = {f"{name}_home": "/usr" for name in plan.libraries}
-    usual |= {"cuda_home": "/usr/local/cuda"} if plan.toolkit else {}
+    usual = {f"{name}_home": "/usr" for name in plan.cuda.libraries}
+    usual |= {"cuda_home": "/usr/local/cuda"} if plan.cuda.toolkit else {}
     found = usual | cuda_toolkit.cuda_placeholders(plan, host)
     return "\n".join(
         f"export {name}=${{{name}:-{_double_quote(folder)}}}" for name, folder in found.items()
@@ -233,7 +258,7 @@ def _command_line(command: Command) -> str:
 def _source_lines(plan: Plan, package: Package) -> str:
     """Return the lines that get the source: of the tag, or of the archive on PyPI."""
     if package.repository:
-        commit = plan.commit or plan.release.commit or ""
+        commit = plan.source.commit or plan.release.commit or ""
         named = {"tag": plan.release.tag, "repository": package.repository, "commit": commit}
         return _script("clone", **{name: shlex.quote(value) for name, value in named.items()})
     archive = shlex.quote(f"{package.pypi}=={plan.release.version}")
@@ -242,9 +267,9 @@ def _source_lines(plan: Plan, package: Package) -> str:
 
 def _script_git_version(plan: Plan) -> str:
     """Return what the version module says: the script clones the release, and stops where that is another commit."""
-    commit = plan.commit or plan.release.commit
+    commit = plan.source.commit or plan.release.commit
     return (
-        wheel_name.mark_commit(commit, wheel_name.MODIFIED if plan.given else "")
+        wheel_name.mark_commit(commit, wheel_name.MODIFIED if plan.tree.user_patches else "")
         if commit
         else "Unknown"
     )
@@ -254,11 +279,11 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
     """Return the lines that say version and base in a wheel whose build can be told neither."""
     if package.version_variables:
         return ":"
-    said = f"Version: {plan.version}" + (
-        f"\\\nRequires-Dist: {plan.torch_requirement}" if plan.torch else ""
+    said = f"Version: {plan.wheel.version}" + (
+        f"\\\nRequires-Dist: {plan.wheel.torch_requirement}" if plan.wheel.torch else ""
     )
-    info = shlex.quote("-".join(plan.wheel.split("-")[:2]) + ".dist-info")
-    drop = f"/^Requires-Dist: *{package.after}([^[:alnum:]._-]|$)/Id; " if plan.torch else ""
+    info = shlex.quote("-".join(plan.wheel.file_name.split("-")[:2]) + ".dist-info")
+    drop = f"/^Requires-Dist: *{package.after}([^[:alnum:]._-]|$)/Id; " if plan.wheel.torch else ""
     return (
         f"sed -E -i '0,/^$/{{{drop}s/^Version: .*/{said}/}}' ./*.dist-info/METADATA\n"
         f"[ -e {info} ] || mv ./*.dist-info {info}"
@@ -266,8 +291,8 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
 
 
 def _patch_lines(plan: Plan, facts: Facts) -> Iterator[str]:
-    for patch in plan.patches:
-        content = (facts.patches / plan.given.get(patch, patch)).read_bytes()
+    for patch in plan.tree.patches:
+        content = (facts.patches / plan.tree.user_patches.get(patch, patch)).read_bytes()
         folder, target = (
             f'"$patches"/{shlex.quote(path)}' for path in (patch.rpartition("/")[0], patch)
         )
@@ -309,13 +334,13 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
         stamp=_metadata_lines(plan, package),
         commit=_script_git_version(plan),
         base=base,
-        packages=shlex.quote(str(plan.lender))
-        if plan.lender
+        packages=shlex.quote(str(plan.wheel.torch_folder))
+        if plan.wheel.torch_folder
         else '"$venv"/lib/python*/site-packages',
         folder=f"{package.import_name}.libs" if package.after else f"{package.import_name}/lib",
-        promised=_platform_libraries(plan.platform_tag),
-        tag=plan.platform_tag,
-        lowest=_script("oldest_tag") if plan.computed else ":",
+        promised=_platform_libraries(plan.wheel.platform_tag),
+        tag=plan.wheel.platform_tag,
+        lowest=_script("oldest_tag") if plan.wheel.tag_is_upper_bound else ":",
     )
 
 

@@ -13,13 +13,13 @@ from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
-from torchmill.config.model import PublishedWheel, Verdict
 from torchmill.config.release import Release
 from torchmill.config.served_gpus import code_runs, how_served, ptx_runs
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
 from torchmill.config.wheel_code import PackageCode, ProcessorNeed, ReadLibrary, WheelCode
 from torchmill.host.host import Host
+from torchmill.plan.published_wheel import PublishedWheel, Verdict
 
 FITS = Verdict("fits")
 # The files of NVIDIA's libraries, with the digest that auditwheel adds or without it. The hyphen or

@@ -8,13 +8,13 @@ from packaging.version import Version
 
 from torchmill.config.build import Build, Processor
 from torchmill.config.facts import Facts
-from torchmill.config.model import UNFETCHED, SourceName
 from torchmill.config.package import Package
 from torchmill.config.release import Release
 from torchmill.core.errors import ConfigError
 from torchmill.fetch.source.source import Source
 from torchmill.host.host import Host
 from torchmill.plan.cell import Cell
+from torchmill.plan.plan import UNFETCHED, SourceName
 
 LABELS = ("official", "git", "none")
 AUTO_PLATFORM = "auto"  # the platform that the symbols of what was compiled need

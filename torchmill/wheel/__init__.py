@@ -2,6 +2,7 @@
 
 - dist_files: a verified wheel in dist/ and the files beside it: manifest, statement, SBOM
 - pack/: from the raw wheel to the delivered one: stage, repair, set tags and metadata, write the zip archive
+- planned_wheel: the wheel that a plan promises, and by which the finished one is judged
 - sbom: the SBOM of a wheel
 - slim: leave out of libraries the code for GPUs that none of some GPUs runs
 - slim_wheel: slim a wheel, or a package in an environment

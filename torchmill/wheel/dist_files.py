@@ -14,9 +14,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from torchmill.config.model import Plan
 from torchmill.core import formats
 from torchmill.core.files import fresh_path, load_object
+from torchmill.wheel.planned_wheel import PlannedWheel
 
 # Suffixes to the wheel's file name.
 STATEMENT_SUFFIX, SBOM_SUFFIX = ".intoto.json", ".cdx.json"
@@ -29,21 +29,20 @@ PROVENANCE_SUFFIX = (
 SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX, PROVENANCE_SUFFIX)
 
 
-def find_wheel(dist: Path, plan: Plan, *, contained: bool = False) -> Path:
-    """Return the path of a plan's wheel, or the one that it will have if it gets the newest tag possible.
+def find_wheel(dist: Path, expected: PlannedWheel, *, contained: bool = False) -> Path:
+    """Return the path of a planned wheel, or the one that it will have if it gets the newest tag possible.
 
     Where the platform tag is computed, a wheel that exists already has its final name. One that is `contained` was
     built in a container, whose glibc decided on the tag.
     """
-    planned = dist / plan.wheel
-    if not plan.computed:
+    planned = dist / expected.file_name
+    if not expected.tag_is_upper_bound:
         return planned
-    stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl")
-    wheels = dist.glob(f"{glob.escape(stem)}*.whl")
+    wheels = dist.glob(f"{glob.escape(expected.stem)}*.whl")
     pattern = (
-        f"{glob.escape(stem)}manylinux_*_{plan.build.arch}.whl"
+        f"{glob.escape(expected.stem)}manylinux_*_{expected.build.arch}.whl"
         if contained
-        else glob.escape(plan.wheel)
+        else glob.escape(expected.file_name)
     )
     built = [
         wheel for wheel in wheels if fnmatchcase(str(read_manifest(wheel).get("planned")), pattern)

@@ -13,10 +13,10 @@ from packaging.version import Version
 from torchmill.config.build import CPU, Build
 from torchmill.config.conda_facts import CondaFacts
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.deliver.conda import requirements
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.plan.cell import Cell
+from torchmill.plan.plan import Plan
 from torchmill.wheel import dist_files, wheel_file
 from torchmill.wheel.pack import wheel_writer
 from torchmill.wheel.wheel_file import Distribution
@@ -226,7 +226,7 @@ def planned_package(facts: Facts, cell: Cell, plan: Plan, cudnn: str | None) -> 
     """Return the path in dist/ of a planned wheel's package. Raises as `compose_recipe` does."""
     conda = requirements.conda_facts(facts)
     build = cell.build
-    project, version, build_tag, _ = wheel_file.parse_file_name(Path(plan.wheel))
+    project, version, build_tag, _ = wheel_file.parse_file_name(Path(plan.wheel.file_name))
     string = requirements.build_string(
         facts,
         build.python,

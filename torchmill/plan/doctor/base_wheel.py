@@ -16,7 +16,7 @@ def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
     https://packaging.python.org/en/latest/specifications/version-specifiers/
     With `--torch`, pip is given another wheel.
     """
-    torch = context.plan.torch
+    torch = context.plan.wheel.torch
     base = context.package.after
     if torch is None or base is None or torch not in context.plan.requirements or "+" not in torch:
         return

@@ -31,7 +31,7 @@ def check_compiler(context: CheckContext) -> Iterator[Finding]:
     if (own := context.host.libraries.get("libstdc++")) and compiler == context.host.compiler:
         because = "where the system's is older, wheels get no tag, or do not load: gcc-toolset links that one"
         yield Finding("C++ library", own, "the system's", "warning", because=because)
-    chosen = "CUDAHOSTCXX" in context.plan.set
+    chosen = "CUDAHOSTCXX" in context.plan.variables
     driven = compiler if chosen else context.host.cuda_compiler or compiler
     if context.toolkit is not None and driven is not None:
         yield _against_toolkit(context, context.toolkit, driven)
@@ -39,7 +39,7 @@ def check_compiler(context: CheckContext) -> Iterator[Finding]:
 
 def check_processor(context: CheckContext) -> Iterator[Finding]:
     """Yield whether this machine runs what is compiled for a processor: a wheel that it cannot try is not verified."""
-    if (wanted := context.plan.processor) is None:
+    if (wanted := context.plan.wheel.processor) is None:
         return
     subject, needed = f"processor {wanted.name}", ", ".join(wanted.needs) or "?"
     hint = unknown_name_hint(context.build.arch, wanted.name)
@@ -145,7 +145,7 @@ def _instead(context: CheckContext, toolkit: Toolkit) -> str:
         if not cuda_toolkit.nvcc_takes(toolkit, usual)
         else str(context.cell.release)
     )
-    return f"{context.plan.set['CXX']} compiles everything, because {refuses} does not take {usual}"
+    return f"{context.plan.variables['CXX']} compiles everything, because {refuses} does not take {usual}"
 
 
 def _standard(context: CheckContext) -> str:

@@ -217,7 +217,7 @@ def missing_compiler_cures(context: CheckContext) -> tuple[str, ...]:
     That is the compiler that CXX names, or else the distribution's usual one, if that fits.
     """
     host = context.host
-    clang = re.fullmatch(r"(?:.*/)?clang\+\+(-\d+)?", context.plan.set.get("CXX", ""))
+    clang = re.fullmatch(r"(?:.*/)?clang\+\+(-\d+)?", context.plan.variables.get("CXX", ""))
     if clang and clang[1]:
         return (package_cure(host, [f"clang{clang[1]}"]),)
     if clang:

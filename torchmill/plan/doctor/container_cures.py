@@ -23,8 +23,8 @@ def glibc_cure(context: CheckContext) -> str:
     build = context.build
     tag = selecting_tag(context.facts, context.cell.release)
     recipe = f"invoke image --kind builder --tag {tag} --python {build.python}"
-    if context.plan.toolkit:
-        recipe += f" --toolkit {context.plan.toolkit}"
+    if context.plan.cuda.toolkit:
+        recipe += f" --toolkit {context.plan.cuda.toolkit}"
     if build.arch != context.host.arch:
         recipe += f" --arch {build.arch}"
     return (

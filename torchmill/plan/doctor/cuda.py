@@ -47,14 +47,18 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
         if not any(one.verdict == "failure" for one in code):
             yield (
                 _provisioned(context, "cudnn")
-                if "cudnn" in context.plan.libraries
+                if "cudnn" in context.plan.cuda.libraries
                 else _cudnn(context)
             )
         yield from code
     if not context.is_off("USE_NCCL"):
-        yield _provisioned(context, "nccl") if "nccl" in context.plan.libraries else _nccl(context)
+        yield (
+            _provisioned(context, "nccl")
+            if "nccl" in context.plan.cuda.libraries
+            else _nccl(context)
+        )
     for name in ("cusparselt", "nvshmem"):
-        if name in context.plan.libraries and not context.is_off(f"USE_{name.upper()}"):
+        if name in context.plan.cuda.libraries and not context.is_off(f"USE_{name.upper()}"):
             yield _provisioned(context, name)
     if theirs := official_version(context.constraints, "magma"):
         yield _magma(context, theirs)
@@ -124,8 +128,12 @@ def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
 
 def _provisioned(context: CheckContext, name: str) -> Finding:
     """Return the finding on a library that the build takes from those which `invoke toolkit` brings."""
-    version, host, cuda = context.plan.libraries[name], context.host, str(context.plan.toolkit)
-    home = host.kept.get(context.plan.kept[name])
+    version, host, cuda = (
+        context.plan.cuda.libraries[name],
+        context.host,
+        str(context.plan.cuda.toolkit),
+    )
+    home = host.kept.get(context.plan.cuda.provisioned[name])
     called, without = _LIBRARIES[name]["called"], _LIBRARIES[name]["without"]
     if home is None:
         of_debian = (
@@ -219,7 +227,7 @@ def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding
 
 def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
     """Return how to install a cuDNN that the build finds in the system or in its toolkit."""
-    host, cuda = context.host, Version(context.plan.toolkit or "0")
+    host, cuda = context.host, Version(context.plan.cuda.toolkit or "0")
     board, by_hand = (
         distributions.find_board(host.distribution),
         "unpack NVIDIA's archive of it into the toolkit's folder",
@@ -239,7 +247,7 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
 
 def _nccl(context: CheckContext) -> Finding:
     needs, host = context.needs("nccl"), context.host
-    if "USE_SYSTEM_NCCL" not in context.plan.set or context.is_off("USE_SYSTEM_NCCL"):
+    if "USE_SYSTEM_NCCL" not in context.plan.variables or context.is_off("USE_SYSTEM_NCCL"):
         if _is_cloned(context):
             because = "the build would clone it, but has no network unless `-- --network` allows it"
             cure = f"{context.session} -- --set USE_NCCL=0"
@@ -266,10 +274,10 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
     version, needed = context.library("magma"), f"the official build has {theirs}"
     off, home = (
         context.is_off("USE_MAGMA"),
-        context.host.kept.get(context.plan.kept.get("magma", "")),
+        context.host.kept.get(context.plan.cuda.provisioned.get("magma", "")),
     )
     if home is not None:
-        return Finding("MAGMA", f"{context.plan.libraries['magma']} in {home}", needed, "ok")
+        return Finding("MAGMA", f"{context.plan.cuda.libraries['magma']} in {home}", needed, "ok")
     if version is not None and not off:
         return Finding("MAGMA", version or "there, of an unknown version", needed, "ok")
     verdict: Verdict = "warning" if context.host.complete or off else "unknown"
@@ -279,7 +287,7 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
     why = ["without it, parts of torch.linalg do not run on the GPU"]
     why += [
         f"the kept {one.version} has code for {one.code} and none for {', '.join(missed)}"
-        for one in provisioned.provisioned_magma(context.host.kept, str(context.plan.toolkit))
+        for one in provisioned.provisioned_magma(context.host.kept, str(context.plan.cuda.toolkit))
         if (missed := unserved_capabilities(context.facts, one.code, context.plan.arch_list))
     ]
     rules = (one for one in context.package.rules if "magma" in (one.when.lacking or ()))
@@ -292,7 +300,7 @@ def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
     """Yield a finding where the device code may be more than the linker can place."""
     gpus = known_capabilities(context.facts, context.host.gpus)
     risk = link_overflow.predict_overflow(
-        context.facts, context.cell.release, cuda, context.plan.set, gpus
+        context.facts, context.cell.release, cuda, context.plan.variables, gpus
     )
     if risk is None or risk.level == "none":
         return
@@ -305,7 +313,7 @@ def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
 
 def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding where the toolkit of the build lacks parts."""
-    cuda, host = context.plan.toolkit or "", context.host
+    cuda, host = context.plan.cuda.toolkit or "", context.host
     lacks = lacking_parts(context.facts, host, cuda)
     if not lacks:
         return

@@ -10,7 +10,6 @@ from packaging.utils import canonicalize_name
 
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.config.package import Package
 from torchmill.config.served_gpus import unserved_capabilities
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
@@ -24,6 +23,7 @@ from torchmill.plan.build_options import SWITCHED_OFF
 from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.cure_command import is_command
+from torchmill.plan.plan import Plan
 from torchmill.plan.providers import provider_obstacle, usable_sources
 from torchmill.plan.rules import CellConstraints, Constraint
 
@@ -81,7 +81,7 @@ class CheckContext:
     @property
     def toolkit(self) -> Toolkit | None:
         """Return the facts of the CUDA toolkit that compiles the wheel; None without CUDA."""
-        return self.facts.toolkit(self.plan.toolkit)
+        return self.facts.toolkit(self.plan.cuda.toolkit)
 
     @property
     def session(self) -> str:
@@ -91,13 +91,13 @@ class CheckContext:
     @property
     def compiler(self) -> Compiler | None:
         """Return the compiler of the build: the one that the plan names, or the host's own."""
-        return self.host.named_compiler(self.plan.set.get("CXX", ""))
+        return self.host.named_compiler(self.plan.variables.get("CXX", ""))
 
     @property
     def constraints(self) -> CellConstraints:
         """Return what the rules of the cell demand with the toolkit that compiles it."""
         provider = self.source.provider if self.source else None
-        cell = cell_with_toolkit(self.cell, self.plan.toolkit)
+        cell = cell_with_toolkit(self.cell, self.plan.cuda.toolkit)
         return CellConstraints(self.facts, cell, provider)
 
     def needs(self, name: str) -> Constraint:
@@ -106,11 +106,11 @@ class CheckContext:
 
     def is_off(self, switch: str) -> bool:
         """Tell whether the plan turns a switch off."""
-        return self.plan.set.get(switch, "").upper() in SWITCHED_OFF
+        return self.plan.variables.get(switch, "").upper() in SWITCHED_OFF
 
     def requirement(self, prefix: str) -> str | None:
         """Return the first Python requirement of the build whose project's name has a prefix."""
-        for line in (*self.plan.kit, *self.plan.requirements):
+        for line in (*self.plan.tree.kit, *self.plan.requirements):
             if line.endswith(".whl"):
                 continue  # the path of a wheel
             if canonicalize_name(Requirement(line).name).startswith(prefix):
@@ -123,11 +123,11 @@ class CheckContext:
         "" if the library does not tell its version, None if the build finds none. A folder that the
         plan names goes first, then the toolkit, then the system.
         """
-        for value in self.plan.set.values():
+        for value in self.plan.variables.values():
             place = f"{name}@{value}"
             if place in self.host.libraries:
                 return self.host.libraries[place]
-        return cuda_libraries.visible_version(self.host, name, self.plan.toolkit)
+        return cuda_libraries.visible_version(self.host, name, self.plan.cuda.toolkit)
 
 
 def absence_verdict(host: Host) -> Verdict:
@@ -178,7 +178,7 @@ def toolkit_command(context: CheckContext, kind: str, version: str) -> str | Non
     elif kind == COMPILER:
         option = f"--compiler {version}"
     else:
-        cuda = (context.plan.toolkit or "0").partition(".")[0]
+        cuda = (context.plan.cuda.toolkit or "0").partition(".")[0]
         option = f"--library {kind}-cu{cuda}={version}"
     request = ToolkitRequest(kind, version, cuda, context.build.arch)
     usable, _ = usable_sources(context.facts, request, context.host)
@@ -217,7 +217,7 @@ def magma_command(context: CheckContext, official: str) -> str | None:
     `official` is the version of the official build. None for machines for which there is no MAGMA
     at all.
     """
-    cuda = context.plan.toolkit
+    cuda = context.plan.cuda.toolkit
     if context.host.system != "linux" or cuda is None:
         return None
     listed = context.plan.arch_list

@@ -8,7 +8,6 @@ from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import gpu_capability
-from torchmill.config.model import Plan
 from torchmill.config.served_gpus import how_served, serving_target
 from torchmill.config.toolkit import Toolkit
 from torchmill.plan import estimate
@@ -20,6 +19,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import check_driver
 from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
+from torchmill.plan.plan import Plan
 from torchmill.plan.published import find_published
 from torchmill.plan.trial import find_trial, nearest_tried
 
@@ -144,7 +144,9 @@ def _arch_list(context: CheckContext) -> Iterator[Finding]:
         return  # of which the finding on that GPU speaks
     names = arch_list.format_arch_list(shortest)
     if len({one.name for one in targets}) > len(shortest):
-        short = replace(context.plan, set={**context.plan.set, "TORCH_CUDA_ARCH_LIST": names})
+        short = replace(
+            context.plan, variables={**context.plan.variables, "TORCH_CUDA_ARCH_LIST": names}
+        )
         saving = _times(context, short, context.plan)
         because = f"the GPUs here need code for {names} alone{f', which takes {saving}' if saving else ''}"
         if unmade := [
@@ -184,7 +186,7 @@ def _shortest_list(
 
 def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:
     """Return that a list is for the GPUs of the host alone, and what is for all official ones; "" if it is."""
-    cell = cell_with_toolkit(context.cell, context.plan.toolkit)
+    cell = cell_with_toolkit(context.cell, context.plan.cuda.toolkit)
     official = official_arch_list(context.facts, cell) or ""
     targets = arch_list.parse_targets(context.facts, official)
     board = next((gpu.name for gpu in gpus if gpu.tegra), "")
@@ -194,7 +196,9 @@ def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capabili
         return f"code for {board} is required here: a board runs no code for another capability"
     if len(targets) <= len(arch_list.parse_targets(context.facts, listed)):
         return ""
-    whole = replace(context.plan, set={**context.plan.set, "TORCH_CUDA_ARCH_LIST": official})
+    whole = replace(
+        context.plan, variables={**context.plan.variables, "TORCH_CUDA_ARCH_LIST": official}
+    )
     saving = _times(context, context.plan, whole)
     names = ", ".join(dict.fromkeys(gpu.name for gpu in context.host.gpus))
     text = f"it has code for {names} ({listed}) alone"

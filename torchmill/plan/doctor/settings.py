@@ -18,7 +18,7 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on the settings of a build."""
     yield from _check_linkers(context)
     yield from _check_system_libraries(context)
-    heavier = settings.heavier_settings(context.plan.set)
+    heavier = settings.heavier_settings(context.plan.variables)
     if heavier:
         additions = ", ".join(dict.fromkeys(setting.addition for setting in heavier))
         yield Finding(
@@ -34,7 +34,7 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
 def _check_linkers(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each linker that a setting names: compilers start the program ld.NAME."""
     # If several settings name one linker, the last is the one to change.
-    required = dict(settings.required_linkers(context.plan.set))
+    required = dict(settings.required_linkers(context.plan.variables))
     for linker, setting in required.items():
         if linker not in _LINKERS:
             continue  # clang takes a path as well
@@ -57,7 +57,7 @@ def _check_system_libraries(context: CheckContext) -> Iterator[Finding]:
     Their packages are those that the rules for Debian's source name: it has no copies of these
     libraries either.
     """
-    if not settings.takes_system_libraries(context.plan.set):
+    if not settings.takes_system_libraries(context.plan.variables):
         return
     host = context.host
     subject = "system libraries"
@@ -83,7 +83,7 @@ def _check_system_libraries(context: CheckContext) -> Iterator[Finding]:
 
 def _library_packages(context: CheckContext) -> list[str]:
     """Return the system packages that have the third-party libraries of a release."""
-    cell = cell_with_toolkit(context.cell, context.plan.toolkit)
+    cell = cell_with_toolkit(context.cell, context.plan.cuda.toolkit)
     names: dict[str, None] = {}  # an ordered set
     for rule in CellConstraints(context.facts, cell, _PACKAGED).rules(context.compiler):
         if rule.when.provider:

@@ -193,7 +193,7 @@ def _switches(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each switch of the user's, USE_… or BUILD_…, that no build file of the source names."""
     ours = {name for rule in context.package.rules for name in rule.set}
     wanted, named = (
-        {name for name in context.plan.set if _SWITCH.fullmatch(name)} - ours,
+        {name for name in context.plan.variables if _SWITCH.fullmatch(name)} - ours,
         set[str](),
     )
     files = (
@@ -280,7 +280,7 @@ def _packages_way(context: CheckContext, missing: Sequence[str]) -> str:
 
 
 def _blas(context: CheckContext) -> Iterator[Finding]:
-    wanted = context.plan.set.get("BLAS", "")
+    wanted = context.plan.variables.get("BLAS", "")
     if (name := _BLAS.get(wanted)) is None:
         return
     if (wheel := context.requirement(name)) is not None:
@@ -304,18 +304,16 @@ def _glibc(context: CheckContext) -> Finding:
     needed = f"{theirs}, as the official wheel" if theirs else "none: no official wheel exists"
     if host.glibc is None:
         return _other_libc(context, needed)
-    asked = promised_glibc(plan.platform_tag, context.build.arch)
+    asked = promised_glibc(plan.wheel.platform_tag, context.build.arch)
     if asked is None:
-        because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
+        because = f"the wheel is tagged {plan.wheel.platform_tag}: it is for systems like this one"
         return Finding(subject, host.glibc, needed, "ok", because=because)
     if Version(asked) < Version(host.glibc):
-        because = f"--plat {plan.platform_tag}: the wheel is refused if what is compiled here needs a newer one"
+        because = f"--plat {plan.wheel.platform_tag}: the wheel is refused if what is compiled here needs a newer one"
         cure = f"build on a system with glibc {asked}, or leave --plat out"
         return Finding(subject, host.glibc, f"{asked}, as its tag", "warning", cure, because)
-    older = ", or older where its symbols allow that" if plan.computed else ""
-    because = (
-        f"the wheel is tagged {plan.platform_tag}{older}: pip installs it where glibc is that new"
-    )
+    older = ", or older where its symbols allow that" if plan.wheel.tag_is_upper_bound else ""
+    because = f"the wheel is tagged {plan.wheel.platform_tag}{older}: pip installs it where glibc is that new"
     if theirs is not None and Version(theirs) < Version(
         host.glibc
     ):  # which matters to nobody who uses it here
@@ -331,7 +329,7 @@ def _other_libc(context: CheckContext, needed: str) -> Finding:
     found = libc_name(host)
     because = (
         f"the C library here is {found}: PyTorch publishes no wheel for it, and what is built is tagged "
-        f"{context.plan.platform_tag}, which package indexes do not take"
+        f"{context.plan.wheel.platform_tag}, which package indexes do not take"
     )
     if not context.requirement("mkl-static"):
         return Finding(subject, found, needed, "warning", glibc_cure(context), because)
@@ -354,7 +352,7 @@ def check_tools(context: CheckContext) -> Iterator[Finding]:
     )
     yield from _from_pypi(context, "cmake", "CMake")
     yield from _from_pypi(context, "ninja", "ninja")
-    yield cache_finding(context.host, context.plan.toolkit)
+    yield cache_finding(context.host, context.plan.cuda.toolkit)
     if context.host.system == "macos":
         yield xcode_finding(context.host)
         yield from _macos(context)
@@ -420,7 +418,7 @@ def xcode_finding(host: Host) -> Finding:
 
 
 def _macos(context: CheckContext) -> Iterator[Finding]:
-    target = context.plan.set.get("MACOSX_DEPLOYMENT_TARGET")
+    target = context.plan.variables.get("MACOSX_DEPLOYMENT_TARGET")
     version = context.host.versions.get("macos")
     if target is None:
         return
@@ -539,13 +537,13 @@ def _processor_time(host: Host) -> Iterator[Finding]:
 
 def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each thing that the official wheel has and this one will not."""
-    for one in context.plan.lacks:
-        yield Finding(one.what, "official wheel only", "", "warning", one.cure, one.cost)
+    for one in context.plan.official.shortfalls:
+        yield Finding(one.part, "official wheel only", "", "warning", one.cure, one.cost)
 
 
 def check_published(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding where there is a published wheel, whether it would do or not."""
-    wheel = context.plan.published
+    wheel = context.plan.official.published
     if wheel:
         because = f"{wheel}; no index was asked"
         yield Finding("official wheel", wheel.version, "none, to build", "ok", because=because)

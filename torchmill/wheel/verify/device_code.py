@@ -22,11 +22,11 @@ from torchmill.config.arch_list import (
     parse_arch_list,
 )
 from torchmill.config.facts import Facts
-from torchmill.config.model import Plan
 from torchmill.core.files import real_path
 from torchmill.core.units import format_bytes
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfImage, Section, open_elf
+from torchmill.wheel.planned_wheel import PlannedWheel
 
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")  # the second is still to be linked
 FATBIN_MAGIC = 0xBA55ED50
@@ -118,13 +118,16 @@ def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
     return {name: fatbins for name, fatbins in found.items() if fatbins}
 
 
-def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None:
-    """Return the compute capabilities that a plan asks for and that can be checked in its wheel.
+def requested_targets(
+    facts: Facts, expected: PlannedWheel, arch_list: str
+) -> tuple[ArchTarget, ...] | None:
+    """Return the compute capabilities that a list asks for and that can be checked in a planned wheel.
 
-    None where the list is left to the build or cannot be parsed, and for Windows, whose libraries are not read.
+    None if the list is left to the build ("") or cannot be parsed, and for Windows, whose libraries are not read.
     """
-    listed = "" if plan.platform_tag.startswith("win") else plan.arch_list
-    targets, unread = parse_arch_list(facts, listed, plan.release.torch_version)
+    if expected.platform_tag.startswith("win"):
+        arch_list = ""
+    targets, unread = parse_arch_list(facts, arch_list, expected.release.torch_version)
     return None if unread else tuple(targets)
 
 

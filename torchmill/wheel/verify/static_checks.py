@@ -12,7 +12,6 @@ from zipfile import BadZipFile, ZipFile
 from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
 
-from torchmill.config.model import Plan
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import read_refusal
 from torchmill.core.process import ask
@@ -27,6 +26,7 @@ from torchmill.wheel.pack.bundling import (
 )
 from torchmill.wheel.pack.elf import ElfInfo
 from torchmill.wheel.pack.metadata import DeclaredNeeds
+from torchmill.wheel.planned_wheel import PlannedWheel
 from torchmill.wheel.verify.clean_environment import clean_variables
 
 INTERPRETER_PROBE = """
@@ -68,7 +68,9 @@ def probe_interpreter(python: Path) -> TargetInterpreter:
     )
 
 
-def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
+def static_problems(
+    wheel: Path, expected: PlannedWheel, interpreter: TargetInterpreter
+) -> list[str]:
     """Return a clause for each contradiction between a wheel, its plan and the interpreter it is for."""
     found: list[str] = []
     try:
@@ -76,7 +78,7 @@ def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> 
             None, [*wheel_file.wheel_problems(wheel), wheel_file.renamed_platform(wheel)]
         )
         with ZipFile(wheel) as archive:
-            return [*found, *_archive_problems(wheel, archive, plan, interpreter)]
+            return [*found, *_archive_problems(wheel, archive, expected, interpreter)]
     except DeliveryError as error:
         return [str(error).removeprefix(f"{wheel}: ")]
     except (BadZipFile, zlib.error) as error:
@@ -120,13 +122,13 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
 
 
 def _archive_problems(
-    wheel: Path, archive: ZipFile, plan: Plan, interpreter: TargetInterpreter
+    wheel: Path, archive: ZipFile, expected: PlannedWheel, interpreter: TargetInterpreter
 ) -> Iterator[str]:
-    if not _is_planned(wheel.name, plan):
-        yield f"the file is named {wheel.name}, the plan says {plan.wheel}"
-    yield from _tag_problems(wheel, interpreter, plan.build.python)
-    if plan.torch_requirement is not None:
-        planned = Requirement(plan.torch_requirement)
+    if not _is_planned(wheel.name, expected):
+        yield f"the file is named {wheel.name}, the plan says {expected.file_name}"
+    yield from _tag_problems(wheel, interpreter, expected.build.python)
+    if expected.torch_requirement is not None:
+        planned = Requirement(expected.torch_requirement)
         declared = metadata.requirements_on(
             wheel_file.parse_headers(wheel_file.read_metadata(wheel)), planned.name
         )
@@ -134,17 +136,19 @@ def _archive_problems(
             yield f"METADATA requires {' and '.join(declared) or f'no {planned.name}'}, not {planned}"
     yield from foreign_files(archive.namelist(), interpreter)
     yield from _modules_without_entry(archive)
-    if plan.release.stable_abi:
-        yield from _unstable_libraries(archive, plan)
+    if expected.release.stable_abi:
+        yield from _unstable_libraries(archive, expected)
 
 
-def _is_planned(name: str, plan: Plan) -> bool:
+def _is_planned(name: str, expected: PlannedWheel) -> bool:
     """Tell whether a wheel is named as planned, or with an older platform tag where that is computed."""
-    stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl")
-    tag = bundling.LIBC_TAG.fullmatch(name.removeprefix(stem).removesuffix(".whl"))
-    if not plan.computed or not name.startswith(stem) or tag is None:
-        return name == plan.wheel
-    promised, newest = bundling.platform_target(tag[0]), bundling.platform_target(plan.platform_tag)
+    tag = bundling.LIBC_TAG.fullmatch(name.removeprefix(expected.stem).removesuffix(".whl"))
+    if not expected.tag_is_upper_bound or not name.startswith(expected.stem) or tag is None:
+        return name == expected.file_name
+    promised, newest = (
+        bundling.platform_target(tag[0]),
+        bundling.platform_target(expected.platform_tag),
+    )
     return (tag["libc"], promised.arch) == (
         "manylinux",
         newest.arch,
@@ -176,14 +180,16 @@ def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
                 yield f"{name} has no {entries[0]}: it is not an extension module of that name"
 
 
-def _unstable_libraries(archive: ZipFile, plan: Plan) -> Iterator[str]:
+def _unstable_libraries(archive: ZipFile, expected: PlannedWheel) -> Iterator[str]:
     """Yield a clause for each library that needs more of torch and Python than the wheel's name and requirement say."""
     with tempfile.TemporaryDirectory() as folder:
         for path in _extract_libraries(archive, Path(folder)):
-            found = unstable_symbols(elf.undefined_symbols(path), any_python="-none-" in plan.wheel)
+            found = unstable_symbols(
+                elf.undefined_symbols(path), any_python="-none-" in expected.file_name
+            )
             if found:
                 name = path.relative_to(folder).as_posix()
-                yield f"{name} needs {name_few(found)}, which {plan.torch_requirement} is not sure to have"
+                yield f"{name} needs {name_few(found)}, which {expected.torch_requirement} is not sure to have"
 
 
 def unstable_symbols(undefined: Iterable[str], *, any_python: bool) -> list[str]:

@@ -6,21 +6,22 @@ from typing import TextIO
 from zipfile import ZipFile
 
 from torchmill.config.arch_list import ArchTarget
-from torchmill.config.model import Plan
 from torchmill.config.package import Package
 from torchmill.core.errors import VerifyError
 from torchmill.host import environments
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems
 from torchmill.wheel.pack.bundling import is_bundled
+from torchmill.wheel.planned_wheel import PlannedWheel
 from torchmill.wheel.verify import clean_environment, device_code, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
 
 
 def verify_wheel(
     wheel: Path,
-    plan: Plan,
+    expected: PlannedWheel,
     package: Package,
+    values: Mapping[str, object],
     *,
     python: Path,
     scratch: Path,
@@ -29,26 +30,36 @@ def verify_wheel(
     log: TextIO,
     targets: Sequence[ArchTarget] | None = None,
 ) -> tuple[Mapping[str, CheckResult], Mapping[str, Mapping[str, int]]]:
-    """Check `wheel` against its plan, install it with `extra` in a clean environment, and run its checks.
+    """Check `wheel` against the planned one, install it in a clean environment, and run its checks.
 
-    `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the checks need; the
-    environment is created in `scratch`, out of one in `empty`. Output of pip goes to `log`. `targets` are the compute
-    capabilities that were asked for; None accepts any. What lends the plan its torch lends it to that environment, too.
-    Returns the results for the manifest, and the bytes of code for GPUs: library -> target -> bytes. Raises VerifyError
-    with every check that failed.
+    `values` are what the check scripts compare it with; `python` is the interpreter that it is for;
+    `extra` are wheels and requirements that the checks need. The environment is created in
+    `scratch`, out of one in `empty`; if the build borrowed torch from a folder, so does this
+    environment. Output of pip goes to `log`. `targets` are the compute capabilities that were asked
+    for; None accepts any.
+
+    Returns the results for the manifest, and the bytes of code for GPUs: library -> target -> bytes.
+    Raises VerifyError with every check that failed.
     """
     _require(
-        wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags())
+        wheel,
+        processor_problems(
+            expected.processor.needs if expected.processor else (), processor_flags()
+        ),
     )
     _require(
-        wheel, static_checks.static_problems(wheel, plan, static_checks.probe_interpreter(python))
+        wheel,
+        static_checks.static_problems(wheel, expected, static_checks.probe_interpreter(python)),
     )
     venv = clean_environment.create_environment(python, scratch / "venv", log, empty)
-    if plan.lender:
-        environments.lend_packages(scratch / "venv", plan.lender)
+    if expected.torch_folder:
+        environments.lend_packages(scratch / "venv", expected.torch_folder)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
-    if plan.lender and (nvidia := plan.lender / static_checks.NVIDIA_FOLDER).is_dir():
+    if (
+        expected.torch_folder
+        and (nvidia := expected.torch_folder / static_checks.NVIDIA_FOLDER).is_dir()
+    ):
         (site / nvidia.name).symlink_to(nvidia)  # run paths lead there
     with ZipFile(wheel) as archive:
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
@@ -56,34 +67,16 @@ def verify_wheel(
         site, (name for name in names if not is_bundled(Path(name).name))
     )
     problems = static_checks.linking_problems(
-        site, names, static_checks.platform_tags(wheel.name)[0], plan.lender
+        site, names, static_checks.platform_tags(wheel.name)[0], expected.torch_folder
     )
-    if plan.build.cuda is None and code:
+    if expected.build.cuda is None and code:
         problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")
-    if plan.build.cuda is not None and targets is not None:
+    if expected.build.cuda is not None and targets is not None:
         problems += device_code.device_code_problems(code, targets)
     _require(wheel, problems)
-    checks = clean_environment.run_checks(
-        venv, f"{package.checks}_checks.py", check_expectations(plan, package), log
-    )
+    checks = clean_environment.run_checks(venv, f"{package.checks}_checks.py", values, log)
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
     return checks, device_code.device_code_sizes(code)
-
-
-def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
-    """Return the values that the check scripts compare a wheel with."""
-    return {
-        "package": package.name,
-        "import": package.import_name,
-        "version": plan.version,
-        "git_version": plan.source.git_version,
-        "cuda": plan.toolkit or plan.build.cuda,
-        "capabilities": plan.set.get("TORCH_CUDA_ARCH_LIST"),
-        "libraries": dict(plan.libraries),
-        "switches": dict(plan.set),
-        "base": plan.torch,
-        "smoke": list(package.smoke),
-    }
 
 
 def _require(wheel: Path, problems: Sequence[str]) -> None:

@@ -1,0 +1,38 @@
+"""The wheel that a plan promises, and by which the finished one is judged."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmill.config.build import Build, Processor
+from torchmill.config.release import Release
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWheel:
+    """A wheel that is to be built: its name, its tags, what it requires and who can run it."""
+
+    build: Build
+    release: Release
+    version: str  # with the local label: "1.13.1+cu118"
+    file_name: str
+    platform_tag: str
+    # True: `platform_tag` is the newest possible; the symbols of the wheel may allow an older one.
+    tag_is_upper_bound: bool = False
+    processor: Processor | None = None  # that it is compiled for; None: any
+    torch: str | None = None  # what a dependent package is built against: "torch==1.13.1+cpu"
+    # The folder of installed packages from which the build borrows torch; None: pip installs it.
+    torch_folder: Path | None = None
+
+    @property
+    def stem(self) -> str:
+        """Return the file name up to its platform tag: "torch-1.13.1+cpu-cp310-cp310-"."""
+        return self.file_name.removesuffix(f"{self.platform_tag}.whl")
+
+    @property
+    def torch_requirement(self) -> str | None:
+        """Return the wheel's requirement on torch: the torch it is built against, or all that its stable ABI serves."""
+        served = self.release.stable_abi
+        if self.torch is None or served is None:
+            return self.torch
+        name = self.torch.partition("==")[0]
+        return f"{name}{served}"
