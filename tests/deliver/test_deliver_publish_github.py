@@ -128,7 +128,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
     found.existing_digests(files)
     hub.add(hub.release(TAG), files[0].name, b"another")
     release = hub.releases[0]
-    found.found[TAG] = release  # type: ignore[attr-defined]
+    found.releases[TAG] = release  # type: ignore[attr-defined]
     with refused("file-appeared"):
         found.upload(files[0])
 

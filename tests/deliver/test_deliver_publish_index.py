@@ -294,4 +294,4 @@ def test_a_password_of_pypirc_is_not_shown_where_another_server_is_read(
     said = json.dumps(
         {"kind": "HTTPError", "status": 403, "text": "invalid login me:hunter2-very-long"}
     )
-    assert "hunter2" not in str(target._failed(files(wheel)[0], said))
+    assert "hunter2" not in str(target._upload_error(files(wheel)[0], said))

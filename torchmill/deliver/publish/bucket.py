@@ -1,4 +1,4 @@
-"""A bucket of S3, or of a store that speaks like it: boto3 brings files there."""
+"""A bucket of S3, or of a store with the same interface, as a target; boto3 uploads the files."""
 
 import base64
 import mimetypes
@@ -11,13 +11,16 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError, require_package
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 
+# The codes of an error, as S3 and its imitations write them.
 _ABSENT = {"404", "NoSuchKey", "NotFound", "NoSuchBucket"}
 _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
+
+_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class BucketTarget(PublishTarget):
-    """A bucket, and what all names in it begin with."""
+    """A bucket, and the prefix of all keys in it."""
 
     bucket: str
     prefix: str  # "" or "wheels/"
@@ -27,67 +30,93 @@ class BucketTarget(PublishTarget):
 
     @classmethod
     def from_address(cls, bucket: str, path: str) -> Self:
-        """Return a bucket. Raises HostError where boto3 is missing, ConfigError where its settings are wrong."""
+        """Return the target of "s3://BUCKET/PATH".
+
+        Raises HostError if boto3 is missing, ConfigError if its settings are wrong.
+        """
         with require_package("uploading to a bucket", "boto3", "boto3-missing"):
             import boto3
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
         prefix = path.strip("/")
-        try:  # no multiple requests of its own accord: with a condition, the second would find the first one's file
+        try:
+            # boto3 must not repeat a request by itself: an upload is on the condition that there is
+            # no such file, and the second request would find the file of the first.
             client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
         except (BotoCoreError, ValueError) as error:
-            why = f"s3://{bucket}: {urls.hide_password(str(error))}: correct AWS_ENDPOINT_URL, AWS_PROFILE or ~/.aws"
-            raise ConfigError(why, code="invalid-target") from None
+            reason = urls.hide_password(str(error))
+            raise ConfigError(
+                f"s3://{bucket}: {reason}: correct AWS_ENDPOINT_URL, AWS_PROFILE or ~/.aws",
+                code="invalid-target",
+            ) from None
         return cls(bucket, f"{prefix}/" if prefix else "", client)
 
     @property
     def name(self) -> str:
-        """Return its address."""
+        """Return the address of the target."""
         return f"s3://{self.bucket}/{self.prefix}"
 
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
-        """Return the sha256 of the files that it has: S3 keeps it since it was uploaded, else it is read."""
+        """Return the sha256 of the bucket's objects that have the names of these files.
+
+        S3 knows the digest of an object that torchmill uploaded; any other object is read.
+        """
         self._call(self.client.head_bucket, Bucket=self.bucket)
-        digests = {file.name: self._digest(self.prefix + file.name) for file in files}
-        return {name: digest for name, digest in digests.items() if digest}
+        digests = {}
+        for file in files:
+            digest = self._digest(self.prefix + file.name)
+            if digest:
+                digests[file.name] = digest
+        return digests
 
     def _digest(self, key: str) -> str:
-        """Return the sha256 of an object; "" where there is none."""
+        """Return the sha256 of an object, "" if there is none."""
         answer = self._call(
             self.client.head_object, {}, Bucket=self.bucket, Key=key, ChecksumMode="ENABLED"
         )
-        kept = answer.get("ChecksumSHA256", "")
-        if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
-            return base64.b64decode(kept).hex()
-        return digest_parts(self._body(key))[0] if answer else ""
+        if not answer:
+            return ""
+        checksum = answer.get("ChecksumSHA256", "")
+        # The checksum of an upload in parts ends in their number, and is no digest of the file.
+        if checksum and "-" not in checksum:
+            return base64.b64decode(checksum).hex()
+        digest, _ = digest_parts(self._read_object(key))
+        return digest
 
-    def _body(self, key: str) -> Iterator[bytes]:
+    def _read_object(self, key: str) -> Iterator[bytes]:
+        """Return the content of an object, in parts."""
         body = self._call(self.client.get_object, Bucket=self.bucket, Key=key)["Body"]
-        return iter(partial(self._call, body.read, amt=1 << 20), b"")
+        return iter(partial(self._call, body.read, amt=_READ_BYTES), b"")
 
     def stored_files(self) -> Iterator[StoredFile]:
-        """Yield the files that it has, without those of deeper prefixes."""
+        """Yield the objects of the prefix, without those of longer prefixes."""
         for key in self.list_keys():
-            if "/" not in (name := key.removeprefix(self.prefix)):
-                remove = partial(self._call, self.client.delete_object, Bucket=self.bucket, Key=key)
-                yield StoredFile(name, partial(self._digest, key), partial(self._body, key), remove)
+            name = key.removeprefix(self.prefix)
+            if "/" not in name:
+                delete = self.client.delete_object
+                yield StoredFile(
+                    name,
+                    digest=partial(self._digest, key),
+                    read=partial(self._read_object, key),
+                    remove=partial(self._call, delete, Bucket=self.bucket, Key=key),
+                )
 
     def list_keys(self) -> Iterator[str]:
-        """Yield the keys of all objects below the prefix."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bucket, Prefix=self.prefix
-        )
+        """Yield the keys of all objects that begin with the prefix."""
+        paginator = self.client.get_paginator("list_objects_v2")
+        pages = paginator.paginate(Bucket=self.bucket, Prefix=self.prefix)
         for page in self._call(lambda: list(pages)):
-            yield from (one["Key"] for one in page.get("Contents", ()))
+            for entry in page.get("Contents", ()):
+                yield entry["Key"]
 
     def signed_url(self, key: str, suffix: str = "") -> str:
-        """Return an address from which the object of a key and suffix may be read for an hour."""
-        where = {"Bucket": self.bucket, "Key": key + suffix}
-        return str(self.client.generate_presigned_url("get_object", Params=where))
+        """Return a URL at which the object of a key and suffix can be read for an hour."""
+        parameters = {"Bucket": self.bucket, "Key": key + suffix}
+        return str(self.client.generate_presigned_url("get_object", Params=parameters))
 
     def upload(self, file: UploadFile) -> None:
         """Upload a file, on the condition that there is none of its name; S3 checks its digest."""
-        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        content_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         with file.path.open("rb") as body:
             self._call(
                 self.client.put_object,
@@ -95,32 +124,34 @@ class BucketTarget(PublishTarget):
                 Key=self.prefix + file.name,
                 Body=body,
                 ContentLength=file.size,
-                ContentType=kind,
+                ContentType=content_type,
                 ChecksumAlgorithm="SHA256",
                 ChecksumSHA256=base64.b64encode(bytes.fromhex(file.sha256)).decode(),
                 IfNoneMatch="*",
             )
 
-    def _call(self, verb: Callable[..., Any], absent: Any = None, **parameters: Any) -> Any:
-        """Call S3; returns `absent`, if that is given, where there is no such object."""
+    def _call(self, operation: Callable[..., Any], absent: Any = None, **parameters: Any) -> Any:
+        """Return S3's answer to an operation, or `absent`, if it is given, for a missing object."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return verb(**parameters)
+            return operation(**parameters)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if absent is not None and code in _ABSENT:
                 return absent
-            raise self._refused(code, error.response, parameters.get("Key", "")) from None
+            raise self._refusal(code, error.response, parameters.get("Key", "")) from None
         except BotoCoreError as error:
-            words = urls.hide_password(str(error).partition("\n")[0])
+            reason = urls.hide_password(str(error).partition("\n")[0])
             raise NetworkError(
-                f"{self.name} cannot be reached ({words}): boto3 takes AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-                "AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the command again to go on",
+                f"{self.name} cannot be reached ({reason}): boto3 takes AWS_ACCESS_KEY_ID, "
+                "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the command "
+                "again to go on",
                 code="host-unreachable",
             ) from None
 
-    def _refused(self, code: str, response: Mapping[str, Any], key: str) -> DeliveryError:
+    def _refusal(self, code: str, response: Mapping[str, Any], key: str) -> DeliveryError:
+        """Return the error for a refused operation on a key, or on the bucket if the key is ""."""
         if code in _TAKEN:
             return DeliveryError(
                 f"s3://{self.bucket}/{key} has appeared in the meantime: run the command again",

@@ -1,14 +1,14 @@
-"""A package index that takes uploads: twine brings them, with its own configuration."""
+"""A package index that takes uploads as a target; twine uploads, with its own configuration."""
 
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import requests
@@ -30,15 +30,29 @@ from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session, open_url
 from torchmill.plan.published import PYPI_LARGEST
 
-PUBLIC = {  # where the public indexes are read (https://packaging.python.org/guides/using-testpypi)
+# The hosts that uploads to the public indexes go to -> where these indexes are read
+# (https://packaging.python.org/guides/using-testpypi).
+PUBLIC = {
     "upload.pypi.org": "https://pypi.org/simple",
     "pypi.org": "https://pypi.org/simple",
     "test.pypi.org": "https://test.pypi.org/simple",
 }
-_USUAL = {"pypi": "https://upload.pypi.org/legacy/", "testpypi": "https://test.pypi.org/legacy/"}
-_LONGEST = 300  # letters of what an index says
-_LONG_SECRET = 8  # letters
-_NOWHERE = (
+
+# The sections that twine knows even if ~/.pypirc does not have them.
+_DEFAULT_SECTIONS = {
+    "pypi": "https://upload.pypi.org/legacy/",
+    "testpypi": "https://test.pypi.org/legacy/",
+}
+
+_MAX_REASON_CHARACTERS = 300  # of the words of an index
+
+# A password of fewer letters may occur in any text by chance.
+_LONG_SECRET_CHARACTERS = 8
+
+_READ_BYTES = 1 << 20
+
+# Words in twine's errors that tell that a connection was not made, or broke.
+_CONNECTION_WORDS = (
     "ConnectionError",
     "Max retries",
     "Connection refused",
@@ -49,48 +63,58 @@ _NOWHERE = (
 )
 
 
+class PypircSection(NamedTuple):
+    """A section of ~/.pypirc; a field that it does not have is ""."""
+
+    repository: str
+    username: str
+    password: str
+
+
 @dataclass(frozen=True, slots=True)
 class IndexTarget(PublishTarget):
-    """An index: where it is written, where it is read, and as whom."""
+    """An index: the URLs of uploads and of its pages, and the login for both."""
 
     upload_url: str
-    simple: str
-    section: str  # of ~/.pypirc; "" where the address is all there is
-    login: tuple[str, str] | None  # of who reads it
+    simple: str  # the URL of its pages
+    section: str  # of ~/.pypirc; "" for a target that is named by its URL
+    login: tuple[str, str] | None  # user and password for reading its pages
     environ: Mapping[str, str]
     usual_limit: int  # bytes of a file
-    partial_sizes: dict[str, int] = field(
-        default_factory=dict
-    )  # file of which it has the beginning alone -> bytes
+    partial_sizes: dict[str, int] = field(default_factory=dict)  # see PublishTarget
     takes_documents: ClassVar[bool] = False
 
     @classmethod
     def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> Self:
-        """Return the index at an address, or of a section of ~/.pypirc. Raises ConfigError."""
-        section = to.removeprefix("pypirc:") if to.startswith("pypirc:") else ""
-        upload, *said = _section(section, environ) if to.startswith("pypirc:") else (to, "", "")
-        host = urlsplit(upload).hostname or ""
-        read = simple or PUBLIC.get(host) or upload.rstrip("/") + "/simple"
-        names = ("TWINE_USERNAME", "TWINE_PASSWORD")
-        user, password = (
-            environ.get(name) or known for name, known in zip(names, said, strict=True)
-        )
-        same = _server(read) == _server(upload)
-        login = (user, password) if user and password and same else None
-        environ = (
-            {**environ, names[1]: password} if password else environ
-        )  # what it says is not shown, whoever says it
-        return cls(
-            upload, read, section, login, environ, PYPI_LARGEST if host in PUBLIC else sys.maxsize
-        )
+        """Return the index at a URL, or that of "pypirc:SECTION". Raises ConfigError."""
+        section = ""
+        configured = PypircSection(to, "", "")
+        if to.startswith("pypirc:"):
+            section = to.removeprefix("pypirc:")
+            configured = _read_section(section, environ)
+        upload_url = configured.repository
+        host = urlsplit(upload_url).hostname or ""
+        if not simple:
+            simple = PUBLIC.get(host) or f"{upload_url.rstrip('/')}/simple"
+        # twine prefers the variables to ~/.pypirc, too
+        user = environ.get("TWINE_USERNAME") or configured.username
+        password = environ.get("TWINE_PASSWORD") or configured.password
+        login = None
+        if user and password and _server(simple) == _server(upload_url):
+            login = (user, password)
+        if password:
+            # `_without_secrets` finds the password there, wherever it came from.
+            environ = {**environ, "TWINE_PASSWORD": password}
+        usual_limit = PYPI_LARGEST if host in PUBLIC else sys.maxsize
+        return cls(upload_url, simple, section, login, environ, usual_limit)
 
     @property
     def name(self) -> str:
-        """Return its address."""
+        """Return the URL of uploads."""
         return urls.redact_url(self.upload_url)
 
     def complaint(self, file: UploadFile) -> str | None:
-        """Return why the public indexes would not take a file."""
+        """Return why the public indexes would refuse a file; None for other indexes."""
         if urlsplit(self.upload_url).hostname not in PUBLIC:
             return None
         if file.wheel.version.local:
@@ -98,162 +122,214 @@ class IndexTarget(PublishTarget):
                 f"{file.name}: the public index takes no local versions (PEP 440), and this is "
                 f"{file.wheel.version}: build it with `-- --label none`, or publish it elsewhere"
             )
-        plain = [one for one in file.wheel.platforms if one.startswith("linux_")]
-        if plain:
-            return (
-                f"{file.name}: the public index takes no wheels for {plain[0]}, only for manylinux: build it "
-                "with a platform tag that it can hold, or publish it elsewhere"
-            )
+        for platform in file.wheel.platforms:
+            if platform.startswith("linux_"):
+                return (
+                    f"{file.name}: the public index takes no wheels for {platform}, only for "
+                    "manylinux: build it with a platform tag that it can hold, or publish it "
+                    "elsewhere"
+                )
         return None
 
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
-        """Return the sha256 of the files that the index lists. Raises NetworkError or HostError."""
+        """Return the sha256 of the index's files that have the names of these files.
+
+        Raises NetworkError, or HostError if twine is missing.
+        """
         with require_package("uploading to an index", "twine", "twine-missing"):
-            import twine  # noqa: F401 - which is run as a program
-        found: dict[str, str] = {}
+            import twine  # noqa: F401 - refused before anything is uploaded
+        digests: dict[str, str] = {}
         with http_session() as session:
             session.auth = self.login
             for project in sorted({file.wheel.name for file in files}):
-                found |= self._listed(session, project, {file.name: file for file in files})
-        return found
+                digests |= self._project_digests(session, project, files)
+        return digests
 
-    def _listed(
-        self, session: requests.Session, project: str, wanted: Mapping[str, UploadFile]
+    def _project_digests(
+        self, session: requests.Session, project: str, files: Sequence[UploadFile]
     ) -> dict[str, str]:
-        """Return the digests of a project's files; none of one that is half of ours, which is remembered."""
-        cure = "try again, or say with --simple where the index is read"
-        found = {}
-        for listed in package_index.find_project_files(session, self.simple, project, cure) or ():
-            if (ours := wanted.get(listed.name)) is None:
-                continue
-            digest, size = (listed.sha256 or "").lower(), listed.size or 0
-            if digest != ours.sha256 and (not digest or listed.size is None):
-                digest, size = self._read_back(session, listed)
-            if digest != ours.sha256 and size < ours.size and digest == _hash_start(ours, size):
-                self.partial_sizes[ours.name] = size
-            else:
-                self.partial_sizes.pop(ours.name, None)
-                found[ours.name] = digest
-        return found
+        """Return the sha256 of the files that the index lists for a project.
 
-    def _read_back(
+        A file of which the index has only the beginning is none; its size is noted.
+        """
+        files_by_name = {file.name: file for file in files}
+        hint = "try again, or say with --simple where the index is read"
+        listed_files = package_index.find_project_files(session, self.simple, project, hint)
+        digests = {}
+        for listed in listed_files or ():
+            file = files_by_name.get(listed.name)
+            if file is None:
+                continue
+            digest = (listed.sha256 or "").lower()
+            size = listed.size or 0
+            # An upload that broke off can only be told from another file by its size and digest.
+            unknown = not digest or listed.size is None
+            if digest != file.sha256 and unknown:
+                digest, size = self._read_listed(session, listed)
+            is_partial = (
+                digest != file.sha256 and size < file.size and digest == _hash_start(file, size)
+            )
+            if is_partial:
+                self.partial_sizes[file.name] = size
+            else:
+                self.partial_sizes.pop(file.name, None)
+                digests[file.name] = digest
+        return digests
+
+    def _read_listed(
         self, session: requests.Session, file: package_index.IndexFile
     ) -> tuple[str, int]:
-        """Return the sha256 of what the index has for a file, and how many bytes that is."""
-        # whoever else keeps the file is not told the password
-        asked = session if _server(file.url) == _server(self.simple) else http_session()
+        """Return the sha256 and the size in bytes of a file of the index, which is downloaded."""
+        # Another server that stores the file must not get the password.
+        if _server(file.url) != _server(self.simple):
+            session = http_session()
         try:
-            with open_url(asked, file.url, {}) as (_, chunks):
+            with open_url(session, file.url, {}) as (_, chunks):
                 return digest_parts(chunks)
         except (*package_index.READ_ERRORS, SourceError) as error:
+            simple = urls.redact_url(self.simple)
             raise NetworkError(
-                f"{urls.redact_url(file.url)} cannot be read to compare it ({type(error).__name__}), as "
-                f"{urls.redact_url(self.simple)} lists no sha256 and size for it: try again",
+                f"{urls.redact_url(file.url)} cannot be read to compare it "
+                f"({type(error).__name__}), as {simple} lists no sha256 and size for it: try again",
                 code="index-unreadable",
             ) from None
 
     def upload(self, file: UploadFile) -> None:
-        """Upload a file with twine. Raises DeliveryError with what the index says, or NetworkError."""
-        target = (
-            ["--repository", self.section]
-            if self.section
-            else ["--repository-url", self.upload_url]
-        )
-        options = ["--non-interactive", "--disable-progress-bar", *target]
+        """Upload a file with twine.
+
+        Raises DeliveryError with the index's reason for a refusal, NetworkError.
+        """
         limit = silence_limit()
-        argv = [
-            sys.executable,
-            "-P",
-            "-m",
-            "torchmill.deliver.publish.twine_upload",
-            f"{limit:g}",
-            *options,
-        ]
-        led = {
+        command = [sys.executable, "-P", "-m", "torchmill.deliver.publish.twine_upload"]
+        command += [f"{limit:g}", "--non-interactive", "--disable-progress-bar"]
+        if self.section:
+            command += ["--repository", self.section]
+        else:
+            command += ["--repository-url", self.upload_url]
+        command.append(str(file.path))
+        seconds = 2 * limit + file.size / LOWEST_RATE
+        try:
+            capture(command, env=self._twine_environment(), seconds=seconds)
+        except CommandError as error:
+            raise self._upload_error(file, error.output) from None
+
+    def _twine_environment(self) -> dict[str, str]:
+        """Return the environment of twine, in which this package can be imported."""
+        # the command line names the index
+        environment = {
             name: value
             for name, value in self.environ.items()
             if not name.startswith("TWINE_REPOSITORY")
         }
-        own = os.pathsep.join(
-            [str(Path(torchmill.__file__).parents[1]), *filter(None, [led.get("PYTHONPATH")])]
-        )
-        env = {**led, "PYTHONPATH": own, "PYTHONUTF8": "1", "NO_COLOR": "1", "TERM": "dumb"}
-        try:
-            capture([*argv, str(file.path)], env=env, seconds=2 * limit + file.size / LOWEST_RATE)
-        except CommandError as error:
-            raise self._failed(file, error.output) from None
+        import_paths = [str(Path(torchmill.__file__).parents[1])]
+        if environment.get("PYTHONPATH"):
+            import_paths.append(environment["PYTHONPATH"])
+        environment["PYTHONPATH"] = os.pathsep.join(import_paths)
+        environment["PYTHONUTF8"] = "1"
+        # rich, which twine prints with, then writes no escapes
+        environment["NO_COLOR"] = "1"
+        environment["TERM"] = "dumb"
+        return environment
 
-    def _failed(self, file: UploadFile, output: str) -> DeliveryError | NetworkError:
-        """Return the error to show for what `twine_upload` printed."""
-        # of several such lines, what the index said comes later: stderr stands behind stdout
-        report = next((line for line in output.splitlines() if line.startswith('{"kind": ')), "{}")
-        kind, status, text = (
-            json.loads(report).get(name) or "" for name in ("kind", "status", "text")
-        )
-        why = (
-            f"{status} {self._without_secrets(text)}".strip()[:_LONGEST]
-            or kind
-            or "twine gave no reason"
-        )
-        if not status and any(word in f"{kind} {text}" for word in _NOWHERE):
+    def _upload_error(self, file: UploadFile, output: str) -> DeliveryError | NetworkError:
+        """Return the error for an upload that `twine_upload` reports as failed in its output."""
+        kind, status, text = _read_report(output)
+        reason = f"{status or ''} {self._without_secrets(text)}".strip()
+        reason = reason[:_MAX_REASON_CHARACTERS] or kind or "twine gave no reason"
+        message = f"{kind} {text}"
+        if not status and any(word in message for word in _CONNECTION_WORDS):
             return NetworkError(
-                f"the connection to {self.name} was not made, or broke off ({why}): run the command again to go on",
+                f"the connection to {self.name} was not made, or broke off ({reason}): run the "
+                "command again to go on",
                 code="host-unreachable",
             )
-        if not (status == requests.codes.conflict or "already exist" in text):
+        if status != requests.codes.conflict and "already exist" not in text:
             return DeliveryError(
-                f"{self.name} refuses {file.name} ({why}): twine takes TWINE_USERNAME and TWINE_PASSWORD, "
-                "~/.pypirc, or a keyring",
+                f"{self.name} refuses {file.name} ({reason}): twine takes TWINE_USERNAME and "
+                "TWINE_PASSWORD, ~/.pypirc, or a keyring",
                 code="upload-refused",
             )
-        if (size := self.partial_sizes.get(file.name)) is not None:
+        partial_size = self.partial_sizes.get(file.name)
+        if partial_size is not None:
             return DeliveryError(
-                f"{self.name} has only the first {size} of {file.size} bytes of {file.name}, from an upload that "
-                f"broke off, and does not let it be replaced ({why}): remove that file there, and run the command "
-                "again",
+                f"{self.name} has only the first {partial_size} of {file.size} bytes of "
+                f"{file.name}, from an upload that broke off, and does not let it be replaced "
+                f"({reason}): remove that file there, and run the command again",
                 code="half-upload",
             )
         return DeliveryError(
-            f"{self.name} already has {file.name}, but {urls.redact_url(self.simple)} does not list it "
-            f"({why}): name the address that it is read from with --simple",
+            f"{self.name} already has {file.name}, but {urls.redact_url(self.simple)} does not "
+            f"list it ({reason}): name the address that it is read from with --simple",
             code="simple-differs",
         )
 
     def _without_secrets(self, text: str) -> str:
-        """Return what an index said; one that is short may be in any word, so nothing is shown then."""
-        secret = self.environ.get("TWINE_PASSWORD") or (self.login[1] if self.login else "")
+        """Return the words of an index without the password in them.
+
+        A short password may occur in any word: then nothing is shown.
+        """
+        secret = self.environ.get("TWINE_PASSWORD", "")
+        if not secret and self.login:
+            _, secret = self.login
         text = urls.hide_password(text)
         if not secret or secret not in text:
             return text
-        return text.replace(secret, "***") if len(secret) >= _LONG_SECRET else ""
+        if len(secret) < _LONG_SECRET_CHARACTERS:
+            return ""
+        return text.replace(secret, "***")
+
+
+def _read_report(output: str) -> tuple[str, int, str]:
+    """Return the kind, the HTTP status and the text of the report in the output of `twine_upload`.
+
+    They are "", 0 and "" if there is none.
+    """
+    # The words of an index in stderr, which comes last, could pretend to be such a report: the
+    # first one is twine_upload's.
+    lines = [line for line in output.splitlines() if line.startswith('{"kind": ')]
+    report = json.loads(lines[0]) if lines else {}
+    return report.get("kind") or "", report.get("status") or 0, report.get("text") or ""
 
 
 def _hash_start(file: UploadFile, size: int) -> str:
-    with file.path.open("rb") as content:
-        return digest_parts(
-            content.read(min(size - at, 1 << 20)) for at in range(0, size, 1 << 20)
-        )[0]
+    """Return the sha256 of the first `size` bytes of a file."""
+
+    def chunks() -> Iterator[bytes]:
+        with file.path.open("rb") as content:
+            for start in range(0, size, _READ_BYTES):
+                yield content.read(min(size - start, _READ_BYTES))
+
+    digest, _ = digest_parts(chunks())
+    return digest
 
 
 def _server(url: str) -> str:
+    """Return the host and port of a URL, without a login."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-def _section(section: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return address, user and password that a section of ~/.pypirc names. Raises ConfigError."""
-    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - an environment that is given
+def _read_section(section: str, environ: Mapping[str, str]) -> PypircSection:
+    """Return a section of ~/.pypirc. Raises ConfigError if it has no such section."""
+    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - HOME of `environ` first
     file = Path(home) / ".pypirc"
-    read = ConfigParser(interpolation=None)
+    parser = ConfigParser(interpolation=None)  # a password may have a %
     try:
-        read.read(file, encoding="utf-8")
+        parser.read(file, encoding="utf-8")
     except (ConfigParserError, UnicodeDecodeError):
         raise ConfigError(
             f"{file} cannot be read: see https://packaging.python.org/specifications/pypirc",
             code="pypirc-invalid",
         ) from None
-    known = [one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL]
-    require_choice(f"repository of {file}", section, known, "unknown-repository")
-    found = read.get(section, "repository", fallback=_USUAL.get(section, ""))
-    urls.validate_url(f"{file}, {section}:", found, ("https", "http"), "https://index.example/")
-    user, password = (read.get(section, name, fallback="") for name in ("username", "password"))
-    return found, user, password
+    sections = [name for name in parser.sections() if parser.has_option(name, "repository")]
+    sections += _DEFAULT_SECTIONS
+    require_choice(f"repository of {file}", section, sections, "unknown-repository")
+    default = _DEFAULT_SECTIONS.get(section, "")
+    repository = parser.get(section, "repository", fallback=default)
+    urls.validate_url(
+        f"{file}, {section}:", repository, ("https", "http"), "https://index.example/"
+    )
+    return PypircSection(
+        repository,
+        parser.get(section, "username", fallback=""),
+        parser.get(section, "password", fallback=""),
+    )

@@ -1,4 +1,4 @@
-"""Where wheels can be published, by the argument of --to."""
+"""The places for publishing, by the argument of --to."""
 
 import re
 from collections.abc import Mapping
@@ -11,57 +11,51 @@ from torchmill.deliver.publish.upload_set import FolderTarget, PublishTarget
 
 GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
 BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
-SCHEME = re.compile(
-    r"[a-zA-Z][\w+.-]+(?::|//)"
-)  # "https//x", of which the colon was forgotten, is no folder
-HOST = re.compile(
-    r"[\w-]+(\.[\w-]+)+(:\d+)?/\w", re.ASCII
-)  # "wheels.example/simple": perhaps an index
+
+# The beginning of a URL, even if its colon was forgotten: "https//x" is no folder.
+SCHEME = re.compile(r"[a-zA-Z][\w+.-]+(?::|//)")
+
+# A host and a path, "wheels.example/simple", which can be an index or a folder.
+HOST = re.compile(r"[\w-]+(\.[\w-]+)+(:\d+)?/\w", re.ASCII)
+
 TARGET_FORMS = (
-    "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
-    "github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"
+    "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of "
+    "~/.pypirc), github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"
 )
 
 
 def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> PublishTarget:
-    """Return the place that is meant; `simple` is where its index is read.
+    """Return the target that --to names; `simple` is the URL at which its index is read.
 
-    Raises ConfigError for what is none, or has a password in it.
+    Raises ConfigError for an unknown form of target, and for a URL with a password in it.
     """
     if not to:
         raise ConfigError(f"invoke publish needs --to: {TARGET_FORMS}", code="no-target")
     if to.startswith("github:"):
-        return _github(to, environ)
+        return _github_target(to, environ)
     scheme = to.partition(":")[0].lower() if SCHEME.match(to) else ""
-    if simple and scheme not in {"http", "https", "pypirc"}:
+    is_index = scheme in {"http", "https", "pypirc"}
+    if simple and not is_index:
         raise ConfigError(
             f"--simple is for indexes only, and {to} is none: leave it out",
             code="simple-without-index",
         )
-    if scheme in {"http", "https", "pypirc"}:
-        return _index(to, environ, simple)
+    if is_index:
+        return _index_target(to, environ, simple)
     if scheme == "s3":
-        from torchmill.deliver.publish.bucket import BucketTarget
-
-        if (match := BUCKET.fullmatch(to)) is None:
-            raise ConfigError(
-                f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX",
-                code="invalid-target",
-            )
-        return BucketTarget.from_address(match["bucket"], match["path"] or "")
-    if scheme not in {"", "file"}:
+        return _bucket_target(to)
+    if scheme == "file":
+        path = urls.validate_url("--to", to, ("file",), "file:///PATH").path
+        return FolderTarget(Path(url2pathname(path)))
+    if scheme:
         raise ConfigError(
             f"--to {urls.redact_url(to)}: unknown kind of target: give {TARGET_FORMS}",
             code="unknown-target",
         )
-    return _folder(to, scheme)
+    return _folder_target(to)
 
 
-def _folder(to: str, scheme: str) -> PublishTarget:
-    if scheme:
-        return FolderTarget(
-            Path(url2pathname(urls.validate_url("--to", to, ("file",), "file:///PATH").path))
-        )
+def _folder_target(to: str) -> PublishTarget:
     if HOST.match(to) and not Path(to).parent.is_dir():
         raise ConfigError(
             f"--to {to}: write https://{to} for an index, ./{to} for a folder",
@@ -69,16 +63,29 @@ def _folder(to: str, scheme: str) -> PublishTarget:
         )
     try:
         return FolderTarget(Path(to).expanduser().absolute())
-    except RuntimeError:
+    except RuntimeError:  # from expanduser
         raise ConfigError(
             f"--to {to}: unknown user: write the path in full", code="unknown-user"
         ) from None
 
 
-def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
+def _bucket_target(to: str) -> PublishTarget:
+    from torchmill.deliver.publish.bucket import BucketTarget
+
+    match = BUCKET.fullmatch(to)
+    if match is None:
+        raise ConfigError(
+            f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX",
+            code="invalid-target",
+        )
+    return BucketTarget.from_address(match["bucket"], match["path"] or "")
+
+
+def _github_target(to: str, environ: Mapping[str, str]) -> PublishTarget:
     from torchmill.deliver.publish.github import GithubReleases
 
     match = GITHUB.fullmatch(to)
+    # "." and ".." would lead to other paths of GitHub's API
     if match is None or {".", ".."} & set(match["repository"].split("/")):
         raise ConfigError(
             f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG",
@@ -87,10 +94,13 @@ def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
     return GithubReleases.from_address(match["repository"], match["tag"], environ)
 
 
-def _index(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
+def _index_target(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
     from torchmill.deliver.publish.index import IndexTarget
 
-    no_login = "do not put passwords into commands: set TWINE_USERNAME and TWINE_PASSWORD, or write them to ~/.pypirc"
+    no_login = (
+        "do not put passwords into commands: set TWINE_USERNAME and TWINE_PASSWORD, or write them "
+        "to ~/.pypirc"
+    )
     for option, url in (("--to", to), ("--simple", simple)):
         if url and not url.startswith("pypirc:"):
             urls.validate_url(

@@ -1,6 +1,7 @@
-"""twine's upload with a time limit: `python -m torchmill.deliver.publish.twine_upload SECONDS FILE OPTIONS…`.
+"""twine's upload with a time limit: `python -m torchmill.deliver.publish.twine_upload SECONDS …`.
 
-Its last line of stdout is a JSON object that says how a failed upload ended: {"kind", "status", "text"}.
+The other arguments are those of `twine upload`. The last line of stdout is a JSON object about a
+failed upload: {"kind": name of the exception, "status": of the HTTP answer or null, "text": words}.
 """
 
 import contextlib
@@ -12,11 +13,14 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 
-_LONGEST = 2000  # characters of an answer
+_MAX_CHARACTERS = 2000  # of an answer
 
 
 def main(arguments: list[str]) -> int:
-    """Upload; return the exit code. Each read and write of a connection may take so many seconds."""
+    """Upload files and return the exit code.
+
+    The first argument limits each read and write of a connection, in seconds.
+    """
     limit = float(arguments[0])
     send = HTTPAdapter.send
 
@@ -25,22 +29,32 @@ def main(arguments: list[str]) -> int:
     ) -> requests.Response:
         return send(adapter, request, **(options | {"timeout": limit}))
 
+    # twine sets no timeout and has no option for one: a server that stops answering would hold it
+    # for ever.
     HTTPAdapter.send = send_in_time  # type: ignore[method-assign,assignment]
     import twine.cli
 
     try:
         with contextlib.redirect_stdout(sys.stderr):
             twine.cli.dispatch(["upload", *arguments[1:]])
-    except Exception as error:  # noqa: BLE001 - whatever it is, twine's caller says it
-        answer = getattr(error, "response", None)
-        status, text = None, str(error)
-        if answer is not None:  # its text may be a page, of which the words are shown
-            words = re.sub(r"<style.*?</style>|<[^>]*>", " ", answer.text, flags=re.DOTALL)
-            status, text = answer.status_code, f"{answer.reason} {words[:_LONGEST]}"
-        text = " ".join(text.split())
-        print(json.dumps({"kind": type(error).__name__, "status": status, "text": text}))  # noqa: T201 - the answer
+    except Exception as error:  # noqa: BLE001 - whatever it is, the caller reports it
+        report = _describe_failure(error)
+        print(json.dumps(report))  # noqa: T201 - the caller reads it
         return 1
     return 0
+
+
+def _describe_failure(error: Exception) -> dict[str, object]:
+    """Return the object about a failed upload."""
+    status = None
+    text = str(error)
+    response = getattr(error, "response", None)
+    if response is not None:
+        status = response.status_code
+        # The answer may be a page: only its words are shown.
+        words = re.sub(r"<style.*?</style>|<[^>]*>", " ", response.text, flags=re.DOTALL)
+        text = f"{response.reason} {words[:_MAX_CHARACTERS]}"
+    return {"kind": type(error).__name__, "status": status, "text": " ".join(text.split())}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The files to publish, what a target of them is and has already; a folder as a target."""
+"""The files to publish, the interface of a place for them, and a folder as such a place."""
 
 import hashlib
 import shutil
@@ -18,82 +18,88 @@ from torchmill.core.silence import silence_limit
 from torchmill.wheel import dist_files
 from torchmill.wheel.wheel_file import Distribution
 
-_LONGEST_PAUSE_SECONDS = 5.0  # between two questions
-UPLOADED, PRESENT, ABSENT = "uploaded", "there already, the same bytes", "would be uploaded"
+# Between two questions if a target has a file by now.
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+
+# The outcomes of publishing a file.
+UPLOADED = "uploaded"
+PRESENT = "there already, the same bytes"
+ABSENT = "would be uploaded"
 
 
 @dataclass(frozen=True, slots=True)
 class UploadFile:
-    """A wheel, or a document that stands beside it."""
+    """A wheel, or a document beside it."""
 
     path: Path
     sha256: str
     size: int  # bytes
-    wheel: Distribution  # to which it belongs
+    wheel: Distribution  # which it belongs to
 
     @property
     def name(self) -> str:
-        """Return its name, which it has everywhere."""
+        """Return the name of the file, which it has everywhere."""
         return self.path.name
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that a place has."""
+    """A file that a target has."""
 
     name: str
-    digest: Callable[[], str]  # its sha256
-    read: Callable[[], Iterable[bytes]]  # its parts
+    digest: Callable[[], str]  # returns its sha256
+    read: Callable[[], Iterable[bytes]]  # returns its content, in parts
     remove: Callable[[], object]
 
 
 class PublishTarget(ABC):
-    """Somewhere that files can be brought to."""
+    """A place that files can be uploaded to."""
 
-    takes_documents: ClassVar[bool] = True  # files that are no wheels
+    takes_documents: ClassVar[bool] = True  # it takes files that are no wheels
     size_limit: ClassVar[int] = sys.maxsize  # bytes of a file
-    usual_limit: int = sys.maxsize  # of one that it takes from everybody
-    # files of which `existing` found but the beginning -> how many bytes it keeps
+    usual_limit: int = sys.maxsize  # bytes of a file that it takes without a special permission
+    # The files of which `existing_digests` found only the beginning -> bytes that are there.
     partial_sizes: Mapping[str, int] = MappingProxyType({})
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Return how messages call it; never with a password."""
+        """Return the name of the target for messages; it never has a password in it."""
 
     def complaint(self, file: UploadFile) -> str | None:
-        """Return why it would not take a file, whatever it has; None where it would."""
+        """Return why the target would refuse a file in any case; None if it would not."""
         if file.size <= self.size_limit:
             return None
-        return (
-            f"{file.name} has {file.size} bytes; {self.name} takes at most {self.size_limit} a file"
-        )
+        limit = f"{self.name} takes at most {self.size_limit} a file"
+        return f"{file.name} has {file.size} bytes; {limit}"
 
     @abstractmethod
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
-        """Return the sha256 of those of the files, by name, of which it has one of that name.
+        """Return the sha256 of the target's files that have the names of these files, by name.
 
-        Raises NetworkError, HostError, or DeliveryError where it is not what it should be.
+        Raises NetworkError, HostError, or DeliveryError if the target is not what it should be.
         """
 
     @abstractmethod
     def upload(self, file: UploadFile) -> None:
-        """Bring a file, of whose name it has none.
+        """Upload a file whose name the target does not have.
 
-        Raises DeliveryError where it has one by now, or refuses it; NetworkError or HostError.
+        Raises DeliveryError if it has one by now or refuses the file; NetworkError or HostError.
         """
 
     def stored_files(self) -> Iterable[StoredFile]:
-        """Return all files that it has; nothing where it lets none be removed. Raises as `existing` does."""
+        """Return all files of the target that can be removed. Raises as `existing_digests` does."""
         return ()
 
-    def finish(self) -> None:  # noqa: B027 - most have nothing to do
-        """Show what was brought, where that is kept back until all of it is there."""
+    def finish(self) -> None:  # noqa: B027 - most targets have nothing to do
+        """Make the uploads visible, if the target hides them until all of them are there."""
 
 
 def digest_parts(parts: Iterable[bytes]) -> tuple[str, int]:
-    """Return the sha256 of what comes in parts, and how many bytes that is."""
-    digest, size = hashlib.sha256(), 0
+    """Return the sha256 and the size in bytes of a content that comes in parts."""
+    digest = hashlib.sha256()
+    size = 0
     for part in parts:
         digest.update(part)
         size += len(part)
@@ -101,68 +107,76 @@ def digest_parts(parts: Iterable[bytes]) -> tuple[str, int]:
 
 
 def upload_files(wheel: Distribution, suffixes: Iterable[str]) -> Iterator[UploadFile]:
-    """Yield the documents of a wheel that are there, then the wheel: who finds it finds them, too."""
+    """Yield the documents beside a wheel that exist, then the wheel itself.
+
+    In this order, whoever finds the wheel in a target finds its documents as well.
+    """
     for suffix in suffixes:
         path = dist_files.document_path(wheel.path, suffix)
         if path.is_file():
-            yield UploadFile(path, *digest_parts([path.read_bytes()]), wheel)
+            sha256, size = digest_parts([path.read_bytes()])
+            yield UploadFile(path, sha256, size, wheel)
     yield UploadFile(wheel.path, wheel.sha256, wheel.size, wheel)
 
 
 def files_to_upload(
-    files: Iterable[UploadFile], there: Mapping[str, str], place: str
+    files: Iterable[UploadFile], existing: Mapping[str, str], target: str
 ) -> list[UploadFile]:
-    """Return the files that a place lacks; `there` is the sha256 of each that it has.
+    """Return the files that a target lacks; `existing` are the sha256 of those that it has.
 
-    Raises DeliveryError that names all files of which it has another one.
+    Raises DeliveryError that names all files that the target has with other bytes.
     """
-    every = list(files)
-    others = [file for file in every if there.get(file.name, file.sha256) != file.sha256]
-    if others:
-        told = "; ".join(
-            f"{file.name} (sha256 {file.sha256} here, {there[file.name]} there)" for file in others
-        )
+    missing = []
+    conflicts = []
+    for file in files:
+        digest = existing.get(file.name)
+        if digest is None:
+            missing.append(file)
+        elif digest != file.sha256:
+            conflicts.append(f"{file.name} (sha256 {file.sha256} here, {digest} there)")
+    if conflicts:
         raise DeliveryError(
-            f"{place} has a different file of the same name, which is never replaced: {told}: give the new one "
-            "a new version or label, or remove the old one yourself",
+            f"{target} has a different file of the same name, which is never replaced: "
+            f"{'; '.join(conflicts)}: give the new one a new version or label, or remove the old "
+            "one yourself",
             code="file-exists",
         )
-    return [file for file in every if file.name not in there]
+    return missing
 
 
 def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
     """Prove that a target now has the very bytes of files that were uploaded.
 
-    An index may list them a moment later: it is asked until the limit of `silence_limit`. Raises
-    DeliveryError for what differs, or is there by half; NetworkError for what it does not list.
+    An index may list a file a moment after it took it: it is asked again until the time of
+    `silence_limit` is over. Raises DeliveryError for a file that differs or is incomplete,
+    NetworkError for a file that the target does not list.
     """
-    until, pause = time.monotonic() + silence_limit(), 0.1
+    deadline = time.monotonic() + silence_limit()
+    pause = _FIRST_PAUSE_SECONDS
     while True:
-        there = target.existing_digests(files)
-        left = [file for file in files if file.name not in there]
-        if (
-            not left
-            or any(file.name in target.partial_sizes for file in left)
-            or time.monotonic() > until
-        ):
+        existing = target.existing_digests(files)
+        missing = [file.name for file in files if file.name not in existing]
+        incomplete = [name for name in missing if name in target.partial_sizes]
+        if not missing or incomplete or time.monotonic() > deadline:
             break
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-    if wrong := [file.name for file in files if there.get(file.name, file.sha256) != file.sha256]:
+    different = [file.name for file in files if existing.get(file.name, file.sha256) != file.sha256]
+    if different:
         raise DeliveryError(
-            f"{target.name} took {', '.join(wrong)}, but has other bytes than were sent: remove that there, and run "
-            "the command again",
+            f"{target.name} took {', '.join(different)}, but has other bytes than were sent: "
+            "remove that there, and run the command again",
             code="upload-differs",
         )
-    if halves := [file.name for file in left if file.name in target.partial_sizes]:
+    if incomplete:
         raise DeliveryError(
-            f"{target.name} has only the beginning of {', '.join(halves)}: run the command again; if it keeps what "
-            "it has, remove that there first",
+            f"{target.name} has only the beginning of {', '.join(incomplete)}: run the command "
+            "again; if it keeps what it has, remove that there first",
             code="half-upload",
         )
-    if left:
+    if missing:
         raise NetworkError(
-            f"{target.name} took {', '.join(file.name for file in left)}, but does not list it yet, so that nothing "
+            f"{target.name} took {', '.join(missing)}, but does not list it yet, so that nothing "
             "proves what it has: run the command again later",
             code="upload-unproved",
         )
@@ -170,24 +184,28 @@ def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FolderTarget(PublishTarget):
-    """A folder of this machine, which is made where it is missing."""
+    """A folder of this machine, which is created if it is missing."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """Return its path."""
+        """Return the path of the folder."""
         return str(self.path)
 
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
-        """Return the sha256 of the files that it has. Raises DeliveryError where it is no folder."""
+        """Return the sha256 of the folder's files that have the names of these files.
+
+        Raises DeliveryError if it is no folder, or has something else of such a name.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise DeliveryError(f"{self.path} is a file: name a folder", code="target-is-file")
-        found = {}
-        for path in (self.path / file.name for file in files):
+        digests = {}
+        for file in files:
+            path = self.path / file.name
             if path.is_file():
                 try:
-                    found[path.name] = hash_file(path)
+                    digests[path.name] = hash_file(path)
                 except OSError as error:
                     raise DeliveryError(
                         f"{path} cannot be read ({error.strerror or error})", code="not-readable"
@@ -197,10 +215,10 @@ class FolderTarget(PublishTarget):
                     f"{path} is not a file: remove it, or name another folder",
                     code="target-occupied",
                 )
-        return found
+        return digests
 
     def upload(self, file: UploadFile) -> None:
-        """Copy a file; it appears whole, and never in the place of another."""
+        """Copy a file; it appears by rename, and never replaces another one."""
         target = self.path / file.name
         with (
             report_unwritable(self.path, wanted=file.path.stat().st_size),
@@ -209,10 +227,13 @@ class FolderTarget(PublishTarget):
             shutil.copyfile(file.path, fresh)
             if hash_file(fresh) != file.sha256:
                 raise DeliveryError(
-                    f"{target} would not match {file.path}: check the disk, and run the command again",
+                    f"{target} would not match {file.path}: check the disk, and run the command "
+                    "again",
                     code="upload-differs",
                 )
-            if not link_file(fresh, target):  # the name is taken, or the disk has no links
+            # A link is refused if the name is taken, and a rename is not. But some disks have no
+            # links, so that a refusal does not tell which it is.
+            if not link_file(fresh, target):
                 if target.is_symlink() or target.exists():
                     raise DeliveryError(
                         f"{target} has appeared in the meantime: run the command again",
@@ -221,11 +242,18 @@ class FolderTarget(PublishTarget):
                 fresh.rename(target)
 
     def stored_files(self) -> Iterator[StoredFile]:
-        """Yield the files that lie in it."""
-        for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
+        """Yield the files in the folder, without those in folders below it."""
+        if not self.path.is_dir():
+            return
+        for path in sorted(self.path.iterdir()):
             if path.is_file() and not path.is_symlink():
-                read, remove = (
-                    partial(map, Path.read_bytes, [path]),
-                    partial(path.unlink, missing_ok=True),
+                yield StoredFile(
+                    path.name,
+                    digest=partial(hash_file, path),
+                    read=partial(_read_whole, path),
+                    remove=partial(path.unlink, missing_ok=True),
                 )
-                yield StoredFile(path.name, partial(hash_file, path), read, remove)
+
+
+def _read_whole(path: Path) -> list[bytes]:
+    return [path.read_bytes()]
