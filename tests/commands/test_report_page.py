@@ -89,6 +89,12 @@ def test_builds_of_almost_nothing(tmp_path: Path, records: list[Record]) -> None
     assert ("<script>&.cpp" in texts(found, "td")) == (len([*found.iter(f"{HTML}rect")]) == 1)
 
 
+def test_a_name_cannot_hide_or_reorder_what_the_page_shows(tmp_path: Path) -> None:
+    found = page(tmp_path, [ran("gpp.\u202ecod\u200b\x1b[2J", 0, 9)])
+    shown = "".join(texts(found, "td"))
+    assert "gpp.\ufffdcod\ufffd\ufffd[2J" in shown
+
+
 def test_a_page_needs_nothing_else(tmp_path: Path) -> None:
     found = page(tmp_path)
     assert not [

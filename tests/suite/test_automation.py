@@ -350,6 +350,24 @@ def test_the_summary_tells_how_long_each_stage_took() -> None:
     assert said == "compile 61 s, pack 3 s"
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the runner's jq is not here")
+def test_the_summary_shows_names_as_names(tmp_path: Path) -> None:
+    (text,) = [
+        text for name, text in scripts() if "GITHUB_STEP_SUMMARY" in text and "seconds" in text
+    ]
+    wheel = tmp_path / "dist" / "a-1`<img src=x>`[b](c)\n# d.whl"
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"a")
+    seconds = {"**compile**\n# e": 61.4}
+    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"seconds": seconds}))
+    summary = tmp_path / "summary"
+    env = {**os.environ, "GITHUB_STEP_SUMMARY": str(summary)}
+    subprocess.run(["bash", "-e", "-c", text], cwd=tmp_path, env=env, check=True)
+    (line,) = summary.read_text("utf-8").splitlines()
+    assert line.startswith("- `a-1??img?src?x???b??c????d.whl` (")
+    assert not {"<", ">", "[", "*", "#"} & set(line)
+
+
 def test_problems_of_compilers_and_of_sessions_are_matched() -> None:
     matchers = json.loads((ROOT / ".github" / "problems.json").read_text("utf-8"))["problemMatcher"]
     gcc, own = (re.compile(one["pattern"][0]["regexp"]) for one in matchers)

@@ -56,7 +56,7 @@ def test_shares_of_which_one_dies_and_a_job_whose_time_is_up_end_with_the_wheels
     assert "the time of --until is up" in github.log
     wheels = [path.name for path in sorted(github.artifacts[f"wheels-{CELL}"].glob("*.whl"))]
     assert [name.split("-")[0] for name in wheels] == ["tinytorch", "tinyvision"]
-    assert [line.split(" ")[1] for line in github.summary.splitlines()] == wheels
+    assert [line.split(" ")[1].strip("`") for line in github.summary.splitlines()] == wheels
 
     indexed = github.run_workflow("index.yml")
     assert indexed.result == "success", github.log

@@ -25,6 +25,7 @@ from torchmill.commands.report.recording import (
     sum_up,
 )
 from torchmill.core.files import read_table_beside
+from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.compiler_cache import CacheHits
 from torchmill.wheel.dist_files import companion_paths, read_manifest
@@ -92,7 +93,9 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
     )
     with suppress(OSError, BadZipFile), ZipFile(wheel or "") as archive:
         members = sorted(archive.infolist(), key=lambda one: -one.file_size)[:MEMBERS]
-    return pages.get_template("page.html").render(
+    # Names of files are others' text: markup in them is escaped, and the door takes out what hides
+    # or reorders text, as in a terminal.
+    page = pages.get_template("page.html").render(
         recording=recording,
         wall=max(recording.wall, 1.0),
         lines=[build_headline(sums), *describe_sums(sums)],
@@ -104,6 +107,7 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
         files=[one for one in (wheel, *companion_paths(wheel)) if one.is_file()] if wheel else [],
         members=members,
     )
+    return as_plain_text(page)
 
 
 def draw_picture(recording: Recording) -> Figure:
