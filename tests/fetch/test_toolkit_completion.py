@@ -17,15 +17,10 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.commands.toolkit import complete_toolkit
 from torchmill.config.toolkit import ToolkitPart, ToolkitSource
-from torchmill.fetch.toolkit import provision, pypi
-from torchmill.fetch.toolkit.provision import (
-    ProvisionContext,
-    base_toolkit,
-    complete_lacking,
-    copied_bytes,
-    inherited_files,
-    place_inherited,
-)
+from torchmill.fetch.toolkit import inherited, pypi
+from torchmill.fetch.toolkit.completion import base_toolkit, complete_lacking
+from torchmill.fetch.toolkit.inherited import copied_bytes, inherited_files, place_inherited
+from torchmill.fetch.toolkit.provision import ProvisionContext
 from torchmill.host import cuda_toolkits
 from torchmill.host.cuda_toolkits import FoundToolkit, lacking_toolkit_parts
 from torchmill.host.programs import make_runner
@@ -301,4 +296,4 @@ def test_of_a_conda_environment_only_nvidias_files_count(tmp_path: Path) -> None
 def test_a_package_of_conda_that_was_cut_off_names_no_files(tmp_path: Path) -> None:
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "conda-meta/cuda-nvcc-1.json").write_text("")
-    assert list(provision.inherited_files(tmp_path, "x86_64")) == []
+    assert list(inherited.inherited_files(tmp_path, "x86_64")) == []

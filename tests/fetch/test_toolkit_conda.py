@@ -25,8 +25,8 @@ from torchmill.config.toolkit import ToolkitSource
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.conda import SUBDIRS, is_toolkit_package
+from torchmill.fetch.toolkit.layout import placer
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
-from torchmill.fetch.toolkit.store import placer
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 

@@ -18,8 +18,8 @@ from torchmill.fetch.toolkit.debian import (
     pinned_versions,
     unpack_packages,
 )
+from torchmill.fetch.toolkit.layout import place_files, placer
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
-from torchmill.fetch.toolkit.store import place_files, placer
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
 CUDA, GCC = (

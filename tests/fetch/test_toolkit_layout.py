@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.fetch.toolkit.store import (
+from torchmill.fetch.toolkit.layout import (
     add_driver_stub,
     add_links,
     add_unversioned_names,

@@ -13,9 +13,9 @@ from tests.support.made_up_providers import ARCH, MadeUp, shop, source
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.config.served_gpus import unserved_capabilities
+from torchmill.fetch.toolkit.layout import placer
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.request import ToolkitRequest
-from torchmill.fetch.toolkit.store import placer
 from torchmill.host.provisioned import list_provisioned
 
 NAME = "magma-2.6.1-cu118-7.0_8.6+PTX"

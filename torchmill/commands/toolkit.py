@@ -16,7 +16,7 @@ from torchmill.config.toolkit import ToolkitPart, ToolkitSource
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, require_choice
 from torchmill.core.paths import Layout
-from torchmill.fetch.toolkit import provision
+from torchmill.fetch.toolkit import completion
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.request import LIBRARIES, AskProvider, ToolkitRequest, version_key
 from torchmill.host import cuda_toolkits
@@ -203,7 +203,7 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
         if complete:
             installed = tuple(cuda_toolkits.toolkits_with_compiler(*machine))
             version = find_toolkit(facts, "--complete", complete).version
-            return complete_toolkit(provision.base_toolkit(version, installed), arch, context)
+            return complete_toolkit(completion.base_toolkit(version, installed), arch, context)
     toolkits = {
         one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
         for one in cuda_toolkits.complete_toolkits(*machine)
@@ -222,7 +222,7 @@ def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext
     lacks = lacking_toolkit_parts(toolkit.home, toolkit.version, context.parts)
     if not lacks:
         return CommandOutput(f"{name} lacks nothing that torch's build uses", {"kept": []})
-    made = provision.complete_lacking(toolkit, lacks, arch, context)
+    made = completion.complete_lacking(toolkit, lacks, arch, context)
     left = lacking_toolkit_parts(made.home, toolkit.version, context.parts)
     got = format_part_names(part for part in lacks if part not in left)
     lines = [

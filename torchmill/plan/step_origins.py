@@ -17,8 +17,8 @@ from torchmill.fetch.source.apt_archives import parse_suite
 from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
 from torchmill.fetch.toolkit.conda import DEFAULT_ALIAS, SUBDIRS, channel_address
+from torchmill.fetch.toolkit.layout import PACKAGES
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages, remedy
-from torchmill.fetch.toolkit.store import PACKAGES
 from torchmill.fetch.user_packages import RATTLER, SCCACHE
 from torchmill.host.host import Host
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from torchmill.config.field_types import no_entries
 
+_SHORT_DIGEST = 8  # hexadecimal digits of a digest or commit in messages
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -17,32 +19,33 @@ class Source:
     version: str
     tag: str
     provider: str  # "git", "path", "debian", "pypi"
-    origin: str  # URL, path or archive, for people
-    commit: (
-        str | None
-    )  # that the files were proven to be, by git's objects; None: nothing proves any
+    origin: str  # URL, path or archive, for messages
+    # the files were proven to be those of this commit, by git's objects; None: of no commit
+    commit: str | None
     path: Path
-    verified: bool  # the commit, or the digest of the archive, is the one that the facts record for the release
-    submodules: Mapping[str, str] = no_entries()  # path -> commit; proven as `commit` is
+    verified: bool  # the facts record this commit, or this digest of the archive, for the release
+    submodules: Mapping[str, str] = no_entries()  # path -> commit, proven as `commit` is
     build_backend: str | None = None  # of [build-system] in its pyproject.toml
-    contents: str = ""  # sha256 over names, modes and contents of all files
-    archive: str | None = None  # sha256 of the archive that it was unpacked from
-    declared: str | None = (
-        None  # the commit that an archive or a folder names, which nothing proves
-    )
+    contents: str = ""  # sha256 of the names, modes and contents of all files
+    archive: str | None = None  # sha256 of the archive that was unpacked
+    declared: str | None = None  # the commit that an archive or a folder names, without proof
     unproven: str = ""  # why no commit is proven, as a clause
-    refusal: str = (
-        ""  # why a build refuses it as it lies there now: it was changed after it was fetched
-    )
+    # why a build refuses the tree as it is now: it was changed after it was fetched
+    refusal: str = ""
 
     @property
     def identity(self) -> str:
-        """Return what tells its files from others: the commit if that is proven, else the digest of its contents."""
+        """Return a text that differs if the files do: the proven commit, or a digest of all."""
         return f"commit {self.commit}" if self.commit else f"contents {self.contents}"
 
     @property
     def title(self) -> str:
-        """Return what is known of its files, for people: "commit 49444c3e", "no proven commit, contents 1a2b3c4d"."""
+        """Return the identity in short, for messages.
+
+        It is "commit 49444c3e", "no proven commit, contents 1a2b3c4d" or "no proven commit".
+        """
         if self.commit:
-            return f"commit {self.commit[:8]}"
-        return f"no proven commit{f', contents {self.contents[:8]}' if self.contents else ''}"
+            return f"commit {self.commit[:_SHORT_DIGEST]}"
+        if self.contents:
+            return f"no proven commit, contents {self.contents[:_SHORT_DIGEST]}"
+        return "no proven commit"

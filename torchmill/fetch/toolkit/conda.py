@@ -22,35 +22,41 @@ from torchmill.core.files import hash_file, read_refusal
 from torchmill.core.silence import silence_limit
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
-from torchmill.fetch.toolkit import store
+from torchmill.fetch.toolkit import layout
+from torchmill.fetch.toolkit.layout import PACKAGES, placer
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
-from torchmill.fetch.toolkit.store import PACKAGES, fetch_piece, placer
+from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.fetch.user_packages import import_rattler
 from torchmill.host.provisioned import TOOLKIT
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
-ALIAS_VARIABLE = (
-    "CONDA_CHANNEL_ALIAS"  # conda's own: where channels are that are named without an address
-)
-DEFAULT_ALIAS = "https://conda.anaconda.org/"
-SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
-_SILENCES = 10  # so many times the limit of silence, for an index: rattler's limit is one of a whole request
 PROVIDER = "conda"
-_LONGEST_REASON = 300  # characters of what the solver reports
+# conda's own variable: the server of channels that are named without an address
+ALIAS_VARIABLE = "CONDA_CHANNEL_ALIAS"
+DEFAULT_ALIAS = "https://conda.anaconda.org/"
+SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # arch -> conda's name of it
+# rattler limits a whole request, not a silence: an index may take so many times the limit of
+# silence
+_SILENCES = 10
+_LONGEST_REASON = 300  # characters of the solver's report in a message
 
 
-def is_toolkit_package(package: str) -> bool:
+def is_toolkit_package(name: str) -> bool:
     """Tell whether a package of a solution becomes a part of the toolkit."""
-    return any(re.fullmatch(pattern, package) for pattern in PACKAGES["taken"])
+    return any(re.fullmatch(pattern, name) for pattern in PACKAGES["toolkit_packages"])
 
 
 def channel_address(name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the address of a channel: "conda-forge" lies on Anaconda's server, or where the user's mirror is."""
+    """Return the address of a channel.
+
+    "conda-forge" is on Anaconda's server, or on the mirror in CONDA_CHANNEL_ALIAS.
+    """
     if "://" in name:
         return name
-    return f"{(environ.get(ALIAS_VARIABLE) or DEFAULT_ALIAS).rstrip('/')}/{name}"
+    alias = environ.get(ALIAS_VARIABLE) or DEFAULT_ALIAS
+    return f"{alias.rstrip('/')}/{name}"
 
 
 def offer(
@@ -60,41 +66,51 @@ def offer(
     progress: ProgressDisplay,
 ) -> ProviderOffer | ProviderRefusal:
     """Return the packages of the first channels that have all of a toolkit."""
-    closed = {source: _closed_channel(source) for source in sources}
-    if sources and all(closed.values()):
-        return ProviderRefusal(PROVIDER, closed[sources[-1]])
+    complaints = {source: _channel_complaint(source) for source in sources}
+    if sources and all(complaints.values()):
+        return ProviderRefusal(PROVIDER, complaints[sources[-1]])
     try:
         import_rattler(cache, progress)
     except (NetworkError, SourceError, HostError) as error:
-        return ProviderRefusal(
-            PROVIDER, f"it needs py-rattler, which could not be installed ({error})"
-        )
-    why = "no known channel has it"
+        reason = f"it needs py-rattler, which could not be installed ({error})"
+        return ProviderRefusal(PROVIDER, reason)
+    reason = "no known channel has it"
     for source in sources:
-        if closed[source]:
-            why = closed[source]
+        if complaints[source]:
+            reason = complaints[source]
             continue
-        with contextlib.closing(
-            progress.task(f"{request} on {hide_password(', '.join(source.where))}")
-        ):
-            pieces = _solved(request, source, cache / "downloads" / "channels")
+        title = f"{request} on {hide_password(', '.join(source.where))}"
+        with contextlib.closing(progress.task(title)):
+            pieces = _solve(request, source, cache / "downloads" / "channels")
         if isinstance(pieces, str):
-            why = pieces
+            reason = pieces
             continue
-        first = source.packages[0].split()[0]  # its version stands for all
-        full = next((piece.version for piece in pieces if piece.name == first), "")
-        exact = request if request.kind == TOOLKIT else replace(request, version=full)
-        return ProviderOffer(
-            exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress)
-        )
-    return ProviderRefusal(PROVIDER, why)
+        return _make_offer(request, source, pieces, cache, progress)
+    return ProviderRefusal(PROVIDER, reason)
 
 
-def _closed_channel(source: ToolkitSource) -> str:
-    """Return which host of a source's channels cannot be reached, as a clause; "" where all can."""
+def _make_offer(
+    request: ToolkitRequest,
+    source: ToolkitSource,
+    pieces: tuple[ProviderPackage, ...],
+    cache: Path,
+    progress: ProgressDisplay,
+) -> ProviderOffer:
+    """Return the offer of a solution; the version of the source's first package stands for all."""
+    main_package = source.packages[0].split()[0]
+    versions = {piece.name: piece.version for piece in pieces}
+    full = versions.get(main_package, "")
+    exact = request if request.kind == TOOLKIT else replace(request, version=full)
+    fill = partial(_fill, exact, pieces, cache, progress)
+    return ProviderOffer(exact, PROVIDER, full, pieces, fill)
+
+
+def _channel_complaint(source: ToolkitSource) -> str:
+    """Return which host of a source's channels cannot be reached, as a clause; "" if all can."""
     for name in source.where:
         address = channel_address(name)
-        if (complaint := connection_complaint(address)) is not None:
+        complaint = connection_complaint(address)
+        if complaint is not None:
             return f"{host_of(address)} cannot be reached ({complaint})"
     return ""
 
@@ -106,19 +122,21 @@ def _fill(
     progress: ProgressDisplay,
     folder: Path,
 ) -> None:
+    """Download, check and unpack the packages, and add the links and stubs that they leave out."""
     place = placer(PROVIDER if request.kind == TOOLKIT else "magma")
     for piece in pieces:
         with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
-            _unpack(_file(piece, cache, bar), piece.name, folder, place)
+            archive = _fetch_archive(piece, cache, bar)
+            _unpack(archive, piece.name, folder, place)
     if request.kind == TOOLKIT:
-        store.add_links(folder, request.arch)
-        store.add_driver_stub(folder)
+        layout.add_links(folder, request.arch)
+        layout.add_driver_stub(folder)
 
 
-def _solved(
+def _solve(
     request: ToolkitRequest, source: ToolkitSource, cache: Path
 ) -> tuple[ProviderPackage, ...] | str:
-    """Return the packages that go together, those of no interest left out; else why there are none."""
+    """Return the packages that go together, without those of no interest; or why there are none."""
     import rattler
     from rattler.exceptions import (
         GatewayError,
@@ -129,58 +147,76 @@ def _solved(
     from rattler.networking import Client
     from rattler.platform import Subdir
 
-    # no __cuda: a driver that is too old, or none, does not matter where nothing is run
-    machine = [one.into_generic() for one in rattler.VirtualPackage.detect()]
-    named = hide_password(", ".join(source.where))
-    client = Client.default_client(
-        timeout=max(1, round(_SILENCES * silence_limit()))
-    )  # else it waits for ever
+    virtual_packages = []
+    for package in rattler.VirtualPackage.detect():
+        generic = package.into_generic()
+        # The driver of this machine, old or missing, does not matter: nothing is run.
+        if generic.name.normalized != "__cuda":
+            virtual_packages.append(generic)
+    channel_names = hide_password(", ".join(source.where))
+    seconds = max(1, round(_SILENCES * silence_limit()))
+    client = Client.default_client(timeout=seconds)  # without a timeout it waits for ever
     try:
-        channels = [rattler.Channel(channel_address(name)) for name in source.where]
         work = rattler.solve(
-            channels,
-            # a package with its bounds, or any version of it
-            [
-                spec.replace("{version}", request.version)
-                if request.version
-                else spec.split(maxsplit=1)[0]
-                for spec in source.packages
-            ],
+            [rattler.Channel(channel_address(name)) for name in source.where],
+            _match_specs(request, source),
             gateway=rattler.Gateway(cache_dir=cache, client=client),
             platforms=[Subdir(SUBDIRS[request.arch]), Subdir("noarch")],
-            virtual_packages=[one for one in machine if one.name.normalized != "__cuda"],
+            virtual_packages=virtual_packages,
         )
         records = asyncio.run(work)
     except InvalidChannelError as error:
-        return f"{named} names no channel ({shorten(str(error), _LONGEST_REASON)})"
+        return f"{channel_names} names no channel ({shorten(str(error), _LONGEST_REASON)})"
     except GatewayError as error:
-        return f"{named} cannot be read ({shorten(str(error), _LONGEST_REASON)})"
+        return f"{channel_names} cannot be read ({shorten(str(error), _LONGEST_REASON)})"
     except (InvalidMatchSpecError, SolverError) as error:
-        return f"{named} does not have all of it ({shorten(str(error), _LONGEST_REASON)})"
-    ours = (
-        is_toolkit_package
-        if request.kind == TOOLKIT
-        else {spec.split()[0] for spec in source.packages}.__contains__
-    )
-    pieces = sorted(map(_piece, records), key=lambda piece: piece.name)
-    chosen = tuple(piece for piece in pieces if ours(piece.name))
-    if unchecked := [piece.file for piece in chosen if not piece.sha256]:
+        return f"{channel_names} does not have all of it ({shorten(str(error), _LONGEST_REASON)})"
+    pieces = _choose_pieces(request, source, [_piece(record) for record in records])
+    unchecked = [piece.file for piece in pieces if not piece.sha256]
+    if unchecked:
         return (
             f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
         )
-    return chosen
+    return pieces
+
+
+def _match_specs(request: ToolkitRequest, source: ToolkitSource) -> list[str]:
+    """Return the source's packages with their bounds, or with none if any version will do."""
+    if request.version:
+        return [spec.replace("{version}", request.version) for spec in source.packages]
+    return [spec.split(maxsplit=1)[0] for spec in source.packages]
+
+
+def _choose_pieces(
+    request: ToolkitRequest, source: ToolkitSource, pieces: Sequence[ProviderPackage]
+) -> tuple[ProviderPackage, ...]:
+    """Return the packages that become a part of the toolkit, or are the library, by name."""
+    library_names = {spec.split()[0] for spec in source.packages}
+    chosen = []
+    for piece in sorted(pieces, key=lambda piece: piece.name):
+        if request.kind == TOOLKIT:
+            is_chosen = is_toolkit_package(piece.name)
+        else:
+            is_chosen = piece.name in library_names
+        if is_chosen:
+            chosen.append(piece)
+    return tuple(chosen)
 
 
 def _piece(record: "RepoDataRecord") -> ProviderPackage:
-    digest = record.sha256.hex() if record.sha256 else ""
-    version, size = str(record.version), record.size or 0
     return ProviderPackage(
-        PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size
+        PROVIDER,
+        record.name.normalized,
+        str(record.version),
+        record.file_name,
+        record.url,
+        record.sha256.hex() if record.sha256 else "",
+        record.size or 0,
     )
 
 
-def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
-    """Return the file of a package, checked; that of a local channel is used in place.
+def _fetch_archive(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
+    """Return the file of a package, checked; that of a channel in a folder is used in place.
 
     Raises NetworkError, SourceError.
     """
@@ -195,8 +231,11 @@ def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
     return file
 
 
-def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | None]) -> None:
-    """Unpack those files of a package that have a place. Raises SourceError for one that is broken."""
+def _unpack(archive: Path, name: str, home: Path, place: Callable[[str], str | None]) -> None:
+    """Unpack the files of a package that have a place, and its licences.
+
+    Raises SourceError for a broken package.
+    """
     from rattler.exceptions import ExtractError
     from rattler.package import PathsJson
     from rattler.package_streaming import extract
@@ -204,18 +243,23 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
     with tempfile.TemporaryDirectory(dir=home) as scratch:
         root = Path(scratch, "package")
         try:
-            extract(package, root)
+            extract(archive, root)
             listed = PathsJson.from_package_directory_with_deprecated_fallback(root).paths
         except (ExtractError, OSError) as error:
-            told = f"{package} cannot be unpacked ({shorten(str(error), _LONGEST_REASON)}): run the command again"
-            raise read_refusal(str(error), home) or SourceError(
-                told, code="damaged-archive"
+            disk_error = read_refusal(str(error), home)
+            if disk_error is not None:
+                raise disk_error from None
+            reason = shorten(str(error), _LONGEST_REASON)
+            raise SourceError(
+                f"{archive} cannot be unpacked ({reason}): run the command again",
+                code="damaged-archive",
             ) from None
-        # what holds the path of where it was made only tells other programs where the package lies
-        fixed = {
+        # Files that contain the path of the prefix in which they were built would need that path
+        # replaced. They only tell other programs where the package lies, so they are left out.
+        relocated = {
             str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None
         }
-        store.place_files(root, home, lambda path: None if path in fixed else place(path))
+        layout.place_files(root, home, lambda path: None if path in relocated else place(path))
         licences = root / "info/licenses"
         if licences.is_dir():
             shutil.copytree(licences, home / "licenses" / name, dirs_exist_ok=True)

@@ -6,9 +6,9 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -18,30 +18,38 @@ from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
-from torchmill.fetch.source import apt, apt_archives
+from torchmill.fetch.source import apt
 from torchmill.fetch.source.apt import Apt, BinaryPackage
-from torchmill.fetch.source.apt_archives import KEYRINGS, AptArchive, DebianSuite
+from torchmill.fetch.source.apt_archives import (
+    APT_SETTINGS,
+    KEYRINGS,
+    AptArchive,
+    DebianSuite,
+    machine_archives,
+    parse_suite,
+    suite_archives,
+)
+from torchmill.fetch.toolkit.layout import (
+    Place,
+    complete_toolkit,
+    place_files,
+    placer,
+    try_compiler,
+)
 from torchmill.fetch.toolkit.request import (
     ProviderOffer,
     ProviderRefusal,
     ToolkitRequest,
     version_begins,
 )
-from torchmill.fetch.toolkit.store import (
-    Place,
-    complete_toolkit,
-    downloads_folder,
-    place_files,
-    placer,
-    try_compiler,
-)
+from torchmill.fetch.toolkit.store import downloads_folder
 from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 
 DEBIAN = "debian"
-_ETC = Path("/etc/apt")
-_WAYS = "run the command again to resume, or use another provider (`--from`)"
+_ALTERNATIVES = "run the command again to resume, or use another provider (`--from`)"
 _DPKG_DEB = "dpkg-deb"
-_UNPACKERS = 4  # at most: more than that wait for the disk
+_UNPACKERS = 4  # at most: more would only wait for the disk
+_PLACE_TABLES = {COMPILER: "compiler", MAGMA: "magma"}  # other kinds: "debian"
 
 
 def offer(
@@ -49,226 +57,276 @@ def offer(
     sources: Sequence[ToolkitSource],
     cache: Path,
     progress: ProgressDisplay,
-    etc: Path = _ETC,
+    etc: Path = APT_SETTINGS,
 ) -> ProviderOffer | ProviderRefusal:
-    """Look for something in the suites that are known to have it, the machine's own first.
+    """Return the packages of the first suite that has a request, or a refusal.
 
-    `etc` holds the machine's settings of apt. Raises BusyError where another run keeps the lists too long.
+    Suites that the machine itself uses come first. `etc` is the folder of apt's settings. Raises
+    BusyError if another run holds the lists for too long.
     """
     for program in ("apt-get", "apt-cache", _DPKG_DEB):
         if shutil.which(program) is None:
             return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
-    machine = apt_archives.machine_archives(etc)
-    places = [(source, apt_archives.parse_suite(source.where)) for source in sources]
-    answers = []
-    for source, where in sorted(
-        places, key=lambda one: one[1].name not in {each.suite for each in machine}
-    ):
-        answer = _ask(
-            request,
-            where,
-            source.packages,
-            apt_archives.suite_archives(where, machine, KEYRINGS),
-            cache,
-            progress,
-        )
+    machine = machine_archives(etc)
+    machine_suites = {archive.suite for archive in machine}
+    candidates = [(parse_suite(source.where), source) for source in sources]
+    candidates.sort(key=lambda candidate: candidate[0].name not in machine_suites)
+    reasons = []
+    for suite, source in candidates:
+        archives = suite_archives(suite, machine, KEYRINGS)
+        answer = _ask_suite(request, suite, source.packages, archives, cache, progress)
         if isinstance(answer, ProviderOffer):
             return answer
-        answers.append(answer)
-    return ProviderRefusal(DEBIAN, "; ".join(answers) or "no known suite has it")
+        reasons.append(answer)
+    return ProviderRefusal(DEBIAN, "; ".join(reasons) or "no known suite has it")
 
 
-def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
+def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
     request: ToolkitRequest,
-    where: DebianSuite,
-    names: Sequence[str],
+    suite: DebianSuite,
+    package_lines: Sequence[str],
     archives: Sequence[AptArchive],
     cache: Path,
     progress: ProgressDisplay,
 ) -> ProviderOffer | str:
-    """Return what one suite has among some packages, or why it cannot serve."""
-    pinned = pinned_versions(names, request.version)
+    """Return what one suite has of some packages, or why it cannot serve the request."""
+    pinned = pinned_versions(package_lines, request.version)
     if not archives:
-        return f"{where} is in no line of {_ETC}, and its keys ({KEYRINGS / where.keyring}) are missing"
-    machine = apt.ARCHITECTURES[request.arch]
-    own = Apt(cache / DEBIAN / "-".join([where.name, machine, *where.components]))
+        keyring = KEYRINGS / suite.keyring
+        return f"{suite} is in no line of {APT_SETTINGS}, and its keys ({keyring}) are missing"
+    architecture = apt.ARCHITECTURES[request.arch]
+    lists_name = "-".join([suite.name, architecture, *suite.components])
+    own_apt = Apt(cache / DEBIAN / lists_name)
     with (
-        contextlib.closing(progress.task(f"{request}, {where}")) as bar,
+        contextlib.closing(progress.task(f"{request}, {suite}")) as bar,
         apt.hold_apt(cache / DEBIAN),
     ):
         bar.update(0, None, "reading its lists")
-        own.configure(archives, machine)
-        packages, failure = own.query(
-            lambda: apt.package_closure(tuple(pinned), lambda names: apt.list_binaries(own, names)),
-            lambda found: pinned.keys() <= {one.name for one in found},
+        own_apt.configure(archives, architecture)
+        packages, failure = own_apt.query(
+            lambda: apt.package_closure(
+                tuple(pinned), lambda names: apt.list_binaries(own_apt, names)
+            ),
+            lambda found: pinned.keys() <= {package.name for package in found},
         )
-    if why := _unfit(where, packages, pinned, failure) or _too_new(request, where, packages):
-        return why
-    full = re.split(r"[~+]", packages[0].upstream)[-1]  # of "11.8.89~11.8.0" the toolkit's version
+    reason = _mismatch(suite, packages, pinned, failure) or _glibc_complaint(
+        request, suite, packages
+    )
+    if reason:
+        return reason
+    # NVIDIA's libraries have "11.8.89~11.8.0": their own version, and that of the toolkit
+    full = re.split(r"[~+]", packages[0].upstream)[-1]
     if request.kind == MAGMA:
-        packages = packages[
-            : len(pinned)
-        ]  # what it needs at run time serves nothing where it is linked in
+        # It is linked statically, so what it needs at run time is left out.
+        packages = packages[: len(pinned)]
         full = packages[0].upstream
         if not version_begins(full, request.version):
-            return f"{where} has {MAGMA} {full}"
+            return f"{suite} has {MAGMA} {full}"
         request = replace(request, version=full)
-    pieces = tuple(  # apt knows where they are
-        ProviderPackage(DEBIAN, one.name, one.version, one.file, "", one.sha256, one.size)
-        for one in packages
+    installation = _Installation(
+        request, suite, full, own_apt, packages, downloads_folder(cache, DEBIAN), progress
     )
-    store = downloads_folder(cache, DEBIAN)
+    return ProviderOffer(request, DEBIAN, full, installation.pieces(), installation.fill)
 
-    def fill(folder: Path) -> None:
-        with contextlib.closing(
-            progress.task(f"{request}, {len(packages)} packages of {where}")
-        ) as bar:
-            with report_unwritable(store):
-                _download(request, where, own, packages, store, bar)
+
+@dataclass(frozen=True, slots=True)
+class _Installation:
+    """The packages of a suite that serve a request, and how to install them."""
+
+    request: ToolkitRequest
+    suite: DebianSuite
+    full: str  # the version of the whole
+    apt: Apt
+    packages: Sequence[BinaryPackage]
+    store: Path  # the folder of downloads
+    progress: ProgressDisplay
+
+    def pieces(self) -> tuple[ProviderPackage, ...]:
+        """Return the packages as an offer lists them; without URLs, which only apt knows."""
+        return tuple(
+            ProviderPackage(
+                DEBIAN,
+                package.name,
+                package.version,
+                package.file,
+                "",
+                package.sha256,
+                package.size,
+            )
+            for package in self.packages
+        )
+
+    def fill(self, folder: Path) -> None:
+        """Download, check and unpack the packages, and add what they leave out."""
+        request = self.request
+        title = f"{request}, {len(self.packages)} packages of {self.suite}"
+        with contextlib.closing(self.progress.task(title)) as bar:
+            with report_unwritable(self.store):
+                self._download(bar)
             with report_unwritable(folder):
-                _unpack(request, {store / one.file: one.size for one in packages}, folder, bar)
+                self._unpack(folder, bar)
                 if request.kind == COMPILER:
                     program = folder / "bin" / request.version.replace("gcc", "g++")
-                    try_compiler(program, request.arch, f"{request} of {where}")
+                    try_compiler(program, request.arch, f"{request} of {self.suite}")
                 elif request.kind == TOOLKIT:
-                    complete_toolkit(folder, full, request.arch)
+                    complete_toolkit(folder, self.full, request.arch)
 
-    return ProviderOffer(request, DEBIAN, full, pieces, fill)
+    def _download(self, bar: ProgressBar) -> None:
+        """Download the packages that are missing; each is compared with its listed sha256."""
+        self.store.mkdir(parents=True, exist_ok=True)
+        missing = [package for package in self.packages if not self._has_arrived(package)]
+        if not missing:
+            return
+        for package in missing:
+            # apt resumes a file that is too short; one that is long enough it would take as it is
+            file = self.store / package.file
+            if file.is_file() and file.stat().st_size >= package.size:
+                file.unlink()
+        total = sum(package.size for package in missing)
 
+        def show_share(share: float) -> None:
+            bar.update(int(share * total), total, "downloading")
 
-def _download(  # noqa: PLR0917 - what to bring, from where and to where
-    request: ToolkitRequest,
-    suite: DebianSuite,
-    own: Apt,
-    packages: Sequence[BinaryPackage],
-    store: Path,
-    bar: ProgressBar,
-) -> None:
-    store.mkdir(parents=True, exist_ok=True)
-    lacking = [one for one in packages if not _is_whole(store / one.file, one)]
-    if not lacking:
-        return
-    for one in lacking:
-        if (file := store / one.file).is_file() and file.stat().st_size >= one.size:
-            file.unlink()  # apt goes on with what is too short, and with nothing else
-    total = sum(one.size for one in lacking)
-    try:
-        apt.download_binaries(
-            own, lacking, store, lambda share: bar.update(int(share * total), total, "downloading")
-        )
-    except CommandError as error:
-        raise apt.explain_apt_error(error.output, own.folder, str(request), _WAYS) from None
-    for one in lacking:
-        file = store / one.file
-        if not _is_whole(file, one):
-            file.unlink(missing_ok=True)
-            raise SourceError(
-                f"{file} is not the package that {suite} lists and was deleted: {_WAYS}",
-                code="wrong-digest",
-            )
+        try:
+            apt.download_binaries(self.apt, missing, self.store, show_share)
+        except CommandError as error:
+            raise apt.explain_apt_error(
+                error.output, self.apt.folder, str(self.request), _ALTERNATIVES
+            ) from None
+        for package in missing:
+            if not self._has_arrived(package):
+                file = self.store / package.file
+                file.unlink(missing_ok=True)
+                raise SourceError(
+                    f"{file} is not the package that {self.suite} lists and was deleted: "
+                    f"{_ALTERNATIVES}",
+                    code="wrong-digest",
+                )
 
+    def _has_arrived(self, package: BinaryPackage) -> bool:
+        """Tell whether the file of a package is there, complete and intact."""
+        file = self.store / package.file
+        if not file.is_file() or file.stat().st_size != package.size:
+            return False
+        return hash_file(file) == package.sha256
 
-def _unpack(
-    request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, bar: ProgressBar
-) -> None:
-    is_compiler, tables = request.kind == COMPILER, {COMPILER: "compiler", MAGMA: "magma"}
-    place = placer(tables.get(request.kind, DEBIAN), request.arch)
-    done, total = 0, sum(sizes.values())
-    bar.update(done, total, "unpacking")
-    for package in unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place):
-        done += sizes[package]
+    def _unpack(self, folder: Path, bar: ProgressBar) -> None:
+        request = self.request
+        place = placer(_PLACE_TABLES.get(request.kind, DEBIAN), request.arch)
+        sizes = {self.store / package.file: package.size for package in self.packages}
+        # the largest first, so that no thread is busy with one at the end
+        by_size = sorted(sizes, key=lambda file: -sizes[file])
+        done = 0
+        total = sum(sizes.values())
         bar.update(done, total, "unpacking")
-    # the packages of a compiler lead to libraries of the machine's own
-    system = (
-        [Path(lib, f"{request.arch}-linux-gnu") for lib in ("/usr/lib", "/lib")]
-        if is_compiler
-        else []
-    )
-    mend_links(folder, system)
+        for file in unpack_packages(by_size, folder, place):
+            done += sizes[file]
+            bar.update(done, total, "unpacking")
+        library_folders = []
+        if request.kind == COMPILER:
+            # its packages have links to libraries of the machine's own
+            triplet = f"{request.arch}-linux-gnu"
+            library_folders = [Path("/usr/lib", triplet), Path("/lib", triplet)]
+        mend_links(folder, library_folders)
 
 
-def _unfit(
-    where: DebianSuite,
+def _mismatch(
+    suite: DebianSuite,
     packages: Sequence[BinaryPackage],
     pinned: Mapping[str, str],
     failure: CommandError | None,
 ) -> str:
-    """Return why the packages are not those that the facts name, "" where they are."""
-    known = {one.name: one for one in packages}
+    """Return why the packages are not those that the facts name, as a clause; "" if they are.
+
+    `failure` is why the lists could not be renewed, or None.
+    """
+    listed = {package.name: package for package in packages}
     for name, version in pinned.items():
-        if name not in known:
+        if name not in listed:
             if failure is None:
-                return f"{where} lists no {name}"
-            return f"{where} cannot be asked ({apt.apt_complaint(failure.output)})"
-        if version and known[name].upstream != version:
-            return f"{where} now has {name} {known[name].upstream}, but {version} is expected"
+                return f"{suite} lists no {name}"
+            return f"{suite} cannot be asked ({apt.apt_complaint(failure.output)})"
+        actual = listed[name].upstream
+        if version and actual != version:
+            return f"{suite} now has {name} {actual}, but {version} is expected"
     return ""
 
 
-def _too_new(request: ToolkitRequest, where: DebianSuite, packages: Sequence[BinaryPackage]) -> str:
-    """Return why this machine is too old for a compiler; of NVIDIA's programs the packages ask too much."""
-    library, has = platform.libc_ver()
+def _glibc_complaint(
+    request: ToolkitRequest, suite: DebianSuite, packages: Sequence[BinaryPackage]
+) -> str:
+    """Return why this machine is too old for a compiler, as a clause; "" if it is not.
+
+    Only compilers are judged: NVIDIA's programs run with an older glibc than their packages demand.
+    """
+    library, glibc = platform.libc_ver()
     if request.kind != COMPILER or request.arch != platform.machine() or library != "glibc":
         return ""
-    needed = max((Version(one.glibc) for one in packages if one.glibc), default=Version("0"))
-    return (
-        f"the one of {where} needs glibc {needed}, but this machine has {has}"
-        if needed > Version(has)
-        else ""
-    )
+    demanded = [Version(package.glibc) for package in packages if package.glibc]
+    needed = max(demanded, default=Version("0"))
+    if needed <= Version(glibc):
+        return ""
+    return f"the one of {suite} needs glibc {needed}, but this machine has {glibc}"
 
 
-def _is_whole(file: Path, package: BinaryPackage) -> bool:
-    return (
-        file.is_file() and file.stat().st_size == package.size and hash_file(file) == package.sha256
-    )
+def pinned_versions(package_lines: Iterable[str], version: str) -> Mapping[str, str]:
+    """Return the versions that facts name for packages; "" if any will do.
 
-
-def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:
-    """Return the versions that facts name, "" where any will do.
-
-    They write "libcub-dev", "nvidia-cuda-toolkit=11.2.2", "g++-{major}" (of the `version` "gcc-11": 11).
+    Facts write "libcub-dev", "nvidia-cuda-toolkit=11.2.2", or "g++-{major}" (of the `version`
+    "gcc-11": 11).
     """
     major = version.rpartition("-")[2]
-    return dict(one.replace("{major}", major).partition("=")[::2] for one in packages)
+    versions = {}
+    for line in package_lines:
+        name, _, pinned = line.replace("{major}", major).partition("=")
+        versions[name] = pinned
+    return versions
 
 
 def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Iterator[Path]:
-    """Put the files of packages where `place` wants them, and yield each package that is through.
+    """Put the files of packages at their places in `folder`; yield each package when it is done.
 
-    Raises SourceError for a package that cannot be read, HostError for a full disk. Whatever stops one stops all.
+    Several are unpacked at a time; an error in one stops all. Raises SourceError for a package that
+    cannot be read, HostError for a full disk.
     """
 
     def unpack(package: Path) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             try:
-                capture([_DPKG_DEB, "--extract", str(package), scratch], env=Apt.environment())
+                argv = [_DPKG_DEB, "--extract", str(package), scratch]
+                capture(argv, env=Apt.environment())
             except CommandError as error:
-                if (refusal := read_refusal(error.output, folder)) is not None:
-                    raise refusal from None
+                disk_error = read_refusal(error.output, folder)
+                if disk_error is not None:
+                    raise disk_error from None
                 package.unlink(missing_ok=True)
                 raise SourceError(
-                    f"{package} could not be unpacked ({error}): run the command again, which downloads it anew",
+                    f"{package} could not be unpacked ({error}): run the command again, which "
+                    "downloads it anew",
                     code="damaged-archive",
                 ) from None
             place_files(Path(scratch), folder, place)
 
-    with ThreadPoolExecutor(min(_UNPACKERS, os.cpu_count() or 1)) as threads:
-        works = {threads.submit(unpack, one): one for one in packages}
+    with ThreadPoolExecutor(min(_UNPACKERS, os.cpu_count() or 1)) as pool:
+        futures = {pool.submit(unpack, package): package for package in packages}
         try:
-            for work in as_completed(works):
-                work.result()
-                yield works[work]
+            for future in as_completed(futures):
+                future.result()
+                yield futures[future]
         finally:
-            threads.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
-def mend_links(folder: Path, places: Sequence[Path]) -> None:
-    """Point dangling links to the libraries of those names in some folders of the machine, or remove them."""
-    paths = [Path(inner, name) for inner, _, names in os.walk(folder) for name in names]
-    for link in [path for path in paths if path.is_symlink() and not path.exists()]:
+def mend_links(folder: Path, library_folders: Sequence[Path]) -> None:
+    """Point dangling links to files of their targets' names in some folders, or remove them."""
+    paths = []
+    for inner, _, names in os.walk(folder):
+        paths += [Path(inner, name) for name in names]
+    dangling = [path for path in paths if path.is_symlink() and not path.exists()]
+    for link in dangling:
         name = link.readlink().name
         link.unlink()
-        there = next((place / name for place in places if (place / name).exists()), None)
-        if there is not None:
-            link.symlink_to(there)
+        for library_folder in library_folders:
+            if (library_folder / name).exists():
+                link.symlink_to(library_folder / name)
+                break

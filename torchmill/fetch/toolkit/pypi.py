@@ -25,7 +25,8 @@ from torchmill.core.urls import hide_password
 from torchmill.fetch.download import describe_http_error, http_session, read_body
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
-from torchmill.fetch.toolkit import provision, store
+from torchmill.fetch.toolkit import layout
+from torchmill.fetch.toolkit.inherited import place_inherited
 from torchmill.fetch.toolkit.request import (
     ProviderOffer,
     ProviderRefusal,
@@ -39,19 +40,22 @@ from torchmill.wheel.pack import bundling, zip_archive
 PROVIDER = "pypi"
 
 Glibc = tuple[int, int]  # (2, 17)
-_HEADS = frozenset({"bin", "include", "lib", "nvvm"})
-_DEEPEST = 2  # folders before one of these: nvidia/cu13, nvidia/cublas, cusparselt
-_PYTHON = frozenset({"__init__.py", "__pycache__"})
-_INFO = ".dist-info"
+# Folders of a toolkit. In wheels they lie below one or two others: cusparselt, nvidia/cublas,
+# nvidia/cu13.
+_TOOLKIT_FOLDERS = frozenset({"bin", "include", "lib", "nvvm"})
+_DEEPEST = 2
+_PYTHON_NAMES = frozenset({"__init__.py", "__pycache__"})
+_DIST_INFO = ".dist-info"
 _EXECUTABLE = 0o111
+_COPY_BYTES = 1 << 20
 
 
 class AbsentFromIndexError(Exception):
-    """The index lacks what is requested: the message is a clause, `has` the versions that it does have."""
+    """The index does not have the request: a clause, and the `versions` that it has instead."""
 
-    def __init__(self, message: str, has: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, versions: tuple[str, ...] = ()) -> None:
         super().__init__(message)
-        self.has = has
+        self.versions = versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,12 @@ class UsableWheel:
 
     project: str
     version: Version
-    build: int  # 0, or the number of a rebuild
+    build: int  # the number of a rebuild, or 0
     file: IndexFile
 
     @property
     def sha256(self) -> str:
-        """Return the digest in the index. Raises AbsentFromIndexError if it has none."""
+        """Return the digest in the index. Raises AbsentFromIndexError if there is none."""
         if self.file.sha256 is None:
             raise AbsentFromIndexError(
                 f"its index lists no sha256 of {self.file.name}, which could not be checked"
@@ -73,30 +77,40 @@ class UsableWheel:
         return self.file.sha256
 
     def piece(self) -> ProviderPackage:
-        """Return the package to download. Raises AbsentFromIndexError if it could not be checked."""
-        file, version = self.file, str(self.version)
+        """Return the package to download. Raises AbsentFromIndexError if it has no digest."""
         return ProviderPackage(
-            PROVIDER, self.project, version, file.name, file.url, self.sha256, file.size or 0
+            PROVIDER,
+            self.project,
+            str(self.version),
+            self.file.name,
+            self.file.url,
+            self.sha256,
+            self.file.size or 0,
         )
 
 
 def usable_wheels(
     project: str, files: Iterable[IndexFile], arch: str, glibc: Glibc
 ) -> tuple[UsableWheel, ...]:
-    """Return the wheels of a project that a machine of this kind and C library can use, the best one last."""
-    found = []
+    """Return the wheels of a project that a machine of this arch and glibc can use, best last."""
+    wheels = []
     for file in files:
         with contextlib.suppress(InvalidWheelFilename):
             _, version, build, tags = parse_wheel_filename(file.name)
             runs = any(platform_runs(tag.platform, arch, glibc) for tag in tags)
             if runs and not file.yanked and not version.is_prerelease:
-                found.append(UsableWheel(project, version, build[0] if build else 0, file))
-    return tuple(sorted(found, key=lambda wheel: (wheel.version, wheel.build, wheel.file.name)))
+                build_number = build[0] if build else 0
+                wheels.append(UsableWheel(project, version, build_number, file))
+    wheels.sort(key=lambda wheel: (wheel.version, wheel.build, wheel.file.name))
+    return tuple(wheels)
 
 
 def platform_runs(platform: str, arch: str, glibc: Glibc) -> bool:
-    """Tell whether a platform tag is one of a machine: "manylinux_2_17_x86_64"."""
-    # not by packaging.tags: that lists the tags of the interpreter that runs, not of a machine that is described
+    """Tell whether a machine can use the platform tag "manylinux_2_17_x86_64".
+
+    packaging.tags cannot tell: it lists the tags of the running interpreter, not those of a machine
+    that is only described.
+    """
     if platform in {"any", f"{bundling.PLAIN_LINUX_PREFIX}{arch}"}:
         return True
     match = bundling.match_libc_tag(platform)
@@ -106,7 +120,7 @@ def platform_runs(platform: str, arch: str, glibc: Glibc) -> bool:
 
 
 def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tuple[Requirement, ...]:
-    """Return what a wheel that only requires others asks for.
+    """Return the requirements of a small wheel, which has little more than these.
 
     Raises NetworkError; AbsentFromIndexError for a file that is not the listed one.
     """
@@ -114,34 +128,43 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
     try:
         _, content = read_body(session, file.url, {})
     except READ_ERRORS as error:
-        shown = f"{hide_password(file.url)} ({describe_http_error(error)})"
-        raise NetworkError(f"cannot read {shown}", code="index-unreadable") from None
+        raise NetworkError(
+            f"cannot read {hide_password(file.url)} ({describe_http_error(error)})",
+            code="index-unreadable",
+        ) from None
     if hashlib.sha256(content).hexdigest() != wheel.sha256:
         raise AbsentFromIndexError(f"its {file.name} is not the file that the index lists")
     name = "-".join(file.name.split("-")[:2])
     with refuse_damage(Path(file.name)), zipfile.ZipFile(io.BytesIO(content)) as archive:
-        metadata = HeaderParser().parsestr(archive.read(f"{name}.dist-info/METADATA").decode())
-        return tuple(Requirement(line) for line in metadata.get_all("Requires-Dist", ()))
+        text = archive.read(f"{name}{_DIST_INFO}/METADATA").decode()
+        lines = HeaderParser().parsestr(text).get_all("Requires-Dist", ())
+        return tuple(Requirement(line) for line in lines)
 
 
-def place_wheel_member(member: str, libraries: str) -> str | None:
-    """Return the path of a wheel's member below the folder that is filled; None: it is not for there.
+def place_wheel_member(member: str, library_folder: str) -> str | None:
+    """Return the path of a wheel's member below the folder that is filled; None: it is left out.
 
-    `libraries` is the folder that libraries go to: "lib64" of a toolkit, "lib" of all else. Licences are
-    kept, apart for each package.
+    `library_folder` is the folder for libraries: "lib64" of a toolkit, "lib" otherwise. Licences
+    are kept, in a folder for each package.
     """
-    parts = PurePosixPath(
-        member.replace("/extras/CUPTI/", "/")
-    ).parts  # as in the packages of CUDA 11.7
-    if member.endswith("/") or zip_archive.leaves_folder(member) or _PYTHON & set(parts):
+    # as in the packages of CUDA 11.7
+    parts = PurePosixPath(member.replace("/extras/CUPTI/", "/")).parts
+    if member.endswith("/") or zip_archive.leaves_folder(member):
+        return None
+    if not _PYTHON_NAMES.isdisjoint(parts):
         return None
     for depth, part in enumerate(parts[: _DEEPEST + 1]):
-        if part in _HEADS and 0 < depth < len(parts) - 1:
-            return "/".join((libraries if part == "lib" else part, *parts[depth + 1 :]))
-    if len(parts) > 1 and parts[-1].lower().startswith("license"):
-        package = parts[0].removesuffix(_INFO) if parts[0].endswith(_INFO) else parts[-2]
-        return f"licenses/{package}/{parts[-1]}"
-    return None
+        if part in _TOOLKIT_FOLDERS and 0 < depth < len(parts) - 1:
+            folder = library_folder if part == "lib" else part
+            return "/".join((folder, *parts[depth + 1 :]))
+    is_licence = parts[-1].lower().startswith("license")
+    if not is_licence or len(parts) == 1:
+        return None
+    if parts[0].endswith(_DIST_INFO):
+        package = parts[0].removesuffix(_DIST_INFO)
+    else:
+        package = parts[-2]
+    return f"licenses/{package}/{parts[-1]}"
 
 
 def offer(
@@ -151,21 +174,26 @@ def offer(
     progress: ProgressDisplay,
 ) -> ProviderOffer | ProviderRefusal:
     """Return the wheels that make up a request, from the index that pip uses."""
+    lines = sources[0].packages
     with contextlib.closing(progress.task(f"{request} on the package index")) as bar:
         try:
             with http_session() as session:
-                index = _Index(session, configured_index(), request.arch, _glibc(), bar)
-                select = _toolkit if request.kind == TOOLKIT else _library
-                exact, wheels = select(request, sources[0].packages, index)
+                index = _Index(session, configured_index(), request.arch, _machine_glibc(), bar)
+                if request.kind == TOOLKIT:
+                    exact = request
+                    wheels = _select_toolkit(request, lines, index)
+                else:
+                    wheels = [_select_library(request, lines, index)]
+                    version = wheels[0].version.base_version
+                    exact = ToolkitRequest(request.kind, version, request.cuda, request.arch)
             pieces = tuple(wheel.piece() for wheel in wheels)
         except NetworkError as error:
             return ProviderRefusal(PROVIDER, str(error))
         except AbsentFromIndexError as error:
-            return ProviderRefusal(PROVIDER, str(error), error.has)
+            return ProviderRefusal(PROVIDER, str(error), error.versions)
     full = request.version if request.completes else str(wheels[0].version)
-    return ProviderOffer(
-        exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress)
-    )
+    fill = partial(_fill, exact, pieces, cache, progress)
+    return ProviderOffer(exact, PROVIDER, full, pieces, fill)
 
 
 def _fill(
@@ -175,25 +203,28 @@ def _fill(
     progress: ProgressDisplay,
     folder: Path,
 ) -> None:
-    """Download, check and unpack the wheels, and add the links and stubs that wheels leave out."""
+    """Download, check and unpack the wheels, and add the links and stubs that they leave out."""
     if request.completes:
-        provision.place_inherited(Path(request.completes), folder, request.arch)
-    libraries = "lib64" if request.kind == TOOLKIT else "lib"
+        place_inherited(Path(request.completes), folder, request.arch)
+    library_folder = "lib64" if request.kind == TOOLKIT else "lib"
     for piece in pieces:
         with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
-            unpack_wheel(fetch_piece(piece, cache, bar), folder, libraries)
+            wheel = fetch_piece(piece, cache, bar)
+            unpack_wheel(wheel, folder, library_folder)
     if request.kind == TOOLKIT:
-        store.add_links(folder, request.arch)
-        store.add_driver_stub(folder)
+        layout.add_links(folder, request.arch)
+        layout.add_driver_stub(folder)
     else:
-        store.add_unversioned_names(folder / libraries)
+        layout.add_unversioned_names(folder / library_folder)
 
 
-def _glibc() -> Glibc:
-    """Return the version of this machine's C library; (0, 0) if it is not glibc."""
+def _machine_glibc() -> Glibc:
+    """Return the version of this machine's glibc; (0, 0) if its C library is another one."""
     name, version = platform.libc_ver()
     numbers = version.split(".")
-    return (int(numbers[0]), int(numbers[1])) if name == "glibc" and len(numbers) > 1 else (0, 0)
+    if name != "glibc" or len(numbers) == 1:
+        return 0, 0
+    return int(numbers[0]), int(numbers[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,82 +239,104 @@ class _Index:
     pages: dict[str, tuple[UsableWheel, ...]] = field(default_factory=dict)
 
     def wheels(self, project: str) -> tuple[UsableWheel, ...]:
-        """Return the wheels of a project that the machine can use, the best one last. Raises NetworkError."""
+        """Return the wheels of a project that the machine can use, best last.
+
+        Raises NetworkError.
+        """
         if project not in self.pages:
             self.bar.update(len(self.pages), None, project)
-            found = project_files(self.session, self.url, project)
-            self.pages[project] = usable_wheels(project, found, self.arch, self.glibc)
+            files = project_files(self.session, self.url, project)
+            self.pages[project] = usable_wheels(project, files, self.arch, self.glibc)
         return self.pages[project]
 
     def best(self, project: str, versions: SpecifierSet) -> UsableWheel:
         """Return the best wheel among some versions. Raises AbsentFromIndexError, NetworkError."""
         fitting = [wheel for wheel in self.wheels(project) if wheel.version in versions]
         if not fitting:
+            glibc = ".".join(map(str, self.glibc))
             raise AbsentFromIndexError(
-                f"it has no {project}{versions} for {self.arch} and glibc {'.'.join(map(str, self.glibc))}"
+                f"it has no {project}{versions} for {self.arch} and glibc {glibc}"
             )
         return fitting[-1]
 
 
-def _toolkit(
+def _select_toolkit(
     request: ToolkitRequest, lines: Sequence[str], index: _Index
-) -> tuple[ToolkitRequest, list[UsableWheel]]:
-    """Return the wheels of a toolkit, the one that names the others first."""
-    asked = [Requirement(line) for line in lines]
-    bounds = dict.fromkeys([canonicalize_name(one.name) for one in asked], SpecifierSet())
-    for one in asked:
-        bounds[canonicalize_name(one.name)] &= one.specifier
-    for one in asked:
-        if one.extras:
-            first = index.best(canonicalize_name(one.name), one.specifier)
-            for further in wheel_requirements_of(first, index.session):
-                machines = (
-                    {"platform_machine": request.arch, "extra": extra} for extra in one.extras
-                )
-                if further.marker is None or any(map(further.marker.evaluate, machines)):
-                    name = canonicalize_name(further.name)
-                    bounds[name] = bounds.get(name, SpecifierSet()) & further.specifier
-    return request, [index.best(name, versions) for name, versions in bounds.items()]
+) -> list[UsableWheel]:
+    """Return the wheels of a toolkit: those of the requirements in `lines`, and of their extras.
+
+    The first is the one that names the others. From CUDA 13 on, that is cuda-toolkit with its
+    extras; before, each library is named by itself.
+    """
+    requirements = [Requirement(line) for line in lines]
+    versions: dict[str, SpecifierSet] = {}  # in order, by the project's name
+    for requirement in requirements:
+        _narrow(versions, requirement)
+    for requirement in requirements:
+        if not requirement.extras:
+            continue
+        name = canonicalize_name(requirement.name)
+        wheel = index.best(name, requirement.specifier)
+        for dependency in wheel_requirements_of(wheel, index.session):
+            if _is_demanded(dependency, requirement.extras, request.arch):
+                _narrow(versions, dependency)
+    return [index.best(name, specifiers) for name, specifiers in versions.items()]
 
 
-def _library(
-    request: ToolkitRequest, lines: Sequence[str], index: _Index
-) -> tuple[ToolkitRequest, list[UsableWheel]]:
-    """Return the wheel of a library, and its exact version: the newest that begins as asked."""
+def _narrow(versions: dict[str, SpecifierSet], requirement: Requirement) -> None:
+    """Add a requirement to the versions of its project that may be used."""
+    name = canonicalize_name(requirement.name)
+    versions[name] = versions.get(name, SpecifierSet()) & requirement.specifier
+
+
+def _is_demanded(dependency: Requirement, extras: Iterable[str], arch: str) -> bool:
+    """Tell whether a dependency is needed on a machine, with one of some extras."""
+    marker = dependency.marker
+    if marker is None:
+        return True
+    return any(marker.evaluate({"platform_machine": arch, "extra": extra}) for extra in extras)
+
+
+def _select_library(request: ToolkitRequest, lines: Sequence[str], index: _Index) -> UsableWheel:
+    """Return the wheel of a library: of exactly the requested version, or the newest beginning so.
+
+    Raises AbsentFromIndexError if there is none, NetworkError.
+    """
     (project,) = lines
     wheels = index.wheels(project)
     fitting = [wheel for wheel in wheels if str(wheel.version) == request.version]
-    fitting = fitting or [
-        wheel for wheel in wheels if version_begins(str(wheel.version), request.version)
-    ]
     if not fitting:
-        has = tuple(dict.fromkeys(wheel.version.base_version for wheel in wheels))
-        same = [one for one in has if version_begins(one, request.version.partition(".")[0])]
-        # those of the same major version, or the oldest and the newest
-        near = (
-            ", ".join(same)
-            or " to ".join(dict.fromkeys((*has[:1], *has[-1:])))
-            or f"none for {request.arch}"
-        )
-        raise AbsentFromIndexError(f"it has {near}", has)
-    found = fitting[-1]
-    return ToolkitRequest(request.kind, found.version.base_version, request.cuda, request.arch), [
-        found
-    ]
+        fitting = [wheel for wheel in wheels if version_begins(str(wheel.version), request.version)]
+    if not fitting:
+        versions = tuple(dict.fromkeys(wheel.version.base_version for wheel in wheels))
+        summary = _summarize_versions(versions, request)
+        raise AbsentFromIndexError(f"it has {summary}", versions)
+    return fitting[-1]
 
 
-def unpack_wheel(wheel: Path, folder: Path, libraries: str) -> None:
-    """Unpack what of a wheel belongs into a CUDA_HOME, libraries into the folder of that name."""
+def _summarize_versions(versions: Sequence[str], request: ToolkitRequest) -> str:
+    """Return the versions of the requested major version, or the oldest and the newest."""
+    if not versions:
+        return f"none for {request.arch}"
+    major = request.version.partition(".")[0]
+    same_major = [version for version in versions if version_begins(version, major)]
+    if same_major:
+        return ", ".join(same_major)
+    return " to ".join(dict.fromkeys((versions[0], versions[-1])))
+
+
+def unpack_wheel(wheel: Path, folder: Path, library_folder: str) -> None:
+    """Unpack the members of a wheel that belong into a CUDA_HOME; libraries: `library_folder`."""
     with refuse_damage(wheel), zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
-            where = place_wheel_member(member.filename, libraries)
-            if where is None:
+            place = place_wheel_member(member.filename, library_folder)
+            if place is None:
                 continue
-            target = folder / where
+            target = folder / place
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(
-                missing_ok=True
-            )  # it may be a link to the file of a toolkit that is completed
+            # Not overwritten: it may be a link to the file of the toolkit that is completed.
+            target.unlink(missing_ok=True)
             with archive.open(member) as content, target.open("wb") as file:
-                shutil.copyfileobj(content, file, 1 << 20)
-            target.chmod(0o755 if member.external_attr >> 16 & _EXECUTABLE else 0o644)
+                shutil.copyfileobj(content, file, _COPY_BYTES)
+            mode = member.external_attr >> 16  # of Unix, in the upper half
+            target.chmod(0o755 if mode & _EXECUTABLE else 0o644)

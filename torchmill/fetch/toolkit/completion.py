@@ -1,0 +1,68 @@
+"""Complete a toolkit of the machine that lacks parts, with packages from PyPI."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchmill.config.toolkit import ToolkitPart, ToolkitSource
+from torchmill.core.errors import HostError
+from torchmill.core.files import real_path
+from torchmill.fetch.toolkit.provision import (
+    ProvisionContext,
+    install_from_providers,
+    unexpected_nvcc,
+)
+from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages
+from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system
+from torchmill.host.provisioned import TOOLKIT, ProvisionedFolder
+
+
+def base_toolkit(version: str, installed: Sequence[FoundToolkit]) -> FoundToolkit:
+    """Return the toolkit of a version that builds use. Raises HostError if none can be extended."""
+    toolkit = next((toolkit for toolkit in installed if toolkit.version == version), None)
+    cure = f"install a complete one with `invoke toolkit --cuda {version}`"
+    if toolkit is None:
+        names = [f"CUDA {toolkit.version} in {toolkit.home}" for toolkit in installed]
+        raise HostError(
+            f"--complete {version}: no toolkit of that version is installed "
+            f"(found: {', '.join(names) or 'none'}): {cure}",
+            code="no-toolkit-to-complete",
+        )
+    if is_spread_in_system(toolkit.home):
+        raise HostError(
+            f"--complete {version}: its files in {toolkit.home} cannot be told from the system's: "
+            f"{cure}",
+            code="toolkit-spread-in-system",
+        )
+    return toolkit
+
+
+def complete_lacking(
+    toolkit: FoundToolkit, lacking: Sequence[ToolkitPart], arch: str, context: ProvisionContext
+) -> ProvisionedFolder:
+    """Return a complete copy of a toolkit that lacks parts; builds then use the copy instead.
+
+    Raises HostError if its compiler does not run here, or if no package has a part that every build
+    needs; otherwise as `install_from_providers`.
+    """
+    version = toolkit.version
+    cure = f"install a complete toolkit with `invoke toolkit --cuda {version}`"
+    output = unexpected_nvcc(toolkit.home, version, context.run)
+    if output:
+        raise HostError(
+            f"the nvcc in {toolkit.home}/bin does not run here as CUDA {version} (it prints: "
+            f"{output}): it is of another machine, or damaged: {cure}",
+            code="nvcc-does-not-run",
+        )
+    packages, missing = find_part_packages(version, arch, lacking, context.sources)
+    # a part that has a `without` is optional
+    required = [part for part in missing if not part.without]
+    if required or not packages:
+        raise HostError(
+            f"CUDA {version} in {toolkit.home} lacks {format_part_names(required or missing)}, "
+            f"which no package on PyPI has for that version and {arch}: {cure}",
+            code="part-not-on-pypi",
+        )
+    source = ToolkitSource("pypi", TOOLKIT, (version,), packages, (arch,), (), None, "")
+    home = str(real_path(toolkit.home))
+    request = ToolkitRequest(TOOLKIT, version, None, arch, completes=home)
+    return install_from_providers(request, replace(context, sources=(source,)))

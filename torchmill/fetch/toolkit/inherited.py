@@ -1,0 +1,91 @@
+"""The files that a completed toolkit takes over from the one that lacks parts."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from torchmill.core.files import link_file, load_object, real_path
+from torchmill.fetch.toolkit import conda
+from torchmill.fetch.toolkit.layout import TARGETS, placer
+
+_FOLDERS = ("bin", "nvvm", "include", "lib64", "lib")
+_CUPTI = "extras/CUPTI"
+_VERSION_FILES = ("version.json", "version.txt")
+
+
+def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a toolkit, each after its place below CUDA_HOME.
+
+    If two have the same place, the first counts. In a conda environment only the files of NVIDIA's
+    packages count, in a toolkit for several machines only those for `arch`.
+    """
+    place = placer(conda.PROVIDER)
+    is_environment = (home / "conda-meta").is_dir()
+    paths = _environment_files(home) if is_environment else _toolkit_files(home, arch)
+    seen = set()
+    for path in paths:
+        if path in _VERSION_FILES:
+            target: str | None = path
+        else:
+            target = place(path.removeprefix(f"{_CUPTI}/"))
+        if target is not None and target not in seen and (home / path).is_file():
+            seen.add(target)
+            yield target, home / path
+
+
+def place_inherited(home: Path, folder: Path, arch: str) -> None:
+    """Put the files of the toolkit in `home` into a folder, as hard links if possible.
+
+    Links between files of one folder remain links.
+    """
+    for place, file in inherited_files(home, arch):
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        destination = file.readlink() if file.is_symlink() else None
+        if destination is not None and len(destination.parts) == 1:
+            target.symlink_to(destination)
+        elif not link_file(real_path(file), target):
+            shutil.copy(file, target)  # on another disk, or another user's
+
+
+def copied_bytes(home: Path, folder: Path, arch: str) -> int:
+    """Return the bytes that `place_inherited` must copy if it fills a folder on `folder`'s disk.
+
+    Files of the same disk and this user can be linked.
+    """
+    linkable = (folder.stat().st_dev, os.geteuid())
+    total = 0
+    for _, file in inherited_files(home, arch):
+        if file.is_symlink():
+            continue
+        status = file.stat()
+        if (status.st_dev, status.st_uid) != linkable:
+            total += status.st_size
+    return total
+
+
+def _toolkit_files(home: Path, arch: str) -> Iterator[str]:
+    """Yield the paths of a toolkit's files, relative to its folder."""
+    tops = list(_FOLDERS)
+    for base in (f"targets/{TARGETS[arch]}", _CUPTI):
+        tops += [f"{base}/{name}" for name in _FOLDERS]
+    seen: set[Path] = set()
+    for top in tops:
+        for folder, folders, names in os.walk(home / top, followlinks=True):
+            real = real_path(folder)
+            if real in seen:  # the folders of a toolkit are linked to each other, even in circles
+                folders.clear()
+                continue
+            seen.add(real)
+            for name in sorted(names):
+                yield Path(folder, name).relative_to(home).as_posix()
+    yield from _VERSION_FILES
+
+
+def _environment_files(prefix: Path) -> Iterator[str]:
+    """Yield the paths of the files that NVIDIA's packages have put into a conda environment."""
+    for file in sorted((prefix / "conda-meta").glob("*.json")):
+        package = load_object(file)  # empty if conda was interrupted while it wrote the file
+        if conda.is_toolkit_package(package.get("name", "")):
+            yield from package.get("files", ())
