@@ -44,7 +44,7 @@ nox.options.error_on_missing_interpreters = True
 if os.environ.get("NOX_ENVDIR"):  # nox itself does not read it
     nox.options.envdir = os.environ["NOX_ENVDIR"]
 
-work.prepare_process()
+work.prepare_nox()
 __doc__ = name_programs(__doc__ or "")  # nox prints it above its list
 CALL = session_list.read_call(sys.argv)
 if not CALL.lists:

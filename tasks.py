@@ -1,387 +1,766 @@
-"""The invoke namespace: what looks after the machine and the source.
+"""Tasks: what looks after the machine and the source, before and after the sessions of noxfile.py.
 
-Each task is a `TaskCommand` of a module in torchmill/commands/, which is loaded only if the task is named
-on the command line; of the others invoke needs no more than their names and a line of help.
+Each task is a function, and its work a module of torchmill/commands/, which is imported only if the task runs. What
+its options mean is in torchmill/commands/help.toml, and what invoke itself lacks in torchmill/commands/command_line.py.
 """
 
-from torchmill.core import running_python  # noqa: F401, I001 - before what old ones lack
+# Before all other modules of torchmill: an old Python fails at their syntax, and this one says so.
+from torchmill.core import running_python  # noqa: F401, I001
 
-import importlib
-import inspect
-import os
-import re
-import shutil
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
-from functools import wraps
-from itertools import pairwise, takewhile
-from json import dumps
-from pathlib import Path
-from typing import Any
 
-from invoke import Argument, Collection, Context, Exit, ParseError, Program, Task
-from invoke.parser.context import to_flag
-
-from torchmill.commands.command import TaskCommand, read_help
-from torchmill.core import reaper
-from torchmill.core.console import colour_words, fit_screen, fold_text
-from torchmill.core.errors import ConfigError, did_you_mean
-from torchmill.core.formats import stamp_output
-from torchmill.core.exits import exit_with_error, open_closed_streams, print_now, show_uncaught
-from torchmill.core.homes import mark_home, require_untracked_state
-from torchmill.core.paths import Layout
-from torchmill.core.plain_text import as_plain_text
-from torchmill.core.programs import name_programs, record_programs
-from torchmill.core.task_lines import LINES, list_tasks
-
-ROOT = Path(__file__).parent
-sys.excepthook = show_uncaught
-open_closed_streams()
-record_programs(os.environ)
 # Invoke has no bytecode written: every command would compile the modules that it loads again.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
-# Where those are that have no module of their own in torchmill/commands/.
-PLACES = {
-    "explain": "torchmill.commands.matrix",
-    "facts": "tools.facts",
-    "report": "torchmill.commands.report.command",
-    "status": "torchmill.commands.clean.command",
-    "clean": "torchmill.commands.clean.command",
-}
-COMMANDS = {
-    name: (PLACES.get(name, f"torchmill.commands.{name}"), line)
-    for name, line in LINES.items()
-    if name != "deps"
-}
+from typing import Any
 
-SHORT_FORMS = {
-    "json": "j",
-    "tag": "t",
-    "yes": "y",
-}  # -h is the help, and Invoke's own take other letters
-KEEPING_TASKS = {
-    "bisect",
-    "cluster",
-    "fetch",
-    "image",
-    "index",
-}  # which write to the state folder themselves
-CELL_TASKS = {
-    "bisect",
-    "build",
-    "cluster",
-    "doctor",
-    "explain",
-    "jobs",
-    "plan",
-    "shards",
-}  # whose argument names one
+from invoke import Collection, Context
+
+from torchmill.commands import command_line
+from torchmill.commands.command_line import (
+    BUILD_OPTIONS,
+    build_options,
+    layout,
+    load_facts,
+    marked_layout,
+    show,
+    task,
+)
+from torchmill.core.exits import prepare_program
+from torchmill.core.plain_text import as_plain_text
+
+prepare_program()
 
 
-def positional(
-    task: str, command: TaskCommand, words: Sequence[str], switches: Container[str]
-) -> list[str]:
-    """Return the argument of a task as positional where it is given so; invoke knows no optional one.
-
-    One that is required is always positional, unless a call for help would be taken for it. Of one that may be
-    given several times, each further word has a name of its own: "wheel", "wheel_2". `switches` are the options
-    that take no value.
-    """
-    if not command.argument:
-        return []
-    if command.required and {"--help", "-h"}.isdisjoint(words):
-        return [command.argument]
-    own = [task, *own_words(task, words, switches)]
-    count = sum(
-        word[:1] != "-" and not takes_next(before, switches) for before, word in pairwise(own)
-    )
-    most = count if command.argument in command.repeated else min(count, 1)
-    return [command.argument if n == 1 else f"{command.argument}_{n}" for n in range(1, most + 1)]
-
-
-def takes_next(word: str, switches: Container[str]) -> bool:
-    """Tell whether a word is an option that takes the next one as its value."""
-    return word[:1] == "-" and "=" not in word and word not in switches
-
-
-def own_words(task: str, words: Sequence[str], switches: Container[str]) -> Iterator[str]:
-    """Return the words of a command line that are a task's: those after its name, up to the next task's."""
-    given = words[words.index(task) :] if task in words else []
-    for before, word in pairwise(given):
-        if word in COMMANDS and not takes_next(before, switches):
-            return
-        yield word
-
-
-def refuse_slips(
-    task: str, arguments: Sequence[Argument], words: Sequence[str], switches: Container[str]
+@task(iterable=["package"])
+def fetch(
+    _: Context,
+    tag: str = "",
+    package: list[str] | None = None,
+    all_: bool = False,
+    ref: str = "",
+    mirror: str = "",
+    from_: str = "",
+    sha256: str = "",
+    discard: bool = False,
 ) -> None:
-    """Raise ConfigError for an option that is given twice, and one without its value, of which invoke says little.
+    """Fetch a release, verify its commit, and select it.
 
-    An empty value is none: `--sign-key "$KEY"` must not publish unsigned wheels where there is no such variable.
+    For example:
+      invoke fetch --tag v1.13.1
+      invoke fetch --tag v1.13.1 --from ~/src/pytorch
     """
-    own = [*own_words(task, words, switches), ""]
-    flags = {to_flag(name): one for one in arguments for name in one.names}
-    for number, word in enumerate(own):
-        flag, _, value = word.partition("=")
-        one = flags.get(flag)
-        if one is None or not one.takes_value:
-            continue
-        if not value and ("=" in word or own[number + 1] in {"", "--help", "-h", *flags}):
-            raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
-        if one.kind is not list and [each.partition("=")[0] for each in own].count(flag) > 1:
-            raise ConfigError(
-                f"invoke {task}: {flag} is given twice: give it once", code="contradictory-options"
-            )
+    from torchmill.commands.fetch import fetch_release
+
+    output = fetch_release(
+        load_facts(),
+        marked_layout(),
+        tag=tag,
+        package=package,
+        all_=all_,
+        ref=ref,
+        mirror=mirror,
+        from_=from_,
+        sha256=sha256,
+        discard=discard,
+    )
+    show(output)
 
 
-def parse_tasks(self: Program, parse: Callable[[Program], None] = Program.parse_tasks) -> None:
-    """Parse the command line as Invoke does; say of a slip what was meant and where help is, and exit with 2.
+@task(watched=False)
+def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
+    """Install what the selected release needs from the system.
 
-    Tasks are listed by stage, with `--list` and if no task is named; Invoke would list its own options then.
+    For example:
+      invoke deps --tag v1.13.1 --print
     """
-    if _asks_for_list(self):
-        print_now(on_terminal(list_tasks()))
-        raise Exit
-    try:
-        parse(self)
-    except ParseError as error:
-        task = error.context.name if error.context else None
-        help_ = f"`invoke {task} -h` is its help" if task else "`invoke --list` shows the tasks"
-        slip = f"{f'invoke {task}: ' if task else ''}{_slip(task or '', error)} ({help_})"
-        raise _ended(as_plain_text(f"error: {slip}"), ConfigError.exit_code) from None
-
-
-def _asks_for_list(program: Program) -> bool:
-    """Tell whether a command line asks for the list of all tasks, or names no task."""
-    given = program.args
-    if given.list.value:
-        return (
-            given.list.value is True
-            and given["list-format"].value == "flat"
-            and not given["list-depth"].value
-        )
-    return not (program.core.unparsed or given.help.value or given.complete.value)
-
-
-Program.parse_tasks = parse_tasks  # type: ignore[method-assign]
-
-
-def _slip(task: str, error: ParseError) -> str:
-    """Return what is wrong with a command line, by what Invoke says of it."""
-    said, context = str(error), error.context
-    if context and context.missing_positional_args:
-        example = read_help()["examples"][task][0]
-        return f"the {context.missing_positional_args[0].name} is missing, as in `{example}`"
-    if flag := re.match(r"Flag <Argument: (\w+).* needed value", said):
-        return f"{to_flag(flag[1])} needs a value"
-    if not (unknown := re.fullmatch(r"No idea what '(.*)' is!", said)):
-        return said
-    word = unknown[1]
-    option = word[:1] == "-"
-    if context and task:
-        return (
-            f"there is no option {word}{did_you_mean(word, context.flags)}"
-            if option
-            else f"{word} is one argument too many"
-        )
-    near = did_you_mean(word, [*COMMANDS, "deps"])
-    cell = (
-        "; `invoke build` and such a name builds a wheel"
-        if re.match(r"[\w-]+-(cp|py)?\d", word)
-        else ""
-    )
-    return f"there is no {'option' if option else 'task'} {word}{near or cell}"
-
-
-class HelpfulTask(Task[Any]):
-    """A task whose options have a short form only if that means the same in every task."""
-
-    def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
-        """Return how an option is written."""
-        options = super().arg_opts(name, default, taken_names)
-        short = [SHORT_FORMS[name]] if name in SHORT_FORMS else []
-        return {**options, "names": [*options["names"], *short]}
-
-
-def make_task(name: str, words: Sequence[str]) -> Task[Any]:
-    """Return the task of a name: whole where the words may mean it, else its name and a line of help."""
-    module, line = COMMANDS[name]
-    if name not in words:
-        return _listed(name, line)
-    command: TaskCommand = getattr(importlib.import_module(module), name.upper())
-    arguments = _task(name, command, []).get_arguments()
-    switches = {
-        to_flag(one) for each in arguments if not each.takes_value for one in each.names
-    } | {"--help", "-h"}
-    if words[1:2] != ["--complete"]:  # by which a shell asks
-        refuse_slips(name, arguments, words, switches)
-    return _task(name, command, positional(name, command, words, switches))
-
-
-def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
-    options = {each: _session_options().HELP[each] for each in command.session_options}
-    body, told = _body(name, command, names), read_help()
-    line = fold_text(
-        COMMANDS[name][1], shutil.get_terminal_size().columns - 2
-    )  # by which invoke indents it
-    body.__doc__ = name_programs("\n  ".join([f"{line}\n\nFor example:", *told["examples"][name]]))
-    shared = {
-        each: text
-        for each, text in told["shared"].items()
-        if each in inspect.signature(body).parameters
-    }
-    meanings = {**shared, **told.get(name, {}), **command.help, **options}
-    return HelpfulTask(
-        exit_with_error(body, _ended),
-        name=name,
-        help={option: name_programs(meaning) for option, meaning in meanings.items()},
-        iterable=[
-            each
-            for each in (*command.repeated, *({"set_", "patch"} & options.keys()))
-            if each not in names
-        ],
-        positional=list(names),
-        auto_shortflags=False,
-    )
-
-
-def _ended(message: str, code: int) -> Exit:
-    return Exit(fit_screen(message, sys.stderr), code=code)
-
-
-def _listed(name: str, line: str) -> Task[Any]:
-    def body(_: Context) -> None:
-        raise AssertionError(f"{name} is on no command line")
-
-    body.__doc__ = line
-    return Task(body, name=name)
-
-
-def on_terminal(text: str) -> str:
-    """Return a text as a terminal shows it best: folded, verdicts and marks in colour."""
-    if not sys.stdout.isatty():
-        return text
-    return colour_words(fit_screen(text))
-
-
-def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
-    first, layout, *options = inspect.signature(command.run).parameters.values()
-    options = [one for one in options if one.name not in {"options", command.rest}]
-    options += (
-        [inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)]
-        if command.json
-        else []
-    )
-    more = (*command.session_options, *names[1:])
-    options += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more
-    ]
-
-    @wraps(command.run)
-    def body(_: Context, *args: Any, **kwargs: Any) -> None:
-        reaper.watch_run()
-        if task in KEEPING_TASKS:
-            mark_home(LAYOUT)
-        if command.argument in command.repeated and names:
-            kwargs[command.argument] = [kwargs.pop(name) for name in names]
-        if command.session_options:
-            said = {name: kwargs.pop(name) for name in command.session_options}
-            kwargs["options"] = _session_options().options_of_task(task, said)
-        if command.rest:
-            kwargs[command.rest] = REST
-        elif REST:
-            raise ConfigError(
-                f"invoke {task} takes its options without `--`: leave it out",
-                code="words-after-dash",
-            )
-        as_json = command.json and kwargs.pop("json")
-        folded = command.folded and not (
-            kwargs.get("json") or kwargs.get("sh")
-        )  # which return a file's text
-        result: Any = command.run(
-            _load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs
-        )
-        text = on_terminal(str(result)) if folded else result
-        print_now(dumps(stamp_output(result.data), indent=1) if as_json else text)
-        getattr(result, "require", lambda: None)()
-        if code := getattr(result, "exit_code", 0):
-            raise Exit(code=code)
-
-    vars(body)["__signature__"] = inspect.Signature([layout.replace(name="context"), *options])
-    return body
-
-
-def _session_options() -> Any:
-    from torchmill.plan import options
-
-    return options
-
-
-def _load_facts() -> Any:
-    from torchmill.config import facts_reader
-
-    facts = facts_reader.load_facts(ROOT)
-    for file in facts.left_out:
-        sys.stderr.write(as_plain_text(f"warning: {file.warning}\n"))
-    return facts
-
-
-def install_dependencies(
-    context: Context, tag: str = "", print_: bool = False, manager: str = ""
-) -> None:
-    """Install the packages of the system."""
     from torchmill.commands.deps import plan_installation
 
-    if REST:
-        raise ConfigError(
-            "invoke deps takes its options without `--`: leave it out", code="words-after-dash"
-        )
-    installation = plan_installation(_load_facts(), LAYOUT, tag, manager, run=not print_)
+    installation = plan_installation(load_facts(), layout(), tag, manager, run=not print_)
     for remark in installation.remarks:
         sys.stderr.write(f"{as_plain_text(remark)}\n")
-    print_now(installation.line)
+    show(installation.line, folded=False)
     if not print_:
         context.run(installation.line, pty=sys.stdout.isatty())
 
 
-def complete_cells(words: Sequence[str]) -> None:
-    """Print the builds of the selected release where a shell completes one: Invoke itself knows tasks and options."""
-    from torchmill.commands.sessions import list_sessions, newest_release_alone
-    from torchmill.config import selection
-    from torchmill.host.native import native_arch
+@task(iterable=["library"])
+def toolkit(
+    _: Context,
+    list_: bool = False,
+    cuda: str = "",
+    library: list[str] | None = None,
+    compiler: str = "",
+    from_: str = "",
+    channel: str = "",
+    complete: str = "",
+    arch_list: str = "",
+    json: bool = False,
+) -> None:
+    """List or install CUDA toolkits, libraries, compilers, without root.
 
-    if CELL_TASKS.isdisjoint(words) or words[-1].startswith("-"):
-        return
-    tag = selection.selected_tag(LAYOUT)
-    sessions = list_sessions(ROOT, native_arch(), tag).sessions
-    for one in sessions if tag else newest_release_alone(sessions):
-        print_now(one.name)
+    For example:
+      invoke toolkit --cuda 11.8
+      invoke toolkit --compiler gcc-11
+    """
+    from torchmill.commands.toolkit import show_or_install
+
+    output = show_or_install(
+        load_facts(),
+        layout(),
+        list_=list_,
+        cuda=cuda,
+        library=library,
+        compiler=compiler,
+        from_=from_,
+        channel=channel,
+        complete=complete,
+        arch_list=arch_list,
+    )
+    show(output, json=json)
 
 
-# Invoke leaves what follows -- to tasks, but joins it to one string: the words themselves are taken from here.
-install_dependencies.__doc__ = name_programs(
-    f"{LINES['deps']}\n\nFor example:\n  invoke deps --tag v1.13.1 --print"
+@task(iterable=["release"])
+def facts(
+    _: Context,
+    check: bool = False,
+    release: list[str] | None = None,
+    new: bool = False,
+    code: bool = False,
+    write: bool = False,
+    table: bool = False,
+) -> None:
+    """Say what build_configs/ holds, compare it with PyPI, draft releases.
+
+    For example:
+      invoke facts --check --release 2.6.0
+    """
+    from tools.facts import look_after_facts
+
+    output = look_after_facts(
+        load_facts(),
+        layout(),
+        check=check,
+        release=release,
+        new=new,
+        code=code,
+        write=write,
+        table=table,
+    )
+    show(output)
+
+
+@task()
+def matrix(
+    _: Context,
+    tag: str = "",
+    arch: str = "",
+    package: str = "",
+    json: bool = False,
+    all_: bool = False,
+) -> None:
+    """Print the Pythons and toolkits of a release, and why no others.
+
+    For example:
+      invoke matrix --tag v2.4.1
+    """
+    from torchmill.commands.matrix import show_matrix
+
+    output = show_matrix(
+        load_facts(), layout(), tag=tag, arch=arch, package=package, json=json, all_=all_
+    )
+    show(output, folded=not json)
+
+
+@task(argument="identifier")
+def explain(_: Context, identifier: str, tag: str = "", host: str = "", json: bool = False) -> None:
+    """Say if a build is possible, and who tried it; if not, what is.
+
+    For example:
+      invoke explain wheel-3.12-cpu
+    """
+    from torchmill.commands.matrix import explain_cell_name
+
+    show(explain_cell_name(load_facts(), layout(), identifier, tag, host), json=json)
+
+
+@task(argument="identifier", options=BUILD_OPTIONS)
+def plan(
+    _: Context,
+    identifier: str,
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+    sh: bool = False,
+    all_: bool = False,
+    **options: Any,
+) -> None:
+    """Print what a session would do and cost; with --all, every detail.
+
+    For example:
+      invoke plan wheel-3.10-cpu
+      invoke plan wheel-3.8-cu111 --tag v1.8.1 --arch-list '6.1;7.0' --all
+    """
+    from torchmill.commands.plan import show_plan
+
+    output = show_plan(
+        load_facts(),
+        layout(),
+        identifier=identifier,
+        tag=tag,
+        host=host,
+        json=json,
+        sh=sh,
+        all_=all_,
+        options=build_options("plan", options),
+    )
+    show(output, folded=not (json or sh))
+
+
+@task(argument="list_", iterable=["gpu"])
+def arch(
+    _: Context,
+    list_: str | None = None,
+    gpu: list[str] | None = None,
+    local: bool = False,
+    cuda: str = "",
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+) -> None:
+    """Say which GPUs, toolkits and releases match compute capabilities.
+
+    For example:
+      invoke arch --gpu 'RTX 3090'
+      invoke arch '8.0;8.6+PTX' --cuda 11.8
+    """
+    from torchmill.commands.arch import show_arch
+
+    output = show_arch(
+        load_facts(), layout(), list_=list_, gpu=gpu, local=local, cuda=cuda, tag=tag, host=host
+    )
+    show(output, json=json)
+
+
+@task(argument="build", options=BUILD_OPTIONS)
+def doctor(
+    _: Context,
+    build: str | None = None,
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+    save: str = "",
+    fix: bool = False,
+    yes: bool = False,
+    all_: bool = False,
+    **options: Any,
+) -> None:
+    """Examine this machine, for a build or in general; say what fixes it.
+
+    For example:
+      invoke doctor
+      invoke doctor wheel-3.10-cu118 --fix
+    """
+    from torchmill.commands.doctor import show_examination
+
+    output = show_examination(
+        load_facts(),
+        layout(),
+        build=build,
+        tag=tag,
+        host=host,
+        json=json,
+        save=save,
+        fix=fix,
+        yes=yes,
+        all_=all_,
+        options=build_options("doctor", options),
+    )
+    show(output, folded=not json)
+
+
+@task(argument="build", options=("jobs", "memory"))
+def jobs(
+    _: Context,
+    build: str | None = None,
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+    **options: Any,
+) -> None:
+    """Say what limits memory and processors, and what a build makes of it.
+
+    For example:
+      invoke jobs wheel-3.10-cpu
+    """
+    from torchmill.commands.jobs import show_budget
+
+    output = show_budget(
+        load_facts(), layout(), build, tag, host, options=build_options("jobs", options)
+    )
+    show(output, json=json)
+
+
+@task(argument="cell", options=BUILD_OPTIONS)
+def shards(
+    _: Context,
+    cell: str,
+    count: str = "",
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+    **options: Any,
+) -> None:
+    """Say how long a build takes on 1 to 64 machines, and what that costs.
+
+    For example:
+      invoke shards wheel-3.10-cu126
+    """
+    from torchmill.commands.shards import show_shards
+
+    output = show_shards(
+        load_facts(),
+        layout(),
+        cell=cell,
+        count=count,
+        tag=tag,
+        host=host,
+        options=build_options("shards", options),
+    )
+    show(output, json=json)
+
+
+@task(argument="cell", iterable=["cell", "python", "cuda", "gpu"], options=BUILD_OPTIONS)
+def build(
+    _: Context,
+    cell: list[str] | None = None,
+    tag: str = "",
+    python: list[str] | None = None,
+    cuda: list[str] | None = None,
+    gpu: list[str] | None = None,
+    yes: bool = False,
+    elsewhere: bool = False,
+    dry_run: bool = False,
+    from_: str = "",
+    mirror: str = "",
+    ref: str = "",
+    host: str = "",
+    **options: Any,
+) -> None:
+    """Build wheels from start to finish, with all that they need.
+
+    For example:
+      invoke build --tag v2.4.1 --python 3.12 --gpu local
+      invoke build 'wheel-3.1*-cu12*'
+    """
+    from torchmill.commands.build import build_wheels
+
+    output = build_wheels(
+        load_facts(),
+        layout(),
+        cell=cell,
+        tag=tag,
+        python=python,
+        cuda=cuda,
+        gpu=gpu,
+        yes=yes,
+        elsewhere=elsewhere,
+        dry_run=dry_run,
+        from_=from_,
+        mirror=mirror,
+        ref=ref,
+        host=host,
+        options=build_options("build", options),
+    )
+    show(output)
+
+
+@task(argument="cell", options=BUILD_OPTIONS)
+def cluster(
+    _: Context,
+    cell: str,
+    shards: str = "8",
+    tag: str = "",
+    engine: str = "slurm",
+    image: str = "",
+    volume: str = "",
+    queue: str = "",
+    sbatch: str = "",
+    prologue: str = "",
+    submit: bool = False,
+    **options: Any,
+) -> None:
+    """Write jobs that share one build among machines, as for Slurm.
+
+    For example:
+      invoke cluster wheel-3.10-cu126 --shards 8 --sbatch '--cpus-per-task=16 --mem=64G' --submit
+    """
+    from torchmill.commands.cluster import write_jobs
+
+    output = write_jobs(
+        load_facts(),
+        marked_layout(),
+        cell=cell,
+        shards=shards,
+        tag=tag,
+        engine=engine,
+        image=image,
+        volume=volume,
+        queue=queue,
+        sbatch=sbatch,
+        prologue=prologue,
+        submit=submit,
+        options=build_options("cluster", options),
+    )
+    show(output)
+
+
+@task(argument="cell", iterable=["with_"], options=BUILD_OPTIONS[1:], takes_rest=True)
+def bisect(
+    _: Context,
+    cell: str | None = None,
+    good: str = "",
+    bad: str = "",
+    tag: str = "",
+    mirror: str = "",
+    with_: list[str] | None = None,
+    trust_ends: bool = False,
+    reset: bool = False,
+    **options: Any,
+) -> None:
+    """Find the commit that changed behaviour, by builds and a command.
+
+    For example:
+      invoke bisect wheel-3.10-cpu --good v1.12.0 --bad v1.13.0 -- python check.py
+    """
+    from torchmill.commands.bisect import find_bad_commit
+
+    output = find_bad_commit(
+        load_facts(),
+        marked_layout(),
+        cell=cell,
+        good=good,
+        bad=bad,
+        tag=tag,
+        mirror=mirror,
+        with_=with_,
+        trust_ends=trust_ends,
+        reset=reset,
+        command=command_line.LINE.rest,
+        options=build_options("bisect", options),
+    )
+    show(output)
+
+
+@task(argument="log")
+def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
+    """Say from its log why a build failed, and what fixes it.
+
+    For example:
+      invoke diagnose build.log
+      nox -s wheel-3.10-cpu 2>&1 | invoke diagnose -
+    """
+    from torchmill.commands.diagnose import diagnose_log
+
+    show(diagnose_log(load_facts(), layout(), log, tag), json=json)
+
+
+@task(argument="build")
+def report(_: Context, build: str | None = None, out: str = "") -> None:
+    """Show how a build used memory and time, as a page or a picture.
+
+    For example:
+      invoke report torch-2.9.1+cpu-cp312-cp312-manylinux_2_28_x86_64.whl --out reports/
+    """
+    from torchmill.commands.report.command import draw_build
+
+    show(draw_build(layout(), build, out))
+
+
+@task(argument="wheel", iterable=["wheel", "key"])
+def verify(
+    _: Context,
+    wheel: list[str] | None = None,
+    original: str = "",
+    write: bool = False,
+    key: list[str] | None = None,
+    identity: str = "",
+    issuer: str = "",
+    trusted_root: str = "",
+    json: bool = False,
+) -> None:
+    """Check that wheels, manifests, statements, SBOMs, contents agree.
+
+    For example:
+      invoke verify
+      invoke verify dist/ --key release.pub.pem
+    """
+    from torchmill.commands.verify import verify_wheels
+
+    output = verify_wheels(
+        layout(),
+        wheel=wheel,
+        original=original,
+        write=write,
+        key=key,
+        identity=identity,
+        issuer=issuer,
+        trusted_root=trusted_root,
+    )
+    show(output, json=json)
+
+
+@task(argument="wheel", iterable=["wheel", "gpu"])
+def slim(
+    _: Context,
+    wheel: list[str] | None = None,
+    arch_list: str = "",
+    gpu: list[str] | None = None,
+    local: bool = False,
+    environment: str = "",
+    out: str = "",
+    dry_run: bool = False,
+) -> None:
+    """Drop GPU code that your GPUs do not run from wheels.
+
+    For example:
+      invoke slim dist/ --gpu 'RTX 3090'
+    """
+    from torchmill.commands.slim import slim_wheels
+
+    output = slim_wheels(
+        load_facts(),
+        layout(),
+        wheel=wheel,
+        arch_list=arch_list,
+        gpu=gpu,
+        local=local,
+        environment=environment,
+        out=out,
+        dry_run=dry_run,
+    )
+    show(output)
+
+
+@task(iterable=["dist", "yank", "unyank", "replace"])
+def index(
+    _: Context,
+    dist: list[str] | None = None,
+    out: str = "",
+    files: str = "link",
+    base_url: str = "",
+    yank: list[str] | None = None,
+    unyank: list[str] | None = None,
+    reason: str = "",
+    replace: list[str] | None = None,
+    manifest: bool = False,
+    keep: str = "",
+    conda: bool = False,
+    json: bool = False,
+) -> None:
+    """Write a static package index of the wheels in dist/.
+
+    For example:
+      invoke index --out public --base-url https://wheels.example.org
+    """
+    from torchmill.commands.index import write_index
+
+    output = write_index(
+        load_facts(),
+        marked_layout(),
+        dist=dist,
+        out=out,
+        files=files,
+        base_url=base_url,
+        yank=yank,
+        unyank=unyank,
+        reason=reason,
+        replace=replace,
+        manifest=manifest,
+        keep=keep,
+        conda=conda,
+    )
+    show(output, json=json)
+
+
+@task(iterable=["package", "variant", "platform"])
+def snippet(
+    _: Context,
+    tool: str = "",
+    package: list[str] | None = None,
+    tag: str = "",
+    variant: list[str] | None = None,
+    platform: list[str] | None = None,
+    index: str = "",
+    direct: bool = False,
+    into: str = "",
+    extra: str = "",
+) -> None:
+    """Print what a project needs to use the wheels, for uv, pip, others.
+
+    For example:
+      invoke snippet --tool uv --package torchvision
+    """
+    from torchmill.commands.snippet import write_snippet
+
+    output = write_snippet(
+        load_facts(),
+        layout(),
+        tool=tool,
+        package=package,
+        tag=tag,
+        variant=variant,
+        platform=platform,
+        index=index,
+        direct=direct,
+        into=into,
+        extra=extra,
+    )
+    show(output, folded=False)
+
+
+@task(iterable=["python", "gpu", "client"])
+def image(
+    _: Context,
+    kind: str = "",
+    tag: str = "",
+    python: list[str] | None = None,
+    toolkit: str = "",
+    arch: str = "",
+    purpose: str = "",
+    base: str = "",
+    index: str = "",
+    gpu: list[str] | None = None,
+    client: list[str] | None = None,
+    into: str = "",
+    build: bool = False,
+    engine: str = "",
+) -> None:
+    """Write a Dockerfile: a builder, a runtime, a dev container; build it.
+
+    For example:
+      invoke image --kind builder --tag v1.13.1 --python 3.10 --toolkit 11.8 --build
+    """
+    from torchmill.commands.image import write_image
+
+    output = write_image(
+        load_facts(),
+        marked_layout(),
+        kind=kind,
+        tag=tag,
+        python=python,
+        toolkit=toolkit,
+        arch=arch,
+        purpose=purpose,
+        base=base,
+        index=index,
+        gpu=gpu,
+        client=client,
+        into=into,
+        build=build,
+        engine=engine,
+    )
+    show(output)
+
+
+@task(iterable=["name"])
+def publish(
+    _: Context,
+    to: str = "",
+    name: list[str] | None = None,
+    variant: str = "",
+    tag: str = "",
+    dist: str = "",
+    simple: str = "",
+    sign_key: str = "",
+    manifest: bool = False,
+    keep: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Publish verified wheels to an index, GitHub, a folder or a bucket.
+
+    For example:
+      invoke publish --to https://pypi.example.org/team/prod --name torch --dry-run
+    """
+    from torchmill.commands.publish import publish_wheels
+
+    output = publish_wheels(
+        layout(),
+        to=to,
+        name=name,
+        variant=variant,
+        tag=tag,
+        dist=dist,
+        simple=simple,
+        sign_key=sign_key,
+        manifest=manifest,
+        keep=keep,
+        dry_run=dry_run,
+    )
+    show(output, json=json)
+
+
+@task()
+def status(_: Context, json: bool = False) -> None:
+    """Show what is stored where, how big it is, and what uses it.
+
+    For example:
+      invoke status
+    """
+    from torchmill.commands.clean.command import show_status
+
+    show(show_status(load_facts(), layout()), json=json)
+
+
+@task(iterable=["kind"])
+def clean(
+    _: Context,
+    kind: list[str] | None = None,
+    age: str = "",
+    release: str = "",
+    free: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Remove what can be made again; never what is in use.
+
+    For example:
+      invoke clean --kind trees --age 30d --dry-run
+      invoke clean --free '20 GiB'
+    """
+    from torchmill.commands.clean.command import clean as remove_stored
+
+    output = remove_stored(
+        load_facts(), layout(), kind=kind, age=age, release=release, free=free, dry_run=dry_run
+    )
+    show(output, json=json)
+
+
+namespace = Collection(
+    fetch,
+    deps,
+    toolkit,
+    facts,
+    matrix,
+    explain,
+    plan,
+    arch,
+    doctor,
+    jobs,
+    shards,
+    build,
+    cluster,
+    bisect,
+    diagnose,
+    report,
+    verify,
+    slim,
+    index,
+    snippet,
+    image,
+    publish,
+    status,
+    clean,
 )
-own = sys.argv if "--complete" in sys.argv else [*takewhile(lambda word: word != "--", sys.argv)]
-REST = sys.argv[len(own) + 1 :]
-deps: Task[Any] = HelpfulTask(
-    exit_with_error(install_dependencies, _ended),
-    name="deps",
-    auto_shortflags=False,
-    help={
-        "tag": "the release; default: the selected one",
-        "print_": "print the command instead of running it",
-        "manager": "the package manager, such as apt; default: that of this system",
-    },
-)
-try:
-    LAYOUT = Layout.of_checkout(ROOT)
-    require_untracked_state(LAYOUT.root)
-    if "--complete" in sys.argv:
-        complete_cells(sys.argv[sys.argv.index("--complete") + 1 :])
-    namespace = Collection(deps, *(make_task(name, own) for name in COMMANDS))
-except ConfigError as slip:
-    sys.stderr.write(fit_screen(as_plain_text(f"error: {slip}\n"), sys.stderr))
-    sys.exit(slip.exit_code)
+command_line.answer_first(namespace)

@@ -15,7 +15,6 @@ from tools import (
     ways_page,
 )
 from tools.unused_rules import refuse_unused_rules
-from torchmill.commands.command import TaskCommand
 from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package, find_release
@@ -177,6 +176,3 @@ def look_after_facts(  # noqa: PLR0917 - every one is an option
     return run_facts(
         FactsOptions(check, tuple(release or ()), new, code, write, reference), facts, layout
     )
-
-
-FACTS = TaskCommand(look_after_facts, repeated=("release",))

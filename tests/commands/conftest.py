@@ -1,17 +1,19 @@
 """The real tasks without a process of their own, for tests of many command lines."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from invoke import Collection, Program
+from invoke import Exit, Program
 
 import tasks
 from tests.support.commands import InvokeHere
+from torchmill.commands import command_line
+from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
 from torchmill.core import reaper
-from torchmill.core.errors import ConfigError
-from torchmill.core.paths import Layout
+from torchmill.core.exits import exit_with_error
 
 
 @pytest.fixture
@@ -22,25 +24,37 @@ def invoke(
     capsys: pytest.CaptureFixture[str],
 ) -> InvokeHere:
     """Return what runs a line after "invoke" in a checkout below `tmp_path`, in which nothing was made."""
-    monkeypatch.setattr(tasks, "LAYOUT", Layout(tmp_path, tmp_path / "cache"))
-    monkeypatch.setattr(tasks, "_load_facts", lambda: shipped)
+    monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(facts_reader, "load_facts", lambda _: shipped)
     monkeypatch.setattr(reaper, "watch_run", lambda: None)  # of a run that is a process
     monkeypatch.delenv("TORCHMILL_TAG", raising=False)
     monkeypatch.setenv("TORCHMILL_PROBE", "off")
 
-    def told(line: str) -> tuple[int, str, str]:
-        words = shlex.split(line)
-        own = ["invoke", *words[: words.index("--")]] if "--" in words else ["invoke", *words]
-        monkeypatch.setattr(tasks, "REST", words[len(own) :])
-        code = 0
-        try:
-            program = Program(namespace=Collection(tasks.make_task(words[0], own)))
-            program.run(own)
-        except ConfigError as slip:  # which tasks.py ends with, when it is loaded
-            return slip.exit_code, "", f"error: {slip}"
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+    def run(line: str) -> tuple[int, str, str]:
+        words = command_line.read_words(["invoke", *shlex.split(line)])
+        monkeypatch.setattr(command_line, "LINE", words)
+        code = run_tasks(words.words)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
-    return told
+    return run
+
+
+def run_tasks(words: Sequence[str]) -> int:
+    """Run the tasks of a command line as invoke does when it has loaded tasks.py; return its exit code."""
+
+    class Loaded(Program):
+        def parse_collection(self) -> None:
+            exit_with_error(command_line.answer_words, as_exit)(tasks.namespace, command_line.LINE)
+            super().parse_collection()
+
+    try:
+        Loaded(namespace=tasks.namespace).run(list(words))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def as_exit(message: str, code: int) -> Exit:
+    return Exit(message, code=code)

@@ -1,8 +1,8 @@
 """The tasks of tasks.py: loaded only where they are named, and told by the line that their code says."""
 
-import importlib
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,67 +13,92 @@ import tasks
 from tests.support import paper_wheels
 from tests.support.commands import ROOT, InvokeHere, run
 from tests.support.refusals import refused
-from torchmill.commands.command import TaskCommand, read_help
-from torchmill.commands.verify import VERIFY
+from tests.support.task_options import task_options
+from torchmill.commands import command_line
+from torchmill.commands.clean.command import KIND_NAMES
+from torchmill.commands.command import read_help
+from torchmill.core.task_lines import LINES
+from torchmill.deliver.publish.targets import TARGET_FORMS
+from torchmill.fetch.toolkit.request import LIBRARIES
 from torchmill.host.native import native_arch
+from torchmill.plan.options import HELP
 
 SWITCHES = {"--json", "-j", "--local", "--help", "-h"}
 
 
-@pytest.mark.parametrize("name", tasks.COMMANDS)
+def flag_of(option: Argument) -> str:
+    """Return how an option is written, "--arch-list"."""
+    return "--" + option.names[0].strip("_").replace("_", "-")
+
+
+def test_every_task_is_listed() -> None:
+    assert list(tasks.namespace.tasks) == list(LINES)
+
+
+@pytest.mark.parametrize("name", LINES)
 def test_the_line_of_a_task_is_what_its_code_says(name: str) -> None:
-    module, line = tasks.COMMANDS[name]
-    command: TaskCommand = getattr(importlib.import_module(module), name.upper())
-    assert (command.run.__doc__ or "").partition("\n")[0] == line
+    assert (tasks.namespace[name].body.__doc__ or "").partition("\n")[0] == LINES[name]
 
 
-@pytest.mark.parametrize("name", tasks.COMMANDS)
+@pytest.mark.parametrize("name", LINES)
 def test_the_help_of_a_task_tells_of_each_option(name: str) -> None:
-    arguments = tasks.make_task(
-        name, ["invoke", name]
-    ).get_arguments()  # which fails for help without an option
-    assert [one.name for one in arguments if not one.help] == []
+    """To read them fails for help without an option."""
+    assert [option.name for option in task_options(name) if not option.help] == []
 
 
-@pytest.mark.parametrize("name", tasks.COMMANDS)
+def test_the_help_of_an_option_lists_the_choices_that_the_code_knows() -> None:
+    table = read_help()
+    assert f"only this kind: {', '.join(KIND_NAMES)};" in table["clean"]["kind"]
+    assert f"install {', '.join(LIBRARIES)}, as" in table["toolkit"]["library"]
+    assert table["publish"]["to"] == TARGET_FORMS
+
+
+def test_tasks_take_the_options_of_sessions_that_make_a_whole_build() -> None:
+    assert [*command_line.BUILD_OPTIONS] == [
+        name for name in HELP if name not in {"shard", "parts", "until"}
+    ]
+
+
+@pytest.mark.parametrize("name", LINES)
 def test_the_help_of_a_task_has_examples_that_can_be_typed(name: str) -> None:
     """They are parsed by invoke itself, which refuses options that do not exist and values that are missing."""
-    examples = read_help()["examples"][name]
+    examples = command_line.examples(tasks.namespace[name])
     assert 1 <= len(examples) <= 2
     for example in examples:
         words = shlex.split(example.partition(" -- ")[0].rpartition(" | ")[2])
         assert words[:2] == ["invoke", name]
-        task = tasks.make_task(name, words)
-        (parsed,) = Parser([ParserContext(name, args=task.get_arguments())]).parse_argv(words[1:])
+        context = ParserContext(name, args=task_options(name, words))
+        (parsed,) = Parser([context]).parse_argv(words[1:])
         assert parsed.name == name
 
 
-@pytest.mark.parametrize("name", [*tasks.COMMANDS, "deps"])
+@pytest.mark.parametrize("name", LINES)
 def test_the_help_of_a_task_fits_a_page(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    task = tasks.deps if name == "deps" else tasks.make_task(name, ["invoke", "--help", name])
-    Program(namespace=Collection(task)).run(["invoke", "--help", name], exit=False)
+    words = ["invoke", "--help", name]
+    monkeypatch.setattr(command_line, "LINE", command_line.read_words(words))
+    Program(namespace=Collection(tasks.namespace[name])).run(words, exit=False)
     help_ = capsys.readouterr().out
     assert "For example:\n    " in help_
     assert len(help_.splitlines()) <= 50
     assert max(map(len, help_.partition("Options:")[2].splitlines())) <= 80
 
 
-@pytest.mark.parametrize("name", tasks.COMMANDS)
+@pytest.mark.parametrize("name", LINES)
 def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) -> None:
     """Of one that may be repeated invoke takes no value for none, and of the second of others it knows nothing."""
-    for one in _arguments(name):
-        flag = "--" + one.names[0].strip("_").replace("_", "-")
-        for words in (
-            [[flag], [f"{flag}="], [flag, ""], [flag, "--help"]] if one.takes_value else ()
-        ):
+    for option in task_options(name):
+        if not option.takes_value:
+            continue
+        flag = flag_of(option)
+        for words in ([flag], [f"{flag}="], [flag, ""], [flag, "--help"]):
             with refused("option-without-value"):
-                tasks.make_task(name, ["invoke", name, *words])
-        if one.takes_value and one.kind is not list:
+                task_options(name, ["invoke", name, *words])
+        if option.kind is not list:
             with refused("contradictory-options"):
-                tasks.make_task(name, ["invoke", name, flag, "a", f"{flag}=b"])
+                task_options(name, ["invoke", name, flag, "a", f"{flag}=b"])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +144,7 @@ def test_a_slip_is_told_with_what_is_near_and_where_help_is(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("deps", "--tag"), "invoke deps: --tag needs a value (`invoke deps -h` is its help)"),
+        (("deps", "--tag"), "invoke deps: --tag needs a value"),
         (
             ("mtrix",),
             "there is no task mtrix; did you mean matrix? (`invoke --list` shows the tasks)",
@@ -147,7 +172,8 @@ NEEDED = {
 }
 NEEDED |= {"plan": f"{THERE} {SAID}", "shards": f"{THERE} {SAID}", "explain": f"{THERE} {SAID}"}
 NEEDED |= {"diagnose": str(ROOT / "README.md"), "clean": "--dry-run"}
-ALONE = {*tasks.COMMANDS} - {
+ALONE = {*LINES} - {
+    "deps",
     "build",
     "facts",
     "fetch",
@@ -164,8 +190,8 @@ def test_no_option_alone_makes_a_traceback(
     """With a value that means nothing each is refused in a sentence, or does no harm."""
     monkeypatch.chdir(tmp_path)  # some write a file or a folder of that name
     needed = NEEDED.get(name, "")
-    for one in _arguments(name):
-        flag = "--" + one.names[0].strip("_").replace("_", "-")
+    for one in task_options(name):
+        flag = flag_of(one)
         first = (
             "-" if one.name in {"cell", "identifier", "build", "log"} else "-w/"
         )  # of what is named beside it
@@ -199,117 +225,103 @@ def test_what_is_no_variant_is_explained(variant: str, said: str, invoke: Invoke
     assert (code, said in error, error.count("\n")) == (4, True, 1)
 
 
-@pytest.mark.parametrize("name", tasks.COMMANDS)
+@pytest.mark.parametrize("name", LINES)
 def test_an_option_has_one_letter_at_most_and_h_is_help(name: str) -> None:
-    letters = [each for one in _arguments(name) for each in one.names if len(each) == 1]
+    letters = [each for one in task_options(name) for each in one.names if len(each) == 1]
     assert "h" not in letters
     assert len(letters) == len({*letters})
-    assert all(sum(len(each) == 1 for each in one.names) <= 1 for one in _arguments(name))
+    assert all(sum(len(each) == 1 for each in one.names) <= 1 for one in task_options(name))
 
 
 def test_help_of_an_option_that_no_task_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        tasks,
-        "read_help",
-        lambda: {
-            "shared": {},
-            "examples": {"verify": []},
-            "verify": {"former": "no longer an option"},
-        },
-    )
-    with pytest.raises(ValueError) as refused:  # noqa: PT011 - of Invoke
-        tasks.make_task("verify", ["invoke", "verify"])
-    assert "former" in str(refused.value)
+    table = {"shared": {}, "verify": {"former": "no longer an option"}}
+    monkeypatch.setattr(command_line, "read_help", lambda: table)
+    with pytest.raises(ValueError, match="former"):  # of Invoke
+        task_options("verify")
 
 
 def test_no_help_is_left_over() -> None:
-    _, shared, *others = read_help().values()
-    assert list(read_help())[:2] == ["examples", "shared"]
-    assert read_help().keys() <= {"examples", "shared", *tasks.COMMANDS}
-    options = [parameter for name in tasks.COMMANDS for parameter in _options(name)]
-    assert [one for one in shared if options.count(one) < 2] == []
-    assert [one for each in others for one in each.items() if one in shared.items()] == []
+    shared, *others = read_help().values()
+    assert next(iter(read_help())) == "shared"
+    assert read_help().keys() <= {"shared", *LINES}
+    options = [str(option.name) for name in LINES for option in task_options(name)]
+    assert [name for name in shared if options.count(name) < 2] == []
+    assert [item for table in others for item in table.items() if item in shared.items()] == []
 
 
-def _arguments(name: str) -> list[Argument]:
-    return tasks.make_task(name, ["invoke", name]).get_arguments()
-
-
-def _options(name: str) -> list[str]:
-    return [str(one.name) for one in _arguments(name)]
-
-
-def test_a_task_that_is_not_named_is_only_listed() -> None:
-    named, other = (
-        tasks.make_task("report", ["invoke", "report"]),
-        tasks.make_task("report", ["invoke"]),
-    )
-    assert {one.name for one in named.get_arguments()} == {"build", "out"}
-    assert other.get_arguments() == []
-    assert other.__doc__ == tasks.COMMANDS["report"][1]
+def test_a_task_that_is_not_named_has_no_options() -> None:
+    assert {option.name for option in task_options("report")} == {"build", "out"}
+    assert task_options("report", ["invoke"]) == []
 
 
 @pytest.mark.parametrize(
-    ("words", "positional"),
+    ("words", "count"),
     [
-        ("invoke doctor", []),
-        ("invoke doctor wheel-3.10-cpu", ["build"]),
-        ("invoke doctor --tag v1.13.1 wheel-3.10-cpu", ["build"]),
-        ("invoke doctor wheel-3.10-cpu --tag=v1.13.1", ["build"]),
-        ("invoke doctor --json wheel-3.10-cpu", ["build"]),
-        ("invoke doctor --tag v1.13.1 --host=doctor", []),
-        ("invoke doctor -j --tag v1.13.1", []),
-        ("invoke doctor --local 8.6", ["build"]),
-        ("invoke plan wheel-3.10-cpu", []),
+        ("invoke doctor", 0),
+        ("invoke doctor wheel-3.10-cpu", 1),
+        ("invoke doctor --tag v1.13.1 wheel-3.10-cpu", 1),
+        ("invoke doctor wheel-3.10-cpu --tag=v1.13.1", 1),
+        ("invoke doctor --json wheel-3.10-cpu", 1),
+        ("invoke doctor --tag v1.13.1 --host=doctor", 0),
+        ("invoke doctor -j --tag v1.13.1", 0),
+        ("invoke doctor --local 8.6", 1),
+        ("invoke plan wheel-3.10-cpu", 0),
+        ("invoke doctor a index", 1),
+        ("invoke doctor a b -j c", 3),
     ],
 )
-def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list[str]) -> None:
-    assert (
-        tasks.positional("doctor", TaskCommand(print, argument="build"), words.split(), SWITCHES)
-        == positional
-    )
+def test_the_words_of_a_task_that_are_no_options_are_counted(words: str, count: int) -> None:
+    own = command_line.own_words("doctor", words.split(), SWITCHES)
+    assert command_line.count_unnamed(own, SWITCHES) == count
 
 
-@pytest.mark.parametrize(
-    ("words", "positional"),
-    [
-        ("invoke plan", ["identifier"]),  # invoke says that it is missing
-        ("invoke plan --help", []),
-        ("invoke plan -h", []),
-        ("invoke plan wheel-3.10-cpu --help", ["identifier"]),
-    ],
-)
-def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -> None:
-    assert (
-        tasks.positional(
-            "plan",
-            TaskCommand(print, argument="identifier", required=True),
-            words.split(),
-            SWITCHES,
-        )
-        == positional
-    )
+def positional(words: Sequence[str]) -> list[str | None]:
+    """Return the options of the first task that need not be named."""
+    return [option.name for option in task_options(words[1], words) if option.positional]
 
 
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("invoke verify", []),
-        ("invoke verify a.whl", ["wheel"]),
-        ("invoke verify a.whl b.whl --json c.whl", ["wheel", "wheel_2", "wheel_3"]),
-        ("invoke verify --original a.whl b.whl", ["wheel"]),
-        ("invoke verify a.whl index", ["wheel"]),
-        ("invoke verify --original index a.whl", ["wheel"]),
+        ("invoke plan", ["identifier"]),  # invoke says that it is missing
+        ("invoke plan --help", []),
+        ("invoke plan -h", []),
+        ("invoke plan wheel-3.10-cpu --help", ["identifier"]),
+        ("invoke doctor", []),
+        ("invoke doctor -j wheel-3.10-cpu", ["build"]),
+        ("invoke doctor -t v2.4.1", []),
+        ("invoke jobs -t v2.4.1", []),
+        ("invoke arch -j 8.6", ["list_"]),
     ],
 )
-def test_one_that_may_be_repeated_takes_several_words(words: str, names: list[str]) -> None:
-    assert tasks.positional("verify", VERIFY, words.split(), SWITCHES) == names
+def test_an_argument_may_have_no_name_and_a_call_for_help_is_none(
+    words: str, names: list[str]
+) -> None:
+    assert positional(words.split()) == names
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("invoke verify", []),
+        ("invoke verify a.whl", ["a.whl"]),
+        ("invoke verify a.whl b.whl --json c.whl", ["a.whl", "b.whl", "c.whl"]),
+        ("invoke verify --original a.whl b.whl", ["b.whl"]),
+        ("invoke verify --original index a.whl", ["a.whl"]),
+        ("invoke verify --wheel a.whl --wheel=b.whl", ["a.whl", "b.whl"]),
+        ("invoke verify a.whl --wheel b.whl", ["a.whl", "b.whl"]),
+    ],
+)
+def test_one_that_may_be_repeated_takes_several_words(words: str, values: list[str]) -> None:
+    context = ParserContext("verify", args=task_options("verify", words.split()))
+    (parsed,) = Parser([context]).parse_argv(words.split()[1:])
+    assert parsed.as_kwargs["wheel"] == values
 
 
 def test_a_value_may_be_called_as_a_task() -> None:
-    tasks.make_task("clean", ["invoke", "clean", "--kind", "bisect"])
+    assert task_options("clean", ["invoke", "clean", "--kind", "bisect"])
     with refused("option-without-value"):
-        tasks.make_task("clean", ["invoke", "clean", "--kind", ""])
+        task_options("clean", ["invoke", "clean", "--kind", ""])
 
 
 def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
@@ -321,26 +333,7 @@ def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
         assert [each["wheel"] for each in said["wheels"]] == wheels
 
 
-@pytest.mark.parametrize("words", ["invoke doctor -t v2.4.1", "invoke jobs -t v2.4.1"])
-def test_the_value_of_a_short_option_is_no_argument(words: str) -> None:
-    name = words.split()[1]
-    assert not any(one.positional for one in tasks.make_task(name, words.split()).get_arguments())
-
-
 def test_short_options_mean_the_same_in_every_task() -> None:
-    named = [
-        one
-        for name in tasks.COMMANDS
-        for one in tasks.make_task(name, ["invoke", name]).get_arguments()
-    ]
-    short = {
-        (one.names[1], one.names[0])
-        for one in [*named, *tasks.deps.get_arguments()]
-        if len(one.names) > 1
-    }
+    options = [option for name in LINES for option in task_options(name)]
+    short = {(option.names[1], option.names[0]) for option in options if len(option.names) > 1}
     assert short == {("j", "json"), ("t", "tag"), ("y", "yes")}
-
-
-def test_a_switch_has_no_value() -> None:
-    words = "invoke arch -j 8.6".split()  # noqa: SIM905 - as it is typed
-    assert any(one.positional for one in tasks.make_task("arch", words).get_arguments())

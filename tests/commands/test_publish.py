@@ -10,7 +10,6 @@ from tests.support import commands, paper_wheels, told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels, select_wheels
-from torchmill.config.facts import Facts
 from torchmill.core.errors import DeliveryError
 from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
@@ -36,12 +35,12 @@ def home(built: Path, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def publish(known: Facts, home: Path, to: object, **options: object) -> CommandOutput:
-    return publish_wheels(known, Layout(home, home / "cache"), str(to), **options)  # type: ignore[arg-type]
+def publish(home: Path, to: object, **options: object) -> CommandOutput:
+    return publish_wheels(Layout(home, home / "cache"), str(to), **options)  # type: ignore[arg-type]
 
 
-def test_wheels_and_their_papers_go_to_a_folder(known: Facts, home: Path, tmp_path: Path) -> None:
-    said = publish(known, home, tmp_path / "a" / "b")
+def test_wheels_and_their_papers_go_to_a_folder(home: Path, tmp_path: Path) -> None:
+    said = publish(home, tmp_path / "a" / "b")
     there = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
     assert there == sorted(
         f"{name}{end}" for name in (CUDA, CPU) for end in ("", *dist_files.DOCUMENT_SUFFIXES)
@@ -51,51 +50,45 @@ def test_wheels_and_their_papers_go_to_a_folder(known: Facts, home: Path, tmp_pa
         assert (tmp_path / "a" / "b" / name).read_bytes() == (home / "dist" / name).read_bytes()
 
 
-def test_what_is_published_holds_without_its_manifest(
-    known: Facts, home: Path, tmp_path: Path
-) -> None:
-    publish(known, home, tmp_path / "there")
-    publish(known, home, tmp_path / "again", dist=str(tmp_path / "there"))
+def test_what_is_published_holds_without_its_manifest(home: Path, tmp_path: Path) -> None:
+    publish(home, tmp_path / "there")
+    publish(home, tmp_path / "again", dist=str(tmp_path / "there"))
     assert len(list((tmp_path / "again").iterdir())) == 6
 
 
-def test_a_manifest_goes_only_where_that_is_asked(known: Facts, home: Path, tmp_path: Path) -> None:
-    publish(known, home, f"file://{tmp_path}/there", manifest=True, variant="cpu")
+def test_a_manifest_goes_only_where_that_is_asked(home: Path, tmp_path: Path) -> None:
+    publish(home, f"file://{tmp_path}/there", manifest=True, variant="cpu")
     assert (tmp_path / "there" / f"{CPU}.json").is_file()
 
 
-def test_once_more_changes_nothing(known: Facts, home: Path, tmp_path: Path) -> None:
-    publish(known, home, tmp_path / "there")
+def test_once_more_changes_nothing(home: Path, tmp_path: Path) -> None:
+    publish(home, tmp_path / "there")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()}
-    assert publish(known, home, tmp_path / "there").text.count(upload_set.PRESENT) == 6
+    assert publish(home, tmp_path / "there").text.count(upload_set.PRESENT) == 6
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()} == before
 
 
-def test_what_is_left_of_an_interrupted_run_is_brought(
-    known: Facts, home: Path, tmp_path: Path
-) -> None:
-    publish(known, home, tmp_path / "there")
+def test_what_is_left_of_an_interrupted_run_is_brought(home: Path, tmp_path: Path) -> None:
+    publish(home, tmp_path / "there")
     (tmp_path / "there" / CPU).unlink()
-    said = publish(known, home, tmp_path / "there").data
+    said = publish(home, tmp_path / "there").data
     assert [one["name"] for one in said["files"] if one["said"] == upload_set.UPLOADED] == [CPU]
 
 
-def test_another_file_of_the_name_is_never_replaced(
-    known: Facts, home: Path, tmp_path: Path
-) -> None:
+def test_another_file_of_the_name_is_never_replaced(home: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()
     (there / CPU).write_bytes(b"another")
     digest = told_wheels.manifest(home / "dist" / CPU)["sha256"]
     with refused("file-exists") as error:
-        publish(known, home, there)
+        publish(home, there)
     assert digest in str(error.value)
     assert "ae448ac86c4e8e4dec645729708ef41873ae79c6dff84eff73360989487f08e5" in str(error.value)
     assert {path.name: path.read_bytes() for path in there.iterdir()} == {CPU: b"another"}
 
 
-def test_a_rehearsal_brings_nothing(known: Facts, home: Path, tmp_path: Path) -> None:
-    assert publish(known, home, tmp_path / "there", dry_run=True).text.count(upload_set.ABSENT) == 6
+def test_a_rehearsal_brings_nothing(home: Path, tmp_path: Path) -> None:
+    assert publish(home, tmp_path / "there", dry_run=True).text.count(upload_set.ABSENT) == 6
     assert not (tmp_path / "there").exists()
 
 
@@ -133,22 +126,20 @@ def test_each_wheel_is_hashed_once(home: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sorted(hashed) == [CPU, CUDA]
 
 
-def test_wheels_that_are_not_what_they_say_are_not_published(
-    known: Facts, home: Path, tmp_path: Path
-) -> None:
+def test_wheels_that_are_not_what_they_say_are_not_published(home: Path, tmp_path: Path) -> None:
     (home / "dist" / f"{CPU}{dist_files.SBOM_SUFFIX}").write_text("{}")
     paper_wheels.made(home / "dist", "other", "1.0")
     with pytest.raises(DeliveryError) as error:
-        publish(known, home, tmp_path / "there")
+        publish(home, tmp_path / "there")
     assert "other-1.0-py3-none-any.whl: sound, but nothing says who made it" in str(error.value)
     assert f"{CPU}: SBOM" in str(error.value)
     assert not (tmp_path / "there").exists()
-    publish(known, home, tmp_path / "there", variant="cu117")
+    publish(home, tmp_path / "there", variant="cu117")
 
 
-def test_where_no_wheel_is_meant_that_is_said(known: Facts, home: Path, tmp_path: Path) -> None:
+def test_where_no_wheel_is_meant_that_is_said(home: Path, tmp_path: Path) -> None:
     with refused("no-such-wheel"):
-        publish(known, home, tmp_path / "there", tag="v9")
+        publish(home, tmp_path / "there", tag="v9")
 
 
 def file_of(home: Path) -> UploadFile:

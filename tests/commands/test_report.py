@@ -151,7 +151,7 @@ def test_the_task_refuses_in_one_sentence(drawn: Layout) -> None:
 def test_a_place_that_cannot_be_written_leaves_nothing(drawn: Layout, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with refused("not-writable"):
-        draw_build(FACTS, drawn, NAME, str(tmp_path / "file"))
+        draw_build(drawn, NAME, str(tmp_path / "file"))
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
@@ -163,7 +163,7 @@ def test_without_a_library_the_cure_is_named(
         monkeypatch.delitem(sys.modules, f"torchmill.commands.report.{name}", raising=False)
         monkeypatch.delattr(report, name, raising=False)
     with pytest.raises(ModuleNotFoundError) as caught:
-        draw_build(FACTS, drawn, NAME, str(tmp_path))
+        draw_build(drawn, NAME, str(tmp_path))
     shown = as_torchmill_error(caught.value)
     assert (shown.code, package in str(shown)) == ("package-missing", True)
     assert not list(tmp_path.glob(".*.new"))

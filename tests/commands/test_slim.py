@@ -83,10 +83,10 @@ def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary
 def test_it_is_proved_against_its_original(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
     wheel = torch_wheel(tmp_path / "in", binary)
     run(shipped, tmp_path, wheel)
-    verify.verify_wheels(shipped, layout(tmp_path), original=str(wheel)).require()
+    verify.verify_wheels(layout(tmp_path), original=str(wheel)).require()
     other = torch_wheel(tmp_path / "other", binary, body="x = 1\n")
     with refused("wheel-rejected"):
-        verify.verify_wheels(shipped, layout(tmp_path), original=str(other)).require()
+        verify.verify_wheels(layout(tmp_path), original=str(other)).require()
 
 
 @pytest.mark.parametrize("manifest", [True, False])
@@ -115,9 +115,9 @@ def test_the_sbom_in_it_is_of_what_is_left(
     wheel = torch_wheel(tmp_path / "in", binary, change=add_sbom)
     if manifest:
         told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": bundled, "origins": {}})
-        verify.verify_wheels(shipped, layout(tmp_path), [str(wheel)]).require()
+        verify.verify_wheels(layout(tmp_path), [str(wheel)]).require()
     run(shipped, tmp_path, wheel)
-    verify.verify_wheels(shipped, layout(tmp_path), original=str(wheel)).require()
+    verify.verify_wheels(layout(tmp_path), original=str(wheel)).require()
     (made,) = (tmp_path / "dist").glob("*.whl")
     content = dist_files.read_described(made, sbom.INNER_PATH)
     assert (content is not None) == manifest
@@ -234,9 +234,9 @@ def test_what_was_changed_beside_the_code_is_found(
     verify.write_missing([])
     for document in (*manifest.parent.glob("*.intoto.json"), *manifest.parent.glob("*.cdx.json")):
         document.unlink()
-    (told,) = verify.verify_wheels(
-        shipped, layout(tmp_path), original=str(original), write=True
-    ).data["wheels"]
+    (told,) = verify.verify_wheels(layout(tmp_path), original=str(original), write=True).data[
+        "wheels"
+    ]
     found = [problem for check in told["checks"] for problem in check["problems"]]
     assert len(found) == 2  # the library, and the other file that holds the same
     assert all("no code for GPUs" in problem or "differs" in problem for problem in found)

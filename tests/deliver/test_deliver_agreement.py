@@ -15,7 +15,6 @@ import pytest
 from tests.support import commands, paper_wheels, told_wheels
 from tests.support.refusals import refused
 from torchmill.commands import verify
-from torchmill.config.facts import Facts
 from torchmill.core import formats
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
@@ -504,16 +503,14 @@ def test_a_published_wheel_has_no_manifest_and_is_compared_with_the_rest(wheel: 
     assert agreement.examine_wheel(wheel).problems
 
 
-def test_papers_that_are_missing_are_written_of_the_manifest(wheel: Path, known: Facts) -> None:
+def test_papers_that_are_missing_are_written_of_the_manifest(wheel: Path) -> None:
     kept = {file: file.read_bytes() for file in (statement_of(wheel), sbom_of(wheel))}
     for file in kept:
         file.unlink()
     layout = Layout(wheel.parents[1], wheel.parent / "cache")
-    (told,) = verify.verify_wheels(known, layout).data["wheels"]
+    (told,) = verify.verify_wheels(layout).data["wheels"]
     assert [one["name"] for one in told["checks"] if one["problems"]] == ["statement", "SBOM"]
-    assert [
-        one["ok"] for one in verify.verify_wheels(known, layout, write=True).data["wheels"]
-    ] == [True]
+    assert [one["ok"] for one in verify.verify_wheels(layout, write=True).data["wheels"]] == [True]
     assert {file: file.read_bytes() for file in kept} == kept
 
 
@@ -524,9 +521,7 @@ def test_papers_are_not_written_of_the_manifest_of_another_wheel(wheel: Path) ->
     assert not statement_of(wheel).exists()
 
 
-def test_papers_are_not_written_of_a_record_that_contradicts_itself(
-    tmp_path: Path, known: Facts
-) -> None:
+def test_papers_are_not_written_of_a_record_that_contradicts_itself(tmp_path: Path) -> None:
     def contradict(members: dict[str, bytes]) -> None:
         members["tinytorch-1.0+cpu.dist-info/RECORD"] += b"tinytorch/__init__.py,sha256=x,1\n"
 
@@ -543,27 +538,25 @@ def test_papers_are_not_written_of_a_record_that_contradicts_itself(
         json.dumps(said | {"identifier": "wheel-3.10-cpu", "key": "0"})
     )
     with refused("wheel-rejected"):
-        verify.verify_wheels(known, Layout(tmp_path, tmp_path), [str(wheel)], write=True).require()
+        verify.verify_wheels(Layout(tmp_path, tmp_path), [str(wheel)], write=True).require()
     assert sorted(path.name for path in tmp_path.glob("*.whl*")) == [
         wheel.name,
         f"{wheel.name}.json",
     ]
 
 
-def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(
-    wheel: Path, known: Facts
-) -> None:
+def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path) -> None:
     layout = Layout(wheel.parents[1], wheel.parent / "cache")
     statement_of(wheel).unlink()
     edit(dist_files.manifest_path(wheel), lambda said: said.pop("key"))
     (wheel.parent / "broken-1.0-py3-none-any.whl").write_text("")
-    broken, spoiled = verify.verify_wheels(known, layout, write=True).data["wheels"]
+    broken, spoiled = verify.verify_wheels(layout, write=True).data["wheels"]
     assert broken["checks"][0]["problems"][0].startswith("not a sound wheel")
     wrong = {one["name"]: one["problems"] for one in spoiled["checks"] if one["problems"]}
     assert wrong == {"manifest": ("cannot be understood (lacks 'key')",)}
     statement_of(wheel).mkdir()
     edit(dist_files.manifest_path(wheel), lambda said: said.update(key="k"))
-    assert "statement   cannot be read" in str(verify.verify_wheels(known, layout, write=True))
+    assert "statement   cannot be read" in str(verify.verify_wheels(layout, write=True))
     statement_of(wheel).rmdir()
     statement_of(wheel).symlink_to("nowhere/else")
     verify.write_missing([wheel])
@@ -573,38 +566,34 @@ def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(
 @pytest.mark.parametrize(
     "processor", [{"name": "x", "needs": 5}, {"name": "x"}, "skylake", ["avx2"]]
 )
-def test_a_processor_that_cannot_be_understood_is_named(
-    wheel: Path, known: Facts, processor: object
-) -> None:
+def test_a_processor_that_cannot_be_understood_is_named(wheel: Path, processor: object) -> None:
     edit(dist_files.manifest_path(wheel), lambda said: said.update(processor=processor))
-    told = str(verify.verify_wheels(known, Layout(wheel.parents[1], wheel.parents[1])))
+    told = str(verify.verify_wheels(Layout(wheel.parents[1], wheel.parents[1])))
     assert "processor   cannot be understood" in told
 
 
-def test_of_many_problems_a_person_is_told_some_and_a_program_all(
-    tmp_path: Path, known: Facts
-) -> None:
+def test_of_many_problems_a_person_is_told_some_and_a_program_all(tmp_path: Path) -> None:
     rows = "".join(f"made/up{number}.py,,\n" for number in range(100)).encode()
     record = "tinytorch-1.0+cpu.dist-info/RECORD"
     paper_wheels.made(
         tmp_path / "dist", change=lambda members: members.update({record: members[record] + rows})
     )
-    said = verify.verify_wheels(known, Layout(tmp_path, tmp_path))
+    said = verify.verify_wheels(Layout(tmp_path, tmp_path))
     assert "and 92 more" in str(said)
     assert len(str(said)) < 4000
     data: Any = said.data
     assert sum(len(check["problems"]) for check in data["wheels"][0]["checks"]) == 100
 
 
-def test_what_is_not_there_is_said(known: Facts, tmp_path: Path) -> None:
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path)
     with refused("not-a-wheel"):
-        verify.verify_wheels(known, layout, [str(tmp_path / "absent.whl")])
+        verify.verify_wheels(layout, [str(tmp_path / "absent.whl")])
     with refused("no-wheels"):
-        verify.verify_wheels(known, layout)
+        verify.verify_wheels(layout)
     (tmp_path / "x.whl.json").write_text("{}")
     with refused("not-a-wheel"):
-        verify.verify_wheels(known, layout, [str(tmp_path / "x.whl.json")])
+        verify.verify_wheels(layout, [str(tmp_path / "x.whl.json")])
 
 
 def test_the_task_prints_a_line_for_each_check_and_ends_with_14(

@@ -17,7 +17,6 @@ from tests.support.commands import ROOT
 from tests.support.own_sigstore import OwnSigstore
 from tests.support.refusals import refused
 from torchmill.commands import verify
-from torchmill.config.facts import Facts
 from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
 from torchmill.deliver import signature
@@ -80,15 +79,13 @@ def problems(
     ).problems
 
 
-def test_what_a_workflow_signed_is_proven(
-    wheel: Path, own: OwnSigstore, known: Facts, tmp_path: Path
-) -> None:
+def test_what_a_workflow_signed_is_proven(wheel: Path, own: OwnSigstore, tmp_path: Path) -> None:
     assert problems(wheel, own) == ()
     check = signature.check_signatures(wheel, signature.Signers())
     assert check.problems == ()
     assert "by its own claim" in check.summary
     options = {"identity": ME, "issuer": ISSUER, "trusted_root": str(own.root)}
-    verify.verify_wheels(known, Layout(tmp_path, tmp_path), [str(wheel)], **options).require()  # type: ignore[arg-type]
+    verify.verify_wheels(Layout(tmp_path, tmp_path), [str(wheel)], **options).require()  # type: ignore[arg-type]
     dist_files.manifest_path(wheel).unlink()
     assert problems(wheel, own) == ()
 

@@ -13,7 +13,6 @@ from tests.support import publishing_servers as servers
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels
-from torchmill.config.facts import Facts
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver import retention
@@ -146,7 +145,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def publish(known: Facts, built: Path, tmp_path: Path) -> Callable[..., CommandOutput]:
+def publish(built: Path, tmp_path: Path) -> Callable[..., CommandOutput]:
     """Return what publishes some of the wheels."""
 
     def run(to: str, *wheels: str, **options: bool | str) -> CommandOutput:
@@ -156,7 +155,7 @@ def publish(known: Facts, built: Path, tmp_path: Path) -> Callable[..., CommandO
             (home / "dist").mkdir(parents=True, exist_ok=True)
             for end in BESIDE:
                 shutil.copy2(built / f"{name}{end}", home / "dist")
-        return publish_wheels(known, Layout(home, home / "cache"), to, manifest=True, **options)  # type: ignore[arg-type]
+        return publish_wheels(Layout(home, home / "cache"), to, manifest=True, **options)  # type: ignore[arg-type]
 
     return run
 

@@ -490,58 +490,54 @@ def test_what_an_envelope_says_of_itself_does_not_reach_the_terminal(wheel: Path
     assert len(check.text) < 200
 
 
-def publish(
-    known: Facts, wheel: Path, keys: Path, to: object, key: str = "ours", **options: object
-) -> str:
+def publish(wheel: Path, keys: Path, to: object, key: str = "ours", **options: object) -> str:
     layout, file = (
         Layout(wheel.parents[1], wheel.parents[1] / "cache"),
         f"{keys / key}.pem" if key else "",
     )
-    return publish_wheels(known, layout, str(to), sign_key=file, **options).text  # type: ignore[arg-type]
+    return publish_wheels(layout, str(to), sign_key=file, **options).text  # type: ignore[arg-type]
 
 
 def test_what_is_published_is_signed(
-    wheel: Path, known: Facts, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     envelope_of(wheel).unlink()
     there = tmp_path / "there"
     with refused("wrong-passphrase"):
-        publish(known, wheel, keys, there, "locked")
+        publish(wheel, keys, there, "locked")
     assert not there.exists()
     monkeypatch.setenv(signature.PASSPHRASE_VARIABLE, PASSPHRASE)
-    publish(known, wheel, keys, there, "locked", dry_run=True)
+    publish(wheel, keys, there, "locked", dry_run=True)
     assert not envelope_of(wheel).exists()
-    publish(known, wheel, keys, there, "locked")
+    publish(wheel, keys, there, "locked")
     assert problems(there / wheel.name, keys, "locked") == ()
     assert not dist_files.manifest_path(there / wheel.name).exists()
-    assert publish(known, wheel, keys, there, "locked").count(upload_set.PRESENT) == 4
+    assert publish(wheel, keys, there, "locked").count(upload_set.PRESENT) == 4
 
 
-def test_nothing_is_signed_that_does_not_verify(
-    wheel: Path, known: Facts, keys: Path, tmp_path: Path
-) -> None:
+def test_nothing_is_signed_that_does_not_verify(wheel: Path, keys: Path, tmp_path: Path) -> None:
     envelope_of(wheel).unlink()
     edit(sbom_of(wheel), lambda said: said.update(bomFormat="SPDX"))
     with refused("wheels-disagree"):
-        publish(known, wheel, keys, tmp_path / "there")
+        publish(wheel, keys, tmp_path / "there")
     assert not envelope_of(wheel).exists()
     assert not (tmp_path / "there").exists()
 
 
 def test_a_signature_of_something_else_is_not_published(
-    wheel: Path, known: Facts, keys: Path, tmp_path: Path
+    wheel: Path, keys: Path, tmp_path: Path
 ) -> None:
     edit(dist_files.manifest_path(wheel), lambda said: said.update(upstream_tests={}))
     with refused("wheel-rejected") as caught:
-        publish(known, wheel, keys, tmp_path / "there", "")
+        publish(wheel, keys, tmp_path / "there", "")
     assert f"signs another {wheel.name}.json" in str(caught.value)
-    publish(known, wheel, keys, tmp_path / "there")
+    publish(wheel, keys, tmp_path / "there")
     assert problems(tmp_path / "there" / wheel.name, keys) == ()
 
 
-def test_an_index_takes_no_signatures(wheel: Path, known: Facts, keys: Path) -> None:
+def test_an_index_takes_no_signatures(wheel: Path, keys: Path) -> None:
     with refused("contradictory-options"):
-        publish(known, wheel, keys, "http://127.0.0.1:9/")
+        publish(wheel, keys, "http://127.0.0.1:9/")
 
 
 def test_our_own_index_has_the_envelope_beside_the_wheel(
@@ -603,15 +599,15 @@ def test_a_wheel_that_is_made_again_has_no_signature_of_the_old_one(
 
 
 def test_verify_takes_a_wheel_of_any_folder_by_its_key(
-    wheel: Path, keys: Path, known: Facts, tmp_path: Path
+    wheel: Path, keys: Path, tmp_path: Path
 ) -> None:
     from torchmill.commands import verify
 
     layout = Layout(tmp_path, tmp_path / "cache")
-    answer = verify.verify_wheels(known, layout, [str(wheel)], key=[str(keys / "ours.pub.pem")])
+    answer = verify.verify_wheels(layout, [str(wheel)], key=[str(keys / "ours.pub.pem")])
     answer.require()
     with refused("invalid-key"):
-        verify.verify_wheels(known, layout, [str(wheel)], key=[str(keys / "ours.pem")])
-    answer = verify.verify_wheels(known, layout, [str(wheel)], key=[str(keys / "other.pub.pem")])
+        verify.verify_wheels(layout, [str(wheel)], key=[str(keys / "ours.pem")])
+    answer = verify.verify_wheels(layout, [str(wheel)], key=[str(keys / "other.pub.pem")])
     with refused("wheel-rejected"):
         answer.require()

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 FUNCTION_LINES = 80  # below its signature and docstring
 VAGUE_MODULES = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
-ONLY_IN = {"nox": "noxfile", "invoke": "tasks"}
+ONLY_IN = {"nox": {"noxfile"}, "invoke": {"tasks", "commands.command_line"}}
 
 
 def read_wings(text: str) -> list[str]:
@@ -106,12 +106,12 @@ def test_commands_stand_at_the_top() -> None:
     assert read_wings(PAGE.read_text("utf-8"))[0] == "commands"
 
 
-def test_nox_and_invoke_stay_in_their_file(texts: dict[str, str]) -> None:
+def test_nox_and_invoke_stay_in_their_files(texts: dict[str, str]) -> None:
     misplaced = [
         f"{name} imports {tool}"
         for name, text in texts.items()
         for tool in foreign(text) & ONLY_IN.keys()
-        if name != ONLY_IN[tool]
+        if name not in ONLY_IN[tool]
     ]
     assert misplaced == []
     assert foreign("def f():\n    from nox.sessions import Session") == {"nox"}

@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import tasks
+from tests.support.task_options import task_options
 from torchmill.core import errors
+from torchmill.core.task_lines import LINES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -83,12 +84,12 @@ def commands(page: Path) -> Iterator[tuple[str, set[str]]]:
 
 
 def test_pages_name_tasks_and_options_that_exist() -> None:
-    options: dict[str, set[str]] = {"deps": {"print", "manager", "tag"}}
+    options: dict[str, set[str]] = {}
     wrong = []
     for page in pages():
         for task, named in commands(page):
-            if task not in options and task in tasks.COMMANDS:
-                arguments = tasks.make_task(task, [task]).get_arguments()
+            if task not in options and task in LINES:
+                arguments = task_options(task)
                 options[task] = {name.replace("_", "-") for one in arguments for name in one.names}
             wrong += [f"{page.name}: invoke {task}"] if task not in options else []
             wrong += [

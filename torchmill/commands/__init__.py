@@ -1,6 +1,6 @@
 """One module per task or session.
 
-Only `noxfile.py` and `tasks.py` import it.
+Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 
 - arch: `invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on
 - bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a
@@ -9,7 +9,9 @@ Only `noxfile.py` and `tasks.py` import it.
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another
   engine
-- command: what an invoke task needs to know of the function that does its work
+- command: what the functions of this wing return to the tasks that call them, and what options mean
+- command_line: the command line of `invoke`: what it lacks, behind the `klass` of its tasks
+- command_line: the command line of `invoke`: what it lacks, behind the `klass` of its tasks
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the
   run
 - deps: `invoke deps`: the command that installs what a release needs from the system

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.config import arch_list, selection
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.facts import Facts
@@ -345,6 +345,3 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     return answer_arch(
         facts, machine, list_ or "", names=gpu or (), local=wanted, cuda=cuda, tag=tag
     )
-
-
-ARCH = TaskCommand(show_arch, repeated=("gpu",), argument="list_", json=True)

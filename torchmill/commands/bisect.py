@@ -10,7 +10,7 @@ from dataclasses import replace
 from io import StringIO
 from typing import Any, NamedTuple
 
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.commands.doctor import survey_machine
 from torchmill.commands.terminal import run_step
 from torchmill.config import selection
@@ -35,7 +35,7 @@ from torchmill.host.interpreters import resolve_interpreter
 from torchmill.host.native import native_arch
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
-from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.plan.options import format_options
 from torchmill.wheel.dist_files import read_manifest
 from torchmill.wheel.verify.clean_environment import clean_variables, create_environment
 
@@ -284,12 +284,3 @@ def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
             f"there is no program '{word}' on PATH, nor in the environment: correct COMMAND, or add it by --with",
             code="no-such-command",
         )
-
-
-BISECT = TaskCommand(
-    find_bad_commit,
-    repeated=("with_",),
-    argument="cell",
-    session_options=tuple(name for name in WHOLE_BUILD if name != "label"),
-    rest="command",
-)

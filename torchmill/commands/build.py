@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torchmill.cell import disk_space
 from torchmill.cell.context import has_finished_tree
 from torchmill.commands import outlook
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.commands.doctor import cell_folders, examine_host, survey_machine
 from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, run_step
 from torchmill.commands.walk import (
@@ -57,7 +57,7 @@ from torchmill.plan.doctor.cures import Cures, find_cures
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.doctor.system import SOURCE
-from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
 from torchmill.plan.published_wheel import PublishedWheel
 from torchmill.plan.step_origins import Places, Session, WalkContext
@@ -518,11 +518,3 @@ class Dialogue(NamedTuple):
             yield f"install:  python{python} -m pip install {shlex.join(wheels)}"
         yield f"picture:  invoke report {shlex.quote(wheels[-1])}"
         yield "projects: invoke snippet --tool uv"
-
-
-BUILD = TaskCommand(
-    build_wheels,
-    repeated=("cell", "python", "cuda", "gpu"),
-    argument="cell",
-    session_options=WHOLE_BUILD,
-)

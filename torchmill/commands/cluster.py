@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchmill.cell.context import require_source
-from torchmill.commands.command import TaskCommand, read_help
+from torchmill.commands.command import read_help
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import selecting_tag
@@ -32,7 +32,7 @@ from torchmill.core.process import CommandError, capture
 from torchmill.host.native import native_arch
 from torchmill.plan import cell_lookup
 from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
-from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
+from torchmill.plan.options import HELP, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _ENGINES = read_table_beside(__file__, "cluster.toml")
@@ -168,6 +168,3 @@ def _check_options(
         raise ConfigError(
             f"--{name} {told[name]}: {str(error).lower()}", code="invalid-option"
         ) from None
-
-
-CLUSTER = TaskCommand(write_jobs, argument="cell", required=True, session_options=WHOLE_BUILD)

@@ -1,6 +1,6 @@
 """`invoke diagnose`: say why a build failed, by its log, and what fixes it."""
 
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
@@ -19,6 +19,3 @@ def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> Comma
         causes.diagnosis_as_data(diagnosis, shown),
     )
     return CommandOutput(text, data, exit_code=diagnosis.exit_code)
-
-
-DIAGNOSE = TaskCommand(diagnose_log, argument="log", required=True, json=True)

@@ -12,7 +12,7 @@ from typing import Any
 from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
 from torchmill.cell.context import BuildFolders
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.commands.doctor_fixes import own_walk_context, run_fixes
 from torchmill.config import selection
 from torchmill.config.facts import Facts
@@ -38,7 +38,6 @@ from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict
 from torchmill.plan.local_gpus import with_local_gpus
-from torchmill.plan.options import WHOLE_BUILD
 from torchmill.toolchain import remote_cache
 from torchmill.wheel.pack.wheel_writer import source_date_epoch
 
@@ -283,6 +282,3 @@ def _fix(
     return run_fixes(
         context, layout, examine, lambda: survey_machine(facts, layout, cells), yes=yes
     )
-
-
-DOCTOR = TaskCommand(show_examination, argument="build", session_options=WHOLE_BUILD)

@@ -1,6 +1,5 @@
 """`invoke fetch`: fetch a release and its submodules, verify the commit, and select the release."""
 
-from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import partner_releases, releases_of
@@ -74,6 +73,3 @@ def describe_source(source: Source) -> str:
             f"contents {source.contents}{submodules}"
         )
     return f"{source.package} {source.tag}: {known}\n  from {source.origin} in {source.path}"
-
-
-FETCH = TaskCommand(fetch_release, repeated=("package",))

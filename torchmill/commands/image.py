@@ -9,7 +9,6 @@ from pathlib import Path
 
 from torchmill.cell.containers import image
 from torchmill.cell.containers.engine import Engine, find_engine
-from torchmill.commands.command import TaskCommand
 from torchmill.commands.slim import slim_for_image
 from torchmill.config import selection
 from torchmill.config.facts import Facts
@@ -139,6 +138,3 @@ def _how_to_run(
 
 def _say(line: str) -> None:
     sys.stderr.write(as_plain_text(line) + "\n")
-
-
-IMAGE = TaskCommand(write_image, repeated=("python", "gpu", "client"))

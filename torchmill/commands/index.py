@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.config.facts import Facts
 from torchmill.core import locks, urls
 from torchmill.core.errors import ConfigError, DeliveryError, require_choice
@@ -191,6 +191,3 @@ def _base(url: str) -> str:
     no_login = "every page would show the password in it: leave user and password out"
     urls.validate_url("--base-url", filled, ("https", "http", "file"), example, no_login)
     return url.rstrip("/")
-
-
-INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), json=True)

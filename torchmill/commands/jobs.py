@@ -8,7 +8,7 @@ from typing import Any
 from millguard import limits
 from millguard.limits import CpuQuota, LimitReading
 
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
@@ -197,6 +197,3 @@ def _warnings(budget: Budget) -> Iterator[str]:
         if hungriest.largest.high > one.limit:
             allows = f"{one.source} allows a process {format_bytes(one.limit)}"
             yield f"{need}, and {allows}: `{one.source} unlimited` lifts that"
-
-
-JOBS = TaskCommand(show_budget, argument="build", session_options=("jobs", "memory"), json=True)

@@ -5,7 +5,7 @@ from json import dumps
 from typing import Any
 
 from torchmill.commands import outlook
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
@@ -207,7 +207,3 @@ def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:
     if len(variants) > FEW and numbers[-1] - numbers[0] == len(variants) - 1:
         return f"{variants[0]} to {variants[-1]}"
     return ", ".join(variants)
-
-
-MATRIX = TaskCommand(show_matrix)
-EXPLAIN = TaskCommand(explain_cell_name, argument="identifier", required=True, json=True)

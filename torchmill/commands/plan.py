@@ -9,7 +9,6 @@ from typing import Any
 
 from torchmill.cell.context import describe_unread, has_finished_tree
 from torchmill.commands import outlook
-from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
@@ -30,7 +29,7 @@ from torchmill.plan.build_plan import compute_plan, usable_memory
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_lookup import uncontained_arch
 from torchmill.plan.cuda_libraries import used_cudnn
-from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
 
 
@@ -136,6 +135,3 @@ def _product_file(facts: Facts, cell: Cell, plan: Plan, machine: Host, product: 
     package, system = facts.packages[cell.build.package], facts.arches[cell.build.arch].system
     abi = "cxx11-abi-" * (plan.variables.get("_GLIBCXX_USE_CXX11_ABI") != "0")
     return archive_name(package.import_name, plan.wheel.version, system, cell.build.arch, abi)
-
-
-PLAN = TaskCommand(show_plan, argument="identifier", required=True, session_options=WHOLE_BUILD)

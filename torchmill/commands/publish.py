@@ -7,8 +7,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config.facts import Facts
+from torchmill.commands.command import CommandOutput
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import report_unwritable
 from torchmill.core.paths import Layout
@@ -25,7 +24,6 @@ from torchmill.wheel.wheel_file import Distribution
 
 
 def publish_wheels(  # noqa: PLR0917 - every one is an option
-    _: Facts,
     layout: Layout,
     to: str = "",
     name: list[str] | None = None,
@@ -147,8 +145,3 @@ def deliver_files(
     return [
         (file, upload_set.UPLOADED if file in missing else upload_set.PRESENT) for file in files
     ]
-
-
-PUBLISH = TaskCommand(
-    publish_wheels, help={"to": targets.TARGET_FORMS}, repeated=("name",), json=True
-)

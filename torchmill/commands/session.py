@@ -19,17 +19,11 @@ from torchmill.commands.session_list import load_cell
 from torchmill.commands.sessions import MatrixSession
 from torchmill.core import process
 from torchmill.core.errors import GpuError, HostError, UnfinishedBuildError
-from torchmill.core.exits import (
-    as_torchmill_error,
-    is_of_runner,
-    open_closed_streams,
-    show_uncaught,
-)
+from torchmill.core.exits import as_torchmill_error, is_of_runner, prepare_program
 from torchmill.core.files import blame_disk
 from torchmill.core.homes import mark_home
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.plain_text import as_plain_text
-from torchmill.core.programs import record_programs
 from torchmill.plan.session_names import split_product
 
 if TYPE_CHECKING:
@@ -79,11 +73,9 @@ class NoxSession(Protocol):
         """End the session as failed."""
 
 
-def prepare_process() -> None:
+def prepare_nox() -> None:
     """Have nox show each error as one message, and nothing that steers a terminal."""
-    sys.excepthook = show_uncaught
-    open_closed_streams()
-    record_programs(os.environ)
+    prepare_program()
     logger = logging.getLogger("nox")
     logger.addFilter(_show_plainly)
     logger.setLevel(logger.getEffectiveLevel())

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.core import console
@@ -16,7 +16,7 @@ from torchmill.plan import cell_lookup, estimate
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import SharedBuild, format_estimate
-from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.plan.options import format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -111,8 +111,3 @@ def _advice(words: Sequence[str], one: SharedBuild, advised: SharedBuild) -> str
     count, cost = advised.machines, advised.machine_seconds / one.machine_seconds
     sooner = f"{one.wall / advised.wall:.1f} times as fast for {cost:.1f} times the machine time"
     return f"{count} machines: {sooner}; `invoke cluster {shlex.join(words)} --shards {count}`"
-
-
-SHARDS = TaskCommand(
-    show_shards, argument="cell", required=True, session_options=WHOLE_BUILD, json=True
-)

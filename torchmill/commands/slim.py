@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from torchmill.commands.command import TaskCommand
 from torchmill.commands.verify import named_wheels
 from torchmill.config.arch_list import parse_arch_list
 from torchmill.config.facts import Facts
@@ -179,6 +178,3 @@ def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:
         )
         rows += [("", name, format_bytes(now), format_bytes(then), "") for name, now, then in sizes]
     yield format_table(["library", "code for", "now", "then", "room"], rows)
-
-
-SLIM = TaskCommand(slim_wheels, repeated=("wheel", "gpu"), argument="wheel")

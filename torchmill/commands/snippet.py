@@ -6,7 +6,6 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
 from torchmill.config.build import CPU, Arch
 from torchmill.config.facts import Facts
@@ -185,6 +184,3 @@ def _releases(
             one for one in paired if one and any(is_offer_of(facts, each, one) for each in offers)
         )
     return (base, *(one for one in asked if one != base))
-
-
-SNIPPET = TaskCommand(write_snippet, repeated=("package", "variant", "platform"), folded=False)

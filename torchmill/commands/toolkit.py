@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.config.arch_list import format_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.served_gpus import unserved_capabilities
@@ -313,13 +313,3 @@ def _short_list(versions: Sequence[str]) -> str:
     if len(versions) > _MOST:
         return f"{versions[0]} to {versions[-1]} ({len(versions)} versions)"
     return ", ".join(versions) or "any"
-
-
-TOOLKIT = TaskCommand(
-    show_or_install,
-    help={
-        "library": f"install {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or the newest; may be repeated"
-    },
-    repeated=("library",),
-    json=True,
-)

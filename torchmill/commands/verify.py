@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config.facts import Facts
+from torchmill.commands.command import CommandOutput
 from torchmill.core import formats
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import report_unwritable, write_atomically
@@ -19,7 +18,6 @@ from torchmill.wheel import dist_files, wheel_file
 
 
 def verify_wheels(  # noqa: PLR0917 - every one is an option
-    _: Facts,
     layout: Layout,
     wheel: list[str] | None = None,
     original: str = "",
@@ -145,6 +143,3 @@ def write_missing(wheels: Iterable[Path]) -> None:
             with report_unwritable(file):
                 if not file.exists():
                     write_atomically(file, content)
-
-
-VERIFY = TaskCommand(verify_wheels, repeated=("wheel", "key"), argument="wheel", json=True)

@@ -13,7 +13,7 @@ from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillErr
 from torchmill.core.files import is_of_system, machine_error
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.plain_text import as_plain_text
-from torchmill.core.programs import install_command
+from torchmill.core.programs import install_command, record_programs
 from torchmill.core.urls import hide_password
 
 TaskBody = Callable[..., None]
@@ -38,6 +38,13 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
             raise ended(as_plain_text(f"error: {shown}"), shown.exit_code) from None
 
     return wrapper
+
+
+def prepare_program() -> None:
+    """Have everything that ends nox or invoke end it with one message; record how people run both here."""
+    sys.excepthook = show_uncaught
+    open_closed_streams()
+    record_programs(os.environ)
 
 
 def open_closed_streams() -> None:

@@ -24,9 +24,6 @@ _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
 HELP = read_table_beside(__file__, "options.toml")
 _REPEATED = ("set_", "patch")
-WHOLE_BUILD = tuple(
-    name for name in HELP if name not in {"shard", "parts", "until"}
-)  # what tasks take of them
 
 
 class OptionParser(argparse.ArgumentParser):

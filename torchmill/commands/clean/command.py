@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torchmill.commands.clean import in_use, stored
 from torchmill.commands.clean.stored import KINDS, StorageKind, StoragePlace, StoredItem
-from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package, find_release, releases_of
@@ -276,12 +276,3 @@ def clean(  # noqa: PLR0917 - every one is an option
     return CommandOutput(
         "\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), data, require
     )
-
-
-STATUS = TaskCommand(show_status, json=True)
-CLEAN = TaskCommand(
-    clean,
-    help={"kind": f"only this kind: {', '.join(KIND_NAMES)}; may be repeated"},
-    repeated=("kind",),
-    json=True,
-)

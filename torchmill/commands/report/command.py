@@ -5,9 +5,7 @@ from pathlib import Path
 
 from millguard.timeline import SUFFIX
 
-from torchmill.commands.command import TaskCommand
 from torchmill.commands.report.recording import format_trace, read_timeline, summarize_recording
-from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_json_object, report_unwritable, write_atomically
 from torchmill.core.paths import Layout
@@ -94,7 +92,7 @@ def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
     return None
 
 
-def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
+def draw_build(layout: Layout, build: str | None = None, out: str = "") -> str:
     """Show how a build used memory and time, as a page or a picture."""
     path, notes = find_timeline(build or "", layout)
     recording = read_timeline(path)
@@ -114,6 +112,3 @@ def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = ""
             write_atomically(file, content)
     made = f"page:    {page}\npicture: {drawing}\ntrace:   {tracing} (open it in ui.perfetto.dev)"
     return f"{summarize_recording(recording)}\n\n{made}"
-
-
-REPORT = TaskCommand(draw_build, argument="build")
