@@ -75,17 +75,17 @@ class SourceRequest:
 
     def alternatives(self) -> str:
         """Return what a user may do if the source cannot be fetched as requested, as a clause."""
-        ways = []
+        options = []
         if self.package.repository:
-            ways.append("name a mirror of the repositories (`--mirror URL`)")
-        ways.append("give a folder or an archive (`--from PATH|URL`)")
+            options.append("name a mirror of the repositories (`--mirror URL`)")
+        options.append("give a folder or an archive (`--from PATH|URL`)")
         if self.release.version in self.package.debian and self.origin != DEBIAN:
-            ways.append("take it from Debian's source archive (`--from debian`)")
+            options.append("take it from Debian's source archive (`--from debian`)")
         if self.package.pypi and self.origin != PYPI:
-            ways.append("take it from PyPI (`--from pypi`)")
-        if len(ways) == 1:
-            return ways[0]
-        return f"{', '.join(ways[:-1])} or {ways[-1]}"
+            options.append("take it from PyPI (`--from pypi`)")
+        if len(options) == 1:
+            return options[0]
+        return f"{', '.join(options[:-1])} or {options[-1]}"
 
 
 def source_requests(

@@ -37,7 +37,10 @@ def base_toolkit(version: str, installed: Sequence[FoundToolkit]) -> FoundToolki
 
 
 def complete_lacking(
-    toolkit: FoundToolkit, lacking: Sequence[ToolkitPart], arch: str, context: ProvisionContext
+    toolkit: FoundToolkit,
+    missing_parts: Sequence[ToolkitPart],
+    arch: str,
+    context: ProvisionContext,
 ) -> ProvisionedFolder:
     """Return a complete copy of a toolkit that lacks parts; builds then use the copy instead.
 
@@ -53,12 +56,12 @@ def complete_lacking(
             f"{output}): it is of another machine, or damaged: {cure}",
             code="nvcc-does-not-run",
         )
-    packages, missing = find_part_packages(version, arch, lacking, context.sources)
+    packages, unavailable = find_part_packages(version, arch, missing_parts, context.sources)
     # a part that has a `without` is optional
-    required = [part for part in missing if not part.without]
+    required = [part for part in unavailable if not part.without]
     if required or not packages:
         raise HostError(
-            f"CUDA {version} in {toolkit.home} lacks {format_part_names(required or missing)}, "
+            f"CUDA {version} in {toolkit.home} lacks {format_part_names(required or unavailable)}, "
             f"which no package on PyPI has for that version and {arch}: {cure}",
             code="part-not-on-pypi",
         )

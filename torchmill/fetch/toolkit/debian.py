@@ -107,7 +107,7 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
             lambda: apt.package_closure(
                 tuple(pinned), lambda names: apt.list_binaries(own_apt, names)
             ),
-            lambda found: pinned.keys() <= {package.name for package in found},
+            lambda packages: pinned.keys() <= {package.name for package in packages},
         )
     reason = _mismatch(suite, packages, pinned, failure) or _glibc_complaint(
         request, suite, packages

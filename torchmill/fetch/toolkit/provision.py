@@ -182,8 +182,8 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
 
     missing = [alternatives[0] for alternatives in required if not has_any(alternatives)]
     if request.completes:
-        lacking = lacking_toolkit_parts(folder, request.version, context.parts)
-        missing += [part.called for part in lacking if not part.without]
+        missing_parts = lacking_toolkit_parts(folder, request.version, context.parts)
+        missing += [part.called for part in missing_parts if not part.without]
     if missing:
         raise SourceError(
             f"{title} has no {', '.join(missing)}: {_CURE}", code="incomplete-toolkit"
