@@ -19,8 +19,8 @@ from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package, find_release
 from torchmill.core import console
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import write_atomically
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.fetch import package_index
 

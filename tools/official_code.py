@@ -35,9 +35,9 @@ from torchmill.config.arch_list import ArchTarget, format_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import platform_of_tag
 from torchmill.config.wheel_code import PackageCode, ReadLibrary, WheelCode
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import BuildError, NetworkError
-from torchmill.core.files import write_atomically
 from torchmill.core.silence import silence_limit
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session

@@ -17,9 +17,9 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from remotezip import RemoteZip, RemoteZipError
 
 from torchmill.config.field_types import no_entries
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError
-from torchmill.core.files import write_atomically
 from torchmill.core.silence import silence_limit
 from torchmill.fetch.package_index import IndexFile
 

@@ -17,7 +17,7 @@ from tests.support.refusals import refused
 from torchmill.cell import prepare
 from torchmill.cell.context import BuildContext, BuildTree, copy_source, fill_placeholders
 from torchmill.config.facts import Facts
-from torchmill.core.files import report_unwritable
+from torchmill.core.system_errors import report_unwritable
 from torchmill.fetch.source.source import Source
 from torchmill.host.environments import TreeUser
 from torchmill.plan.plan import Command, Plan

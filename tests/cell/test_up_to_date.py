@@ -16,8 +16,8 @@ from torchmill.cell import up_to_date
 from torchmill.cell.up_to_date import INSTALLED, WHOLE, StageRecord
 from torchmill.core import formats
 from torchmill.core.errors import TorchmillError
-from torchmill.core.files import load_object
 from torchmill.core.stat_cache import StatCache
+from torchmill.core.strict_json import load_object
 from torchmill.host import environments
 
 PARTS = {"switch A": "1", "compiler": "2", WHOLE: "3"}

@@ -24,8 +24,8 @@ from tests.support.paper_wheels import Members, made
 from tests.support.refusals import refused
 from torchmill.commands import verify
 from torchmill.config.facts import Facts
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import BusyError, DeliveryError
-from torchmill.core.files import hash_file
 from torchmill.deliver.index import folder
 
 INFO = "tinytorch-1.0+cpu.dist-info"

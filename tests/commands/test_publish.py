@@ -10,8 +10,8 @@ from tests.support import commands, paper_wheels, told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels, select_wheels
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
-from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
 from torchmill.deliver.publish import upload_set
 from torchmill.deliver.publish.upload_set import FolderTarget, UploadFile

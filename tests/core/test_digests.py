@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.core.files import hash_file
+from torchmill.core.digests import hash_file
 
 
 @pytest.mark.parametrize("content", [b"", b"some bytes", bytes(3 << 20)])

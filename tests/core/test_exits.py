@@ -15,16 +15,11 @@ from invoke.exceptions import Exit
 
 from tests.support.commands import ROOT, environment
 from tests.support.refusals import refused
-from torchmill.core import files
+from torchmill.core import system_errors
+from torchmill.core.atomic_writes import fresh_path, write_atomically
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import as_torchmill_error, exit_with_error
-from torchmill.core.files import (
-    blame_disk,
-    fresh_path,
-    read_refusal,
-    report_unwritable,
-    write_atomically,
-)
+from torchmill.core.system_errors import blame_disk, machine_error, read_refusal, report_unwritable
 
 
 def ended(error: BaseException) -> Exit:
@@ -120,7 +115,7 @@ def test_of_several_disks_the_full_one_is_named(
 ) -> None:
     """The system seldom says which, and to be told of one with gigabytes free helps nobody."""
     room = {tmp_path / "tree": 1 << 35, tmp_path / "dist": 0, tmp_path / "logs": 1 << 30}
-    monkeypatch.setattr(files, "_room", room.__getitem__)
+    monkeypatch.setattr(system_errors, "_room", room.__getitem__)
     for where, *others in permutations(room):
         with refused("disk-full") as caught, report_unwritable(where, *others):
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -253,6 +248,6 @@ def test_a_full_disk_is_told_in_a_folder_that_is_gone(
     (folder := tmp_path / "folder").mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    error = files.machine_error(OSError(errno.ENOSPC, "No space left on device"), Path("/tmp"))  # noqa: S108
+    error = machine_error(OSError(errno.ENOSPC, "No space left on device"), Path("/tmp"))  # noqa: S108
     assert error is not None
     assert error.code == "disk-full"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.core.errors import did_you_mean, parse_option, require_choice
-from torchmill.core.files import load_object
+from torchmill.core.strict_json import load_object
 from torchmill.core.units import name_few, parse_bytes
 
 ENGINES = ("slurm", "gitlab", "kubernetes")

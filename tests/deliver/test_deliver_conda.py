@@ -20,7 +20,7 @@ from tests.support.refusals import refused
 from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
-from torchmill.core.files import hash_file
+from torchmill.core.digests import hash_file
 from torchmill.core.paths import Layout
 from torchmill.deliver.conda import channel, layout, package
 from torchmill.deliver.products import ProductOptions, VerifiedWheel

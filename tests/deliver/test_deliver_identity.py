@@ -17,7 +17,7 @@ from tests.support.commands import ROOT
 from tests.support.own_sigstore import OwnSigstore
 from tests.support.refusals import refused
 from torchmill.commands import verify
-from torchmill.core.files import hash_file
+from torchmill.core.digests import hash_file
 from torchmill.core.paths import Layout
 from torchmill.deliver import signature
 from torchmill.wheel import dist_files

@@ -14,8 +14,8 @@ from tests.support.made_index import Home
 from tests.support.paper_wheels import made
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
-from torchmill.core.files import hash_file
 from torchmill.deliver.index import folder
 from torchmill.deliver.index.folder import LINK, IndexContents, IndexState
 

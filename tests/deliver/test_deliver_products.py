@@ -11,7 +11,8 @@ from tests.support.refusals import refused
 from torchmill.commands import doctor, matrix, plan
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
-from torchmill.core import files, formats
+from torchmill.core import formats
+from torchmill.core.digests import hash_file
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code
 from torchmill.deliver import products
@@ -27,7 +28,7 @@ def file(tmp_path: Path) -> Path:
     """Return a file with the record of what it was made of."""
     path = tmp_path / "a.zip"
     path.write_bytes(b"made")
-    products.write_record(path, PARTS, files.hash_file(path), {"consumer": "5"})
+    products.write_record(path, PARTS, hash_file(path), {"consumer": "5"})
     return path
 
 
@@ -98,7 +99,7 @@ def test_nothing_changed(file: Path) -> None:
     assert kept(file)
     assert json.loads(dist_files.manifest_path(file).read_text()) == {
         "format": formats.PRODUCT,
-        "sha256": files.hash_file(file),
+        "sha256": hash_file(file),
         "size": 4,
         "consumer": "5",
         "made_of": [PARTS],
@@ -112,7 +113,7 @@ def test_any_part_that_changed_is_seen(file: Path, part: str) -> None:
 
 def test_a_part_more_or_less_is_seen(file: Path) -> None:
     assert not kept(file, tools="6")
-    products.write_record(file, PARTS | {"tools": "6"}, files.hash_file(file), {})
+    products.write_record(file, PARTS | {"tools": "6"}, hash_file(file), {})
     assert not kept(file)
 
 
@@ -129,7 +130,7 @@ def test_an_edited_file_is_seen_whatever_its_size_and_time_say(file: Path) -> No
 def test_a_record_that_is_damaged_says_nothing(file: Path, text: str) -> None:
     dist_files.manifest_path(file).write_text(text)
     assert not kept(file)
-    products.write_record(file, PARTS, files.hash_file(file), {})
+    products.write_record(file, PARTS, hash_file(file), {})
     assert kept(file)
 
 
@@ -146,14 +147,14 @@ def test_a_deleted_file_or_record_is_seen(file: Path) -> None:
 def test_wheels_that_make_the_same_bytes_have_one_file(file: Path) -> None:
     """As those of two Pythons make one archive: neither is reason to make it again."""
     other = PARTS | {"wheel": "b.whl", "wheel_sha256": "9"}
-    products.write_record(file, other, files.hash_file(file), {})
+    products.write_record(file, other, hash_file(file), {})
     assert kept(file)
     assert kept(file, **other)
-    products.write_record(file, PARTS | {"code": "new"}, files.hash_file(file), {})
+    products.write_record(file, PARTS | {"code": "new"}, hash_file(file), {})
     assert not kept(file), "of each wheel the newest is told"
     assert kept(file, **other)
     file.write_bytes(b"another")
-    products.write_record(file, PARTS, files.hash_file(file), {})
+    products.write_record(file, PARTS, hash_file(file), {})
     assert kept(file)
     assert not kept(file, **other), "those bytes are gone"
 

@@ -20,7 +20,7 @@ from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched, in_this_process
 from torchmill.cell.context import BuildContext
 from torchmill.cell.up_to_date import find_delivered_wheel
-from torchmill.core.files import hash_file
+from torchmill.core.digests import hash_file
 from torchmill.deliver import offers
 from torchmill.deliver.signature import check_signatures, read_signer, read_trusted_keys, sign_wheel
 from torchmill.wheel import dist_files

@@ -66,10 +66,10 @@ def trust_folder(words: list[str], folder: Path) -> int:
         sys.stderr.write(f"error: {' '.join(words)}: {TRUST}\n")
         return 2
     from torchmill.core.errors import TorchmillError
-    from torchmill.core.files import report_unwritable
     from torchmill.core.homes import trust_home
     from torchmill.core.paths import Layout
     from torchmill.core.plain_text import as_plain_text
+    from torchmill.core.system_errors import report_unwritable
 
     os.environ.setdefault("TORCHMILL_HOME", str(folder))
     try:

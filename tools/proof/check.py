@@ -29,11 +29,13 @@ from tools.proof.compared_wheels import (
 )
 from torchmill.config.versions import is_within
 from torchmill.core import process
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import ProgressBar, show_progress
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import ConfigError, SourceError, VerifyError
-from torchmill.core.files import hash_file, parse_json, write_atomically
 from torchmill.core.paths import PROOFS_CACHE
 from torchmill.core.stat_cache import digest_data
+from torchmill.core.strict_json import parse_json
 from torchmill.core.units import format_bytes, format_duration
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.fetch.source.source_dir import load_source

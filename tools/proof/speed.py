@@ -21,10 +21,12 @@ from tools.proof.compared_wheels import (
     installed_wheel,
     read_own_facts,
 )
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import format_table, show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, VerifyError
-from torchmill.core.files import parse_json, report_unwritable, write_atomically
 from torchmill.core.process import capture
+from torchmill.core.strict_json import parse_json
+from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.host import interpreters
 from torchmill.wheel.verify import clean_environment

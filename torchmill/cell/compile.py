@@ -27,9 +27,10 @@ from torchmill.cell.progress_line import ProgressLine
 from torchmill.config.versions import python_key
 from torchmill.core import reaper
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
-from torchmill.core.files import blame_disk, read_text, real_path
+from torchmill.core.lenient_paths import read_text, real_path
 from torchmill.core.ninja import parse_edge, parse_failure
 from torchmill.core.process import CommandError, capture, stream
+from torchmill.core.system_errors import blame_disk
 from torchmill.host.programs import chosen_compilers, lenient_words
 from torchmill.plan import causes
 from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile, usable_memory

@@ -22,10 +22,11 @@ from torchmill.config.release_lookup import selecting_tag
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
 from torchmill.core.console import show_progress
+from torchmill.core.deletion import delete_paths
 from torchmill.core.errors import ConfigError, HostError, NetworkError, SourceError
-from torchmill.core.files import delete_paths, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
+from torchmill.core.system_errors import report_unwritable
 from torchmill.fetch.source import verification
 from torchmill.fetch.source.git_command import copy_or_link
 from torchmill.fetch.source.source import Source

@@ -11,8 +11,9 @@ from pathlib import Path
 from torchmill.cell.context import BuildFolders
 from torchmill.config.facts import Facts
 from torchmill.core.errors import SourceError
-from torchmill.core.files import free_files, list_contents, nearest_existing
+from torchmill.core.locks import list_contents
 from torchmill.core.paths import Layout
+from torchmill.core.system_errors import free_files, nearest_existing
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage

@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from torchmill.core import ninja
-from torchmill.core.files import is_file, read_table_beside, real_path
+from torchmill.core.lenient_paths import is_file, real_path
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import ask
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
 from torchmill.host import programs

@@ -12,7 +12,7 @@ from torchmill.cell.progress_line import ProgressLine
 from torchmill.cell.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.cell.up_to_date import explain_rebuild, read_stage_log
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
-from torchmill.core.files import report_unwritable
+from torchmill.core.system_errors import report_unwritable
 from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host

@@ -20,9 +20,12 @@ from torchmill.cell.context import (
     fill_placeholders,
 )
 from torchmill.core import reaper
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.deletion import delete_paths
 from torchmill.core.errors import BuildError
-from torchmill.core.files import delete_paths, is_file, load_object, read_text, write_atomically
+from torchmill.core.lenient_paths import is_file, read_text
 from torchmill.core.process import CommandError, capture
+from torchmill.core.strict_json import load_object
 from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
 from torchmill.host.environments import Install, TreeUser, provide_shared_tools, read_tree_user

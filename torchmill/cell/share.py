@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 
 from torchmill.cell.context import BuildContext
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import BuildError, UnfinishedBuildError
-from torchmill.core.files import load_object, write_atomically
 from torchmill.core.ninja import EdgePace, unmade_outputs
 from torchmill.core.process import CommandError, TimeUpError, end_after
+from torchmill.core.strict_json import load_object
 from torchmill.plan.options import format_options
 from torchmill.toolchain import shards
 from torchmill.toolchain.shards import parse_shard

@@ -20,8 +20,11 @@ from torchmill.cell.up_to_date import (
     records_as_data,
     stage_inputs,
 )
-from torchmill.core import files, formats, locks
+from torchmill.core import formats, locks
+from torchmill.core.deletion import delete_paths, move_out_of_sight, trim_folder
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import BuildError, BusyError, VerifyError
+from torchmill.core.locks import hold_locks, list_contents
 from torchmill.core.process import capture
 from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import name_few
@@ -172,10 +175,10 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     others.sort(key=lambda folder: newest_change([folder / locks.HOLDER_FILE]), reverse=True)
     for folder in others[TREES_KEPT - 1 :]:
         with contextlib.suppress(BusyError, OSError):
-            with files.hold_locks(cells):
-                away = files.move_out_of_sight(files.list_contents(folder))
+            with hold_locks(cells):
+                away = move_out_of_sight(list_contents(folder))
             note(f"removed {folder}, the least recently used tree")
-            files.delete_paths(away)
+            delete_paths(away)
 
 
 def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Install) -> Path:
@@ -194,23 +197,21 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     contents = compose_manifest(context, stages, name)
     contents |= _add_licences(context, staged, repaired.bundled, contents.get("static", []))
     metadata.normalize_metadata(staged, context.plan.release.pythons)
-    digests = {
-        one["path"]: files.hash_file(staged.root / one["path"]) for one in contents["bundled"]
-    }
+    digests = {one["path"]: hash_file(staged.root / one["path"]) for one in contents["bundled"]}
     inner = staged.dist_info / sbom.INNER_PATH
     inner.parent.mkdir(exist_ok=True)
     inner.write_bytes(
         sbom.compose_inner_sbom(contents, (staged.dist_info / "METADATA").read_bytes(), digests)
     )
     members = context.layout.cache / "members"
-    files.delete_paths(
+    delete_paths(
         context.outputs.packed.glob("*.whl")
     )  # with another platform tag, where that is computed
     place = context.outputs.packed / name
     packed = wheel_writer.pack_wheel(
         staged.root, place, unstaged=staged.unstaged, cache_folder=members
     )
-    files.trim_folder(members, MEMBER_CACHE_BYTES)
+    trim_folder(members, MEMBER_CACHE_BYTES)
     said = {
         "size": packed.size,
         **{name: contents[name] for name in ("static", "bundled", "origins", "licences")},

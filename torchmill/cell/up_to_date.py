@@ -11,8 +11,10 @@ from typing import Any
 
 from torchmill.cell import machine_inputs
 from torchmill.cell.context import BuildContext
-from torchmill.core import files, formats
+from torchmill.core import formats
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
+from torchmill.core.strict_json import load_object
 from torchmill.host import environments
 from torchmill.wheel import dist_files
 from torchmill.wheel.pack import zip_archive
@@ -59,9 +61,7 @@ def parse_records(data: Mapping[str, Any], own: int = formats.MANIFEST) -> dict[
 def write_records(file: Path, records: Mapping[str, StageRecord]) -> None:
     """Write the records of a cell; the file appears whole."""
     stages = {name: asdict(record) for name, record in records.items()}
-    files.write_atomically(
-        file, json.dumps({formats.KEY: formats.LEDGER, "stages": stages}, default=str)
-    )
+    write_atomically(file, json.dumps({formats.KEY: formats.LEDGER, "stages": stages}, default=str))
 
 
 def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def read_stage_log(context: BuildContext) -> StageLog:
     if len(by_manifest.valid) == len(STAGES):
         return by_manifest
     by_ledger = StageLog(
-        context, parse_records(files.load_object(context.outputs.ledger), formats.LEDGER)
+        context, parse_records(load_object(context.outputs.ledger), formats.LEDGER)
     )
     return max(by_ledger, by_manifest, key=lambda log: len(log.valid))
 

@@ -16,6 +16,8 @@ from torchmill.commands.terminal import run_step
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.deletion import delete_paths
 from torchmill.core.errors import (
     BuildError,
     ConfigError,
@@ -24,10 +26,10 @@ from torchmill.core.errors import (
     VerifyError,
 )
 from torchmill.core.exits import print_now
-from torchmill.core.files import delete_paths, load_object, write_atomically
 from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
 from torchmill.core.process import run_in_terminal
+from torchmill.core.strict_json import load_object
 from torchmill.core.urls import hide_password
 from torchmill.fetch.source.history import CommitHistory
 from torchmill.fetch.source.request import source_requests

@@ -13,6 +13,7 @@ from torchmill.commands.command import read_help
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import selecting_tag
+from torchmill.core.atomic_writes import fresh_path, write_script
 from torchmill.core.errors import (
     ConfigError,
     HostError,
@@ -20,7 +21,7 @@ from torchmill.core.errors import (
     require_choice,
     require_count,
 )
-from torchmill.core.files import fresh_path, read_table_beside, write_script
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.paths import (
     CHECKOUT,
     Layout,

@@ -22,6 +22,6 @@ class CommandOutput:
 @cache
 def read_help() -> Mapping[str, Mapping[str, str]]:
     """Return what options mean, by task and option; "shared" are those that mean the same in several tasks."""
-    from torchmill.core.files import read_table_beside  # only if a task is named
+    from torchmill.core.package_data import read_table_beside
 
     return read_table_beside(__file__, "help.toml")

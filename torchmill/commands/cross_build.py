@@ -17,7 +17,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_release, selecting_tag
 from torchmill.core import process
 from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, UnfinishedBuildError
-from torchmill.core.files import real_path
+from torchmill.core.lenient_paths import real_path
 from torchmill.core.paths import CHECKOUT, Layout, locate_page
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache

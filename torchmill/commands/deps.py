@@ -9,7 +9,7 @@ from torchmill.config import distributions, selection
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.core.errors import HostError, require_choice
-from torchmill.core.files import find_paths
+from torchmill.core.lenient_paths import find_paths
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import distribution, native

@@ -13,8 +13,9 @@ from torchmill.commands.slim import slim_for_image
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.core import locks
+from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import fresh_path, real_path
+from torchmill.core.lenient_paths import real_path
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.deliver.image import dockerfile, recipes, request

@@ -9,9 +9,9 @@ from packaging.utils import canonicalize_name
 
 from torchmill.commands.command import CommandOutput
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
-from torchmill.core.files import report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
+from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.deliver import agreement, retention, signature
 from torchmill.deliver.agreement import VOUCHED, AgreementVerdict

@@ -20,10 +20,10 @@ from torchmill.commands.sessions import MatrixSession
 from torchmill.core import process
 from torchmill.core.errors import GpuError, HostError, UnfinishedBuildError
 from torchmill.core.exits import as_torchmill_error, is_of_runner, prepare_program
-from torchmill.core.files import blame_disk
 from torchmill.core.homes import mark_home
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.plain_text import as_plain_text
+from torchmill.core.system_errors import blame_disk
 from torchmill.plan.session_names import split_product
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def try_on_gpu(session: NoxSession) -> None:
 
 def make_demo_folder(session: NoxSession) -> Path:
     """Return the folder of the demonstration, which is made."""
-    from torchmill.core.files import report_unwritable
+    from torchmill.core.system_errors import report_unwritable
 
     folder = Layout.of_checkout(CHECKOUT).demo
     with end_with_message(session), report_unwritable(folder):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchmill.commands.sessions import MatrixSession, list_sessions, newest_release_alone
 from torchmill.config import selection
 from torchmill.core.errors import HostError
-from torchmill.core.files import read_text
 from torchmill.core.homes import mark_home
+from torchmill.core.lenient_paths import read_text
 from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name, nox_environments_folder
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
@@ -213,7 +213,7 @@ def prepare_environments(call: NoxCall, sessions: Collection[str], layout: Layou
     Raises HostError if they cannot be made, with the command that names another folder.
     """
     from torchmill.core.exits import as_torchmill_error
-    from torchmill.core.files import blame_disk
+    from torchmill.core.system_errors import blame_disk
 
     # Before the environments: they count as the user's only if the state does.
     mark_home(layout)

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from torchmill.core.files import parse_json
 from torchmill.core.paths import Layout, facts_folder
+from torchmill.core.strict_json import parse_json
 
 READ = ("*.toml", "packages/*.toml", "releases/*.toml")  # what there is of facts
 

@@ -9,10 +9,11 @@ from torchmill.config.arch_list import parse_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import find_gpus, gpus_of_host
 from torchmill.config.release_lookup import newest_release
+from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.console import format_table
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
-from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.core.paths import Layout
+from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.host.measurement import measure_host

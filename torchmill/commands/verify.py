@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torchmill.commands.command import CommandOutput
 from torchmill.core import formats
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError, DeliveryError
-from torchmill.core.files import report_unwritable, write_atomically
 from torchmill.core.paths import Layout
+from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver import agreement, signature
 from torchmill.deliver.agreement import AgreementCheck, AgreementVerdict
 from torchmill.host.native import processor_flags

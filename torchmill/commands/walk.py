@@ -11,9 +11,9 @@ from pathlib import Path
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
 from torchmill.core.errors import NetworkError, StepError
-from torchmill.core.files import nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.core.process import program_output
+from torchmill.core.system_errors import nearest_existing
 from torchmill.core.units import format_bytes
 from torchmill.fetch import package_index
 from torchmill.fetch.reach import probe_addresses

@@ -9,7 +9,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.release_lookup import newest_release
 from torchmill.config.versions import is_within
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 
 SEPARATORS = re.compile(r"[;,\s]+")
 NUMBER = re.compile(r"(\d+\.\d)([af]?)")

@@ -8,7 +8,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config.linux_distribution import LinuxDistribution
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 
 # ID of distributions whose C library is musl: https://wiki.musl-libc.org/projects-using-musl.html
 WITH_MUSL = frozenset({"alpine", "chimera", "postmarketos"})

@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import fresh_path
 from torchmill.core.stat_cache import digest_data
 
 _FOLDERS = ("packages", "releases")  # of *.toml

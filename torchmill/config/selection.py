@@ -9,9 +9,11 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import SourceError
-from torchmill.core.files import exists, load_object, write_atomically
+from torchmill.core.lenient_paths import exists
 from torchmill.core.paths import Layout
+from torchmill.core.strict_json import load_object
 
 if TYPE_CHECKING:
     from torchmill.config.facts import Facts

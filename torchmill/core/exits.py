@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
-from torchmill.core.files import is_of_system, machine_error
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import install_command, record_programs
+from torchmill.core.system_errors import is_of_system, machine_error
 from torchmill.core.urls import hide_password
 
 TaskBody = Callable[..., None]

@@ -17,10 +17,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import load_object, read_text, write_atomically
 from torchmill.core.git_index import TrackedFile, find_work_tree, list_tracked
+from torchmill.core.lenient_paths import read_text
 from torchmill.core.paths import HOMES, Layout
+from torchmill.core.strict_json import load_object
 
 STATE = ".torchmill"
 MARK = "mark"  # in the state folder: the number of its home

@@ -1,53 +1,63 @@
 """Lock folders against other runs: refuse, or wait for the holder to end.
 
-A folder's lock is never removed, whatever else is: all who open it must mean the same file.
+A folder's lock file is never removed, even if all else in the folder is: everybody who opens it
+must mean the same file.
 """
 
 import contextlib
+import errno
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from torchmill.core.deletion import DELETED_KEY, DELETED_NAME
 from torchmill.core.errors import BusyError, HostError, InterruptedBuildError
+from torchmill.core.system_errors import DISK_FULL
 
 LOCK_FILE = "lock"
-HOLDER_FILE = "holder"  # says who took the folder last; its time says when
+HOLDER_FILE = "holder"  # names the run that took the folder last; its time says when
+SHORT_WAIT_SECONDS = 1.0  # within which a run that only looks at a folder has let go of it
+CLEAN_WAIT_SECONDS = 0.2  # within which another `status` or `clean` has let go of a lock
 _LONGEST_COMMAND = 300  # characters of another process's command that a message shows
-SHORT_WAIT_SECONDS = 1.0  # seconds within which who only looks at a folder has let go of it
+_FOREVER = -1.0  # as filelock spells it
 
 
 def hold_lock(folder: Path, what: str) -> AbstractContextManager[None]:
-    """Hold the folder for this process alone. Raises BusyError when another run holds it."""
+    """Hold the folder for this process alone. Raises BusyError if another run holds it."""
     message = f"{what} is being built by another run: wait for it, or stop it"
     return hold_folder(folder, SHORT_WAIT_SECONDS, message, "cell-locked")
 
 
 @contextlib.contextmanager
 def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterator[None]:
-    """Hold the folder for this process alone; raises BusyError where another run holds it for so many seconds."""
+    """Hold the folder for this process alone.
+
+    Raises BusyError, with the message and code, if another run holds it for `seconds`.
+    """
     lock = _try_lock(folder, seconds)
     if lock is None:
-        raise BusyError(f"{message}{describe_owner(folder)}{_left_behind(folder)}", code=code)
+        raise BusyError(f"{message}{describe_owner(folder)}{_stale_lock_cure(folder)}", code=code)
     with lock:
         yield
 
 
 @contextlib.contextmanager
 def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder for this process alone, as soon as whoever holds it has ended.
+    """Hold the folder for this process alone, as soon as the run that holds it has ended.
 
-    `who` is told to those who wait for this run in turn. Raises InterruptedBuildError where the user stops the waiting.
+    `who` names this run to those that will wait for it; `note` is told what is waited for. Raises
+    InterruptedBuildError if the user stops the waiting.
     """
     lock = _try_lock(folder)
     try:
         if lock is None:
             note(
                 f"waiting for {read_holder(folder)}, which is building in the tree that both share "
-                f"({folder}){describe_owner(folder)}{_left_behind(folder)}"
+                f"({folder}){describe_owner(folder)}{_stale_lock_cure(folder)}"
             )
         while lock is None:
-            lock = _try_lock(folder, -1.0)
+            lock = _try_lock(folder, _FOREVER)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
             f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again",
@@ -58,11 +68,49 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
         yield
 
 
-def describe_owner(folder: Path) -> str:
-    """Return " (held by process 123: `nox -s wheel-3.10-cpu`)" for the process that has a folder's lock.
+@contextlib.contextmanager
+def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
+    """Hold all of some lock files; one whose folder is missing counts as held.
 
-    It is "" if the system does not say: only Linux lists locks with their processes (proc_locks(5)), and not those of
-    another container.
+    Raises BusyError with the path of the first that another run holds, and PermissionError for one
+    of another user.
+    """
+    from filelock import FileLock
+
+    with contextlib.ExitStack() as stack:
+        for lock in dict.fromkeys(locks):
+            if not lock.parent.is_dir():
+                continue
+            try:
+                stack.enter_context(FileLock(lock, timeout=CLEAN_WAIT_SECONDS))
+            except PermissionError:
+                raise
+            except OSError as error:
+                # On a full disk that takes no lock file, and on one that is read only, nobody has
+                # a lock; and a full disk is why the user cleans.
+                nobody_locks = error.errno in DISK_FULL and not lock.exists()
+                if error.errno != errno.EROFS and not nobody_locks:
+                    raise BusyError(str(lock), code="locked") from None
+        yield
+
+
+def list_contents(folder: Path) -> list[Path]:
+    """Return the paths in a folder without its lock, in the order in which they may be deleted."""
+    if not folder.is_dir():
+        return []
+    contents = []
+    for path in folder.iterdir():
+        if path.name in {LOCK_FILE, HOLDER_FILE} or path.name.startswith(DELETED_NAME):
+            continue
+        contents.append(path)
+    return sorted(contents, key=lambda path: (path.name != DELETED_KEY, path.name))
+
+
+def describe_owner(folder: Path) -> str:
+    """Return " (held by process 123: `nox -s wheel-3.10-cpu`)" for the holder of a folder's lock.
+
+    It is "" if the system does not say: only Linux lists locks with their processes
+    (https://man7.org/linux/man-pages/man5/proc_locks.5.html), and not those of another container.
     """
     import psutil
 
@@ -80,33 +128,40 @@ def describe_owner(folder: Path) -> str:
     return ""
 
 
-def _left_behind(folder: Path) -> str:
-    """Return what helps where a holder was killed on a disk without locks: only there, the file says who holds it."""
-    said: list[str] = []
-    with contextlib.suppress(OSError):
-        said = (folder / LOCK_FILE).read_text(encoding="utf-8", errors="replace").split()
-    who = f"process {said[0]} of {said[1]}" if len(said) > 1 else ""
-    return (
-        f"; its disk has no locks: if {who} is gone, `rm {shlex.quote(str(folder / LOCK_FILE))}`"
-        if who
-        else ""
-    )
-
-
 def read_holder(folder: Path) -> str:
-    """Return who took the folder last."""
+    """Return the name of the run that took the folder last."""
     with contextlib.suppress(OSError):
-        if who := (folder / HOLDER_FILE).read_text(encoding="utf-8", errors="replace"):
-            return who
+        holder = (folder / HOLDER_FILE).read_text(encoding="utf-8", errors="replace")
+        if holder:
+            return holder
     return "another run"
 
 
-def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
-    """Take the folder's lock, and return what lets go of it; None where another run holds it for so many seconds.
+def _stale_lock_cure(folder: Path) -> str:
+    """Return the cure, a clause, for a lock whose holder was killed on a disk without locks.
 
-    Below 0 they are any number. Raises HostError where nothing can be locked: another user's folder, a full disk.
+    filelock falls back to a file that exists or not there, and only there writes its process into
+    it.
     """
-    from filelock import FileLock, Timeout  # loaded by who locks: not every command does
+    try:
+        text = (folder / LOCK_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    words = text.split()
+    if len(words) < 2:  # noqa: PLR2004 - process and machine
+        return ""
+    process, machine, *_ = words
+    remove = f"rm {shlex.quote(str(folder / LOCK_FILE))}"
+    return f"; its disk has no locks: if process {process} of {machine} is gone, `{remove}`"
+
+
+def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
+    """Take the folder's lock and return the context that releases it.
+
+    None if another run holds it for `patience` seconds. Raises HostError if nothing can be locked
+    there, as in another user's folder and on a full disk.
+    """
+    from filelock import FileLock, Timeout  # loaded only by commands that lock
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

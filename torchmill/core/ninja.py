@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from torchmill.core.files import read_text
+from torchmill.core.lenient_paths import read_text
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NINJA = re.compile(r"\s*\[\s*(?P<done>\d+)/(?P<total>\d+)\]\s+(?P<title>\S.*)")

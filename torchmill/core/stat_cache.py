@@ -14,8 +14,10 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
-from torchmill.core.files import hash_file, load_object, write_atomically
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.digests import hash_file
 from torchmill.core.paths import PACKAGE
+from torchmill.core.strict_json import load_object
 
 _CODE = frozenset({".py", ".cpp", ".txt", ".toml"})
 

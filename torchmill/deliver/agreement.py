@@ -12,8 +12,10 @@ from zipfile import ZipFile
 from packaging.utils import canonicalize_name
 
 from torchmill.core import formats
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import BuildError, DeliveryError
-from torchmill.core.files import hash_file, is_file, parse_json_object, read_json_object
+from torchmill.core.lenient_paths import is_file
+from torchmill.core.strict_json import parse_json_object, read_json_object
 from torchmill.core.units import first_problems, format_bytes
 from torchmill.deliver.differences import MAX_DIFFERENCES, Reference, document_differences
 from torchmill.wheel import dist_files, statement, wheel_file

@@ -12,11 +12,13 @@ from zipfile import ZipFile
 
 from packaging.requirements import Requirement
 
+from torchmill.core.atomic_writes import fresh_path
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.locks import hold_lock
 from torchmill.core.process import CommandError, program_output, stream
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
+from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
 from torchmill.host import measurement, native, programs

@@ -26,7 +26,7 @@ from torchmill.cell.up_to_date import STAGES, StageLog, parse_records
 from torchmill.core import urls
 from torchmill.core.console import show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
-from torchmill.core.files import parse_json_object, read_document
+from torchmill.core.strict_json import parse_json_object, read_document
 from torchmill.core.units import first_problems
 from torchmill.deliver import signature
 from torchmill.deliver.agreement import DOCUMENT_ERRORS, examine_wheel

@@ -11,8 +11,8 @@ from typing import Any
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.core import formats
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import DeliveryError, UnknownReleaseError, require_count
-from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.source_dir import load_source

@@ -13,7 +13,8 @@ from typing import Any
 from packaging.version import Version
 
 from torchmill.core.errors import DeliveryError, TorchmillError, require_count
-from torchmill.core.files import parse_json_object, report_unwritable
+from torchmill.core.strict_json import parse_json_object
+from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile
 from torchmill.wheel import dist_files, statement, wheel_file

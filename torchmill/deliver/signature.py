@@ -16,14 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import ConfigError, require_package
-from torchmill.core.files import (
-    hash_file,
-    parse_json_object,
-    read_document,
-    read_json_object,
-    write_atomically,
-)
+from torchmill.core.strict_json import parse_json_object, read_document, read_json_object
 from torchmill.deliver.agreement import DOCUMENT_ERRORS, AgreementCheck, AgreementVerdict
 from torchmill.wheel import dist_files
 from torchmill.wheel.dist_files import (

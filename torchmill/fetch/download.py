@@ -12,9 +12,11 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
 from torchmill.core.console import ProgressBar
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import NetworkError, SourceError
-from torchmill.core.files import find_paths, hash_file, report_unwritable
+from torchmill.core.lenient_paths import find_paths
 from torchmill.core.silence import SilentError, silence_limit, until_silent
+from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
 

@@ -17,9 +17,10 @@ from packaging.tags import Tag, sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError
-from torchmill.core.files import fresh_path, report_unwritable
+from torchmill.core.system_errors import report_unwritable
 from torchmill.core.urls import host_of
 from torchmill.fetch.download import connection_complaint, download_file, http_session
 from torchmill.fetch.package_index import IndexFile, configured_index, project_files

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from torchmill.config.toolkit import ToolkitPart
 from torchmill.config.versions import is_within
-from torchmill.core.files import exists, find_paths, is_file, parse_json, read_text, real_path
+from torchmill.core.lenient_paths import exists, find_paths, is_file, read_text, real_path
 from torchmill.core.paths import user_cache_folder
+from torchmill.core.strict_json import parse_json
 from torchmill.host.disk_usage import list_children
 from torchmill.host.interpreters import conda_environments
 from torchmill.host.native import native_arch

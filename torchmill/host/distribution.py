@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from torchmill.config.linux_distribution import LinuxDistribution
-from torchmill.core.files import read_text
+from torchmill.core.lenient_paths import read_text
 
 # Package managers by the program that runs them.
 MANAGER_PROGRAMS: Mapping[str, str] = {

@@ -14,11 +14,14 @@ from typing import Any
 
 from packaging.tags import platform_tags
 
-from torchmill.core import files, locks
+from torchmill.core import locks
+from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.errors import HostError
-from torchmill.core.files import fresh_path, link_file, parse_json, read_text, report_unwritable
+from torchmill.core.lenient_paths import link_file, read_text
 from torchmill.core.process import CommandError, ask, capture, program_output
 from torchmill.core.stat_cache import digest_data, stat_file, stat_folder
+from torchmill.core.strict_json import parse_json
+from torchmill.core.system_errors import blame_disk, read_refusal, report_unwritable
 from torchmill.host.interpreters import resolve_interpreter
 
 Install = Callable[..., Any]  # pip's install, given its arguments
@@ -196,8 +199,7 @@ def _run_venv(
         run([str(interpreter), "-I", "-m", "venv", "--clear", *options, str(venv)])
     except CommandError as error:
         if (
-            refusal := files.blame_disk(error.output, venv)
-            or files.read_refusal(error.output, venv)
+            refusal := blame_disk(error.output, venv) or read_refusal(error.output, venv)
         ) is not None:
             raise refusal from None
         problem = f"{interpreter}: cannot create a virtual environment ({error})"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchmill.config.gpu import Gpu
-from torchmill.core.files import find_paths, read_text, real_path
+from torchmill.core.lenient_paths import find_paths, read_text, real_path
 from torchmill.host.programs import RunProgram
 
 # What the loader finds without being told, and where containers and WSL put the driver.

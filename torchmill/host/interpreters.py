@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchmill.core.errors import HostError
-from torchmill.core.files import exists, is_file, read_text
+from torchmill.core.lenient_paths import exists, is_file, read_text
 from torchmill.core.process import CommandError, NoAnswerError, ask
 from torchmill.core.silence import answer_limit
 from torchmill.host import native

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from torchmill.core.files import find_paths, is_file, read_table_beside, read_text
+from torchmill.core.lenient_paths import find_paths, is_file, read_text
+from torchmill.core.package_data import read_table_beside
 
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 # of a library its headers, the macros that make up its version, and the variables that name where it lies

@@ -21,9 +21,9 @@ from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.versions import is_version
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import nearest_existing, report_unwritable
 from torchmill.core.paths import user_cache_folder
 from torchmill.core.stat_cache import StatCache
+from torchmill.core.system_errors import nearest_existing, report_unwritable
 from torchmill.host import (
     cuda_toolkits,
     distribution,

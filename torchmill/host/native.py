@@ -5,7 +5,7 @@ import struct
 import sys
 from pathlib import Path
 
-from torchmill.core.files import read_text
+from torchmill.core.lenient_paths import read_text
 
 _ELF = {0x3E: "x86_64", 0xB7: "aarch64"}
 _MACH = {0x01000007: "x86_64", 0x0100000C: "arm64"}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from torchmill.config.build import Processor
 from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, HostError, did_you_mean
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError, ask, why_failed
 from torchmill.host.host import Compiler, Host
 from torchmill.host.programs import command_words

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from torchmill.core.errors import HostError, parse_option
-from torchmill.core.files import find_paths, is_file, real_path
+from torchmill.core.lenient_paths import find_paths, is_file, real_path
 from torchmill.core.process import CommandError, NoAnswerError, ask, program_output
 from torchmill.core.silence import answer_limit
 from torchmill.core.stat_cache import StatCache

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from torchmill.config.toolkit import ProviderPackage
-from torchmill.core.files import find_paths, parse_json
+from torchmill.core.lenient_paths import find_paths
+from torchmill.core.strict_json import parse_json
 from torchmill.core.urls import hide_password
 
 MAGMA: Final = "magma"

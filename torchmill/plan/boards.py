@@ -5,7 +5,7 @@ from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.host.host import Host
 
 # "own": the driver runs the toolkit's code by itself. "compat": with NVIDIA's package cuda-compat.

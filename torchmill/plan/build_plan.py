@@ -23,7 +23,7 @@ from torchmill.config.release_lookup import find_release
 from torchmill.config.rule import OfficialPart, Rule, When
 from torchmill.config.versions import is_within
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import read_text
+from torchmill.core.lenient_paths import read_text
 from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes
 from torchmill.fetch.source.source import Source

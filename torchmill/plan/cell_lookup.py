@@ -18,7 +18,7 @@ from torchmill.config.release_lookup import (
 )
 from torchmill.config.versions import python_key
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did_you_mean
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.paths import locate_page
 from torchmill.plan import matrix
 from torchmill.plan.cell import Cell

@@ -10,7 +10,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
-from torchmill.core.files import real_path
+from torchmill.core.lenient_paths import real_path
 from torchmill.host.host import Compiler, Host
 from torchmill.host.programs import CPP
 from torchmill.host.provisioned import COMPLETED, MAGMA

@@ -18,7 +18,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import gpu_capability
 from torchmill.config.release import Release
-from torchmill.core.files import parse_json
+from torchmill.core.strict_json import parse_json
 from torchmill.core.units import format_bytes
 from torchmill.host.host import Host
 from torchmill.host.native import native_arch

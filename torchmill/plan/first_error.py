@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import read_table_beside
 from torchmill.core.ninja import parse_edge, strip_colours
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.silence import until_silent
 from torchmill.core.urls import hide_password
 from torchmill.plan.line_patterns import literals_of, may_match

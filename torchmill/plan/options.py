@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torchmill.core.errors import ConfigError, did_you_mean, parse_option, require_count
-from torchmill.core.files import exists, read_table_beside
+from torchmill.core.lenient_paths import exists
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration

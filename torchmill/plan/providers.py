@@ -8,7 +8,7 @@ from torchmill.config import distributions
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.toolkit import PROVIDERS, ToolkitSource
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest, candidate_sources
 from torchmill.host.host import Host
 from torchmill.host.provisioned import COMPILER

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.plan.build_options import SWITCHED_OFF
 
 # CMakeLists.txt of torch: with it, all third-party libraries are those of the system.

@@ -7,7 +7,7 @@ from torchmill.config import distributions
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.core.errors import HostError, require_choice
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.host.host import Host
 from torchmill.plan.cell import Cell
 from torchmill.plan.rules import CellConstraints

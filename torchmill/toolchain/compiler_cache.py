@@ -13,8 +13,10 @@ from urllib.parse import quote
 from millguard.timeline import TimelineEvent, format_record
 from packaging.version import Version
 
-from torchmill.core import files
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import HostError
+from torchmill.core.lenient_paths import read_text
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import program_output
 from torchmill.host import programs
 from torchmill.host.host import Host
@@ -181,8 +183,8 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
             sorted(f"{programs.digest_compiler(one, site.digest)}\n" for one in compilers)
         )
         file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
-        if not file.is_file() or files.read_text(file) != text:
-            files.write_atomically(file, text)
+        if not file.is_file() or read_text(file) != text:
+            write_atomically(file, text)
         variables["CCACHE_EXTRAFILES"] = str(file)
     with contextlib.suppress(OSError):
         site.log.parent.mkdir(parents=True, exist_ok=True)
@@ -244,7 +246,7 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
         cache.tool == "ccache"
         and environ.get(STATS_LOG_VARIABLE) == cache.variables[STATS_LOG_VARIABLE]
     ):
-        counts = count_ccache_hits(files.read_text(Path(environ[STATS_LOG_VARIABLE])).splitlines())
+        counts = count_ccache_hits(read_text(Path(environ[STATS_LOG_VARIABLE])).splitlines())
     elif (
         cache.tool == "sccache"
         and (found := sccache.read_statistics(cache.program, environ)) is not None
@@ -279,7 +281,7 @@ def ccache_variables(
     `root` holds every tree that is built.
     """
     found = {
-        **files.read_table_beside(__file__, "caches.toml")["ccache"],
+        **read_table_beside(__file__, "caches.toml")["ccache"],
         "CCACHE_DIR": str(folder),
         # paths below it become relative, so that the same file hits in another checkout's tree
         "CCACHE_BASEDIR": str(root),

@@ -11,10 +11,12 @@ from typing import Any
 
 from packaging.version import Version
 
-from torchmill.core import files
+from torchmill.core.atomic_writes import write_script
 from torchmill.core.errors import HostError
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError, capture, why_failed
 from torchmill.core.reaper import without_mark
+from torchmill.core.strict_json import parse_json_object
 from torchmill.host.programs import Digest, digest_compiler
 from torchmill.toolchain import remote_cache
 from torchmill.toolchain.remote_cache import RemoteCache
@@ -62,8 +64,8 @@ def place_sccache(
     launcher = folder / "sccache"
     for compiler in chosen:
         names = {"digest": digest_compiler(compiler, digest), "compiler": shlex.quote(compiler)}
-        files.write_script(Path(f"{folder}{compiler}"), _STAND_IN, names)
-    files.write_script(
+        write_script(Path(f"{folder}{compiler}"), _STAND_IN, names)
+    write_script(
         launcher, _LAUNCHER, {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE}
     )
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
@@ -78,7 +80,7 @@ def sccache_variables(
     `root` holds every tree that is built.
     """
     found = {
-        **files.read_table_beside(__file__, "caches.toml")["sccache"],
+        **read_table_beside(__file__, "caches.toml")["sccache"],
         "SCCACHE_DIR": str(home),
         "SCCACHE_BASEDIRS": str(root),  # as CCACHE_BASEDIR; releases before 0.14 ignore it
     }
@@ -168,7 +170,7 @@ def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] 
 def _query_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
     with contextlib.suppress(CommandError, HostError, ValueError):
         if Path(environ.get(ADDRESS_VARIABLE, "")).is_socket():
-            return files.parse_json_object(
+            return parse_json_object(
                 capture([program, "--show-stats", "--stats-format=json"], env=environ)
             )
     return None

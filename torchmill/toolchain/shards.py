@@ -20,9 +20,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from torchmill.core import files
-from torchmill.core.files import load_object, read_table_beside
+from torchmill.core.atomic_writes import write_atomically, write_script
+from torchmill.core.deletion import delete_paths
+from torchmill.core.lenient_paths import exists, find_paths, read_text
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.paths import CHECKOUT
+from torchmill.core.strict_json import load_object
 
 ORDER_VARIABLE = (
     "TORCHMILL_SHARD"  # the variable that names the file with what the program shall do
@@ -122,10 +125,10 @@ def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
     rest = os.pathsep.join(one for one in path.split(os.pathsep) if one != str(folder))
     real = shutil.which("ninja", path=rest) or "ninja"
     words = {"ninja": real, "suite": str(CHECKOUT), "python": sys.executable}
-    files.write_script(own, _STAND_IN, {name: shlex.quote(word) for name, word in words.items()})
+    write_script(own, _STAND_IN, {name: shlex.quote(word) for name, word in words.items()})
     if configured.is_file():
         times, data = configured.stat(), configured.read_bytes()
-        files.write_atomically(
+        write_atomically(
             configured, _MAKE_PROGRAM.sub(lambda match: match[1] + os.fsencode(own), data)
         )
         os.utime(
@@ -138,9 +141,9 @@ def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
     """Yield each folder of parts, with its records, of which damaged ones are empty: the folder itself, those in it."""
     for one in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         if any(
-            files.exists(one / name) for name in (RECORDS, "CACHEDIR.TAG")
+            exists(one / name) for name in (RECORDS, "CACHEDIR.TAG")
         ):  # ccache's: where a share was ended
-            records = map(load_object, files.find_paths(one / RECORDS, "*-of-*.json"))
+            records = map(load_object, find_paths(one / RECORDS, "*-of-*.json"))
             yield one, [said if isinstance(said.get("failed"), list) else {} for said in records]
 
 
@@ -209,9 +212,9 @@ def main(program: str, arguments: Sequence[str]) -> int:
     mine = cut_shares(seconds, before["seconds"])[shard.number - 1]
     sys.stderr.write(f"share {shard}: {len(mine)} of {len(names)} compiles\n")
     last = given.with_name(f"parts-{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]}")
-    if files.read_text(last) != order["parts"]:  # what is compiled here is not in this folder yet
-        files.delete_paths(ninja.folder / name for name in mine)
-        files.write_atomically(last, order["parts"])
+    if read_text(last) != order["parts"]:  # what is compiled here is not in this folder yet
+        delete_paths(ninja.folder / name for name in mine)
+        write_atomically(last, order["parts"])
     argv = [
         program,
         *ninja.options,
@@ -233,8 +236,8 @@ def main(program: str, arguments: Sequence[str]) -> int:
         "tree": order["tree"],
         **sums,
     }
-    files.write_atomically(shard.record(Path(order["parts"])), json.dumps(record, indent=1))
-    files.write_atomically(given, json.dumps(order | {"made": sums}))
+    write_atomically(shard.record(Path(order["parts"])), json.dumps(record, indent=1))
+    write_atomically(given, json.dumps(order | {"made": sums}))
     return (done or 1) if failed else MADE
 
 

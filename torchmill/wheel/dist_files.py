@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.core import formats
-from torchmill.core.files import fresh_path, load_object
+from torchmill.core.atomic_writes import fresh_path
+from torchmill.core.strict_json import load_object
 from torchmill.wheel.planned_wheel import PlannedWheel
 
 # Suffixes to the wheel's file name.

@@ -19,8 +19,10 @@ from zipfile import ZipFile, ZipInfo
 from packaging.version import Version
 
 from torchmill.core import formats
+from torchmill.core.atomic_writes import fresh_path, write_atomically
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
-from torchmill.core.files import fresh_path, hash_file, report_unwritable, write_atomically
+from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import dist_files, sbom, slim, statement, wheel_file
 from torchmill.wheel.pack import elf, metadata, wheel_writer, zip_archive
 from torchmill.wheel.pack.staging import StagedWheel

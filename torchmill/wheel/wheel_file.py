@@ -26,8 +26,8 @@ from packaging.utils import (
 )
 from packaging.version import Version
 
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
-from torchmill.core.files import hash_file
 from torchmill.wheel import dist_files
 from torchmill.wheel.pack import zip_archive
 

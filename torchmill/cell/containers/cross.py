@@ -15,7 +15,7 @@ from torchmill.cell.containers.engine import PLATFORMS, Container, EngineHost, M
 from torchmill.config.build import Arch
 from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.paths import GUEST, Layout
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell

@@ -11,7 +11,8 @@ from typing import TextIO
 
 from torchmill.core import process, reaper
 from torchmill.core.errors import HostError, InterruptedBuildError, require_choice
-from torchmill.core.files import find_paths, read_table_beside, read_text
+from torchmill.core.lenient_paths import find_paths, read_text
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError
 
 _MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine in an ELF file

@@ -16,9 +16,11 @@ from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package, find_release, releases_of
 from torchmill.core.console import format_table
+from torchmill.core.deletion import delete_paths, move_out_of_sight
 from torchmill.core.errors import BusyError, ConfigError, HostError, parse_option, require_choice
-from torchmill.core.files import delete_paths, hold_locks, move_out_of_sight, nearest_existing
+from torchmill.core.locks import hold_locks
 from torchmill.core.paths import Layout, nox_environments_folder
+from torchmill.core.system_errors import nearest_existing
 from torchmill.core.units import format_bytes, format_duration, parse_bytes, parse_duration
 from torchmill.host.disk_usage import DiskBytes, add_up, measure_paths
 

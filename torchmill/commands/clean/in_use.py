@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 
 from torchmill.core.errors import BusyError
-from torchmill.core.files import hold_locks, real_path
-from torchmill.core.locks import HOLDER_FILE, read_holder
+from torchmill.core.lenient_paths import real_path
+from torchmill.core.locks import HOLDER_FILE, hold_locks, read_holder
 
 _NOX = re.compile(r"nox(\.exe)?")
 _GUARD = "millguard.service"  # runs as long as a build

@@ -12,11 +12,12 @@ from millguard.timeline import SUFFIX
 
 from torchmill.commands.clean.in_use import RunningProcesses
 from torchmill.config.facts import Facts
+from torchmill.core.deletion import DELETED_NAME, is_being_deleted
 from torchmill.core.errors import TorchmillError
-from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_text
 from torchmill.core.git_index import list_tracked
 from torchmill.core.homes import MARK
-from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
+from torchmill.core.lenient_paths import read_text
+from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, list_contents
 from torchmill.core.paths import (
     CACHE_FILES,
     CONFIGS,

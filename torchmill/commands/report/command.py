@@ -6,9 +6,11 @@ from pathlib import Path
 from millguard.timeline import SUFFIX
 
 from torchmill.commands.report.recording import format_trace, read_timeline, summarize_recording
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import read_json_object, report_unwritable, write_atomically
 from torchmill.core.paths import Layout
+from torchmill.core.strict_json import read_json_object
+from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel.dist_files import read_manifest
 
 

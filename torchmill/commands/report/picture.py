@@ -24,7 +24,7 @@ from torchmill.commands.report.recording import (
     describe_sums,
     sum_up,
 )
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.compiler_cache import CacheHits

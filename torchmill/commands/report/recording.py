@@ -21,7 +21,7 @@ from millguard.units import unit_title
 from torchmill.cell.progress_line import format_clock
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.units import format_bytes, format_share
 
 _LONGEST = 2**20  # bytes of a line; a record has a few hundred

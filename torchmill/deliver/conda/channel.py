@@ -7,10 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchmill.config.facts import Facts
-from torchmill.core import files, locks
+from torchmill.core import locks
+from torchmill.core.atomic_writes import fresh_path, write_atomically
 from torchmill.core.errors import DeliveryError, require_package
+from torchmill.core.lenient_paths import link_file
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
+from torchmill.core.strict_json import read_json_object
+from torchmill.core.system_errors import is_of_system, report_unwritable
 from torchmill.deliver.conda import requirements
 from torchmill.deliver.conda.recipe import NOARCH
 
@@ -32,7 +36,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     with require_package("indexing a channel", "py-rattler", "conda-tools-missing"):
         import rattler  # noqa: F401 - refused before anything is written
     stat_cache = StatCache(layout.stat_cache)
-    with files.report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):
+    with report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):
         packages = _checked_packages(facts, layout.conda, stat_cache)
         published = _published_packages(out)
         _refuse_conflicts(packages, layout.conda, published, out, stat_cache)
@@ -78,7 +82,7 @@ def _check_package(path: Path, subdirs: set[str]) -> None:
     try:
         index = IndexJson.from_package_archive(path)
     except (ExtractError, InvalidPackageNameError, OSError, ValueError) as error:
-        if files.is_of_system(error):  # the machine is to blame, not the package
+        if is_of_system(error):  # the machine is to blame, not the package
             raise
         reason = " ".join(str(error).split())[:200]
         raise DeliveryError(
@@ -102,7 +106,7 @@ def _published_packages(out: Path) -> dict[str, str]:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return {}
     try:
-        listed = files.read_json_object(out / MARKER)
+        listed = read_json_object(out / MARKER)
     except (OSError, ValueError):
         raise DeliveryError(
             f"{out} is not a channel that torchmill wrote: name an empty or a new folder",
@@ -159,11 +163,11 @@ def _publish(
     """Index all packages in a hidden folder, and move the results into the channel."""
     from rattler.index import index_fs
 
-    with files.fresh_path(out / "stage") as stage:
+    with fresh_path(out / "stage") as stage:
         (stage / NOARCH).mkdir(parents=True)  # a channel must have this folder, even if it is empty
         for place in published:
             (stage / place).parent.mkdir(exist_ok=True)
-            if not files.link_file(out / place, stage / place):
+            if not link_file(out / place, stage / place):
                 shutil.copyfile(out / place, stage / place)
         # The index is written in place, so that a link would change the channel's.
         for index in out.glob("*/repodata.json"):
@@ -176,7 +180,7 @@ def _publish(
         asyncio.run(index_fs(stage, write_zst=True, write_shards=True))
         # The marker comes first, so that the next run continues one that was stopped.
         listed = dict(sorted({**published, **added}.items()))
-        files.write_atomically(out / MARKER, json.dumps(listed, indent=1) + "\n")
+        write_atomically(out / MARKER, json.dumps(listed, indent=1) + "\n")
         results = [path for path in stage.rglob("*") if path.is_file()]
         for path in sorted(results, key=_publishing_order):
             target = out / path.relative_to(stage)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, PathDistribution
 from pathlib import Path
 
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
-from torchmill.core.files import hash_file, write_atomically
 from torchmill.deliver import libtorch
 from torchmill.wheel.pack import elf, elf_edit, wheel_writer
 from torchmill.wheel.pack.elf_edit import ElfEdit

@@ -13,9 +13,11 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from millguard import limits
 
+from torchmill.core.atomic_writes import fresh_path
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, require_package
-from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
+from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import first_problems
 from torchmill.deliver import products
 from torchmill.deliver.conda import layout, recipe, requirements

@@ -13,10 +13,13 @@ from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
 from torchmill.config.images import BaseImage, ImageFacts
 from torchmill.config.versions import format_bounds, is_within, python_key
-from torchmill.core import files
+from torchmill.core.atomic_writes import fresh_path
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import ConfigError, DeliveryError
-from torchmill.core.files import fresh_path, report_unwritable
+from torchmill.core.lenient_paths import link_file
 from torchmill.core.paths import CHECKOUT
+from torchmill.core.strict_json import read_json_object
+from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan import system_packages
 from torchmill.plan.matrix import buildable_cells
@@ -178,7 +181,7 @@ def require_our_folder(folder: Path) -> None:
         )
     for name, digest in written.items():
         path = folder / name
-        if path.is_file() and files.hash_file(path) != digest:
+        if path.is_file() and hash_file(path) != digest:
             raise DeliveryError(
                 f"{path} was changed by hand: move the folder away, or name another with --into",
                 code="changed-by-hand",
@@ -189,7 +192,7 @@ def _read_record(folder: Path) -> tuple[set[str], dict[str, str]]:
     """Return what lies in a folder of ours, and the digest of each file that we wrote; nothing where it is not ours."""
     file = folder / IMAGE_RECORD
     try:
-        record = files.read_json_object(file)
+        record = read_json_object(file)
         return set(record["all"]), dict(record["written"])
     except FileNotFoundError:
         return set(), {}
@@ -211,7 +214,7 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts:
             _copy_suite(path, facts)
         elif (CHECKOUT / what).is_dir():
             shutil.copytree(CHECKOUT / what, path, ignore=UNWANTED)
-        elif what not in sources or not files.link_file(
+        elif what not in sources or not link_file(
             sources[what], path
         ):  # a wheel may have gigabytes
             shutil.copyfile(sources.get(what, CHECKOUT / what), path)
@@ -219,7 +222,7 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], facts:
     own = (  # but wheels
         name for name in every if name not in recipe.copied and (folder / name).is_file()
     )
-    record = {"all": every, "written": {name: files.hash_file(folder / name) for name in own}}
+    record = {"all": every, "written": {name: hash_file(folder / name) for name in own}}
     (folder / IMAGE_RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

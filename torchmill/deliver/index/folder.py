@@ -15,8 +15,13 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from torchmill.core import console, files, locks, stat_cache
+from torchmill.core import console, locks, stat_cache
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
+from torchmill.core.lenient_paths import link_file
+from torchmill.core.strict_json import read_json_object
+from torchmill.core.system_errors import machine_error
 from torchmill.core.units import first_problems, name_few
 from torchmill.deliver import agreement, signature
 from torchmill.deliver.index import pages
@@ -70,7 +75,7 @@ def load_state(out: Path) -> IndexState | None:
                 code="foreign-folder",
             )
     try:
-        data = files.read_json_object(kept)
+        data = read_json_object(kept)
         if data["format"] == FORMAT:
             wheels = data["wheels"].items()
             return IndexState(
@@ -101,7 +106,7 @@ def save_state(out: Path, state: IndexState) -> None:
     data = {"format": FORMAT, "yanked": state.yanked, "wheels": wheels, "written": state.written}
     kept, text = out / STATE_FILE, json.dumps(data, indent=0, sort_keys=True) + "\n"
     if not kept.exists() or kept.read_text(encoding="utf-8") != text:
-        files.write_atomically(kept, text)
+        write_atomically(kept, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +335,7 @@ def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str)
             out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()})
         )
     except OSError as error:
-        raise files.machine_error(error, out) from None
+        raise machine_error(error, out) from None
     return IndexOutcome(tuple(changed), tuple(stale), tuple(sorted(foreign)))
 
 
@@ -383,7 +388,7 @@ def _sha256(out: Path, place: str, source: ScannedWheel | None) -> str:
     """Return the digest of what lies in a place; a wheel that looks as the one in dist/ is not read."""
     if source and stat_wheel(out / place).split()[:2] == source.look.split()[:2]:
         return source.entry.sha256
-    return files.hash_file(out / place)
+    return hash_file(out / place)
 
 
 def _fill(out: Path, wanted: IndexContents, changed: Collection[str], how: str) -> None:
@@ -418,11 +423,11 @@ def _appear(out: Path, place: str, make: Callable[[Path], object]) -> None:
 
 def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
     """Bring a wheel; it is what was read."""
-    if how == LINK and files.link_file(wheel.path, fresh):
+    if how == LINK and link_file(wheel.path, fresh):
         same = stat_wheel(fresh).split() == wheel.look.split()[:3]
     else:
         shutil.copy2(wheel.path, fresh)
-        same = files.hash_file(fresh) == wheel.entry.sha256
+        same = hash_file(fresh) == wheel.entry.sha256
     if not same:
         raise DeliveryError(
             f"{wheel.path} changed while it was read: run the command again",

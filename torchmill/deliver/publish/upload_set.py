@@ -12,9 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
+from torchmill.core.atomic_writes import fresh_path
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError, NetworkError
-from torchmill.core.files import fresh_path, hash_file, link_file, report_unwritable
+from torchmill.core.lenient_paths import link_file
 from torchmill.core.silence import silence_limit
+from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import dist_files
 from torchmill.wheel.wheel_file import Distribution
 

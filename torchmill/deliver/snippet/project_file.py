@@ -13,8 +13,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from tomlkit.exceptions import TOMLKitError
 
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError, DeliveryError
-from torchmill.core.files import report_unwritable, write_atomically
+from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel.pack.metadata import project_of
 
 # By tool, in its table: where packages come from, and the places.

@@ -17,7 +17,7 @@ from torchmill.config.release import Release
 from torchmill.config.versions import python_key
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError
-from torchmill.core.files import real_path
+from torchmill.core.lenient_paths import real_path
 from torchmill.core.paths import Layout
 from torchmill.deliver.index.pages import make_entry, requirement_differences
 from torchmill.wheel import wheel_file

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchmill.core import process
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, hash_file
 from torchmill.core.locks import hold_folder
 from torchmill.core.process import CommandError, stream
+from torchmill.core.system_errors import disk_full_error
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.apt_archives import AptArchive, parse_stanzas
 from torchmill.fetch.source.git_command import complaint_gist

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchmill.core.files import read_table_beside, read_text
+from torchmill.core.lenient_paths import read_text
+from torchmill.core.package_data import read_table_beside
 
 KEYRINGS = Path("/usr/share/keyrings")
 APT_SETTINGS = Path("/etc/apt")

@@ -23,7 +23,7 @@ from typing import IO, cast
 
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import SourceError, TorchmillError
-from torchmill.core.files import is_of_system, report_unwritable
+from torchmill.core.system_errors import is_of_system, report_unwritable
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import InterruptedBuildError, SourceError
-from torchmill.core.files import blame_disk
 from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
+from torchmill.core.system_errors import blame_disk
 from torchmill.fetch.source import source_dir, verification
 from torchmill.fetch.source.git_command import is_commit
 from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest

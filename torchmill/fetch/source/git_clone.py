@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from torchmill.core import process
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import SourceError
-from torchmill.core.files import read_text, real_path, report_unwritable, write_atomically
+from torchmill.core.lenient_paths import read_text, real_path
+from torchmill.core.system_errors import report_unwritable
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.source import git_command, git_proof
 from torchmill.fetch.source.git_command import GitCheckout, git_environment

@@ -17,7 +17,8 @@ from typing import Literal
 from torchmill.core import process
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import link_file, read_table_beside, read_text, real_path
+from torchmill.core.lenient_paths import link_file, read_text, real_path
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError
 from torchmill.core.urls import SCP_URL, hide_password
 

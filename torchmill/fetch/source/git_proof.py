@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torchmill.core.errors import HostError, SourceError
-from torchmill.core.files import read_text
+from torchmill.core.lenient_paths import read_text
 from torchmill.fetch.source.git_command import git_environment, git_folder, is_commit
 
 _READ_BYTES = 1 << 20

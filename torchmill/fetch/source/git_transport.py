@@ -9,8 +9,9 @@ from pathlib import Path
 
 from torchmill.core import process
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, read_text
+from torchmill.core.lenient_paths import read_text
 from torchmill.core.process import CommandError, program_output
+from torchmill.core.system_errors import disk_full_error
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.source import git_command

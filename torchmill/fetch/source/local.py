@@ -10,10 +10,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from torchmill.core.console import ProgressBar, ProgressDisplay
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file, real_path, report_unwritable
+from torchmill.core.lenient_paths import real_path
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import digest_data
+from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import name_few
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import download_file

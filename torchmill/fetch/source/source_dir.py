@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from torchmill.core import formats
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.deletion import delete_paths
 from torchmill.core.errors import SourceError
-from torchmill.core.files import delete_paths, parse_json, write_atomically
 from torchmill.core.paths import Layout
+from torchmill.core.strict_json import parse_json
 from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.tree import (

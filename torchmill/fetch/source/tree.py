@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file
 
 _EXECUTABLE = 0o111
 

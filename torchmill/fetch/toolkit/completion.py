@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from torchmill.config.toolkit import ToolkitPart, ToolkitSource
 from torchmill.core.errors import HostError
-from torchmill.core.files import real_path
+from torchmill.core.lenient_paths import real_path
 from torchmill.fetch.toolkit.provision import (
     ProvisionContext,
     install_from_providers,

@@ -17,9 +17,10 @@ from urllib.request import url2pathname
 
 from torchmill.config.toolkit import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import HostError, NetworkError, SourceError
-from torchmill.core.files import hash_file, read_refusal
 from torchmill.core.silence import silence_limit
+from torchmill.core.system_errors import read_refusal
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.toolkit import layout

@@ -15,9 +15,10 @@ from packaging.version import Version
 
 from torchmill.config.toolkit import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
+from torchmill.core.system_errors import read_refusal, report_unwritable
 from torchmill.fetch.source import apt
 from torchmill.fetch.source.apt import Apt, BinaryPackage
 from torchmill.fetch.source.apt_archives import (

@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchmill.core.files import link_file, load_object, real_path
+from torchmill.core.lenient_paths import link_file, real_path
+from torchmill.core.strict_json import load_object
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.layout import TARGETS, placer
 

@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.errors import HostError
-from torchmill.core.files import fresh_path, read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError, capture
 from torchmill.wheel.pack.zip_archive import leaves_folder
 

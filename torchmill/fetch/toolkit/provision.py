@@ -9,7 +9,7 @@ from pathlib import Path
 from torchmill.config.toolkit import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
-from torchmill.core.files import nearest_existing
+from torchmill.core.system_errors import nearest_existing
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit.inherited import copied_bytes
 from torchmill.fetch.toolkit.layout import PACKAGES

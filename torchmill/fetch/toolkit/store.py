@@ -9,7 +9,8 @@ from pathlib import Path
 from torchmill.config.toolkit import ProviderPackage
 from torchmill.core import locks
 from torchmill.core.console import ProgressBar
-from torchmill.core.files import delete_paths, report_unwritable
+from torchmill.core.deletion import delete_paths
+from torchmill.core.system_errors import report_unwritable
 from torchmill.fetch.download import download_file
 from torchmill.fetch.toolkit.request import ToolkitRequest
 from torchmill.host import provisioned

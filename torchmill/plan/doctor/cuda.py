@@ -10,7 +10,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
 from torchmill.config.served_gpus import unserved_capabilities, without_cudnn
 from torchmill.config.toolkit import Toolkit, ToolkitPart
-from torchmill.core.files import read_table_beside
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.units import format_bytes
 from torchmill.host import provisioned
 from torchmill.host.cuda_toolkits import format_part_names

@@ -18,9 +18,11 @@ from auditwheel.policy import Policy, WheelPolicies
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import ConfigError, VerifyError
-from torchmill.core.files import hash_file, read_table_beside, report_unwritable
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import capture
+from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel.pack.elf import ElfInfo, read_elf, undefined_symbols
 from torchmill.wheel.pack.staging import StagedWheel
 

@@ -15,7 +15,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from torchmill.core.errors import BuildError
-from torchmill.core.files import is_file, read_table_beside, real_path
+from torchmill.core.lenient_paths import is_file, real_path
+from torchmill.core.package_data import read_table_beside
 
 ELF_MAGIC = b"\x7fELF"
 EXECUTABLE, SHARED = 2, 3  # e_type

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 
 from torchmill.core.errors import HostError
-from torchmill.core.files import report_unwritable
 from torchmill.core.process import capture
+from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfImage, Segment, open_elf
 

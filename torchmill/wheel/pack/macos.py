@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import HostError, VerifyError, require_package
-from torchmill.core.files import hash_file
 from torchmill.core.units import first_problems
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.bundling import BundledLibrary

@@ -17,8 +17,10 @@ from typing import Any
 
 from packageurl import PackageURL
 
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import read_table_beside, read_text, write_atomically
+from torchmill.core.lenient_paths import read_text
+from torchmill.core.package_data import read_table_beside
 from torchmill.core.units import first_problems
 from torchmill.wheel.pack import bundling, elf, elf_edit, macos, metadata
 from torchmill.wheel.pack.bundling import (

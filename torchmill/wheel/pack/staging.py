@@ -16,7 +16,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from packaging.utils import canonicalize_name
 
 from torchmill.core.errors import BuildError
-from torchmill.core.files import is_of_system, report_unwritable
+from torchmill.core.system_errors import is_of_system, report_unwritable
 from torchmill.wheel.pack import zip_archive
 from torchmill.wheel.pack.zip_archive import MemberSource
 

@@ -28,8 +28,10 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from millguard import limits
 
+from torchmill.core.atomic_writes import fresh_path
+from torchmill.core.digests import hash_file
 from torchmill.core.errors import BuildError, ConfigError
-from torchmill.core.files import fresh_path, hash_file, report_unwritable
+from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel.pack import staging, zip_archive
 from torchmill.wheel.pack.zip_archive import (
     BLOCK_BYTES,

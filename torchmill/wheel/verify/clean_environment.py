@@ -14,9 +14,10 @@ from typing import TextIO
 from packaging.version import Version
 
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import blame_disk, parse_json
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture, stream
+from torchmill.core.strict_json import parse_json
+from torchmill.core.system_errors import blame_disk
 from torchmill.host import environments
 
 CHECK_SCRIPTS = CHECKOUT / "checks"

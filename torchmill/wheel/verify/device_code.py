@@ -22,7 +22,7 @@ from torchmill.config.arch_list import (
     parse_arch_list,
 )
 from torchmill.config.facts import Facts
-from torchmill.core.files import real_path
+from torchmill.core.lenient_paths import real_path
 from torchmill.core.units import format_bytes
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfImage, Section, open_elf

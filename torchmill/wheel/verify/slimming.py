@@ -11,7 +11,7 @@ from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from zipfile import ZipFile
 
-from torchmill.core.files import report_unwritable
+from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import dist_files, sbom, wheel_file
 from torchmill.wheel.pack import elf, zip_archive
 from torchmill.wheel.pack.elf import ElfImage, Section

@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
 
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
-from torchmill.core.files import read_refusal
 from torchmill.core.process import ask
+from torchmill.core.system_errors import read_refusal
 from torchmill.core.units import name_few
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import bundling, elf, metadata, zip_archive

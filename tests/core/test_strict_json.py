@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.core import files
+from torchmill.core.strict_json import LARGEST_JSON_BYTES, parse_json_object, read_json_object
 
 
 def test_an_object_is_read(tmp_path: Path) -> None:
     (tmp_path / "x").write_text('{"a": {"b": [1, null]}}')
-    assert files.read_json_object(tmp_path / "x") == {"a": {"b": [1, None]}}
+    assert read_json_object(tmp_path / "x") == {"a": {"b": [1, None]}}
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,15 @@ def test_an_object_is_read(tmp_path: Path) -> None:
 )
 def test_what_is_none_is_told(content: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        files.parse_json_object(content)
+        parse_json_object(content)
 
 
 def test_nobody_waits_for_a_pipe_or_reads_gigabytes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "large").open("wb") as file:
-        file.truncate(files.LARGEST_JSON_BYTES + 1)
+        file.truncate(LARGEST_JSON_BYTES + 1)
     for name, said in {"pipe": "not a file", "large": "larger than"}.items():
         with pytest.raises(ValueError, match=said):
-            files.read_json_object(tmp_path / name)
+            read_json_object(tmp_path / name)
     with pytest.raises(FileNotFoundError):
-        files.read_json_object(tmp_path / "nowhere")
+        read_json_object(tmp_path / "nowhere")

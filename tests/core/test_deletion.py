@@ -10,16 +10,15 @@ import pytest
 
 from tests.support.kept_things import age, held, write
 from torchmill.commands.clean.in_use import find_occupant
-from torchmill.core.errors import BusyError
-from torchmill.core.files import (
+from torchmill.core.deletion import (
     DELETED_NAME,
     delete_paths,
-    hold_locks,
     is_being_deleted,
-    list_contents,
     move_out_of_sight,
     trim_folder,
 )
+from torchmill.core.errors import BusyError
+from torchmill.core.locks import hold_locks, list_contents
 
 
 def test_what_is_put_away_is_out_of_sight_and_whole(tmp_path: Path) -> None:

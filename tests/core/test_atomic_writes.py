@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.core import files
+from torchmill.core.atomic_writes import write_atomically
 
 
 def test_a_file_is_replaced_and_who_reads_the_old_one_goes_on(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "file"
-    files.write_atomically(file, "old\n")
+    write_atomically(file, "old\n")
     with file.open(encoding="utf-8") as reader:
-        files.write_atomically(file, b"new\n", 0o700)
+        write_atomically(file, b"new\n", 0o700)
         assert reader.read() == "old\n"
     assert file.read_bytes() == b"new\n"
     assert file.stat().st_mode & 0o777 == 0o700
@@ -20,5 +20,5 @@ def test_where_it_cannot_be_written_what_was_there_stays(tmp_path: Path) -> None
     folder = tmp_path / "taken"
     (folder / "by").mkdir(parents=True)
     with pytest.raises(OSError, match="taken"):
-        files.write_atomically(folder, "content")
+        write_atomically(folder, "content")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]

@@ -1,0 +1,97 @@
+"""Delete files and folders: out of sight in one move first, and also while others delete them."""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+
+DELETED_NAME = ".gone-"  # begins the name of a path that is out of sight and not yet deleted
+DELETED_KEY = "key"  # the file that says that a tree is complete, so it goes first
+ABANDONED_SECONDS = 86400  # after which a process of that number is another one
+
+
+def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
+    """Give files and folders hidden names, each in one move, and return their new paths.
+
+    Paths that are gone already are left out. Raises OSError if one cannot be moved; those that
+    were moved before it stay hidden.
+    """
+    hidden = []
+    for path in paths:
+        for number in count():
+            name = f"{DELETED_NAME}{os.getpid()}-{number}-{path.name}"
+            if not os.path.lexists(path.with_name(name)):
+                break
+        with contextlib.suppress(FileNotFoundError):
+            hidden.append(path.rename(path.with_name(name)))
+    return hidden
+
+
+def is_being_deleted(path: Path) -> bool:
+    """Tell whether the process that hid a path may still be deleting it, or has just finished."""
+    import psutil
+
+    number = path.name.removeprefix(DELETED_NAME).partition("-")[0]
+    try:
+        hidden_at = path.lstat().st_ctime
+    except FileNotFoundError:
+        return True
+    recent = time.time() - hidden_at < ABANDONED_SECONDS
+    return number.isdecimal() and psutil.pid_exists(int(number)) and recent
+
+
+def delete_paths(paths: Iterable[Path]) -> None:
+    """Delete files and whole folders; links are deleted, not followed.
+
+    Paths that another process deletes at the same time are left to it. Raises OSError if something
+    cannot be deleted.
+    """
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                _delete_folder(path)
+            else:
+                path.unlink()
+
+
+def _delete_folder(folder: Path) -> None:
+    # Errors are ignored at first: two processes that delete one folder meet each other's gaps.
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        return
+    # A file can be deleted only by a user who may write to the folder that it is in.
+    for path, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):
+            Path(path).chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def trim_folder(folder: Path, limit: int) -> None:
+    """Delete the files that were used least recently until a folder holds at most `limit` bytes.
+
+    A file counts as used when it was last written, or its time was renewed. Hidden files younger
+    than a day, which somebody may be writing, stay.
+    """
+    files = []
+    total = 0
+    # os.walk, unlike rglob, goes on if a folder vanishes meanwhile
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                age = time.time() - status.st_mtime
+                being_written = name.startswith(".") and age < ABANDONED_SECONDS
+                if path.is_file() and not being_written:
+                    files.append((status.st_mtime_ns, status.st_size, path))
+                    total += status.st_size
+    excess = total - limit
+    for _, size, path in sorted(files):
+        if excess <= 0:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+            excess -= size

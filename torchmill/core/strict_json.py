@@ -1,0 +1,75 @@
+"""Read JSON that somebody else may have written, and refuse everything doubtful."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+# A manifest of torch has 10 kB; gigabytes are an attack.
+LARGEST_JSON_BYTES = 1 << 26
+
+
+def read_document(file: Path) -> bytes:
+    """Return the content of a file that describes a wheel.
+
+    Raises OSError if it cannot be read, ValueError if it is too large or no regular file.
+    """
+    if file.stat().st_size > LARGEST_JSON_BYTES:
+        raise ValueError(f"it is larger than {LARGEST_JSON_BYTES} bytes")
+    if not file.is_file():  # reading a pipe would wait for ever
+        raise ValueError("it is not a file")
+    return file.read_bytes()
+
+
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises as `read_document` and `parse_json_object` do."""
+    return parse_json_object(read_document(file))
+
+
+def load_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if it is missing, damaged or something else."""
+    try:
+        return read_json_object(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def parse_json(text: str | bytes, **hooks: Any) -> Any:
+    """Return the value of a JSON text, read with `hooks` of `json.loads`.
+
+    Raises ValueError if it is no JSON, or nested too deeply to be read.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_json_object(content: str | bytes) -> dict[str, Any]:
+    """Return the object in a JSON text. Raises ValueError with what is wrong with it.
+
+    A name that an object has twice is refused, because programs differ in which of the two they
+    believe.
+    """
+    try:
+        value = parse_json(content, object_pairs_hook=_unique_names, parse_constant=_refuse)
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: {error}" if content.strip() else "it is empty") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - of the text, not of a type
+    return value
+
+
+def _unique_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it says {duplicate!r} twice")
+    return members
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"it says {constant}, which is not JSON")
