@@ -26,7 +26,7 @@ from torchmill.commands import verify
 from torchmill.config.facts import Facts
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import BusyError, DeliveryError
-from torchmill.deliver.index import folder
+from torchmill.deliver.index import state
 
 INFO = "tinytorch-1.0+cpu.dist-info"
 CPU, CUDA = "tinytorch-1.0+cpu-py3-none-any.whl", "tinytorch-1.0+cu118-py3-none-any.whl"
@@ -594,18 +594,18 @@ def test_labels_that_would_be_taken_for_something_else_are_refused(home: Home) -
 
 def test_a_run_that_was_stopped_is_gone_on_with(home: Home) -> None:
     home.index()
-    half = home.out / folder.FOLDER / "fresh"
+    half = home.out / state.FOLDER / "fresh"
     half.write_text("half of it")
     # the pages of a run that came no further: noted before they were written, but the state is the old one
     page = home.out / "tinytorch/index.html"
-    kept = folder.load_state(home.out)
+    kept = state.load_state(home.out)
     assert kept is not None
     digest = hashlib.sha256(b"the next").hexdigest()
     written = {
         **kept.written,
         "tinytorch/index.html": (*kept.written["tinytorch/index.html"], digest),
     }
-    folder.save_state(home.out, folder.IndexState(written, kept.wheels, kept.yanked))
+    state.save_state(home.out, state.IndexState(written, kept.wheels, kept.yanked))
     page.write_text("the next")
     assert home.told()["written"] == ["tinytorch/index.html"]
     assert not half.exists()

@@ -16,8 +16,9 @@ from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
-from torchmill.deliver.index import folder
-from torchmill.deliver.index.folder import LINK, IndexContents, IndexState
+from torchmill.deliver.index import folder, scan, state
+from torchmill.deliver.index.folder import LINK, IndexContents
+from torchmill.deliver.index.state import IndexState
 
 
 def _silent(done: int, total: int, name: str) -> None:
@@ -31,10 +32,14 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
     page = (home.out / "index.html").read_bytes()
     made(home.dist, version="1.1+cpu")
     made(home.dist, version="1.2+cpu")
-    first, second, third = folder.scan_wheels([home.dist], {}, ())
-    before = folder.load_state(home.out)
+    first, second, third = scan.scan_wheels([home.dist], {}, ())
+    before = state.load_state(home.out)
     assert before is not None
-    wheels = (first, second, replace(third, look="9 9 9"))  # as if it had changed after it was read
+    wheels = (
+        first,
+        second,
+        replace(third, stamp="9 9 9"),
+    )  # as if it had changed after it was read
     with refused("changed-meanwhile"):
         folder.write_folder(
             home.out, IndexContents({"index.html": "new"}, wheels, IndexState()), before, LINK
@@ -51,7 +56,7 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
 def test_a_copy_that_is_not_what_was_read_does_not_appear(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
     made(home.dist)
-    (found,) = folder.scan_wheels([home.dist], {}, ())
+    (found,) = scan.scan_wheels([home.dist], {}, ())
     with found.path.open("ab") as file:
         file.write(b"more")
     with refused("changed-meanwhile"):
@@ -104,7 +109,7 @@ def test_pipes_and_links_of_others_in_our_places_are_refused_and_stay(home: Home
 
 @pytest.mark.parametrize("name", ["", "index.json", "lock"])
 def test_the_state_of_an_index_is_no_link(home: Home, name: str) -> None:
-    kept = home.out / folder.FOLDER / name
+    kept = home.out / state.FOLDER / name
     theirs = home.path / "theirs"
     kept.rename(theirs)
     kept.symlink_to(theirs)
@@ -117,7 +122,7 @@ def test_the_state_of_an_index_is_no_link(home: Home, name: str) -> None:
 def test_a_hidden_folder_of_others_is_no_index(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
     made(home.dist)
-    hidden = home.out / folder.FOLDER
+    hidden = home.out / state.FOLDER
     hidden.mkdir(parents=True)
     (hidden / "selected.json").write_text("a checkout's")
     with refused("foreign-folder"):
@@ -168,7 +173,7 @@ def test_a_new_wheel_is_examined_with_the_files_about_it(tmp_path: Path, known: 
 def test_names_like_those_of_halves_are_left(home: Home) -> None:
     theirs = home.out / ".index.html.20261122"  # as an editor or a backup has it
     theirs.write_text("mine")
-    half = home.out / folder.FOLDER / folder.FRESH
+    half = home.out / state.FOLDER / folder.FRESH
     half.write_text("half of a wheel")
     made(home.dist, version="1.1+cpu")
     assert home.told()["foreign"] == [theirs.name]
@@ -178,6 +183,6 @@ def test_names_like_those_of_halves_are_left(home: Home) -> None:
 
 def test_what_the_disk_refuses_is_told(home: Home) -> None:
     made(home.dist, version="9.0+cpu")
-    (home.out / folder.FOLDER / folder.FRESH).mkdir()
+    (home.out / state.FOLDER / folder.FRESH).mkdir()
     with refused("not-writable"):
         home.index()

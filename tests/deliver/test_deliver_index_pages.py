@@ -8,15 +8,15 @@ from packaging.specifiers import SpecifierSet
 
 from tests.support.paper_wheels import made
 from tests.support.refusals import refused
-from torchmill.deliver.index import pages
-from torchmill.deliver.index.pages import IndexEntry, requirement_differences
+from torchmill.deliver.index import entries, pages, yanks
+from torchmill.deliver.index.entries import IndexEntry, requirement_differences
 from torchmill.wheel import wheel_file
 
 LINUX, ARM = "py3-none-linux_x86_64", "py3-none-linux_aarch64"
 
 
 def _wheel(folder: Path, tag: str, requires: Sequence[str] = (), python: str = "") -> IndexEntry:
-    return pages.make_entry(
+    return entries.make_entry(
         wheel_file.read_wheel(made(folder, tag=tag, requires=requires, python=python)), ""
     )
 
@@ -39,7 +39,7 @@ def test_differences_are_named(tmp_path: Path) -> None:
 
 def test_other_versions_may_differ(tmp_path: Path) -> None:
     one = _wheel(tmp_path, LINUX, ["numpy"])
-    other = pages.make_entry(wheel_file.read_wheel(made(tmp_path, version="1.0+cu118")), "")
+    other = entries.make_entry(wheel_file.read_wheel(made(tmp_path, version="1.0+cu118")), "")
     assert list(requirement_differences([one, other])) == []
 
 
@@ -48,14 +48,14 @@ def wheels(tmp_path: Path) -> list[IndexEntry]:
     """Return a version of two labels, and one more."""
     versions = ("1.0+cpu", "1.0+cu118", "1.1rc1+cpu")
     return [
-        pages.make_entry(wheel_file.read_wheel(made(tmp_path, version=each)), "")
+        entries.make_entry(wheel_file.read_wheel(made(tmp_path, version=each)), "")
         for each in versions
     ]
 
 
 def test_a_version_is_named_exactly() -> None:
     assert (
-        pages.parse_yanked_version("--yank", "Torch_Scatter == 1.0.0+CPU")
+        yanks.parse_yanked_version("--yank", "Torch_Scatter == 1.0.0+CPU")
         == "torch-scatter==1.0.0+cpu"
     )
     for wrong in (
@@ -68,28 +68,28 @@ def test_a_version_is_named_exactly() -> None:
         "",
     ):
         with refused("invalid-yank"):
-            pages.parse_yanked_version("--yank", wrong)
+            yanks.parse_yanked_version("--yank", wrong)
 
 
 def test_a_version_without_a_label_means_all_labels(wheels: list[IndexEntry]) -> None:
-    assert [pages.is_of_version("tinytorch==1.0", one) for one in wheels] == [True, True, False]
-    assert [pages.is_of_version("tinytorch==1.0+cpu", one) for one in wheels] == [
+    assert [yanks.is_of_version("tinytorch==1.0", one) for one in wheels] == [True, True, False]
+    assert [yanks.is_of_version("tinytorch==1.0+cpu", one) for one in wheels] == [
         True,
         False,
         False,
     ]
-    assert [pages.is_of_version("tinytorch==1.1rc1", one) for one in wheels] == [False, False, True]
-    assert not pages.is_of_version("other==1.0", wheels[0])
+    assert [yanks.is_of_version("tinytorch==1.1rc1", one) for one in wheels] == [False, False, True]
+    assert not yanks.is_of_version("other==1.0", wheels[0])
 
 
 def test_a_reason_counts_before_none(wheels: list[IndexEntry]) -> None:
-    yanked = pages.apply_yanks({}, pages.parse_yank_options(["tinytorch==1.0"], [], ""), wheels)
-    assert [pages.yank_reason(yanked, one) for one in wheels] == ["", "", None]
-    yanked = pages.apply_yanks(
-        yanked, pages.parse_yank_options(["tinytorch==1.0+cu118"], [], "two\nlines"), wheels
+    yanked = yanks.apply_yanks({}, yanks.parse_yank_options(["tinytorch==1.0"], [], ""), wheels)
+    assert [yanks.yank_reason(yanked, one) for one in wheels] == ["", "", None]
+    yanked = yanks.apply_yanks(
+        yanked, yanks.parse_yank_options(["tinytorch==1.0+cu118"], [], "two\nlines"), wheels
     )
-    assert [pages.yank_reason(yanked, one) for one in wheels] == ["", "two lines", None]
-    assert pages.apply_yanks(yanked, pages.parse_yank_options([], list(yanked), ""), wheels) == {}
+    assert [yanks.yank_reason(yanked, one) for one in wheels] == ["", "two lines", None]
+    assert yanks.apply_yanks(yanked, yanks.parse_yank_options([], list(yanked), ""), wheels) == {}
 
 
 def test_a_yanked_version_is_read_once(
@@ -101,7 +101,7 @@ def test_a_yanked_version_is_read_once(
         read.append(text)
         return SpecifierSet(text)
 
-    monkeypatch.setattr(pages, "SpecifierSet", specifier)
+    monkeypatch.setattr(yanks, "SpecifierSet", specifier)
     yanked = {f"tinytorch==1.0.{number}": "" for number in range(20)}
     pages.compute_pages(
         wheels * 20,
@@ -115,4 +115,4 @@ def test_a_yanked_version_is_read_once(
 
 def test_one_thing_is_not_yanked_and_unyanked() -> None:
     with refused("invalid-yank"):
-        pages.parse_yank_options(["tinytorch==1.0"], ["TinyTorch == 1.0"], "")
+        yanks.parse_yank_options(["tinytorch==1.0"], ["TinyTorch == 1.0"], "")

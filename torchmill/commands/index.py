@@ -17,17 +17,11 @@ from torchmill.core.paths import Layout
 from torchmill.core.units import first_problems, name_few
 from torchmill.deliver import retention
 from torchmill.deliver.agreement import MAX_NOTES
-from torchmill.deliver.index import folder, pages
-from torchmill.deliver.index.folder import (
-    COPY,
-    LINK,
-    STAY,
-    IndexContents,
-    IndexOutcome,
-    IndexState,
-    ScannedWheel,
-)
-from torchmill.deliver.index.pages import IndexEntry
+from torchmill.deliver.index import folder, pages, yanks
+from torchmill.deliver.index.entries import IndexEntry, requirement_differences
+from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome
+from torchmill.deliver.index.scan import ScannedWheel, read_companions, scan_wheels
+from torchmill.deliver.index.state import FOLDER, IndexState, load_state
 from torchmill.wheel import dist_files, wheel_file
 
 PLACEHOLDERS, _PLACEHOLDER = ("package", "version", "tag"), r"\{(.*?)\}"  # of --base-url
@@ -75,8 +69,8 @@ def write_index(  # noqa: PLR0917 - every one is an option
     require_choice("--files", files, (LINK, COPY, STAY), "unknown-files")
     target = _absolute(out) if out else layout.index
     dists = [_absolute(each) for each in dist or ()] or [layout.dist]
-    replaced = [pages.parse_yanked_version("--replace", each) for each in replace or ()]
-    change = pages.parse_yank_options(yank or (), unyank or (), reason)
+    replaced = [yanks.parse_yanked_version("--replace", each) for each in replace or ()]
+    change = yanks.parse_yank_options(yank or (), unyank or (), reason)
     base, most = _base(base_url) if base_url else "", retention.parse_keep(keep)
     folder.require_index_folder(target)
     for each in dists:
@@ -85,17 +79,17 @@ def write_index(  # noqa: PLR0917 - every one is an option
                 f"{each}: holds no wheels: build one (`nox -l`), or name another folder with --dist",
                 code="no-wheels",
             )
-    with locks.hold_lock(target / folder.FOLDER, str(target)):
-        before = folder.load_state(target) or IndexState()
-        scanned = folder.scan_wheels(dists, before.wheels, replaced)
-        yanked = pages.apply_yanks(before.yanked, change, [one.entry for one in scanned])
+    with locks.hold_lock(target / FOLDER, str(target)):
+        before = load_state(target) or IndexState()
+        scanned = scan_wheels(dists, before.wheels, replaced)
+        yanked = yanks.apply_yanks(before.yanked, change, [one.entry for one in scanned])
         withdrawn = [
-            one.entry.file for one in scanned if pages.yank_reason(yanked, one.entry) is not None
+            one.entry.file for one in scanned if yanks.yank_reason(yanked, one.entry) is not None
         ]
         older = retention.older_wheels((one.entry.file for one in scanned), most, withdrawn)
         wheels = [one for one in scanned if one.entry.file not in older]
         entries = [one.entry for one in wheels]
-        beside = {one.entry.file: folder.read_companions(one, manifest=manifest) for one in wheels}
+        beside = {one.entry.file: read_companions(one, manifest=manifest) for one in wheels}
         written = _pages(wheels, yanked, files, base, target, beside)
         state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
         lying = () if files == STAY else wheels
@@ -105,7 +99,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
     warnings = [
         f"{one.path.name}: {first_problems(one.notes, MAX_NOTES)}" for one in wheels if one.notes
     ]
-    warnings += pages.requirement_differences(entries)
+    warnings += requirement_differences(entries)
     data = asdict(outcome) | {
         "index": str(target),
         "wheels": [one.file for one in entries],

@@ -19,7 +19,7 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.lenient_paths import real_path
 from torchmill.core.paths import Layout
-from torchmill.deliver.index.pages import make_entry, requirement_differences
+from torchmill.deliver.index.entries import make_entry, requirement_differences
 from torchmill.wheel import wheel_file
 from torchmill.wheel.wheel_file import BuildTag
 

@@ -1,0 +1,115 @@
+"""The entries of an index: all that its pages have of a wheel."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from torchmill.wheel import wheel_file
+from torchmill.wheel.pack import metadata
+from torchmill.wheel.pack.metadata import DeclaredNeeds
+from torchmill.wheel.wheel_file import Distribution
+
+# The fields of an entry that its file's name does not have, and their types in JSON.
+_FIELDS: dict[str, Any] = {
+    "size": int,
+    "sha256": str,
+    "metadata_sha256": str,
+    "requires_python": str | None,
+    "requires": Sequence,
+    "extras": Sequence,
+    "uploaded": str,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """Everything that the pages have of a wheel."""
+
+    file: str
+    name: str  # normalised
+    version: Version
+    everywhere: bool  # it belongs to the sub-index of every variant
+    size: int  # bytes
+    sha256: str
+    metadata_sha256: str
+    requires_python: str | None
+    requires: tuple[str, ...]  # Requires-Dist
+    extras: tuple[str, ...]  # Provides-Extra
+    uploaded: str  # when the index first had it: "2026-11-22T10:40:00.000000Z"
+
+    @property
+    def place(self) -> str:
+        """Return the path in the index: in the folder of the variant, as in the official one."""
+        return f"{self.version.local}/{self.file}" if self.version.local else self.file
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the fields for JSON that the file's name does not have."""
+        return {key: getattr(self, key) for key in _FIELDS}
+
+
+def make_entry(wheel: Distribution, uploaded: str) -> IndexEntry:
+    """Return the entry of a wheel."""
+    headers = wheel_file.parse_headers(wheel.metadata)
+    data = {
+        "size": wheel.size,
+        "sha256": wheel.sha256,
+        "metadata_sha256": hashlib.sha256(wheel.metadata).hexdigest(),
+        "requires_python": wheel.requires_python,
+        "requires": wheel.requires,
+        "extras": sorted(headers.get_all("Provides-Extra", [])),
+        "uploaded": uploaded,
+    }
+    return restore_entry(wheel.path.name, data)
+
+
+def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:
+    """Return an entry from its file's name and its `as_data`.
+
+    Raises KeyError, TypeError or DeliveryError if these are no entry.
+    """
+    name, version, _, tags = wheel_file.parse_file_name(Path(file))
+    for key, kind in _FIELDS.items():
+        if not isinstance(data[key], kind):
+            raise TypeError("an entry of the state has a field of another type")
+    # Wheels for macOS have no variants, because there is no CUDA, and therefore no label.
+    all_variants = all(tag.platform == "any" or tag.platform.startswith("macosx_") for tag in tags)
+    return IndexEntry(
+        file=file,
+        name=name,
+        version=version,
+        everywhere=version.local is None and all_variants,
+        size=data["size"],
+        sha256=data["sha256"],
+        metadata_sha256=data["metadata_sha256"],
+        requires_python=data["requires_python"],
+        requires=tuple(data["requires"]),
+        extras=tuple(data["extras"]),
+        uploaded=data["uploaded"],
+    )
+
+
+def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
+    """Yield a sentence for each version whose wheels differ in their requirements.
+
+    Resolvers read one wheel of a version, and take its requirements for those of all.
+    """
+    versions: dict[tuple[str, str], list[IndexEntry]] = defaultdict(list)
+    for entry in entries:
+        versions[entry.name, str(entry.version)].append(entry)
+    for (name, version), wheels in versions.items():
+        first, *others = map(_declared_needs, wheels)
+        differences = (metadata.needs_difference(first, other) for other in others)
+        difference = next(filter(None, differences), "")
+        if difference:
+            yield f"{name} {version}: {difference}"
+
+
+def _declared_needs(entry: IndexEntry) -> tuple[str, DeclaredNeeds]:
+    """Return the file of an entry and its requirements, as `needs_difference` compares them."""
+    needs = metadata.declared_needs(entry.requires_python, entry.requires, entry.extras)
+    return entry.file, needs

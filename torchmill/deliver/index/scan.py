@@ -1,0 +1,210 @@
+"""Read the wheels of dist/ for an index, each only if it has changed since the last run."""
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from packaging.version import Version
+
+from torchmill.core import console, stat_cache
+from torchmill.core.errors import DeliveryError
+from torchmill.core.units import first_problems
+from torchmill.deliver import agreement, signature
+from torchmill.deliver.index import entries, yanks
+from torchmill.deliver.index.entries import IndexEntry
+from torchmill.deliver.index.state import RememberedWheel
+from torchmill.wheel import dist_files, wheel_file
+
+# The entry of a wheel that was read, and the oddities in it.
+ReadWheel = tuple[IndexEntry, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedWheel:
+    """A wheel of dist/ and its entry in the index."""
+
+    path: Path
+    stamp: str  # of its file and the files beside it
+    entry: IndexEntry
+    notes: tuple[str, ...] = ()  # odd, but harmless; only of a wheel that this run read
+
+    @property
+    def remembered(self) -> RememberedWheel:
+        """Return what the index remembers of the wheel.
+
+        A file that has just changed may change again and keep its stamp, because the clocks of file
+        systems are coarse. The next run reads it again.
+        """
+        changed_ns = int(self.stamp.split()[1])
+        settled = stat_cache.FileStat(self.stamp, since=changed_ns).settled
+        return RememberedWheel(self.stamp if settled else "", self.entry)
+
+
+def scan_wheels(
+    dists: Sequence[Path], remembered: Mapping[str, RememberedWheel], replaced: Collection[str]
+) -> tuple[ScannedWheel, ...]:
+    """Return the wheels of some folders, sorted by name, version and file.
+
+    `remembered` are the wheels that the index has read before, by their files' names. `replaced`
+    are the versions whose wheels may have other bytes than before. Progress is shown if a wheel
+    has to be read. Raises DeliveryError for all problems with all wheels in one message.
+    """
+    paths = []
+    for dist in dists:
+        paths += wheel_file.list_wheels(dist)
+    stamps = {path: _stamp_wheel(path) for path in paths}
+    changed = []
+    unchanged = {}
+    for path in paths:
+        known = remembered.get(path.name)
+        if known is not None and known.stamp == stamps[path]:
+            unchanged[path] = known.entry
+        else:
+            changed.append(path)
+    read = _read_all(changed, remembered, replaced) if changed else {}
+    wheels = []
+    for path in paths:
+        if path in read:
+            entry, notes = read[path]
+            wheels.append(ScannedWheel(path, stamps[path], entry, notes))
+        else:
+            wheels.append(ScannedWheel(path, stamps[path], unchanged[path]))
+    return _without_duplicates(wheels)
+
+
+def stamp_file(path: Path) -> str:
+    """Return the size, the time of change (ns) and the number of a file, separated by spaces.
+
+    They change when the file does, and not if it gets another name. Raises DeliveryError.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DeliveryError(
+            f"{path}: cannot be read ({error.strerror or error}): remove it", code="not-readable"
+        ) from None
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+
+
+def _stamp_wheel(path: Path) -> str:
+    """Return the stamps of a wheel and the files beside it, separated by spaces."""
+    companions = [file for file in dist_files.companion_paths(path) if file.is_file()]
+    return " ".join(stamp_file(file) for file in (path, *companions))
+
+
+def _read_all(
+    paths: Sequence[Path], remembered: Mapping[str, RememberedWheel], replaced: Collection[str]
+) -> dict[Path, ReadWheel]:
+    """Return the entries of some wheels. Raises DeliveryError for all problems together."""
+    read: dict[Path, ReadWheel] = {}
+    problems = []
+    with console.show_progress() as progress, contextlib.closing(progress.task("wheels")) as bar:
+        for number, path in enumerate(paths, 1):
+            bar.update(number, len(paths), path.name)
+            try:
+                read[path] = _read_wheel(path, remembered.get(path.name), replaced)
+            except DeliveryError as error:
+                problems.append(str(error))
+    if problems:
+        raise DeliveryError(
+            "\n  ".join(["these wheels are not indexed:", *problems]), code="wheels-rejected"
+        )
+    return read
+
+
+def _read_wheel(
+    path: Path, remembered: RememberedWheel | None, replaced: Collection[str]
+) -> ReadWheel:
+    """Return the entry of a wheel.
+
+    Raises DeliveryError for an unsound wheel, and for one that replaces another without permission.
+    """
+    wheel = wheel_file.read_wheel(path)
+    uploaded = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if remembered and remembered.entry.sha256 == wheel.sha256:
+        uploaded = remembered.entry.uploaded
+    entry = entries.make_entry(wheel, uploaded)
+    if remembered and remembered.entry.sha256 != wheel.sha256:
+        _require_replaceable(path, entry, remembered.entry, replaced)
+    verdict = agreement.examine_wheel(path, distribution=wheel)
+    if verdict.problems:
+        raise DeliveryError(
+            f"{path}: {first_problems(verdict.problems)}: build or fetch it again, or leave it out",
+            code="wheel-rejected",
+        )
+    notes: list[str] = []
+    for check in verdict.checks:
+        notes += check.notes
+    return entry, tuple(notes)
+
+
+def _require_replaceable(
+    path: Path, entry: IndexEntry, previous: IndexEntry, replaced: Collection[str]
+) -> None:
+    """Raise DeliveryError unless the user allows a wheel's version to be replaced."""
+    if any(yanks.is_of_version(pin, entry) for pin in replaced):
+        return
+    raise DeliveryError(
+        f"{path}: is not the file that the index has under this name (sha256 "
+        f"{entry.sha256[:12]}…, not {previous.sha256[:12]}…), and whoever pinned that one could "
+        "not install this one: give it a build number or another version, or use --replace "
+        f"{entry.name}=={entry.version}",
+        code="wheel-replaced",
+    )
+
+
+def _without_duplicates(wheels: Sequence[ScannedWheel]) -> tuple[ScannedWheel, ...]:
+    """Return each wheel once, sorted; several folders may have the same one.
+
+    Raises DeliveryError if two different files are for the same wheel.
+    """
+    unique: dict[object, ScannedWheel] = {}
+    for wheel in wheels:
+        identity = wheel_file.parse_file_name(wheel.path)
+        first = unique.setdefault(identity, wheel)
+        if first.entry.sha256 != wheel.entry.sha256:
+            raise DeliveryError(
+                f"{first.path} and {wheel.path} are different files for the same wheel: remove one "
+                "of them",
+                code="same-wheel-twice",
+            )
+    return tuple(sorted(unique.values(), key=_sort_key))
+
+
+def _sort_key(wheel: ScannedWheel) -> tuple[str, Version, str]:
+    return (wheel.entry.name, wheel.entry.version, wheel.entry.file)
+
+
+def read_companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
+    """Return the content of each file beside a wheel by its suffix; the manifest only if asked for.
+
+    Raises DeliveryError for a file that does not name the wheel's sha256. Everything else in these
+    files was examined when the wheel was read.
+    """
+    paths = dist_files.companion_paths(wheel.path)
+    if not manifest:
+        paths = paths[1:]  # the manifest is the first one
+    companions = {}
+    for path in paths:
+        if not path.is_file():
+            continue
+        content = path.read_bytes()
+        if wheel.entry.sha256.encode() not in _plain_content(path, content):
+            raise DeliveryError(
+                f"{path}: describes another wheel: remove it, or fetch it again with its wheel",
+                code="foreign-document",
+            )
+        companions[path.name.removeprefix(wheel.path.name)] = content
+    return companions
+
+
+def _plain_content(path: Path, content: bytes) -> bytes:
+    """Return the text of a document, without the base64 that a signed one is wrapped in."""
+    if not path.name.endswith(dist_files.SIGNATURE_SUFFIXES):
+        return content
+    try:
+        return signature.read_payload(content)
+    except agreement.DOCUMENT_ERRORS:
+        return b""
