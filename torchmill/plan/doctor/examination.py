@@ -1,4 +1,4 @@
-"""Examine a machine for a build, or for all it could build."""
+"""Examine a machine for a build, or for everything that it could build."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +34,6 @@ from torchmill.plan.doctor import (
 from torchmill.plan.doctor.finding import (
     CheckContext,
     Finding,
-    Verdict,
     absence_finding,
     absence_text,
     absence_verdict,
@@ -42,6 +41,7 @@ from torchmill.plan.doctor.finding import (
 from torchmill.plan.matrix import buildable_cells
 from torchmill.plan.providers import has_other_libc, has_own_cuda
 
+# In the order in which a build meets what they check.
 _CHECKS = (
     system.check_interpreter,
     compiler.check_compiler,
@@ -61,11 +61,15 @@ _COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Stud
 
 
 def examine_build(context: CheckContext) -> tuple[Finding, ...]:
-    """Return what a build finds on its host, in the order of a build."""
-    found = [finding for check in _CHECKS for finding in check(context)]
-    named = {finding.subject for finding in found}
-    more = [*system.check_shortfalls(context), *unanswered(context.host)]
-    return (*found, *(one for one in more if one.subject not in named))
+    """Return the findings of a build on its host, in the order of a build."""
+    findings: list[Finding] = []
+    for check in _CHECKS:
+        findings.extend(check(context))
+    subjects = {finding.subject for finding in findings}
+    # These say less than a check does that has a finding on the same subject.
+    general = [*system.check_shortfalls(context), *check_unanswered(context.host)]
+    findings.extend(finding for finding in general if finding.subject not in subjects)
+    return tuple(findings)
 
 
 def can_start(findings: Iterable[Finding]) -> bool:
@@ -74,43 +78,42 @@ def can_start(findings: Iterable[Finding]) -> bool:
 
 
 def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
-    """Return a measured host with what facts ask of it.
+    """Return a measured host, completed with what facts ask about it.
 
-    That is the parts that its toolkits lack, and the system packages that any rule names, installed or not.
+    That is the parts that its toolkits lack, and the system packages that any rule names, installed
+    or not.
     """
-    lacks = {
-        version: [
-            one.name for one in lacking_toolkit_parts(Path(home), version, facts.toolkit_parts)
-        ]
-        for version, home in host.toolkits.items()
-    }
-    named = {version: ", ".join(names) for version, names in lacks.items() if names}
-    host = replace(
-        host, lacking=named, archives=apt_archives.trusted_distributions(Path("/etc/apt"))
-    )
+    lacking: dict[str, str] = {}
+    for version, folder in host.toolkits.items():
+        parts = lacking_toolkit_parts(Path(folder), version, facts.toolkit_parts)
+        if parts:
+            lacking[version] = ", ".join(part.name for part in parts)
+    archives = apt_archives.trusted_distributions(Path("/etc/apt"))
+    host = replace(host, lacking=lacking, archives=archives)
     try:
         manager = find_host_manager(environ, host.distribution)
     except HostError:
         return host
     run = make_runner(environ)
-    there = installed_packages(manager, environ, run)
-    if run.unanswered:
+    installed = installed_packages(manager, environ, run)
+    if run.unanswered:  # a manager that hangs proves nothing of packages
         return replace(host, manager=manager, unanswered={**host.unanswered, **run.unanswered})
-    asked = {
-        name
-        for package in facts.packages.values()
-        for rule in package.rules
-        for name in system_packages.package_choices(
-            rule.system_packages.get(system_packages.names_of(manager), ())
-        )
-    }
-    return replace(
-        host, manager=manager, packages={name: there.get(name, "") for name in sorted(asked)}
-    )
+    packages = {name: installed.get(name, "") for name in sorted(_asked_packages(facts, manager))}
+    return replace(host, manager=manager, packages=packages)
+
+
+def _asked_packages(facts: Facts, manager: str) -> set[str]:
+    """Return the names of all system packages that rules name, with their replacements."""
+    asked: set[str] = set()
+    for package in facts.packages.values():
+        for rule in package.rules:
+            names = rule.system_packages.get(system_packages.names_of(manager), ())
+            asked.update(system_packages.package_choices(names))
+    return asked
 
 
 def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistribution | None) -> str:
-    """Return the package manager of this machine. Raises HostError if it has none that the facts know."""
+    """Return the package manager of this machine. Raises HostError if the facts know none of it."""
 
     def path_has(program: str) -> bool:
         return shutil.which(program, path=environ.get("PATH")) is not None
@@ -119,151 +122,150 @@ def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistributio
 
 
 def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:
-    """Return what a host has for building `release`, or any release where none is named."""
+    """Return what a host has for building a release, or any release if `release` is None."""
     return (
-        _cells(facts, host, release),
-        *_interpreters(facts, host, release),
-        _compilers(facts, host, release),
-        *_toolkits(facts, host),
+        _builds_finding(facts, host, release),
+        *_check_interpreters(facts, host, release),
+        _compiler_finding(facts, host, release),
+        *_check_toolkits(facts, host),
         system.git_finding(host, _item_cure(facts, host, release, "git")),
         system.cache_finding(host, next(iter(host.toolkits), None)),
         *system.libc_finding(host),
         *([system.xcode_finding(host)] if host.system == "macos" else []),
         *gpu_driver.driver_mismatch(host),
         *gpu_driver.forward_compatibility(host),
-        *_gpus(facts, host),
-        *unanswered(host),
+        *_check_gpus(facts, host),
+        *check_unanswered(host),
         *system.package_room(host, base_package(facts)),
     )
 
 
-def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
-    """Return how many builds the machine has the interpreter and the toolkit for."""
+def _builds_finding(facts: Facts, host: Host, release: Release | None) -> Finding:
+    """Return the finding on how many builds the machine has interpreter and toolkit for."""
     cells = buildable_cells(facts, release, host.arch)
-    usable = _usable_interpreters(host)
+    pythons = _usable_interpreters(host)
     ready = [
         cell
         for cell in cells
-        if cell.build.python in usable
-        if cell.build.cuda is None or cell.build.cuda in host.toolkits
+        if cell.build.python in pythons
+        and (cell.build.cuda is None or cell.build.cuda in host.toolkits)
     ]
-    subject, needed, of = (
-        "can be built",
-        "an interpreter, a toolkit",
-        release.tag if release else "any release",
-    )
+    subject = "can be built"
+    needed = "an interpreter, a toolkit"
     count = f"{len(ready)} of" if ready or host.complete else "not known which of"
-    found = f"{count} {len(cells)} builds of {of}"
+    found = f"{count} {len(cells)} builds of {release.tag if release else 'any release'}"
     if ready:
         because = "`invoke matrix` lists every build, `nox -l` those of the selected release"
         return Finding(subject, found, needed, "ok", because=because)
     return Finding(subject, found, needed, absence_verdict(host), "invoke matrix")
 
 
-def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
-    known = release.pythons if release else all_pythons(facts)
-    wanted, newest = ", ".join(known), [one for one in known if not one.endswith("t")][-1]
-    if usable := _usable_interpreters(host):
-        yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")
+def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
+    """Yield the finding on usable interpreters, and one for each interpreter that is not usable."""
+    subject = "interpreters"
+    pythons = release.pythons if release else all_pythons(facts)
+    needed = f"any of {', '.join(pythons)}"
+    usable = _usable_interpreters(host)
+    if usable:
+        yield Finding(subject, ", ".join(usable), needed, "ok")
     else:
-        yield absence_finding(
-            host, "interpreters", f"any of {wanted}", system.how_to_install(host, newest)
-        )
+        newest = [python for python in pythons if not python.endswith("t")][-1]  # with a GIL
+        yield absence_finding(host, subject, needed, system.how_to_install(host, newest))
     for version in {**host.interpreters, **host.broken_interpreters}:
         if version not in usable:
-            yield replace(
-                system.interpreter_finding(host, version),
-                subject=f"Python {version}",
-                verdict="warning",
-            )
+            finding = system.interpreter_finding(host, version)
+            yield replace(finding, subject=f"Python {version}", verdict="warning")
 
 
 def _usable_interpreters(host: Host) -> list[str]:
     return [
-        one for one in host.interpreters if system.interpreter_finding(host, one).verdict == "ok"
+        version
+        for version in host.interpreters
+        if system.interpreter_finding(host, version).verdict == "ok"
     ]
 
 
 def _item_cure(facts: Facts, host: Host, release: Release | None, item: str) -> str:
-    """Return how to install something that builds of a release, or of the newest one, need."""
+    """Return how to install what builds of a release, or of the newest one, need; "" if there."""
     if item in host.tools:
         return ""
     cells = buildable_cells(facts, release or newest_release(facts), host.arch)
     return package_cures.item_cure(host, item, facts, cells)
 
 
-def _compilers(facts: Facts, host: Host, release: Release | None) -> Finding:
+def _compiler_finding(facts: Facts, host: Host, release: Release | None) -> Finding:
     needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compiler is None:
         return compiler.no_compiler(host, needed, [_item_cure(facts, host, release, "compiler")])
-    others = ", ".join(f"{name} {one.version}" for name, one in host.compilers.items())
-    return Finding(
-        "C++ compiler", f"{host.compiler}{f' (of {others})' * bool(others)}", needed, "ok"
-    )
+    found = str(host.compiler)
+    if host.compilers:
+        listed = ", ".join(f"{name} {other.version}" for name, other in host.compilers.items())
+        found += f" (of {listed})"
+    return Finding("C++ compiler", found, needed, "ok")
 
 
-def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
-    known = {one.version: one for one in facts.toolkits}
-    for version, home in host.toolkits.items():
+def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
+    """Yield the findings on the CUDA toolkits of a host, and on parts that they lack."""
+    for version, folder in host.toolkits.items():
         subject = f"CUDA {version}"
-        if version not in known:
-            yield Finding(subject, home, "a toolkit that some release builds with", "unknown")
+        toolkit = facts.toolkit(version)
+        if toolkit is None:
+            yield Finding(subject, folder, "a toolkit that some release builds with", "unknown")
         else:
-            yield _toolkit(known[version], host, subject, home)
-        if lacks := cuda.lacking_parts(facts, host, version):
-            cure = (
-                ""
-                if has_other_libc(host) or has_own_cuda(host)
-                else f"invoke toolkit --complete {version}"
-            )
-            yield Finding(
-                subject, f"no {format_part_names(lacks)}", cuda.NEEDED_PARTS, "warning", cure
-            )
+            yield _toolkit_finding(toolkit, host, subject, folder)
+        parts = cuda.lacking_parts(facts, host, version)
+        if parts:
+            # The packages that complete a toolkit are for glibc, and for no Jetson of old JetPacks.
+            is_completable = not has_other_libc(host) and not has_own_cuda(host)
+            cure = f"invoke toolkit --complete {version}" if is_completable else ""
+            found = f"no {format_part_names(parts)}"
+            yield Finding(subject, found, cuda.NEEDED_PARTS, "warning", cure)
     if not host.toolkits:
-        verdict: Verdict = "ok" if host.complete else "unknown"
-        because = "builds without CUDA need none" if host.complete else ""
         yield Finding(
             "CUDA toolkits",
             absence_text(host),
             "one, for builds with CUDA",
-            verdict,
-            because=because,
+            "ok" if host.complete else "unknown",
+            because="builds without CUDA need none" if host.complete else "",
         )
 
 
-def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
-    """Return the finding on a toolkit: that some compiler here goes with it."""
-    every = filter(None, (host.compiler, *host.compilers.values()))
-    fitting = [one for one in every if nvcc_takes(toolkit, one)]
-    known = toolkit.gcc if host.system == "linux" else None
-    needed = f"gcc {format_bounds(known)}" if known else "a host compiler: not known which"
+def _toolkit_finding(toolkit: Toolkit, host: Host, subject: str, folder: str) -> Finding:
+    """Return the finding on whether a toolkit's nvcc takes some compiler of the host."""
+    compilers = [*([host.compiler] if host.compiler else []), *host.compilers.values()]
+    fitting = [candidate for candidate in compilers if nvcc_takes(toolkit, candidate)]
+    gcc = toolkit.gcc if host.system == "linux" else None
+    needed = f"gcc {format_bounds(gcc)}" if gcc else "a host compiler: not known which"
     if fitting:
         best = max(fitting, key=lambda one: (one.family == "gcc", Version(one.version)))
-        return Finding(subject, f"{found}, with {best}", needed, "ok")
-    if not known or host.compiler is None:
-        return Finding(subject, found, needed, "unknown")
-    return Finding(
-        subject, found, needed, "warning", because="no compiler here is one that its nvcc takes"
-    )
+        return Finding(subject, f"{folder}, with {best}", needed, "ok")
+    if not gcc or host.compiler is None:
+        return Finding(subject, folder, needed, "unknown")
+    because = "no compiler here is one that its nvcc takes"
+    return Finding(subject, folder, needed, "warning", because=because)
 
 
-def unanswered(host: Host) -> Iterator[Finding]:
-    """Yield what programs did not tell: that is not known, and no proof that it is not there."""
-    others = {
-        name: said
-        for name, said in host.unanswered.items()
-        if not (name == "nvidia-smi" and host.gpus_unknown)
-    }
-    for program, said in others.items():
+def check_unanswered(host: Host) -> Iterator[Finding]:
+    """Yield a finding for each program that did not answer.
+
+    What it would tell is not known; that is no proof that something is not there.
+    """
+    for program, answer in host.unanswered.items():
+        if program == "nvidia-smi" and host.gpus_unknown:
+            continue  # the findings on GPUs say it
         because = "what it would tell is not known here: run it yourself to see what it waits for"
-        yield Finding(program, said, "an answer", "unknown", because=because)
+        yield Finding(program, answer, "an answer", "unknown", because=because)
 
 
-def _gpus(facts: Facts, host: Host) -> Iterator[Finding]:
+def _check_gpus(facts: Facts, host: Host) -> Iterator[Finding]:
+    needed = "none, to build"
     if host.gpus_unknown:
-        yield Finding("GPU", "cannot tell", "none, to build", "unknown", because=host.gpus_unknown)
+        yield Finding("GPU", "cannot tell", needed, "unknown", because=host.gpus_unknown)
     for gpu in dict.fromkeys(host.gpus):
+        parts = [gpu.name]
         capability = gpu_capability(facts, gpu)
-        driver = f"driver {host.running_driver}" if host.running_driver else ""
-        parts = gpu.name, capability.name if capability else "", driver
-        yield Finding("GPU", ", ".join(filter(None, parts)), "none, to build", "ok")
+        if capability:
+            parts.append(capability.name)
+        if host.running_driver:
+            parts.append(f"driver {host.running_driver}")
+        yield Finding("GPU", ", ".join(part for part in parts if part), needed, "ok")

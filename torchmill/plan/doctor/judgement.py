@@ -1,4 +1,4 @@
-"""What is known beforehand of a cell on a machine: one judgement, which the doctor, plans and builds all show."""
+"""What is known of a build before it begins: one judgement for the doctor, plans and builds."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -7,7 +7,8 @@ from typing import Any, Literal
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.gpu import Capability
-from torchmill.config.gpu_names import gpu_capability
+from torchmill.config.gpu_names import known_capabilities
+from torchmill.plan.plan import Plan
 from torchmill.config.served_gpus import how_served, serving_target
 from torchmill.config.toolkit import Toolkit
 from torchmill.plan import estimate
@@ -19,7 +20,6 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import check_driver
 from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
-from torchmill.plan.plan import Plan
 from torchmill.plan.published import find_published
 from torchmill.plan.trial import find_trial, nearest_tried
 
@@ -30,10 +30,12 @@ _MARKS: dict[Severity, str] = {
     "would not run here": "does not run here",
     "impossible": "impossible",
 }
+_GRAVEST_FIRST: tuple[Severity, ...] = ("impossible", "would not run here", "warning", "note")
 
 _OFFICIAL_BUILDS = "https://pytorch.org/get-started/previous-versions/"
-TRIED = "tried"  # the subject of who has built a cell before
-_SAYS_ALL = {TRIED, "GPU code"}  # subjects of findings whose reason names what was found
+TRIED = "tried"  # the subject of the finding on who has built a cell before
+_GPU_CODE = "GPU code"
+_SELF_CONTAINED = {TRIED, _GPU_CODE}  # subjects whose reason names what was found
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +56,35 @@ class Judgement:
 
 
 def judge(context: CheckContext) -> tuple[Judgement, ...]:
-    """Return what is to be known of the result of a build, the gravest first."""
-    findings = [*check_trial(context)]
-    if (
-        context.host.arch == context.build.arch
-    ):  # of the machines that others are for nothing is known
+    """Return what a user should know of the result of a build, the gravest first."""
+    findings = list(check_trial(context))
+    # A wheel for another arch runs on another machine, of which nothing is known.
+    if context.host.arch == context.build.arch:
         findings += check_result(context)
-    if (
-        context.toolkit is not None
-        and not context.package.after
-        and not context.is_off("USE_CUDNN")
-    ):
+    is_torch_with_cuda = context.toolkit is not None and not context.package.after
+    if is_torch_with_cuda and not context.is_off("USE_CUDNN"):
         findings += check_cudnn_code(context)
-    judged = [
-        Judgement(one.subject, _text(one), severity)
-        for one in findings
-        if (severity := _severity(one))
-    ]
-    order: tuple[Severity, ...] = ("impossible", "would not run here", "warning", "note")
-    return tuple(sorted(dict.fromkeys(judged), key=lambda one: order.index(one.severity)))
+    judgements: dict[Judgement, None] = {}  # an ordered set
+    for finding in findings:
+        severity = _severity(finding)
+        if severity is not None:
+            judgements[Judgement(finding.subject, _text(finding), severity)] = None
+    return tuple(sorted(judgements, key=_gravity))
+
+
+def _gravity(judgement: Judgement) -> int:
+    return _GRAVEST_FIRST.index(judgement.severity)
 
 
 def runs_here(judgements: Iterable[Judgement]) -> bool:
-    """Tell whether nothing that is known keeps what is built from running on a machine's GPUs."""
-    return all(one.severity != "would not run here" for one in judgements)
+    """Tell whether nothing is known that keeps the result from running on this machine's GPUs."""
+    return all(judgement.severity != "would not run here" for judgement in judgements)
 
 
 def check_result(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on what the wheel meets when it is run on this machine."""
+    """Yield the findings on whether the wheel runs on this machine."""
     yield from check_driver(context)
-    yield from _arch_list(context)
+    yield from _check_arch_list(context)
 
 
 def check_trial(context: CheckContext) -> Iterator[Finding]:
@@ -92,20 +93,20 @@ def check_trial(context: CheckContext) -> Iterator[Finding]:
     trial = find_trial(context.facts, cell, context.host.runs)
     if trial.witness:
         yield Finding(TRIED, f"by {trial.witness}", "by anybody", "ok")
-    else:
-        because = f"{trial.text}: it may stop after hours, or make a wheel that does not work"
-        near = nearest_tried(
-            context.facts, cell, lambda other: serves_as_well(context, other, cell)
-        )
-        cure = f"nox -s {near.build.identifier(context.host.arch)}" if near else ""
-        if near is None and nearest_tried(context.facts, cell, lambda _: True):
-            because += "; no toolkit with which it was built serves this machine"
-        because += _official_build(context, near) if near else ""
-        yield Finding(TRIED, "by nobody", "by anybody", "warning", cure, because)
+        return
+    because = f"{trial.text}: it may stop after hours, or make a wheel that does not work"
+    cure = ""
+    tried = nearest_tried(context.facts, cell, lambda other: serves_as_well(context, other, cell))
+    if tried is not None:
+        cure = f"nox -s {tried.build.identifier(context.host.arch)}"
+        because += _official_build(context, tried)
+    elif nearest_tried(context.facts, cell, lambda _: True):
+        because += "; no toolkit with which it was built serves this machine"
+    yield Finding(TRIED, "by nobody", "by anybody", "warning", cure, because)
 
 
 def _official_build(context: CheckContext, cell: Cell) -> str:
-    """Return the official wheel of a cell that is offered instead, as a further clause; "" if it does not fit here."""
+    """Return a further clause on the official wheel of a cell; "" if it does not fit here."""
     official = find_published(context.facts, cell, context.host, context.plan.arch_list)
     if official:
         return f"; {official}" if official.verdict.fit != "does not fit" else ""
@@ -126,41 +127,50 @@ def _compiled_cell(context: CheckContext) -> Cell:
     return replace(cell, build=replace(cell.build, variant=toolkit.variant))
 
 
-def _arch_list(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on a list that has code for more GPUs than this machine has, or for these alone."""
-    gpus = [gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
-    known = [gpu for gpu in gpus if gpu is not None]
+def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
+    """Yield the finding on a list that is longer than this machine needs, or for it alone."""
+    toolkit = context.toolkit
     listed = context.plan.arch_list
-    if context.toolkit is None or not listed:
+    if toolkit is None or not listed:
         return
     if context.host.gpus_unknown:
-        because = f"which GPUs are here cannot be told ({context.host.gpus_unknown}): it has code for {listed}"
-        yield Finding("GPU code", listed, "the GPUs here", "ok", because=because)
-    if not known or len(known) < len(gpus):
+        because = (
+            f"which GPUs are here cannot be told ({context.host.gpus_unknown}): "
+            f"it has code for {listed}"
+        )
+        yield Finding(_GPU_CODE, listed, "the GPUs here", "ok", because=because)
+    gpus = known_capabilities(context.facts, context.host.gpus)
+    if not gpus or len(gpus) < len(context.host.gpus):
         return
     targets = arch_list.parse_targets(context.facts, listed)
-    shortest = _shortest_list(context, context.toolkit, targets, known)
-    if any(how_served(context.facts, targets, gpu) != "code" for gpu in known):
-        return  # of which the finding on that GPU speaks
-    names = arch_list.format_arch_list(shortest)
-    if len({one.name for one in targets}) > len(shortest):
-        short = replace(
-            context.plan, variables={**context.plan.variables, "TORCH_CUDA_ARCH_LIST": names}
-        )
-        saving = _times(context, short, context.plan)
-        because = f"the GPUs here need code for {names} alone{f', which takes {saving}' if saving else ''}"
-        if unmade := [
-            gpu.name
-            for gpu in known
-            if takes_no_code(context.facts, context.cell, context.toolkit, gpu)
-        ]:
-            because += (
-                f"; none is made for {', '.join(dict.fromkeys(unmade))} itself, which runs this"
-            )
-        cure = f"{context.session} -- --arch-list '{names}'"
-        yield Finding("GPU code", listed, names, "ok", cure, because)
-    elif text := _for_these_alone(context, listed, known):
-        yield Finding("GPU code", listed, names, "ok", because=text)
+    if any(how_served(context.facts, targets, gpu) != "code" for gpu in gpus):
+        return  # the finding on that GPU says it
+    shortest = _shortest_list(context, toolkit, targets, gpus)
+    needed = arch_list.format_arch_list(shortest)
+    if len({target.name for target in targets}) > len(shortest):
+        because = _shorter_list_clause(context, toolkit, needed, gpus)
+        cure = f"{context.session} -- --arch-list '{needed}'"
+        yield Finding(_GPU_CODE, listed, needed, "ok", cure, because)
+        return
+    because = _narrow_list_clause(context, listed, gpus)
+    if because:
+        yield Finding(_GPU_CODE, listed, needed, "ok", because=because)
+
+
+def _shorter_list_clause(
+    context: CheckContext, toolkit: Toolkit, needed: str, gpus: Iterable[Capability]
+) -> str:
+    """Return a clause that says which shorter list is enough here, and what it saves."""
+    clause = f"the GPUs here need code for {needed} alone"
+    saving = _saving(context, _with_list(context.plan, needed), context.plan)
+    if saving:
+        clause += f", which takes {saving}"
+    unmade = {  # an ordered set
+        gpu.name: None for gpu in gpus if takes_no_code(context.facts, context.cell, toolkit, gpu)
+    }
+    if unmade:
+        clause += f"; none is made for {', '.join(unmade)} itself, which runs this"
+    return clause
 
 
 def _shortest_list(
@@ -171,63 +181,75 @@ def _shortest_list(
 ) -> Sequence[ArchTarget]:
     """Return the shortest list for some GPUs that toolkit and release make.
 
-    Code for a GPU that they cannot name is that of the entry of `targets` which serves it.
+    If they make no code for a GPU, the entry of `targets` that serves it takes its place.
     """
-    facts, names = context.facts, []
+    facts = context.facts
+    names: dict[str, None] = {}  # an ordered set
     for gpu in gpus:
         served = serving_target(facts, targets, gpu)
-        if takes_no_code(facts, context.cell, toolkit, gpu) and served:
-            names.append(served[1].capability)
+        if served and takes_no_code(facts, context.cell, toolkit, gpu):
+            names[served[1].capability] = None
         else:
-            names.append(gpu.name)
-    known = [facts.capability(name) or Capability(name, "", ()) for name in dict.fromkeys(names)]
-    return shortest_arch_list(facts, known)
+            names[gpu.name] = None
+    capabilities = [facts.capability(name) or Capability(name, "", ()) for name in names]
+    return shortest_arch_list(facts, capabilities)
 
 
-def _for_these_alone(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:
-    """Return that a list is for the GPUs of the host alone, and what is for all official ones; "" if it is."""
+def _narrow_list_clause(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:
+    """Return a clause that says that a list is for this machine's GPUs alone; "" if it is not."""
     cell = cell_with_toolkit(context.cell, context.plan.cuda.toolkit)
     official = official_arch_list(context.facts, cell) or ""
-    targets = arch_list.parse_targets(context.facts, official)
+    targets = arch_list.parse_targets(context.facts, listed)
     board = next((gpu.name for gpu in gpus if gpu.tegra), "")
-    if board and board in {
-        one.capability for one in arch_list.parse_targets(context.facts, listed)
-    }:
+    if board and board in {target.capability for target in targets}:
         return f"code for {board} is required here: a board runs no code for another capability"
-    if len(targets) <= len(arch_list.parse_targets(context.facts, listed)):
+    if len(arch_list.parse_targets(context.facts, official)) <= len(targets):
         return ""
-    whole = replace(
-        context.plan, variables={**context.plan.variables, "TORCH_CUDA_ARCH_LIST": official}
-    )
-    saving = _times(context, context.plan, whole)
     names = ", ".join(dict.fromkeys(gpu.name for gpu in context.host.gpus))
-    text = f"it has code for {names} ({listed}) alone"
-    return f"{text}{f', and takes {saving}' if saving else ''}; `--arch-list official` makes it for {official}"
+    clause = f"it has code for {names} ({listed}) alone"
+    saving = _saving(context, context.plan, _with_list(context.plan, official))
+    if saving:
+        clause += f", and takes {saving}"
+    return f"{clause}; `--arch-list official` makes it for {official}"
 
 
-def _times(context: CheckContext, short: Plan, whole: Plan) -> str:
-    """Return "about 2.4 h instead of 8.0 h"; "" if the second is no longer, or nothing is known of them."""
-    known = [estimate.estimate_build(context.facts, plan) for plan in (short, whole)]
-    likely = [one.wall.likely for one in known if one]
-    if len(likely) < len(known) or likely[0] >= likely[1]:
+def _with_list(plan: Plan, listed: str) -> Plan:
+    return replace(plan, variables={**plan.variables, "TORCH_CUDA_ARCH_LIST": listed})
+
+
+def _saving(context: CheckContext, short: Plan, whole: Plan) -> str:
+    """Return "about 2.4 h instead of 8.0 h"; "" if nothing is saved, or the times are not known."""
+    short_estimate = estimate.estimate_build(context.facts, short)
+    whole_estimate = estimate.estimate_build(context.facts, whole)
+    if not short_estimate or not whole_estimate:
         return ""
-    return f"about {estimate.format_estimate(likely[0])} instead of {estimate.format_estimate(likely[1])}"
+    short_time = short_estimate.wall.likely
+    whole_time = whole_estimate.wall.likely
+    if short_time >= whole_time:
+        return ""
+    times = [estimate.format_estimate(time) for time in (short_time, whole_time)]
+    return f"about {times[0]} instead of {times[1]}"
 
 
 def _severity(finding: Finding) -> Severity | None:
+    """Return how grave a finding is for the result of a build; None if it need not be shown."""
     if finding.verdict == "failure":
         return "warning" if finding.cure else "impossible"
     if not finding.runs_here:
         return "would not run here"
     if finding.verdict == "warning":
         return "warning"
-    told = finding.verdict == "ok" and bool(finding.because) and finding.subject != "GPU driver"
-    return "note" if told else None
+    if finding.verdict == "ok" and finding.because and finding.subject != "GPU driver":
+        return "note"
+    return None
 
 
 def _text(finding: Finding) -> str:
-    """Return a finding as a clause: what is meant, and what helps."""
-    said = finding.because or f"needed {finding.needed}"
-    named = said if finding.subject in _SAYS_ALL else f"{finding.subject}, {finding.found}: {said}"
+    """Return a finding as a clause, with its cure."""
+    text = finding.because or f"needed {finding.needed}"
+    if finding.subject not in _SELF_CONTAINED:
+        text = f"{finding.subject}, {finding.found}: {text}"
+    if not finding.cure:
+        return text
     cure = f"`{finding.cure}`" if finding.cure.startswith("nox ") else finding.cure
-    return "; ".join(filter(None, (named, cure)))
+    return f"{text}; {cure}"
