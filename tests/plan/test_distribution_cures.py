@@ -14,7 +14,7 @@ from torchmill.config.release_lookup import find_release
 from torchmill.host.host import Compiler, Host
 from torchmill.plan import build_plan, cell_lookup, system_packages
 from torchmill.plan.cell import Cell
-from torchmill.plan.doctor import compiler, cuda, system
+from torchmill.plan.doctor import compiler, cuda, interpreter, system, tools
 from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import CheckContext, Finding
@@ -79,11 +79,12 @@ MISSING: Mapping[str, tuple[str, str, str]] = {  # cell, tag, subject of the fin
 }
 NAMES = {name for table in distributions.recorded_tables("packages") for name in table["names"]}
 CHECKS = (
-    system.check_interpreter,
+    interpreter.check_interpreter,
     compiler.check_compiler,
-    system.check_tools,
+    tools.check_tools,
     cuda.check_cuda,
-    system.check_system,
+    system.check_packages,
+    system.check_blas,
 )
 CELLS: dict[tuple[str, str], Cell] = {}
 _OLD, _NEW = Compiler("gcc", "6.5.0"), Compiler("gcc", "19.1.0")

@@ -16,7 +16,7 @@ from torchmill.host.host import DiskSpace, Host
 from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, cell_lookup, estimate, published
 from torchmill.plan.build_options import Options
-from torchmill.plan.doctor import examination, system
+from torchmill.plan.doctor import examination, resources
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.options import parse_options
@@ -367,19 +367,22 @@ LINUX = Host("x86_64", "linux", 4, 64 * 2**30, disk=2**40, complete=True)
     [(None, "unknown"), (99, "failure"), (100, "warning"), (199, "warning"), (200, "ok")],
 )
 def test_a_disk_that_may_not_do_is_a_warning(free: int | None, verdict: str) -> None:
-    assert system.disk_finding(free, CostRange(100, 200)).verdict == verdict
+    assert resources.disk_finding(free, CostRange(100, 200)).verdict == verdict
 
 
 def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> None:
     package = known.packages["base"]
     small = replace(LINUX, disk=package.disk - 1, memory=package.memory_per_job - 1)
-    assert [one.verdict for one in system.package_room(small, package)] == ["failure", "warning"]
-    assert [one.verdict for one in system.package_room(LINUX, package)] == ["ok", "ok"]
+    assert [one.verdict for one in resources.package_resources(small, package)] == [
+        "failure",
+        "warning",
+    ]
+    assert [one.verdict for one in resources.package_resources(LINUX, package)] == ["ok", "ok"]
     cell = cell_lookup.find_cell(
         known, "wheel-3.10-cpu", "x86_64", find_release(known, "base", "v1.0.0")
     )
     asked = CheckContext(known, cell, small, build_plan.compute_plan(known, cell, small, Options()))
-    assert [one.verdict for one in system.check_room(asked)] == ["failure", "warning"]
+    assert [one.verdict for one in resources.check_resources(asked)] == ["failure", "warning"]
 
 
 def test_limits_count_also_for_a_package_without_an_estimate(shipped: Facts) -> None:
@@ -390,7 +393,8 @@ def test_limits_count_also_for_a_package_without_an_estimate(shipped: Facts) -> 
     limited = replace(LINUX, processor_seconds=3600, rooms=rooms)
     plan = build_plan.compute_plan(shipped, cell, limited, Options(torch="PyPI"))
     subjects = {
-        finding.subject for finding in system.check_room(CheckContext(shipped, cell, limited, plan))
+        finding.subject
+        for finding in resources.check_resources(CheckContext(shipped, cell, limited, plan))
     }
     assert {"processor time", "files on /"} <= subjects
     assert "processor time" in {
@@ -404,7 +408,8 @@ def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
     )
     computed = build_plan.compute_plan(known, cell, host, options)
     return {
-        one.subject: one for one in system.check_room(CheckContext(known, cell, host, computed))
+        one.subject: one
+        for one in resources.check_resources(CheckContext(known, cell, host, computed))
     }
 
 
@@ -440,7 +445,7 @@ def disks(*rooms: DiskSpace) -> list[tuple[str, str, str]]:
         "kit": CostRange(500, 500),
         "environment": CostRange(100, 200),
     }
-    found = system.disk_findings(replace(LINUX, rooms=rooms), parts)
+    found = resources.check_disks(replace(LINUX, rooms=rooms), parts)
     return [(one.subject, one.needed, one.verdict) for one in found]
 
 
@@ -473,7 +478,7 @@ def test_a_tree_needs_a_disk_whose_programs_can_be_run() -> None:
     parts = {"tree": CostRange(1, 2), "cache": CostRange(1, 2)}
     (refused,) = [
         one
-        for one in system.disk_findings(replace(LINUX, rooms=(tree, cache)), parts)
+        for one in resources.check_disks(replace(LINUX, rooms=(tree, cache)), parts)
         if one.verdict != "ok"
     ]
     assert (refused.subject, refused.found, refused.verdict) == (
@@ -485,7 +490,7 @@ def test_a_tree_needs_a_disk_whose_programs_can_be_run() -> None:
 
 
 def test_the_cure_says_how_much_is_lacking() -> None:
-    lacking = system.disk_finding(2**30, CostRange(2**31, 3 * 2**30))
+    lacking = resources.disk_finding(2**30, CostRange(2**31, 3 * 2**30))
     assert lacking.cure.startswith("`invoke clean --free '2.0 GiB'` removes what builds left")
 
 
@@ -505,7 +510,7 @@ def test_a_disk_may_run_out_of_inodes(
         facts, cell, crowded, build_plan.compute_plan(facts, cell, crowded, Options())
     )
     assert [
-        one.verdict for one in system.check_room(asked) if one.subject == "files on /"
+        one.verdict for one in resources.check_resources(asked) if one.subject == "files on /"
     ] == verdicts
 
 

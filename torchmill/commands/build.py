@@ -56,7 +56,7 @@ from torchmill.plan.cell_choice import BuildQuestion, choose_cells, is_pattern, 
 from torchmill.plan.doctor.cures import Cures, find_cures
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.doctor.judgement import Judgement
-from torchmill.plan.doctor.system import SOURCE
+from torchmill.plan.doctor.source import SOURCE
 from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
 from torchmill.plan.published_wheel import PublishedWheel

@@ -30,7 +30,7 @@ from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
-from torchmill.plan.doctor import system
+from torchmill.plan.doctor import resources, source
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.estimate import format_estimate
 from torchmill.plan.plan import Plan
@@ -310,8 +310,8 @@ def container_findings(question: CheckContext, seen: ContainerFacts) -> Iterator
     yield from _engine(seen)
     yield _emulation(question, seen)
     yield _image(question, seen)
-    yield system.source_finding(question)
-    yield from system.check_room(question)
+    yield source.source_finding(question)
+    yield from resources.check_resources(question)
     yield Finding(
         "compilers, Pythons",
         "those of the image",

@@ -23,13 +23,19 @@ from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
 from torchmill.plan.doctor import (
     base_wheel,
+    c_library,
     compiler,
     cuda,
     gpu_driver,
+    interpreter,
     judgement,
+    official_wheel,
     package_cures,
+    resources,
     settings,
+    source,
     system,
+    tools,
 )
 from torchmill.plan.doctor.finding import (
     CheckContext,
@@ -43,19 +49,23 @@ from torchmill.plan.providers import has_other_libc, has_own_cuda
 
 # In the order in which a build meets what they check.
 _CHECKS = (
-    system.check_interpreter,
+    interpreter.check_interpreter,
     compiler.check_compiler,
     compiler.check_processor,
-    system.check_tools,
+    tools.check_tools,
     cuda.check_cuda,
     cuda.check_toolkit_parts,
     base_wheel.check_base_wheel,
     judgement.check_trial,
     judgement.check_result,
-    system.check_system,
+    system.check_machine,
+    source.check_source,
+    system.check_packages,
+    system.check_blas,
+    c_library.check_c_library,
     settings.check_settings,
-    system.check_room,
-    system.check_published,
+    resources.check_resources,
+    official_wheel.check_published,
 )
 _COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Studio's"}
 
@@ -67,7 +77,7 @@ def examine_build(context: CheckContext) -> tuple[Finding, ...]:
         findings.extend(check(context))
     subjects = {finding.subject for finding in findings}
     # These say less than a check does that has a finding on the same subject.
-    general = [*system.check_shortfalls(context), *check_unanswered(context.host)]
+    general = [*official_wheel.check_shortfalls(context), *check_unanswered(context.host)]
     findings.extend(finding for finding in general if finding.subject not in subjects)
     return tuple(findings)
 
@@ -128,15 +138,15 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
         *_check_interpreters(facts, host, release),
         _compiler_finding(facts, host, release),
         *_check_toolkits(facts, host),
-        system.git_finding(host, _item_cure(facts, host, release, "git")),
-        system.cache_finding(host, next(iter(host.toolkits), None)),
-        *system.libc_finding(host),
-        *([system.xcode_finding(host)] if host.system == "macos" else []),
+        tools.git_finding(host, _item_cure(facts, host, release, "git")),
+        tools.cache_finding(host, next(iter(host.toolkits), None)),
+        *c_library.check_host_library(host),
+        *([tools.xcode_finding(host)] if host.system == "macos" else []),
         *gpu_driver.driver_mismatch(host),
         *gpu_driver.forward_compatibility(host),
         *_check_gpus(facts, host),
         *check_unanswered(host),
-        *system.package_room(host, base_package(facts)),
+        *resources.package_resources(host, base_package(facts)),
     )
 
 
@@ -170,10 +180,10 @@ def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> It
         yield Finding(subject, ", ".join(usable), needed, "ok")
     else:
         newest = [python for python in pythons if not python.endswith("t")][-1]  # with a GIL
-        yield absence_finding(host, subject, needed, system.how_to_install(host, newest))
+        yield absence_finding(host, subject, needed, interpreter.how_to_install(host, newest))
     for version in {**host.interpreters, **host.broken_interpreters}:
         if version not in usable:
-            finding = system.interpreter_finding(host, version)
+            finding = interpreter.interpreter_finding(host, version)
             yield replace(finding, subject=f"Python {version}", verdict="warning")
 
 
@@ -181,7 +191,7 @@ def _usable_interpreters(host: Host) -> list[str]:
     return [
         version
         for version in host.interpreters
-        if system.interpreter_finding(host, version).verdict == "ok"
+        if interpreter.interpreter_finding(host, version).verdict == "ok"
     ]
 
 

@@ -8,7 +8,6 @@ from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import known_capabilities
-from torchmill.plan.plan import Plan
 from torchmill.config.served_gpus import how_served, serving_target
 from torchmill.config.toolkit import Toolkit
 from torchmill.plan import estimate
@@ -20,6 +19,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import check_driver
 from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
+from torchmill.plan.plan import Plan
 from torchmill.plan.published import find_published
 from torchmill.plan.trial import find_trial, nearest_tried
 

@@ -1,0 +1,98 @@
+"""Check the Python interpreter of a build."""
+
+from collections.abc import Iterator
+
+from torchmill.config import distributions
+from torchmill.host import interpreters
+from torchmill.host.host import Host
+from torchmill.plan import system_packages
+from torchmill.plan.doctor.container_cures import container_cures
+from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, with_cures
+from torchmill.plan.doctor.package_cures import host_manager, install_line
+from torchmill.plan.system_packages import PACKAGES
+
+
+def check_interpreter(context: CheckContext) -> Iterator[Finding]:
+    """Yield the finding on the interpreter, and on the one that runs this program if emulated."""
+    host = context.host
+    if host.translated:
+        because = (
+            "compilers that it starts would make code for Intel; "
+            "run it with the new environment's Python"
+        )
+        cure = _native_environment("torchmill", "3.11")
+        yield Finding("this suite", "run through Rosetta", host.arch, "failure", cure, because)
+    finding = interpreter_finding(host, context.build.python)
+    if finding.verdict in {"failure", "unknown"}:
+        cures = [finding.cure, *finding.other_cures, *container_cures(context)]
+        finding = with_cures(finding, cures)
+    yield finding
+
+
+def interpreter_finding(host: Host, version: str) -> Finding:
+    """Return the finding on a CPython of some version, such as "3.10"."""
+    subject = "interpreter"
+    needed = f"CPython {version}"
+    path = host.interpreters.get(version)
+    shim = host.broken_interpreters.get(version)
+    if path is None and shim is None:
+        because = f"there is {', '.join(host.interpreters)}" if host.interpreters else ""
+        return absence_finding(host, subject, needed, how_to_install(host, version), because)
+    if path is None:
+        return Finding(
+            subject,
+            f"{shim}, a shim that does not run",
+            needed,
+            "failure",
+            how_to_install(host, version, shim or ""),
+            "its version is not installed",
+        )
+    if version in host.translated_interpreters:
+        because = f"it runs through an emulator, and what it builds is not for {host.arch}"
+        cure = f"uv python install {version}"
+        if host.system == "macos":
+            cure = _native_environment(f"native-{version}", version)
+        return Finding(subject, f"{path}, of another machine", needed, "failure", cure, because)
+    if version in host.headless_interpreters:
+        found = f"{path}, without headers"
+        because = "extension modules include Python.h"
+        finding = Finding(subject, found, needed, "failure", because=because)
+        return with_cures(finding, _header_cures(host, version, path))
+    because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
+    return Finding(subject, path, needed, "ok", because=because)
+
+
+def _native_environment(name: str, version: str) -> str:
+    """Return the command that makes an environment for Apple silicon with a Python."""
+    return f"CONDA_SUBDIR=osx-arm64 conda create --name {name} python={version}"
+
+
+def how_to_install(host: Host, version: str, path: str = "") -> str:
+    """Return how to install a CPython on a host.
+
+    `path` is that of an interpreter which does not serve: if pyenv brought it, pyenv can bring the
+    other as well.
+    """
+    if "pyenv" in path:
+        return f"pyenv install {version}"
+    paths = [*host.interpreters.values(), *host.broken_interpreters.values()]
+    has_pyenv = "pyenv" in host.tools or any("pyenv/" in installed for installed in paths)
+    return interpreters.how_to_install(version, pyenv=has_pyenv)
+
+
+def _header_cures(host: Host, version: str, path: str) -> list[str]:
+    """Return how to install the headers of a CPython, or another CPython that has them."""
+    other_python = how_to_install(host, version, path)
+    manager = host_manager(host)
+    usual_name = PACKAGES["python_headers"].get(system_packages.names_of(manager))
+    if usual_name is None or not path.startswith("/usr/bin/"):
+        return [other_python]  # it is not the distribution's Python, for which there are packages
+    release = distributions.find_release(host.distribution)
+    name = release.pythons.get(version) if release else None
+    if manager is None or name is None:
+        place = system_packages.describe_place(manager, host.distribution)
+        package = usual_name.format(version=version)
+        return [other_python, f"look for them as {package} among the packages of {place}"]
+    if system_packages.may_install(host, manager):
+        return [install_line(host, manager, [name]), other_python]
+    return [other_python]

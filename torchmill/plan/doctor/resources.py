@@ -1,0 +1,133 @@
+"""Check the disks, memory and processor time of a machine against what a build takes."""
+
+from collections.abc import Iterator, Mapping
+
+from torchmill.config.costs import CostRange
+from torchmill.config.package import Package
+from torchmill.core.units import format_bytes, format_duration
+from torchmill.host.host import DiskSpace, Host
+from torchmill.plan import estimate
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, with_cures
+
+_MOVE = "set TORCHMILL_HOME to another disk"
+_NOTHING = CostRange(0, 0)
+
+
+def check_resources(context: CheckContext) -> Iterator[Finding]:
+    """Yield the findings on disks, files, memory and processor time.
+
+    The needs are those of the estimate; if there is none, what any build of the package may need.
+    """
+    facts = context.facts
+    host = context.host
+    parts = estimate.storage_needs(facts, context.plan, host.runs)
+    yield from check_disks(host, parts or _usual_needs(context.package))
+    if facts.assumed is not None:
+        yield from _check_inodes(host, facts.assumed.files)
+    expected = estimate.estimate_build(facts, context.plan)
+    memory = expected.compile.high if expected else context.package.memory_per_job
+    yield _memory_finding(host, memory)
+    yield from _check_processor_time(host)
+
+
+def package_resources(host: Host, package: Package) -> Iterator[Finding]:
+    """Yield the findings on disks, memory and processor time for any build of a package."""
+    yield from check_disks(host, _usual_needs(package))
+    yield _memory_finding(host, package.memory_per_job)
+    yield from _check_processor_time(host)
+
+
+def _usual_needs(package: Package) -> Mapping[str, CostRange]:
+    return {"tree": CostRange(package.disk, package.disk)}
+
+
+def check_disks(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]:
+    """Yield the findings on the disks of a build, for the needs of its parts in bytes.
+
+    If the disks of a machine were not looked at, one of them takes all parts.
+    """
+    if not host.rooms:
+        yield disk_finding(host.disk, sum(parts.values(), _NOTHING))
+    for disk in host.rooms:
+        subject = "disk" if len(host.rooms) == 1 else f"disk of {disk.folder}"
+        yield disk_finding(disk.free, _needs_of_disk(disk, parts), subject)
+        if disk.noexec and "tree" in disk.there:
+            because = "a build runs programs of its tree: CMake, and tests that it compiles"
+            yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
+        if disk.misread:
+            found = f"{disk.misread!r} in its name"
+            cure = "let TORCHMILL_HOME name a folder without them"
+            because = "CMake, a linker, PATH or a script takes these for something else"
+            yield Finding("folder", found, "none of them", "failure", cure, because)
+
+
+def _needs_of_disk(disk: DiskSpace, parts: Mapping[str, CostRange]) -> CostRange:
+    """Return the bytes that a build adds to a disk: what is there already needs no more room."""
+    total = _NOTHING
+    for part, present in disk.there.items():
+        if part in parts:
+            need = parts[part]
+            total += CostRange(max(need.low - present, 0), max(need.high - present, 0))
+    return total
+
+
+def disk_finding(free: int | None, need: CostRange, subject: str = "disk") -> Finding:
+    """Return the finding on free bytes, for a need in bytes."""
+    needed = f"about {format_bytes(need.high)}" if need.low == need.high else need.in_bytes
+    if free is None:
+        return Finding(subject, "not described", needed, "unknown")
+    found = f"{format_bytes(free)} free"
+    if free >= need.high:
+        return Finding(subject, found, needed, "ok")
+    verdict: Verdict = "failure"
+    because = "the build does not fit"
+    if free >= need.low:
+        verdict = "warning"
+        because = "the disk may be full before the build ends"
+    missing = format_bytes(need.high - free)
+    cures = [f"`invoke clean --free '{missing}'` removes what builds left", _MOVE]
+    return with_cures(Finding(subject, found, needed, verdict, because=because), cures)
+
+
+def _check_inodes(host: Host, files: CostRange) -> Iterator[Finding]:
+    """Yield a finding for each disk that may run out of inodes.
+
+    `files` are the files that a build makes for each file of its source.
+    """
+    for disk in host.rooms:
+        low = round(files.low * disk.source)
+        high = round(files.high * disk.source)
+        if disk.inodes is None or disk.inodes >= high:
+            continue
+        finding = Finding(
+            f"files on {disk.folder}",
+            f"{disk.inodes} inodes free",
+            f"{low} to {high}",
+            "failure" if disk.inodes < low else "warning",
+            because="a disk without inodes is full, whatever room it has",
+        )
+        yield with_cures(finding, [f"remove files (`df -i {disk.folder}` shows them)", _MOVE])
+
+
+def _memory_finding(host: Host, need: float) -> Finding:
+    """Return the finding on memory, for the bytes that the largest compile takes."""
+    found = format_bytes(host.memory)
+    needed = f"{format_bytes(need)} for the largest compile"
+    if host.memory >= need:
+        return Finding("memory", found, needed, "ok")
+    because = "it is compiled alone, and the system may kill it even so"
+    return Finding("memory", found, needed, "warning", "add memory or swap", because)
+
+
+def _check_processor_time(host: Host) -> Iterator[Finding]:
+    """Yield a finding if each process is killed after some time, as on login nodes of clusters."""
+    if host.processor_seconds is None:
+        return
+    found = f"{format_duration(host.processor_seconds)} for each process"
+    because = (
+        "a compiler that takes longer is killed, which looks like a lack of memory (`ulimit -t`)"
+    )
+    finding = Finding("processor time", found, "no limit", "warning", because=because)
+    yield with_cures(
+        finding, ["ulimit -t unlimited", "build in a job (`invoke cluster --engine slurm`)"]
+    )

