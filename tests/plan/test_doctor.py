@@ -94,7 +94,7 @@ def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
     )
     assert "manylinux_2_36_x86_64" in glibc.because
     assert glibc.because.endswith(
-        "as widely as the official wheel is built on a system with glibc 2.17"
+        "as widely as the official one, build on a system with glibc 2.17"
     )
 
 
