@@ -31,8 +31,8 @@ from millguard.policy import Admit, Decision, PolicyInput, Unit, decide
 from millguard.units import UnitDescription
 
 from torchmill.config import facts_reader
-from torchmill.plan.build_plan import guarded_slots
 from torchmill.plan.compile_costs import release_costs
+from torchmill.plan.job_count import guarded_slots
 
 ROOT = Path(__file__).parents[1]
 GIB, GB = 2**30, 10**9

@@ -18,7 +18,7 @@ from millguard import limits
 from millguard.session import GuardSite, guard_build
 
 from torchmill.config import facts_reader
-from torchmill.plan import build_plan
+from torchmill.plan import job_count
 from torchmill.plan.compile_costs import release_costs
 
 ROOT = Path(__file__).parents[1]  # must be on PYTHONPATH
@@ -48,7 +48,7 @@ def main() -> None:
     )
     start = time.monotonic()  # what the guard takes to start and to end counts
     with guard_build(site, {}) as guard:
-        slots = str(build_plan.guarded_slots(asked.cores, limits.LimitMeter().memory().available))
+        slots = str(job_count.guarded_slots(asked.cores, limits.LimitMeter().memory().available))
         environment = {**os.environ, "MAX_JOBS": slots, **guard.environment}
         code = subprocess.run(asked.command, env=environment, check=False).returncode
     seconds = time.monotonic() - start

@@ -22,16 +22,23 @@ from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
 from torchmill.host.host import Compiler, Host
-from torchmill.plan import build_plan, cell_lookup, matrix, system_packages, wheel_name
+from torchmill.plan import (
+    base_package,
+    build_plan,
+    cell_lookup,
+    matrix,
+    system_packages,
+    wheel_name,
+)
 from torchmill.plan.build_options import Options
-from torchmill.plan.build_plan import (
+from torchmill.plan.cell import Cell
+from torchmill.plan.input_digests import (
     compile_key,
     describe_changed_inputs,
     environment_key,
     tree_inputs,
     tree_key,
 )
-from torchmill.plan.cell import Cell
 from torchmill.plan.plan import Plan
 
 GIB = 1024**3
@@ -535,18 +542,18 @@ def cell(facts: Facts, identifier: str, arch: str = "x86_64") -> Cell:
 
 
 def test_the_wheel_on_pypi_has_no_label(shipped: Facts) -> None:
-    assert build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu117"), PYPI) == "1.13.1"
-    assert build_plan.base_version(shipped, cell(shipped, "vision-3.10-cpu"), PYPI) == "1.13.1"
+    assert base_package.base_version(shipped, cell(shipped, "vision-3.10-cu117"), PYPI) == "1.13.1"
+    assert base_package.base_version(shipped, cell(shipped, "vision-3.10-cpu"), PYPI) == "1.13.1"
     assert (
-        build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu117"), Options())
+        base_package.base_version(shipped, cell(shipped, "vision-3.10-cu117"), Options())
         == "1.13.1+cu117"
     )
-    assert build_plan.base_version(shipped, cell(shipped, "wheel-3.10-cu117"), Options()) is None
+    assert base_package.base_version(shipped, cell(shipped, "wheel-3.10-cu117"), Options()) is None
 
 
 def test_another_cuda_than_that_of_the_wheel_on_pypi_is_refused(shipped: Facts) -> None:
     with refused("torch-cuda-mismatch") as told:
-        build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu118"), PYPI)
+        base_package.base_version(shipped, cell(shipped, "vision-3.10-cu118"), PYPI)
     assert str(told.value) == (
         "--torch PyPI: torch 1.13.1 there is built for cu117, and not for cu118: build for that, or omit --torch"
     )
@@ -554,20 +561,21 @@ def test_another_cuda_than_that_of_the_wheel_on_pypi_is_refused(shipped: Facts) 
 
 def test_of_other_machines_the_wheel_on_pypi_is_not_known(shipped: Facts) -> None:
     assert (
-        build_plan.base_version(shipped, cell(shipped, "vision-3.10-cu118", "aarch64"), PYPI)
+        base_package.base_version(shipped, cell(shipped, "vision-3.10-cu118", "aarch64"), PYPI)
         == "1.13.1"
     )
 
 
 def test_pip_gets_the_very_wheel() -> None:
     assert (
-        build_plan.base_pip_requirement("torch", "1.13.1", PYPI) == "torch===1.13.1"
+        base_package.base_pip_requirement("torch", "1.13.1", PYPI) == "torch===1.13.1"
     )  # "==" means any label, too
     assert (
-        build_plan.base_pip_requirement("torch", "1.13.1+cu117", Options()) == "torch==1.13.1+cu117"
+        base_package.base_pip_requirement("torch", "1.13.1+cu117", Options())
+        == "torch==1.13.1+cu117"
     )
     assert (
-        build_plan.base_pip_requirement("torch", "1.13.1+x", Options(torch="/a/b.whl"))
+        base_package.base_pip_requirement("torch", "1.13.1+x", Options(torch="/a/b.whl"))
         == "/a/b.whl"
     )
 
@@ -860,8 +868,8 @@ def test_the_wheel_on_pypi_for_arm_is_of_one_cuda_or_none(
 ) -> None:
     found = cell_lookup.find_cell(shipped, name, "aarch64", find_release(shipped, "torch", tag))
     with refused("torch-cuda-mismatch"):
-        build_plan.base_version(shipped, found, PYPI)
+        base_package.base_version(shipped, found, PYPI)
     same = cell_lookup.find_cell(
         shipped, "vision-3.12-cu130", "aarch64", find_release(shipped, "torch", "v2.11.0")
     )
-    assert build_plan.base_version(shipped, same, PYPI) == "2.11.0"
+    assert base_package.base_version(shipped, same, PYPI) == "2.11.0"

@@ -17,7 +17,14 @@ from torchmill.config.served_gpus import unserved_capabilities
 from torchmill.config.toolkit import ToolkitKind, ToolkitSource
 from torchmill.host import provisioned
 from torchmill.host.host import Compiler, Host
-from torchmill.plan import build_plan, cell_lookup, cuda_libraries, cuda_toolkit, matrix
+from torchmill.plan import (
+    build_plan,
+    cell_lookup,
+    cuda_libraries,
+    cuda_toolkit,
+    host_compiler,
+    matrix,
+)
 from torchmill.plan.arch_toolkits import find_toolkit
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
@@ -132,14 +139,16 @@ def constraints(facts: Facts, identifier: str = "wheel-3.10-cu118") -> CellConst
 
 
 def test_the_usual_compiler_stays_where_nvcc_takes_it(known: Facts) -> None:
-    assert cuda_toolkit.choose_host_compiler(constraints(known), having("11.4.0", "9.5.0"), {}) == (
+    assert host_compiler.choose_host_compiler(
+        constraints(known), having("11.4.0", "9.5.0"), {}
+    ) == (
         gcc("11.4.0"),
         {},
     )
 
 
 def test_the_newest_that_nvcc_takes_compiles_everything(known: Facts) -> None:
-    compiler, variables = cuda_toolkit.choose_host_compiler(
+    compiler, variables = host_compiler.choose_host_compiler(
         constraints(known), having("12.2.0", "9.5.0", "11.4.0"), {}
     )
     assert compiler == gcc("11.4.0")
@@ -148,11 +157,11 @@ def test_the_newest_that_nvcc_takes_compiles_everything(known: Facts) -> None:
 
 def test_one_that_was_brought_is_taken_by_its_place(known: Facts) -> None:
     host = having("12.2.0", **{KEPT_GCC: gcc("11.3.0")})
-    compiler, variables = cuda_toolkit.choose_host_compiler(constraints(known), host, {})
+    compiler, variables = host_compiler.choose_host_compiler(constraints(known), host, {})
     assert compiler == gcc("11.3.0")
     assert variables["CC"] == "/cache/toolkits/gcc-11-x86_64/bin/gcc-11"
     alone = replace(host, compiler=None)
-    assert cuda_toolkit.choose_host_compiler(constraints(known), alone, {})[1]["CXX"] == KEPT_GCC
+    assert host_compiler.choose_host_compiler(constraints(known), alone, {})[1]["CXX"] == KEPT_GCC
 
 
 def test_the_release_has_a_say_too(known: Facts) -> None:
@@ -160,13 +169,13 @@ def test_the_release_has_a_say_too(known: Facts) -> None:
     rule = Rule("base.toml: rule 9", When(), "it is old", needs={"gcc": SpecifierSet("<10")})
     packages = {**known.packages, "base": replace(package, rules=(*package.rules, rule))}
     host = having("11.4.0", "9.5.0")
-    assert cuda_toolkit.choose_host_compiler(
+    assert host_compiler.choose_host_compiler(
         constraints(replace(known, packages=packages)), host, {}
     )[0] == gcc("9.5.0")
 
 
 def test_nothing_is_chosen_where_nothing_fits(known: Facts) -> None:
-    assert cuda_toolkit.choose_host_compiler(
+    assert host_compiler.choose_host_compiler(
         constraints(known), having("13.2.0", "12.2.0"), {}
     ) == (
         gcc("13.2.0"),
@@ -176,16 +185,16 @@ def test_nothing_is_chosen_where_nothing_fits(known: Facts) -> None:
 
 def test_a_build_without_cuda_has_the_usual_one(known: Facts) -> None:
     host = having("12.2.0", "11.4.0")
-    assert cuda_toolkit.choose_host_compiler(constraints(known, "wheel-3.10-cpu"), host, {}) == (
+    assert host_compiler.choose_host_compiler(constraints(known, "wheel-3.10-cpu"), host, {}) == (
         gcc("12.2.0"),
         {},
     )
 
 
-@pytest.mark.parametrize("name", cuda_toolkit.COMPILER_VARIABLES)
+@pytest.mark.parametrize("name", host_compiler.COMPILER_VARIABLES)
 def test_a_compiler_that_the_build_is_given_stays(known: Facts, name: str) -> None:
     host = having("12.2.0", "11.4.0")
-    assert cuda_toolkit.choose_host_compiler(constraints(known), host, {name: "g++-12"}) == (
+    assert host_compiler.choose_host_compiler(constraints(known), host, {name: "g++-12"}) == (
         gcc("12.2.0"),
         {},
     )
@@ -194,17 +203,17 @@ def test_a_compiler_that_the_build_is_given_stays(known: Facts, name: str) -> No
 def test_a_compiler_that_the_shell_names_stays(known: Facts) -> None:
     host = having("12.2.0", "11.4.0")
     named = replace(host, tools={"c++": "g++-12"})
-    assert cuda_toolkit.choose_host_compiler(constraints(known), named, {})[1] == {}
+    assert host_compiler.choose_host_compiler(constraints(known), named, {})[1] == {}
     for_nvcc = replace(host, cuda_compiler=gcc("11.4.0"))
-    assert cuda_toolkit.choose_host_compiler(constraints(known), for_nvcc, {})[1] == {}
+    assert host_compiler.choose_host_compiler(constraints(known), for_nvcc, {})[1] == {}
     usual = replace(host, tools={"c++": "c++"})
-    assert cuda_toolkit.choose_host_compiler(constraints(known), usual, {})[1]["CXX"] == "g++-11"
+    assert host_compiler.choose_host_compiler(constraints(known), usual, {})[1]["CXX"] == "g++-11"
 
 
 def test_a_compiler_is_known_by_its_path_too(known: Facts) -> None:
     host = having("12.2.0", "11.4.0")
     for named in ("g++-11", "/usr/bin/g++-11"):
-        assert cuda_toolkit.choose_host_compiler(constraints(known), host, {"CXX": named})[
+        assert host_compiler.choose_host_compiler(constraints(known), host, {"CXX": named})[
             0
         ] == gcc("11.4.0")
 
@@ -212,7 +221,7 @@ def test_a_compiler_is_known_by_its_path_too(known: Facts) -> None:
 def test_a_clang_of_which_nothing_is_known_stays(known: Facts) -> None:
     clang = Compiler("clang", "14.0.6")
     host = replace(having("11.4.0"), compiler=clang)
-    assert cuda_toolkit.choose_host_compiler(constraints(known), host, {}) == (clang, {})
+    assert host_compiler.choose_host_compiler(constraints(known), host, {}) == (clang, {})
 
 
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)

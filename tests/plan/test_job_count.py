@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchmill.plan.build_plan import JobCount, count_jobs, guarded_slots
+from torchmill.plan.job_count import JobCount, count_jobs, guarded_slots
 
 GIB = 2**30
 

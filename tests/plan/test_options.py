@@ -12,8 +12,9 @@ from torchmill.config.release_lookup import find_release
 from torchmill.core.errors import TorchmillError
 from torchmill.host.measurement import load_host
 from torchmill.plan import cell_lookup
+from torchmill.plan.base_package import find_installed
 from torchmill.plan.build_options import Options
-from torchmill.plan.build_plan import compute_plan, find_installed
+from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.options import HELP, format_options, options_of_task, parse_options
 from torchmill.plan.plan import Plan
 

@@ -33,7 +33,7 @@ from torchmill.core.process import CommandError, capture, stream
 from torchmill.core.system_errors import blame_disk
 from torchmill.host.programs import chosen_compilers, lenient_words
 from torchmill.plan import causes
-from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile, usable_memory
+from torchmill.plan.job_count import count_jobs, guarded_slots, largest_compile, usable_memory
 from torchmill.toolchain import compiler_cache, sccache
 from torchmill.toolchain.compiler_cache import CompilerCache, read_cache_hits, record_hits
 from torchmill.toolchain.sccache import watch_shared_cache

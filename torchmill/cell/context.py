@@ -37,12 +37,19 @@ from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.host import Host
 from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import build_plan, cuda_toolkit, shell_seal, wheel_name
+from torchmill.plan import (
+    base_package,
+    build_plan,
+    cuda_toolkit,
+    input_digests,
+    shell_seal,
+    wheel_name,
+)
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_lookup import fetch_command
 from torchmill.plan.compile_costs import release_costs
-from torchmill.plan.cuda_toolkit import compiler_variables
+from torchmill.plan.host_compiler import compiler_variables
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import format_options, parse_options
 from torchmill.plan.plan import Plan
@@ -160,12 +167,12 @@ class BuildContext:
     @cached_property
     def tree_key(self) -> str:
         """Return the digest of everything that can change what is the same for every interpreter."""
-        return build_plan.tree_key(self.tree_inputs)
+        return input_digests.tree_key(self.tree_inputs)
 
     @cached_property
     def tree_inputs(self) -> Mapping[str, str]:
         """Return, by name, everything that can change what is the same for every interpreter."""
-        return build_plan.tree_inputs(
+        return input_digests.tree_inputs(
             self.plan, self.source, self.facts.patches, self.machine_inputs
         )
 
@@ -174,14 +181,14 @@ class BuildContext:
         """Return the digest of what the session's environment is made for; it reads the whole base wheel."""
         given = base_wheel(self) if self.options.torch is None else self.options.torch_wheel
         if self.base and (lent := self.options.torch_folder):
-            given = build_plan.find_installed(self.base.name, lent) / "RECORD"
+            given = base_package.find_installed(self.base.name, lent) / "RECORD"
         digest = (given and self.stat_cache.digest(given)) or ""
-        return build_plan.environment_key(self.plan, {**self.tools, "base": digest})
+        return input_digests.environment_key(self.plan, {**self.tools, "base": digest})
 
     @cached_property
     def compile_key(self) -> str:
         """Return the digest of everything that can change what is compiled."""
-        return build_plan.compile_key(self.tree_key, self.environment_key, self.plan)
+        return input_digests.compile_key(self.tree_key, self.environment_key, self.plan)
 
     @property
     def known_units(self) -> tuple[KnownCost, ...]:

@@ -16,7 +16,7 @@ from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
 from torchmill.host import programs
 from torchmill.host.host import Host
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_another
-from torchmill.plan import cuda_toolkit, shell_seal
+from torchmill.plan import host_compiler, shell_seal
 from torchmill.plan.plan import Plan
 
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
@@ -31,7 +31,7 @@ def collect_machine_inputs(
     host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache
 ) -> dict[str, str]:
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
-    named = cuda_toolkit.compiler_variables(plan.variables)
+    named = host_compiler.compiler_variables(plan.variables)
     compiler = host.named_compiler(named.get("CXX", ""))
     inputs = {
         "compiler": str(compiler or ""),

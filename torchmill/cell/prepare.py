@@ -29,7 +29,7 @@ from torchmill.core.strict_json import load_object
 from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
 from torchmill.host.environments import Install, TreeUser, provide_shared_tools, read_tree_user
-from torchmill.plan import build_plan, estimate
+from torchmill.plan import estimate, input_digests
 
 RecordedInputs = Sequence[
     tuple[str, Sequence[str]]
@@ -96,7 +96,7 @@ def _changes_since_last_tree(context: BuildContext) -> list[str]:
     if not records:
         return []
     newest = max(records, key=lambda record: record.stat().st_mtime)
-    return build_plan.describe_changed_inputs(load_object(newest), context.tree_inputs)
+    return input_digests.describe_changed_inputs(load_object(newest), context.tree_inputs)
 
 
 def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:

@@ -49,8 +49,9 @@ from torchmill.host.measurement import load_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import cell_lookup, estimate, gpu_hosts, published
 from torchmill.plan.arch_choice import OFFICIAL, shortest_arch_list
+from torchmill.plan.base_package import base_version
 from torchmill.plan.build_options import NO_OPTIONS, Options
-from torchmill.plan.build_plan import asks_for_usual_wheel, base_version, compute_plan
+from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells, is_pattern, named_cells
 from torchmill.plan.doctor.cures import Cures, find_cures

@@ -14,7 +14,7 @@ from torchmill.core.errors import ConfigError, GpuError, VerifyError
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.host import environments, interpreters, native
 from torchmill.host.measurement import measure_host
-from torchmill.plan.build_plan import find_installed
+from torchmill.plan.base_package import find_installed
 from torchmill.plan.doctor import gpu_driver
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment

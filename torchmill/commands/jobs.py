@@ -21,8 +21,8 @@ from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch, native_system
 from torchmill.plan import cell_lookup
 from torchmill.plan.build_options import NO_OPTIONS, Options
-from torchmill.plan.build_plan import JobCount, count_jobs, guarded_slots, largest_compile
 from torchmill.plan.cell import Cell
+from torchmill.plan.job_count import JobCount, count_jobs, guarded_slots, largest_compile
 from torchmill.plan.matrix import buildable_cells
 
 FEW = 4  # variants are named one by one

@@ -25,10 +25,11 @@ from torchmill.host.measurement import read_or_measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_options import NO_OPTIONS, Options
-from torchmill.plan.build_plan import compute_plan, usable_memory
+from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_lookup import uncontained_arch
 from torchmill.plan.cuda_libraries import used_cudnn
+from torchmill.plan.job_count import usable_memory
 from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
 

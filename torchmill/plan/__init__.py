@@ -3,9 +3,11 @@
 - arch_choice: choose the compute capabilities of a build: check a list, or take that of the
   official build
 - arch_toolkits: which CUDA toolkits make code for a GPU, and which releases build with them
+- base_package: the torch that a dependent package, such as torchvision, is built against
 - boards: which toolkits the driver of a JetPack runs
 - build_options: the options of a build: what a user may say after `--`
 - build_plan: compute the plan of a cell: everything a session will do, without touching anything
+- build_variables: the variables that a build sets, and who decides on each
 - causes: diagnose a build's log: match the first error against the catalogue in causes.toml
 - cell: a cell of the matrix: a build of a release, and why it is impossible, if it is
 - cell_choice: which cells are built where names are patterns, or Python, toolkit or GPUs are left
@@ -21,11 +23,15 @@
 - first_error: read build logs, and find the first real error in one
 - gpu_hosts: superchips and boards: GPUs that exist only together with a processor, and so tell what
   machine they are in
+- host_compiler: choose the C++ compiler of a build: one that the release takes, and nvcc
+- input_digests: digests of everything that changes what a build makes
+- job_count: how many compilers a build starts at a time, by its cores and its memory
 - line_patterns: regular expressions that are looked for in lines of others, in a time that is
   bounded
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - local_gpus: the GPUs of the machine that builds, as the default of a list of compute capabilities
 - matrix: the matrix: which cells exist, which a release can build, and why not
+- official_parts: what official wheels are built with, and which of these parts a plan has not
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
 - plan: the plan of one build: all that will happen, computed before anything is touched
 - providers: which providers of toolkits, libraries and compilers a machine can use

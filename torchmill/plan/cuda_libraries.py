@@ -1,12 +1,16 @@
-"""Which cuDNN, NCCL and MAGMA a build uses."""
+"""Which cuDNN, NCCL and MAGMA a build uses: the machine's, or those in the user's cache.
 
-from collections.abc import Iterable, Iterator, Mapping
+The latter are "provisioned": `invoke toolkit` fetched them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from torchmill.config.arch_list import listed_capabilities
 from torchmill.config.facts import Facts
+from torchmill.config.release import Release
 from torchmill.config.served_gpus import unserved_capabilities, without_cudnn
 from torchmill.config.versions import is_version
 from torchmill.host.host import Host
@@ -15,259 +19,296 @@ from torchmill.plan.build_options import SWITCHED_OFF
 from torchmill.plan.plan import Plan
 from torchmill.plan.rules import CellConstraints, axis_conditions, make_case, rule_matches
 
-# torch brings the source of its own version: what a machine happens to have is for those who ask
+# torch brings the source of its own version of these libraries. One that a machine happens to have
+# is only for users who ask for it.
 _COMPILED_ALONG = frozenset({"nccl"})
-_REQUIRED_ON_ARM = Version(
-    "2.11"
-)  # since then PyPI's aarch64 wheels have CUDA, and require what those for x86_64 do
-_OPTIONAL = (
-    "cusparselt",
-    "nvshmem",
-)  # of which no trace is in a wheel that was compiled without them
+# Since this release, the aarch64 wheels on PyPI have CUDA and require NVIDIA's packages, as those
+# for x86_64 do.
+_REQUIRED_ON_ARM = Version("2.11")
+# A wheel that was compiled without these has no trace of them, and needs no package of them.
+_OPTIONAL = ("cusparselt", "nvshmem")
 
 
 def official_version(constraints: CellConstraints, name: str) -> str | None:
-    """Return the version of a library that the release's official build with the cell's toolkit has.
+    """Return the version of a library in the release's official build with the cell's toolkit.
 
-    What is not known of it is that of the nearest toolkit: of the same major version, else of an older one. A
-    release without official build of that major version stands back for the newest older one that has one.
+    If it is not known for this toolkit, that of the nearest one is taken: of the same major
+    version, else of an older one. If the release has no official build of that major version, the
+    newest older release that has one stands for it.
     """
-    cell = constraints.cell
-    own = Version(cell.build.cuda or "0")
-    releases = constraints.facts.releases[cell.release.package]
-    older = reversed(releases[: releases.index(cell.release)] if cell.release in releases else ())
-    alike = (
-        one
-        for one in (cell.release, *older)
-        if own.major in {Version(cuda).major for cuda in one.cuda_official}
-    )
-    release = next(alike, cell.release)
-    said = {Version(cuda): getattr(one, name) for cuda, one in release.cuda_official.items()}
-    known = sorted(cuda for cuda, version in said.items() if version)
-    same = [cuda for cuda in known if cuda.major == own.major]
-    not_newer = [cuda for cuda in same or known if cuda <= own]
-    nearest = not_newer[-1:] or same[:1]
-    return said[nearest[0]] if nearest else None
+    toolkit = Version(constraints.cell.build.cuda or "0")
+    release = _release_with_toolkit(constraints, toolkit.major)
+    versions: dict[Version, str] = {}
+    for cuda, official in release.cuda_official.items():
+        library = getattr(official, name)
+        if library:
+            versions[Version(cuda)] = library
+    nearest = _nearest_toolkit(sorted(versions), toolkit)
+    return versions[nearest] if nearest else None
+
+
+def _release_with_toolkit(constraints: CellConstraints, major: int) -> Release:
+    """Return the cell's release, or the newest older one that was built with a major of CUDA."""
+    own_release = constraints.cell.release
+    releases = constraints.facts.releases[own_release.package]
+    candidates = [own_release]
+    if own_release in releases:
+        older = releases[: releases.index(own_release)]
+        candidates.extend(reversed(older))
+    for release in candidates:
+        if any(Version(cuda).major == major for cuda in release.cuda_official):
+            return release
+    return own_release
+
+
+def _nearest_toolkit(toolkits: Sequence[Version], toolkit: Version) -> Version | None:
+    """Return the one of some toolkits, oldest first, that is nearest to another.
+
+    That is the newest that is not newer, of the same major version if possible; else the oldest
+    of the same major version.
+    """
+    same_major = [version for version in toolkits if version.major == toolkit.major]
+    not_newer = [version for version in same_major or toolkits if version <= toolkit]
+    if not_newer:
+        return not_newer[-1]
+    return same_major[0] if same_major else None
 
 
 def choose_libraries(
-    constraints: CellConstraints, host: Host, settings: Mapping[str, str], listed: str
+    constraints: CellConstraints, host: Host, settings: Mapping[str, str], arch_list: str
 ) -> dict[str, str]:
-    """Return the libraries that a cell takes from the kept ones, with the versions that it wants.
+    """Return the versions of the provisioned libraries that a cell takes, by library.
 
-    These are the ones that rules of its package have `kept` for. A user's variables for a library, or one of
-    the machine's that fits, leave it out. `listed` are its compute capabilities, "" where they are left to the build.
+    Those are libraries for which rules of its package have `kept`. One is left out if the user has
+    variables for it, or if the machine has one that fits. `arch_list` has the cell's compute
+    capabilities; "" if they are left to the build.
     """
-    # of MAGMA, what fits follows from its code for GPUs: see choose_magma
-    asked = [one for one in libraries_in_rules(constraints, "kept") if one != MAGMA]
-    lacking = [
-        one
-        for one in asked
-        if not (is_user_configured(one, settings) or _has_usable(constraints, host, one))
-    ]
-    wanted = {one: _version_to_use(constraints, host, one, listed) for one in lacking}
-    return {name: version for name, version in wanted.items() if version is not None}
+    libraries: dict[str, str] = {}
+    for name in libraries_in_rules(constraints, "kept"):
+        # Which MAGMA fits follows from its code for GPUs: see choose_magma.
+        if name == MAGMA or is_user_configured(name, settings):
+            continue
+        if _has_usable(constraints, host, name):
+            continue
+        version = _version_to_use(constraints, host, name, arch_list)
+        if version is not None:
+            libraries[name] = version
+    return libraries
 
 
 def required_nvidia_packages(
-    constraints: CellConstraints, taken: Mapping[str, str]
+    constraints: CellConstraints, libraries: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return what a wheel requires of NVIDIA's packages: what the official one of the very same toolkit does.
+    """Return the packages of NVIDIA that a wheel requires: those of the official wheel.
 
-    Nothing where it was compiled against another cuDNN or NCCL than those packages hold: it brings its own.
+    It must be compiled with the very same toolkit. If it is compiled against another cuDNN or NCCL
+    than those packages hold, it requires none, and brings its own. `libraries` are the provisioned
+    ones, with their versions.
     """
     build = constraints.cell.build
     release = constraints.cell.release
-    said = release.cuda_official.get(build.cuda or "")
-    on_arm = build.arch == "aarch64" and Version(release.torch_version) >= _REQUIRED_ON_ARM
-    if said is None or not (build.arch == "x86_64" or on_arm):
+    official = release.cuda_official.get(build.cuda or "")
+    if official is None:
         return ()
-    pins = {one.name: str(one.specifier) for one in map(Requirement, said.requires)}
-    for library in ("cudnn", "nccl"):
-        pinned = next(
-            (pin for name, pin in pins.items() if name.startswith(f"nvidia-{library}-")), None
-        )
-        if pinned is not None and pinned != f"=={taken.get(library)}":
+    if build.arch == "aarch64":
+        if Version(release.torch_version) < _REQUIRED_ON_ARM:
             return ()
-    unused = tuple(f"nvidia-{library}-" for library in _OPTIONAL if library not in taken)
-    return tuple(one for one in said.requires if not one.startswith(unused))
+    elif build.arch != "x86_64":
+        return ()
+    requirements = [Requirement(text) for text in official.requires]
+    for library in ("cudnn", "nccl"):
+        for requirement in requirements:
+            if requirement.name.startswith(f"nvidia-{library}-"):
+                if str(requirement.specifier) != f"=={libraries.get(library)}":
+                    return ()
+                break
+    unused = tuple(f"nvidia-{library}-" for library in _OPTIONAL if library not in libraries)
+    return tuple(text for text in official.requires if not text.startswith(unused))
 
 
 def lacking_libraries(
     constraints: CellConstraints, host: Host, settings: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the libraries that rules ask about and that are known not to be where a build would look."""
+    """Return the libraries for which rules have `lacking` and that a build would not find."""
     if not host.complete:
         return frozenset()
-    parts = {
-        one.name for one in constraints.facts.toolkit_parts
-    }  # a toolkit that is brought has its own
-    return frozenset(
-        name
-        for name in libraries_in_rules(constraints, "lacking")
-        if not is_user_configured(name, settings)
-        and visible_version(host, name, constraints.cell.build.cuda) is None
-        if name not in parts or constraints.cell.build.cuda in host.toolkits
-    )
+    cuda = constraints.cell.build.cuda
+    parts = {part.name for part in constraints.facts.toolkit_parts}
+    lacking: set[str] = set()
+    for name in libraries_in_rules(constraints, "lacking"):
+        if name in parts and cuda not in host.toolkits:
+            continue  # the toolkit that will be fetched brings it
+        if is_user_configured(name, settings):
+            continue
+        if visible_version(host, name, cuda) is None:
+            lacking.add(name)
+    return frozenset(lacking)
 
 
 def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
-    """Return the version of a library where a build looks: in the toolkit, else in the system.
+    """Return the version of a library where a build looks: in the toolkit, then in the system.
 
-    "" where it does not say, None where there is none.
+    "" if the library does not tell its version, None if there is none.
     """
-    return next(
-        (host.libraries[place] for place in (f"{name}@{cuda}", name) if place in host.libraries),
-        None,
-    )
+    for place in (f"{name}@{cuda}", name):
+        if place in host.libraries:
+            return host.libraries[place]
+    return None
 
 
 def used_cudnn(plan: Plan, host: Host) -> str | None:
-    """Return the version of cuDNN that a build on a machine has; None where it has none, or that is not known."""
-    off = plan.build.cuda is None or plan.variables.get("USE_CUDNN", "").upper() in SWITCHED_OFF
-    return (
-        None
-        if off
-        else plan.cuda.libraries.get("cudnn")
-        or visible_version(host, "cudnn", plan.cuda.toolkit)
-        or None
-    )
+    """Return the version of cuDNN that a build on a host uses; None if none, or not known."""
+    switch = plan.variables.get("USE_CUDNN", "").upper()
+    if plan.build.cuda is None or switch in SWITCHED_OFF:
+        return None
+    provisioned = plan.cuda.libraries.get("cudnn")
+    return provisioned or visible_version(host, "cudnn", plan.cuda.toolkit) or None
 
 
 def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
-    """Tell whether a user's own variables say something of a library: USE_SYSTEM_NCCL, NCCL_ROOT.
+    """Tell whether a user's variables configure a library: USE_SYSTEM_NCCL, NCCL_ROOT.
 
-    That it shall not be static, as no kept one is, says nothing.
+    That it must not be static does not count: no provisioned library is.
     """
-    upper = name.upper()
-    shared = (
-        {f"USE_STATIC_{upper}"}
-        if settings.get(f"USE_STATIC_{upper}", "").upper() in SWITCHED_OFF
-        else set()
-    )
-    return any(
-        one.startswith(f"{upper}_") or one.endswith(f"_{upper}") for one in settings.keys() - shared
-    )
+    word = name.upper()
+    static = f"USE_STATIC_{word}"
+    for variable in settings:
+        if variable == static and settings[static].upper() in SWITCHED_OFF:
+            continue
+        if variable.startswith(f"{word}_") or variable.endswith(f"_{word}"):
+            return True
+    return False
 
 
 def library_key(name: str, version: str, cuda: str) -> str:
-    """Return what a library is called where it is kept: "cudnn-8.5.0.96-cu11"."""
+    """Return the name under which a library is provisioned: "cudnn-8.5.0.96-cu11"."""
     return f"{name}-{version}-cu{Version(cuda).major}"
 
 
 def libraries_in_rules(constraints: CellConstraints, condition: str) -> list[str]:
-    """Return the libraries that the rules of a cell ask about, as `kept` or as `lacking`."""
+    """Return the libraries that a cell's rules have in a condition, "kept" or "lacking", sorted.
+
+    Only the rule's conditions on axes must hold: the others depend on the answer.
+    """
     cell = constraints.cell
     if cell.build.cuda is None:
         return []
-    known = make_case(constraints.facts, cell.build, cell.release, constraints.provider)
-    rules = constraints.facts.packages[cell.build.package].rules
-    asking = [rule.when for rule in rules if getattr(rule.when, condition)]
-    holding = [when for when in asking if rule_matches(axis_conditions(when), known)]
-    return sorted({name for when in holding for name in getattr(when, condition)})
+    case = make_case(constraints.facts, cell.build, cell.release, constraints.provider)
+    names: set[str] = set()
+    for rule in constraints.facts.packages[cell.build.package].rules:
+        libraries = getattr(rule.when, condition)
+        if libraries and rule_matches(axis_conditions(rule.when), case):
+            names.update(libraries)
+    return sorted(names)
 
 
 def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
-    """Tell whether a build would find one on the machine that it can use."""
+    """Tell whether a build would find a library on the machine that it can use."""
     version = visible_version(host, name, constraints.cell.build.cuda)
     if version is None or name in _COMPILED_ALONG:
         return False
     if not version:
         return True
     needs = constraints.needs(name, None)
-    return (
-        needs.allows(version) if needs.bounds else _has_official_major(constraints, name, version)
-    )
+    if needs.bounds:
+        return needs.allows(version)
+    return _has_official_major(constraints, name, version)
 
 
 def _has_official_major(constraints: CellConstraints, name: str, version: str) -> bool:
     """Tell whether a version is of the official build's major version."""
-    theirs = official_version(constraints, name)
-    return theirs is None or Version(version).major == Version(theirs).major
+    official = official_version(constraints, name)
+    return official is None or Version(version).major == Version(official).major
 
 
-def _version_to_use(constraints: CellConstraints, host: Host, name: str, listed: str) -> str | None:
-    """Return the version to take: the official build's, or the next of its major version that can be had.
+def _version_to_use(
+    constraints: CellConstraints, host: Host, name: str, arch_list: str
+) -> str | None:
+    """Return the version of a library to provision: the official build's, if it can be had.
 
-    One with code for all GPUs of the list goes before. None where nobody has any for that major version of
-    CUDA, or nothing is known of what the release takes.
+    Else it is the next of the same major version; a version with code for all GPUs of the list goes
+    first. None if nobody offers the library for that major version of CUDA, or if the facts do not
+    tell what the release takes.
     """
-    cuda, theirs = str(constraints.cell.build.cuda), official_version(constraints, name)
-    offered = _available_versions(constraints, name)
-    if theirs is None or offered is None:
+    cuda = str(constraints.cell.build.cuda)
+    official = official_version(constraints, name)
+    offered = _offered_versions(constraints, name)
+    if official is None or offered is None:
         return None
-    gpus = listed_capabilities(constraints.facts, listed) if name == "cudnn" else ()
-
-    def serves(version: str) -> bool:
-        return not without_cudnn(version, gpus)
-
-    if serves(theirs) and (theirs in offered or library_key(name, theirs, cuda) in host.kept):
-        return theirs
+    gpus = listed_capabilities(constraints.facts, arch_list) if name == "cudnn" else ()
+    is_provisioned = library_key(name, official, cuda) in host.kept
+    if not without_cudnn(official, gpus) and (official in offered or is_provisioned):
+        return official
     if name in _COMPILED_ALONG:
         return None
-    for there in (_provisioned_versions(host, name, cuda), offered):
-        alike = [version for version in there if _has_official_major(constraints, name, version)]
-        fitting = [
-            version
-            for version in alike
-            if constraints.needs(name, None).allows(version) and serves(version)
-        ]
+    needs = constraints.needs(name, None)
+    for versions in (_provisioned_versions(host, name, cuda), offered):
+        fitting: list[str] = []
+        for version in versions:
+            if not _has_official_major(constraints, name, version):
+                continue
+            if needs.allows(version) and not without_cudnn(version, gpus):
+                fitting.append(version)
+        newer = [version for version in fitting if Version(version) >= Version(official)]
+        if newer:
+            return min(newer, key=Version)
         if fitting:
-            newer = [version for version in fitting if Version(version) >= Version(theirs)]
-            return min(newer, key=Version) if newer else max(fitting, key=Version)
-    return theirs
+            return max(fitting, key=Version)
+    return official
 
 
-def _available_versions(constraints: CellConstraints, name: str) -> frozenset[str] | None:
-    """Return the versions that providers say they have, as far as they say it; None where none has any."""
+def _offered_versions(constraints: CellConstraints, name: str) -> frozenset[str] | None:
+    """Return the versions of a library that providers list; None if no provider has it."""
     build = constraints.cell.build
     major = str(Version(build.cuda or "0").major)
     sources = [
-        one
-        for one in constraints.facts.toolkit_sources
-        if one.kind == name and build.arch in one.arches and one.cuda in {None, major}
+        source
+        for source in constraints.facts.toolkit_sources
+        if source.kind == name and build.arch in source.arches and source.cuda in {None, major}
     ]
-    return frozenset(version for one in sources for version in one.versions) if sources else None
+    if not sources:
+        return None
+    versions: set[str] = set()
+    for source in sources:
+        versions.update(source.versions)
+    return frozenset(versions)
 
 
 def _provisioned_versions(host: Host, name: str, cuda: str) -> Iterator[str]:
-    suffix = f"-cu{Version(cuda).major}"
-    for one in host.kept:
-        version = one.removeprefix(f"{name}-").removesuffix(suffix)
-        if one == f"{name}-{version}{suffix}" and is_version(version):
+    """Yield the versions of a library that are provisioned for the major version of a toolkit."""
+    for key in host.kept:
+        version = key.removeprefix(f"{name}-").rpartition("-cu")[0]
+        if is_version(version) and key == library_key(name, version, cuda):
             yield version
 
 
 def choose_magma(
-    constraints: CellConstraints, host: Host, settings: Mapping[str, str], listed: str
+    constraints: CellConstraints, host: Host, settings: Mapping[str, str], arch_list: str
 ) -> ProvisionedMagma | None:
-    """Return the kept one that a cell takes, the official build's version before others; None: it takes none.
+    """Return the provisioned MAGMA that a cell takes: the official version first; None for none.
 
-    `listed` are its compute capabilities, "" where they are left to the build. A user's variables for MAGMA,
-    or one that the machine has, leave it out, as for other libraries.
+    It is left out for the same reasons as other libraries: see `choose_libraries`.
     """
     cuda = constraints.cell.build.cuda
-    asked = MAGMA in libraries_in_rules(constraints, "kept") and not is_user_configured(
-        MAGMA, settings
-    )
-    if cuda is None or not asked or visible_version(host, MAGMA, cuda) is not None:
+    if cuda is None or MAGMA not in libraries_in_rules(constraints, "kept"):
         return None
-    return best_magma(
-        constraints.facts, host.kept, cuda, listed, official_version(constraints, MAGMA)
-    )
+    if is_user_configured(MAGMA, settings) or visible_version(host, MAGMA, cuda) is not None:
+        return None
+    official = official_version(constraints, MAGMA)
+    return best_magma(constraints.facts, host.kept, cuda, arch_list, official)
 
 
 def best_magma(
-    facts: Facts, names: Iterable[str], cuda: str, listed: str, theirs: str | None
+    facts: Facts, names: Iterable[str], cuda: str, arch_list: str, official: str | None
 ) -> ProvisionedMagma | None:
-    """Return the kept one that serves a list: the version `theirs`, else the newest."""
+    """Return the provisioned MAGMA that serves a list: the official version, else the newest."""
     serving = [
-        one
-        for one in provisioned_magma(names, cuda)
-        if not unserved_capabilities(facts, one.code, listed)
+        magma
+        for magma in provisioned_magma(names, cuda)
+        if not unserved_capabilities(facts, magma.code, arch_list)
     ]
-    return max(
-        serving,
-        key=lambda one: (one.version == theirs, Version(one.version), one.name),
-        default=None,
-    )
+
+    def preference(magma: ProvisionedMagma) -> tuple[bool, Version, str]:
+        return magma.version == official, Version(magma.version), magma.name
+
+    return max(serving, key=preference, default=None)

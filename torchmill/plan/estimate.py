@@ -26,10 +26,11 @@ from torchmill.plan import link_overflow, published
 from torchmill.plan.arch_choice import find_arch_problems, shortest_arch_list
 from torchmill.plan.arch_toolkits import find_toolkit
 from torchmill.plan.build_options import NO_OPTIONS, Options
-from torchmill.plan.build_plan import compute_plan, largest_compile
+from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
 from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.drivers import is_driven
+from torchmill.plan.job_count import largest_compile
 from torchmill.plan.link_overflow import OverflowRisk
 from torchmill.plan.plan import Plan
 from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST

@@ -9,7 +9,7 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import format_bounds, is_within
 from torchmill.host.host import Compiler, Host
 from torchmill.host.processor import processor_problems, unknown_name_hint
-from torchmill.plan import cuda_toolkit
+from torchmill.plan import host_compiler
 from torchmill.plan.doctor.compiler_cures import compiler_cures, missing_compiler_cures
 from torchmill.plan.doctor.finding import (
     CheckContext,
@@ -92,7 +92,7 @@ def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
 
 
 def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler) -> Finding:
-    taken = cuda_toolkit.compilers_of_nvcc(toolkit, compiler.family)
+    taken = host_compiler.compilers_of_nvcc(toolkit, compiler.family)
     subject = "host compiler of nvcc"
     if taken is None:
         return Finding(
@@ -137,12 +137,12 @@ def _instead(context: CheckContext, toolkit: Toolkit) -> str:
     if (
         usual is None
         or context.compiler == usual
-        or cuda_toolkit.compiler_fits(context.constraints, usual)
+        or host_compiler.compiler_fits(context.constraints, usual)
     ):
         return ""
     refuses = (
         f"CUDA {toolkit.version}"
-        if not cuda_toolkit.nvcc_takes(toolkit, usual)
+        if not host_compiler.nvcc_takes(toolkit, usual)
         else str(context.cell.release)
     )
     return f"{context.plan.variables['CXX']} compiles everything, because {refuses} does not take {usual}"

@@ -8,7 +8,7 @@ from packaging.version import Version
 from torchmill.config import distributions
 from torchmill.host.host import Compiler, Host
 from torchmill.host.provisioned import COMPILER
-from torchmill.plan import cuda_toolkit, system_packages
+from torchmill.plan import host_compiler, system_packages
 from torchmill.plan.doctor.container_cures import container_cures
 from torchmill.plan.doctor.finding import CheckContext, toolkit_command
 from torchmill.plan.doctor.package_cures import (
@@ -57,16 +57,16 @@ def _present_compiler(context: CheckContext) -> str | None:
     constraints = context.constraints
     compilers = dict(context.host.compilers)
     used = context.compiler
-    if used is not None and cuda_toolkit.compiler_fits(constraints, used):
+    if used is not None and host_compiler.compiler_fits(constraints, used):
         for command, compiler in context.host.compilers.items():
-            if cuda_toolkit.is_untried(constraints, compiler):
+            if host_compiler.is_untried(constraints, compiler):
                 del compilers[command]
-    return cuda_toolkit.best_compiler(constraints, compilers)
+    return host_compiler.best_compiler(constraints, compilers)
 
 
 def _assignments(context: CheckContext, command: str) -> str:
     """Return what precedes the command of a build that a compiler is for: "CC=gcc CXX=g++"."""
-    variables = cuda_toolkit.variables_for_compiler(command, cuda=context.toolkit is not None)
+    variables = host_compiler.variables_for_compiler(command, cuda=context.toolkit is not None)
     return " ".join(f"{name}={value}" for name, value in variables.items())
 
 
@@ -83,8 +83,8 @@ def _fitting_majors(context: CheckContext) -> list[int]:
     ranked: list[tuple[bool, int, int]] = []
     for major in _MAJORS:
         gcc = _newest_gcc(major)
-        if cuda_toolkit.compiler_fits(constraints, gcc):
-            is_untried = cuda_toolkit.is_untried(constraints, gcc)
+        if host_compiler.compiler_fits(constraints, gcc):
+            is_untried = host_compiler.is_untried(constraints, gcc)
             ranked.append((is_untried, abs(major - nearest_to), major))
     return [major for _, _, major in sorted(ranked)]
 
@@ -225,6 +225,6 @@ def missing_compiler_cures(context: CheckContext) -> tuple[str, ...]:
     release = distributions.find_release(host.distribution)
     if release is not None and release.gcc:
         usual = _newest_gcc(release.gcc)
-        if not cuda_toolkit.compiler_fits(context.constraints, usual):
+        if not host_compiler.compiler_fits(context.constraints, usual):
             return compiler_cures(context)
     return (build_item_cure(context, "compiler"), *container_cures(context))

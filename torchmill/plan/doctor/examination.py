@@ -20,7 +20,6 @@ from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_part
 from torchmill.host.host import Host
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
-from torchmill.plan.cuda_toolkit import nvcc_takes
 from torchmill.plan.doctor import (
     base_wheel,
     c_library,
@@ -44,6 +43,7 @@ from torchmill.plan.doctor.finding import (
     absence_text,
     absence_verdict,
 )
+from torchmill.plan.host_compiler import nvcc_takes
 from torchmill.plan.matrix import buildable_cells
 from torchmill.plan.providers import has_other_libc, has_own_cuda
 

@@ -1,0 +1,79 @@
+"""How many compilers a build starts at a time, by its cores and its memory."""
+
+from dataclasses import dataclass
+
+from torchmill.config.build import Build
+from torchmill.config.costs import CostRange
+from torchmill.config.facts import Facts
+from torchmill.config.versions import is_within
+from torchmill.core.units import format_bytes
+from torchmill.host.host import Host
+from torchmill.plan.build_options import Options
+
+# Bytes of one preprocessor. Measured on files of torch 1.13.1: gcc 12's took 36 to 100 MiB, and
+# ccache another 6.
+PREPROCESSOR_BYTES = 128 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """A number of jobs and what it follows from."""
+
+    count: int
+    reason: str
+
+
+def usable_memory(host: Host, options: Options) -> int:
+    """Return the bytes that a build may use: the host's memory, or less if the user says so."""
+    if options.memory is None:
+        return host.memory
+    return min(options.memory, host.memory)
+
+
+def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:
+    """Return the bytes that the largest compile of a release takes, low and high.
+
+    If no peak is recorded for the release, the range ends at the package's memory per job.
+    """
+    largest: CostRange | None = None
+    for peak in facts.peaks:
+        fits_release = peak.package == build.package and is_within(peak.release, version)
+        if not fits_release or not is_within(peak.cuda, build.cuda):
+            continue
+        if largest is None or peak.memory.high > largest.high:
+            largest = peak.memory
+    if largest is not None:
+        return largest
+    per_job = float(facts.packages[build.package].memory_per_job)
+    return CostRange(per_job / 2, per_job)
+
+
+def guarded_slots(cores: int, memory: int) -> int:
+    """Return how many compilers a build under the memory guard may start, within `memory` bytes.
+
+    Most of them wait: the more the guard can choose from, the better those that run fit together.
+    But each may be at its preprocessor, which no gate holds if a cache asks for its output. So
+    the memory must carry a preprocessor for each.
+    """
+    return max(1, min(4 * cores + 2, memory // PREPROCESSOR_BYTES))
+
+
+def count_jobs(cores: int, memory: int, per_job: int, requested: int | None = None) -> JobCount:
+    """Return the number of jobs that `cores` and `memory` carry, at least one.
+
+    `memory` is in bytes, as is `per_job`, the largest compiler's. A number that the user requests
+    wins.
+    """
+    carried = memory // per_job if per_job > 0 else cores
+    room = f"{format_bytes(memory)} of memory at {format_bytes(per_job)} a job"
+    if requested is not None:
+        count = max(1, requested)
+        excess = f", more than the {carried} that {room} carries" if count > carried else ""
+        return JobCount(count, f"{count} as asked{excess}")
+    if carried < 1:
+        return JobCount(1, f"1, the least possible, although {room} is short")
+    if carried < cores:
+        reason = f"{carried} because of memory ({room}) though there are {cores} cores"
+        return JobCount(carried, reason)
+    count = max(1, cores)
+    return JobCount(count, f"{count} because of the cores ({room} would carry {carried})")

@@ -1,0 +1,75 @@
+"""What official wheels are built with, and which of these parts a plan has not."""
+
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping
+
+from torchmill.config.facts import Facts
+from torchmill.config.rule import OfficialPart, Rule
+from torchmill.plan.build_options import SWITCHED_OFF, SWITCHED_ON
+from torchmill.plan.plan import Shortfall
+from torchmill.plan.rules import Case, rule_matches
+
+
+def missed_parts(
+    facts: Facts,
+    case: Case,
+    rules: Iterable[Rule],
+    variables: Mapping[str, str],
+    platform_tag: str,
+) -> list[OfficialPart]:
+    """Return the parts of the official wheel that a plan with such rules and variables has not."""
+    statements = _plan_statements(case, rules, variables, platform_tag)
+    return [
+        part
+        for part in facts.official
+        if rule_matches(part.when, case) and not _has_part(part, statements)
+    ]
+
+
+def _has_part(part: OfficialPart, statements: Collection[str]) -> bool:
+    if part.shown and not _any_matches(part.shown, statements):
+        return False
+    return not _any_matches(part.unless, statements)
+
+
+def _any_matches(patterns: Iterable[str], statements: Iterable[str]) -> bool:
+    return any(fnmatch.filter(statements, pattern) for pattern in patterns)
+
+
+def _plan_statements(
+    case: Case, rules: Iterable[Rule], variables: Mapping[str, str], platform_tag: str
+) -> set[str]:
+    """Return the statements about a plan that the patterns of official parts match.
+
+    They are "USE_MPI=1", "lacking magma", "platform=manylinux_2_28_x86_64", and the names of its
+    requirements and system packages.
+    """
+    statements = {f"platform={platform_tag}"}
+    statements.update(f"lacking {library}" for library in case.lacking)
+    for name, value in variables.items():
+        statements.add(f"{name}={value}")
+        # However a switch is spelled, patterns know it as 1 or 0.
+        if value.upper() in SWITCHED_ON:
+            statements.add(f"{name}=1")
+        elif value.upper() in SWITCHED_OFF:
+            statements.add(f"{name}=0")
+    for rule in rules:
+        statements.update(rule.requires)
+        for packages in rule.system_packages.values():
+            statements.update(packages)
+    return statements
+
+
+def split_missed(
+    missed: Iterable[OfficialPart], variant: str
+) -> tuple[tuple[Shortfall, ...], tuple[Shortfall, ...]]:
+    """Return missed parts as shortfalls, and those that are left out on purpose apart from them."""
+    shortfalls: list[Shortfall] = []
+    differences: list[Shortfall] = []
+    for part in missed:
+        if part.cost:
+            cure = part.brings.format(variant=variant)
+            shortfalls.append(Shortfall(part.name, part.cost, cure))
+        else:
+            differences.append(Shortfall(part.name, part.explained, ""))
+    return tuple(shortfalls), tuple(differences)
