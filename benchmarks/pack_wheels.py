@@ -35,7 +35,7 @@ MIB = 1 << 20
 def packed(asked: Namespace) -> None:
     """Stage, repair and pack one wheel, and say what came of it."""
     sys.path.insert(0, str(ROOT))
-    from torchmill.wheel.pack import metadata, repair, staging, wheel_writer, zip_archive
+    from millpress import metadata, repair, staging, wheel_writer, zip_archive
 
     staged = staging.stage_wheel(asked.wheel, asked.into / "stage", {"torch/version.py"})
     repair.repair_wheel(staged, PLATFORM, folders=asked.folder)
@@ -158,7 +158,7 @@ class Contest:
 def contenders() -> list[str]:
     """Return all who take part, "further" after "first", whose members it finds kept."""
     sys.path.insert(0, str(ROOT))
-    from torchmill.wheel.pack import zip_archive
+    from millpress import zip_archive
 
     whats = ("alone", "first", "further")
     ours = [f"ours:{codec}:{what}" for codec in zip_archive.available_codecs() for what in whats]

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import requests
+from millpress import elf
+from millpress.errors import InputError
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -37,13 +39,12 @@ from torchmill.config.official_wheels import platform_of_tag
 from torchmill.config.wheel_code import PackageCode, ReadLibrary, WheelCode
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import ProgressBar, ProgressDisplay
-from torchmill.core.errors import BuildError, NetworkError
+from torchmill.core.errors import NetworkError
 from torchmill.core.silence import silence_limit
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session
 from torchmill.fetch.package_index import IndexFile
 from torchmill.plan.wheel_fit import NVIDIA_LIBRARY
-from torchmill.wheel.pack import elf
 from torchmill.wheel.verify.device_code import (
     PTX,
     code_order,
@@ -134,7 +135,7 @@ def _member_code(
             with unpacked.open("wb") as target:
                 target.writelines(_unpack_member(file, member, session))
             return count_fatbins(unpacked, everywhere=everywhere)
-        except (requests.RequestException, OSError, zlib.error, BuildError) as error:
+        except (requests.RequestException, OSError, zlib.error, InputError) as error:
             raise NetworkError(
                 f"cannot read {member.name} of {file.url} ({error}): run the command again, which resumes",
                 code="wheel-unreadable",

@@ -34,7 +34,7 @@ from torchmill.fetch.download import download_file, http_session
 from torchmill.fetch.package_index import project_files
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.tree import digest_contents
-from torchmill.wheel import wheel_file
+from torchmill.wheel import finished_wheel
 
 SILENCE_SECONDS = 2.0
 LONGEST_SECONDS = (
@@ -308,7 +308,7 @@ def _of_an_index(folder: Path) -> Iterator[Ready]:
 @contextlib.contextmanager
 def _of_an_upload(folder: Path) -> Iterator[Ready]:
     wheel = told_wheels.built(folder, "1.13.1+cpu")
-    (file,) = upload_set.upload_files(wheel_file.read_wheel(wheel), ())
+    (file,) = upload_set.upload_files(finished_wheel.read_wheel(wheel), ())
     login = {
         "TWINE_USERNAME": publishing_servers.USER,
         "TWINE_PASSWORD": publishing_servers.PASSWORD,

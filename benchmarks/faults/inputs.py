@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 
 from millguard.timeline import parse_record
+from millpress.elf import read_elf
+from millpress.errors import MillpressError
 
 from faults.tally import REFUSED, RIGHT, Tally
 from tests.support import told_wheels
@@ -37,8 +39,7 @@ from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, causes, cell_lookup, estimate, matrix, render
 from torchmill.plan.first_error import read_log
 from torchmill.plan.options import parse_options
-from torchmill.wheel import wheel_file
-from torchmill.wheel.pack.elf import read_elf
+from torchmill.wheel import finished_wheel
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = facts_reader.read_facts(ROOT / "build_configs")
@@ -105,7 +106,7 @@ def _member(name: str) -> Reader:
             for info in old.infolist():
                 new.writestr(info, content if info.filename.endswith(name) else old.read(info))
         agreement.examine_wheel(wheel)
-        wheel_file.read_wheel(wheel)
+        finished_wheel.read_wheel(wheel)
 
     return reader
 
@@ -298,7 +299,7 @@ def outcome_of(name: str, content: bytes) -> str:
             READERS[name][0](Path(folder), content)
         except UnforeseenError as error:
             return f"unforeseen: {error}"
-        except TorchmillError as error:
+        except (TorchmillError, MillpressError) as error:
             return REFUSED if str(error) and error.code else f"says nothing of use: {error!r}"
         except BaseException as error:  # noqa: BLE001 - which is what is looked for
             return f"{type(error).__name__}: {error}"[:300]

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from millpress.errors import MillpressError
+
 from torchmill.core.errors import TorchmillError, UnforeseenError
 
 RIGHT = "right"  # the result is what it would have been without the fault
@@ -65,7 +67,7 @@ class Outcome:
         """Return how something ended that should return `expected`, or raise an error of ours."""
         try:
             found = attempt()
-        except TorchmillError as error:
+        except (TorchmillError, MillpressError) as error:
             wrong = isinstance(error, UnforeseenError) or not error.code
             return cls(REFUSED, error.code, f"unforeseen: {error}" if wrong else "")
         except Exception as error:  # noqa: BLE001 - which is what is looked for

@@ -16,7 +16,7 @@ from torchmill.cell import up_to_date
 from torchmill.cell.up_to_date import INSTALLED, WHOLE, StageRecord
 from torchmill.core import formats
 from torchmill.core.errors import TorchmillError
-from torchmill.core.stat_cache import StatCache
+from torchmill.core.stat_cache import StatCache, package_folder
 from torchmill.core.strict_json import load_object
 from torchmill.host import environments
 
@@ -304,8 +304,8 @@ def test_changed_facts_and_patches_are_seen(built: Sample) -> None:
     assert reason(built) == ""
 
 
-def better(checkout: Path, room: str) -> None:
-    with (checkout / "torchmill" / room / "__init__.py").open("a") as file:
+def change_code(folder: Path) -> None:
+    with (folder / "__init__.py").open("a") as file:
         file.write("# better\n")
 
 
@@ -317,11 +317,14 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     for folder in ("torchmill", "checks"):
         shutil.copytree(ROOT / folder, checkout / folder, ignore=ignored)
     shutil.copy2(ROOT / "noxfile.py", checkout)
+    millpress = checkout / "installed" / "millpress"
+    shutil.copytree(package_folder("millpress"), millpress, ignore=ignored)
+    built.env["PYTHONPATH"] = str(millpress.parent)
     noxfile = str(checkout / "noxfile.py")
     assert reason_of_nox(built, "-f", noxfile) == ""
     made, manifest = wheel(built), built.manifest(wheel(built).name)
     text = (made.parent / f"{made.name}.json").read_text()
-    better(checkout, "wheel/verify")
+    change_code(checkout / "torchmill/wheel/verify")
     assert "verify: code that verifies" in reason_of_nox(built, "-f", noxfile)
     done = built.nox("-f", noxfile, "-s", SESSION)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -332,7 +335,7 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     assert again["stages"]["verify"] != manifest["stages"]["verify"]
     assert again["edges"] == manifest["edges"]
     assert reason_of_nox(built, "-f", noxfile) == ""
-    better(checkout, "wheel/pack")
+    change_code(millpress)
     assert "pack: code that packs" in reason_of_nox(built, "-f", noxfile)
     (made.parent / f"{made.name}.json").write_text(text)
     assert reason(built) == ""

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from press_support import written_wheels
 
-from tests.support import paper_wheels
 from tests.support.commands import ROOT, environment, run
 from tests.support.refusals import refused
 from tests.support.sampled import THIS
@@ -209,7 +209,7 @@ def test_ends_are_tried_first_unless_they_are_trusted(
 
 def test_what_the_command_needs_beside_the_wheel_is_in_its_environment(tmp_path: Path) -> None:
     search, _ = searched(tmp_path, {})
-    search.record["asked"]["with"] = [str(paper_wheels.made(tmp_path, "beside"))]
+    search.record["asked"]["with"] = [str(written_wheels.made(tmp_path, "beside"))]
     variables = search.provide()
     program = ["python", "-c", "import beside, sys; print(sys.prefix)"]
     done = subprocess.run(

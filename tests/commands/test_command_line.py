@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from invoke import Argument, Collection, Program
 from invoke.parser import Parser, ParserContext
+from press_support import written_wheels
 
 import tasks
-from tests.support import paper_wheels
 from tests.support.commands import ROOT, InvokeHere, run
 from tests.support.refusals import refused
 from tests.support.task_options import task_options
@@ -326,7 +326,7 @@ def test_a_value_may_be_called_as_a_task() -> None:
 
 def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
     wheels = [
-        str(paper_wheels.made(tmp_path, name, "1.0", "py3-none-any")) for name in ("one", "two")
+        str(written_wheels.made(tmp_path, name, "1.0", "py3-none-any")) for name in ("one", "two")
     ]
     for words in ((*wheels, "--json"), ("--wheel", wheels[0], "--json", f"--wheel={wheels[1]}")):
         said = json.loads(run("invoke", "verify", *words, home=tmp_path).stdout)

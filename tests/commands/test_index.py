@@ -15,12 +15,13 @@ from threading import Event, Thread
 from urllib.parse import quote, unquote, urldefrag, urljoin
 
 import pytest
+from press_support import compiled_wheels
+from press_support.written_wheels import Members, made
 
-from tests.support import tiny_wheels, told_wheels
+from tests.support import told_wheels
 from tests.support.commands import run
 from tests.support.kept_things import HOLD
 from tests.support.made_index import Home, install, installed, served
-from tests.support.paper_wheels import Members, made
 from tests.support.refusals import refused
 from torchmill.commands import verify
 from torchmill.config.facts import Facts
@@ -563,9 +564,9 @@ def test_wheels_that_lie_are_not_indexed(
     assert not (home.out / "index.html").exists()
 
 
-@tiny_wheels.needs_compiler
+@compiled_wheels.needs_compiler
 @pytest.mark.skipif(
-    tiny_wheels.ARCH != "x86_64", reason="elsewhere there is no glibc that is old enough"
+    compiled_wheels.ARCH != "x86_64", reason="elsewhere there is no glibc that is old enough"
 )
 def test_wheels_of_others_that_need_a_newer_system_than_they_say_are_indexed_with_a_warning(
     home: Home,
@@ -574,7 +575,9 @@ def test_wheels_of_others_that_need_a_newer_system_than_they_say_are_indexed_wit
     source = (
         '#include <stdlib.h>\nchar *f(void) { return secure_getenv("X"); }'  # came with glibc 2.17
     )
-    files = {"tinytorch/libx.so": tiny_wheels.shared(source, home.path / "libx.so").read_bytes()}
+    files = {
+        "tinytorch/libx.so": compiled_wheels.shared(source, home.path / "libx.so").read_bytes()
+    }
     made(home.dist, tag="py3-none-manylinux_2_17_x86_64", files=files, python=">=3.9")
     home.index()
     made(home.dist, tag="py3-none-manylinux_2_5_x86_64", files=files, python=">=3.9")

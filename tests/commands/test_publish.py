@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from millpress import wheel_file
+from press_support import written_wheels
 
-from tests.support import commands, paper_wheels, told_wheels
+from tests.support import commands, told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels, select_wheels
@@ -15,7 +17,7 @@ from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.publish import upload_set
 from torchmill.deliver.publish.upload_set import FolderTarget, UploadFile
-from torchmill.wheel import dist_files, wheel_file
+from torchmill.wheel import dist_files, finished_wheel
 
 CUDA, CPU = "tinytorch-1.13.1+cu117-py3-none-any.whl", "tinytorch-1.13.1+cpu-py3-none-any.whl"
 
@@ -94,7 +96,7 @@ def test_a_rehearsal_brings_nothing(home: Path, tmp_path: Path) -> None:
 
 def test_wheels_are_chosen_by_name_variant_and_tag(home: Path) -> None:
     told_wheels.built(home / "dist", "0.14.1+cpu", name="tinyvision")
-    paper_wheels.made(home / "dist", "other", "1.0")
+    written_wheels.made(home / "dist", "other", "1.0")
 
     def names(wanted: Sequence[str] = (), variant: str = "", tag: str = "") -> list[str]:
         return [
@@ -128,7 +130,7 @@ def test_each_wheel_is_hashed_once(home: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_wheels_that_are_not_what_they_say_are_not_published(home: Path, tmp_path: Path) -> None:
     (home / "dist" / f"{CPU}{dist_files.SBOM_SUFFIX}").write_text("{}")
-    paper_wheels.made(home / "dist", "other", "1.0")
+    written_wheels.made(home / "dist", "other", "1.0")
     with pytest.raises(DeliveryError) as error:
         publish(home, tmp_path / "there")
     assert "other-1.0-py3-none-any.whl: sound, but nothing says who made it" in str(error.value)
@@ -145,7 +147,7 @@ def test_where_no_wheel_is_meant_that_is_said(home: Path, tmp_path: Path) -> Non
 def file_of(home: Path) -> UploadFile:
     (wheel,) = [
         one
-        for one in wheel_file.read_wheels(wheel_file.list_wheels(home / "dist"))
+        for one in finished_wheel.read_wheels(wheel_file.list_wheels(home / "dist"))
         if one.path.name == CPU
     ]
     return list(upload_set.upload_files(wheel, ()))[-1]

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from millpress import record_file, wheel_file
+from press_support import written_wheels
 
-from tests.support import gpu_libraries, paper_wheels, told_wheels
+from tests.support import gpu_libraries, told_wheels
 from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
 from torchmill.commands import index, slim, snippet, verify
 from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
-from torchmill.wheel import dist_files, sbom, wheel_file
+from torchmill.wheel import finished_wheel, sbom
 from torchmill.wheel.verify import device_code, slimming
 
 TAG = "cp310-cp310-manylinux_2_28_x86_64"
@@ -40,7 +42,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def torch_wheel(folder: Path, binary: bytes, **other: Any) -> Path:
     files = {LIBRARY: binary, VENDOR: binary, "torch/version.py": VERSION_MODULE}
-    return paper_wheels.made(
+    return written_wheels.made(
         folder, "torch", "2.6.0", TAG, files=other.pop("files", files), **other
     )
 
@@ -63,11 +65,11 @@ def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary
     wheel = torch_wheel(tmp_path / "in", binary, requires=["numpy"])
     run(shipped, tmp_path, wheel, "8.6+PTX", gpu=["A100"])
     name = f"torch-2.6.0+cu124.sm80.sm86.ptx86-{TAG}.whl"
-    made = wheel_file.read_wheel(tmp_path / "dist" / name)
+    made = finished_wheel.read_wheel(tmp_path / "dist" / name)
     assert list(wheel_file.wheel_problems(made.path)) == []
     assert str(made.version) == "2.6.0+cu124.sm80.sm86.ptx86"
     assert made.requires == ("numpy",)
-    assert made.manifest["original"]["sha256"] == wheel_file.read_wheel(wheel).sha256
+    assert made.manifest["original"]["sha256"] == finished_wheel.read_wheel(wheel).sha256
     with zipfile.ZipFile(made.path) as archive:
         archive.extractall(tmp_path / "installed")
     assert capabilities(tmp_path / "installed" / LIBRARY) == {"8.0", "8.6"}
@@ -119,7 +121,7 @@ def test_the_sbom_in_it_is_of_what_is_left(
     run(shipped, tmp_path, wheel)
     verify.verify_wheels(layout(tmp_path), original=str(wheel)).require()
     (made,) = (tmp_path / "dist").glob("*.whl")
-    content = dist_files.read_described(made, sbom.INNER_PATH)
+    content = record_file.read_described(made, sbom.INNER_PATH)
     assert (content is not None) == manifest
     if content is not None:
         said = json.loads(content)
@@ -179,7 +181,7 @@ def test_a_licence_with_form_feeds_loses_no_requirement(
     wheel = torch_wheel(tmp_path / "in", binary, change=partial(describe, text=text))
     run(shipped, tmp_path, wheel)
     (made,) = (tmp_path / "dist").glob("*.whl")
-    assert wheel_file.read_wheel(made).requires == ("numpy", "filelock")
+    assert finished_wheel.read_wheel(made).requires == ("numpy", "filelock")
 
 
 def test_what_is_slim_already_stays_as_it_is(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
@@ -229,7 +231,7 @@ def test_what_was_changed_beside_the_code_is_found(
     run(shipped, tmp_path, torch_wheel(tmp_path / "spoiled", bytes(spoiled)))
     (manifest,) = (tmp_path / "dist").glob("*.whl.json")
     said = json.loads(manifest.read_text())
-    said["original"]["sha256"] = wheel_file.read_wheel(original).sha256
+    said["original"]["sha256"] = finished_wheel.read_wheel(original).sha256
     manifest.write_text(json.dumps(said))
     verify.write_missing([])
     for document in (*manifest.parent.glob("*.intoto.json"), *manifest.parent.glob("*.cdx.json")):
@@ -252,8 +254,8 @@ def test_index_and_snippet_take_it(shipped: Facts, tmp_path: Path, binary: bytes
 
 def test_wheels_that_pin_each_other_still_do(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
     folder = tmp_path / "in"
-    paper_wheels.made(folder, "torch", "2.6.0+cu124", TAG, files={LIBRARY: binary})
-    paper_wheels.made(
+    written_wheels.made(folder, "torch", "2.6.0+cu124", TAG, files={LIBRARY: binary})
+    written_wheels.made(
         folder,
         "torchvision",
         "0.21.0+cu124",
@@ -263,7 +265,8 @@ def test_wheels_that_pin_each_other_still_do(shipped: Facts, tmp_path: Path, bin
     )
     run(shipped, tmp_path, folder)
     found = {
-        one.name: one for one in wheel_file.read_wheels(wheel_file.list_wheels(tmp_path / "dist"))
+        one.name: one
+        for one in finished_wheel.read_wheels(wheel_file.list_wheels(tmp_path / "dist"))
     }
     assert found["torchvision"].requires == ("torch==2.6.0+cu124.sm86",)
 
@@ -332,7 +335,7 @@ def environment(tmp_path: Path, binary: bytes) -> Path:
     packages = tmp_path / "venv/lib/python3.10/site-packages"
     for wheel in (
         torch_wheel(tmp_path / "in", binary),
-        paper_wheels.made(
+        written_wheels.made(
             tmp_path / "in", "nvidia_thing", "1.0", TAG, files={"nvidia/lib.so": binary}
         ),
     ):
@@ -346,7 +349,7 @@ def test_what_is_damaged_in_an_environment_stays_and_the_rest_is_slimmed(
 ) -> None:
     packages = environment(tmp_path, binary)
     data = {"other/data.so": binary[:200], "other/data.a": b"!<arch>\nno member"}
-    other = paper_wheels.made(tmp_path / "in", "other", "1.0", TAG, files=data)
+    other = written_wheels.made(tmp_path / "in", "other", "1.0", TAG, files=data)
     with zipfile.ZipFile(other) as archive:
         archive.extractall(packages)
     said = slim.slim_wheels(
@@ -431,7 +434,7 @@ def test_no_environment_is_refused(shipped: Facts, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_invoke_slims_and_pip_installs(tmp_path: Path, binary: bytes) -> None:
-    wheel = paper_wheels.made(
+    wheel = written_wheels.made(
         tmp_path / "in", "tinygpu", "1.0+cu124", "py3-none-any", files={"tinygpu/lib.so": binary}
     )
     words = [

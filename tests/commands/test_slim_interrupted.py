@@ -13,8 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from press_support import written_wheels
 
-from tests.support import gpu_libraries, paper_wheels
+from tests.support import gpu_libraries
 from tests.support.commands import ROOT, environment, run
 from tests.support.fatbins import fatbin, piece
 
@@ -43,7 +44,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def installed(tmp_path: Path, binary: bytes) -> Path:
     """Lay out an environment with two libraries of a torch, and its wheel beside it."""
     files = {f"torch/lib/{name}.so": binary for name in ("libtorch_cuda", "libtorch_cuda_linalg")}
-    wheel = paper_wheels.made(tmp_path / "in", "torch", "2.6.0+cu124", TAG, files=files)
+    wheel = written_wheels.made(tmp_path / "in", "torch", "2.6.0+cu124", TAG, files=files)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "venv/lib/python3.10/site-packages")
     return tmp_path / "venv"

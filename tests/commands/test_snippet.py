@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from press_support.written_wheels import made
 
 from tests.support.made_index import PIP, UV, Home, served
-from tests.support.paper_wheels import made
 from tests.support.refusals import refused
 from torchmill.commands import snippet
 from torchmill.config import facts_reader

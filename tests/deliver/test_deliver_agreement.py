@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from press_support import written_wheels
 
-from tests.support import commands, paper_wheels, told_wheels
+from tests.support import commands, told_wheels
 from tests.support.refusals import refused
 from torchmill.commands import verify
 from torchmill.core import formats
@@ -304,7 +305,7 @@ def test_the_inner_sbom_is_the_same_wherever_the_source_was_fetched_from(wheel: 
 
 
 def test_a_wheel_that_lacks_the_inner_sbom_of_its_manifest_is_named(tmp_path: Path) -> None:
-    wheel = paper_wheels.made(tmp_path)
+    wheel = written_wheels.made(tmp_path)
     told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": []})
     assert agreement.examine_wheel(wheel).problems == (
         "inner SBOM: is missing: build the wheel again",
@@ -339,7 +340,7 @@ def test_a_hash_of_record_that_is_none_is_told_of_record_alone(tmp_path: Path) -
             b"tinytorch/__init__.py,sha256=", b"tinytorch/__init__.py,sha256=a"
         )
 
-    wheel = paper_wheels.made(tmp_path, change=spoil)
+    wheel = written_wheels.made(tmp_path, change=spoil)
     manifest = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
     del manifest["licences"]  # nor is an SBOM in it
     told_wheels.write(wheel, manifest)
@@ -348,7 +349,7 @@ def test_a_hash_of_record_that_is_none_is_told_of_record_alone(tmp_path: Path) -
 
 
 def test_another_wheel_under_the_name_fits_none_of_the_papers(wheel: Path) -> None:
-    made = paper_wheels.made(wheel.parent / "other", "tinytorch", "1.13.1+cu117", body="x = 1\n")
+    made = written_wheels.made(wheel.parent / "other", "tinytorch", "1.13.1+cu117", body="x = 1\n")
     made.replace(wheel)
     found = agreement.examine_wheel(wheel)
     assert {problem.partition(":")[0] for problem in found.problems} == {
@@ -383,7 +384,7 @@ def test_an_original_that_is_not_here_is_told(wheel: Path, name: object) -> None
 
 
 def test_other_tags_than_those_of_the_original_are_named(wheel: Path) -> None:
-    original = paper_wheels.made(
+    original = written_wheels.made(
         wheel.parent / "original", "tinytorch", "1.13.1+cu117", "cp39-cp39-win_amd64"
     )
     said = {"wheel": original.name, "sha256": hashlib.sha256(original.read_bytes()).hexdigest()}
@@ -405,7 +406,7 @@ def test_a_wheel_that_is_damaged_says_so_and_nothing_else(wheel: Path) -> None:
 
 
 def test_contents_that_record_denies_are_named(tmp_path: Path) -> None:
-    changed = paper_wheels.made(
+    changed = written_wheels.made(
         tmp_path, change=lambda members: members.update({"tinytorch/__init__.py": b"evil()"})
     )
     assert any(
@@ -414,7 +415,7 @@ def test_contents_that_record_denies_are_named(tmp_path: Path) -> None:
 
 
 def test_a_wheel_without_papers_is_sound_and_nobodys(tmp_path: Path) -> None:
-    found = agreement.examine_wheel(paper_wheels.made(tmp_path))
+    found = agreement.examine_wheel(written_wheels.made(tmp_path))
     assert (found.status, found.voucher, found.problems) == (agreement.SOUND, "", ())
     found.require()
 
@@ -433,7 +434,7 @@ def test_a_wheel_is_ours_by_its_manifest_or_else_by_its_statement(wheel: Path) -
 
 
 def test_what_is_odd_about_a_wheel_of_others_is_a_note(tmp_path: Path) -> None:
-    made = paper_wheels.made(
+    made = written_wheels.made(
         tmp_path, tag="py3-none-linux_x86_64", files={"start.pth": b"import x\n"}
     )
     wheel = made.rename(made.with_name(made.name.replace("linux_", "manylinux_2_28_")))
@@ -525,7 +526,7 @@ def test_papers_are_not_written_of_a_record_that_contradicts_itself(tmp_path: Pa
     def contradict(members: dict[str, bytes]) -> None:
         members["tinytorch-1.0+cpu.dist-info/RECORD"] += b"tinytorch/__init__.py,sha256=x,1\n"
 
-    wheel = paper_wheels.made(tmp_path, change=contradict)
+    wheel = written_wheels.made(tmp_path, change=contradict)
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
     said = {
         "wheel": wheel.name,
@@ -575,7 +576,7 @@ def test_a_processor_that_cannot_be_understood_is_named(wheel: Path, processor: 
 def test_of_many_problems_a_person_is_told_some_and_a_program_all(tmp_path: Path) -> None:
     rows = "".join(f"made/up{number}.py,,\n" for number in range(100)).encode()
     record = "tinytorch-1.0+cpu.dist-info/RECORD"
-    paper_wheels.made(
+    written_wheels.made(
         tmp_path / "dist", change=lambda members: members.update({record: members[record] + rows})
     )
     said = verify.verify_wheels(Layout(tmp_path, tmp_path))
@@ -615,7 +616,7 @@ def test_the_task_prints_a_line_for_each_check_and_ends_with_14(
 def test_a_reader_that_has_gone_does_not_hide_what_is_wrong(
     tmp_path: Path, unbuffered: str
 ) -> None:
-    wheel = paper_wheels.made(tmp_path)
+    wheel = written_wheels.made(tmp_path)
     wheel.write_bytes(wheel.read_bytes()[:-1])
     environ = commands.environment(tmp_path, {"PYTHONUNBUFFERED": unbuffered})
     argv = [sys.executable, "-m", "invoke", "verify", str(wheel)]

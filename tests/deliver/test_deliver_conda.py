@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from millpress.staging import StagedWheel
+from press_support import compiled_wheels as tiny
+from press_support import written_wheels
 
-from tests.support import paper_wheels, publishing_servers
-from tests.support import tiny_wheels as tiny
+from tests.support import publishing_servers, tiny_plans
 from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from torchmill.config import facts_reader
@@ -25,7 +27,6 @@ from torchmill.core.paths import Layout
 from torchmill.deliver.conda import channel, layout, package
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.plan import cell_lookup
-from torchmill.wheel.pack.staging import StagedWheel
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 rattler_build = pytest.importorskip("rattler_build", reason="needs py-rattler-build")
@@ -70,7 +71,7 @@ def verified(sample: Facts, layout: Layout, wheel: Path) -> VerifiedWheel:
     release = find_release(sample, "tinytorch", "v1.0.0")
     cell = cell_lookup.find_cell(sample, f"{word}-{PYTHON}-cpu", platform.machine(), release)
     return VerifiedWheel(
-        layout, sample, cell, tiny.plan(name, version), wheel, {"sha256": hash_file(wheel)}
+        layout, sample, cell, tiny_plans.plan(name, version), wheel, {"sha256": hash_file(wheel)}
     )
 
 
@@ -292,7 +293,7 @@ def test_who_lacks_the_library_is_told_what_to_install(
 
 
 def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
-    wheel = paper_wheels.made(
+    wheel = written_wheels.made(
         tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}"
     )
     wheel.with_name(f"{wheel.name}.json").write_text(

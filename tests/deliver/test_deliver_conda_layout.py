@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
+from millpress import record_file
+from millpress.staging import StagedWheel
+from press_support import compiled_wheels as tiny
+from press_support import written_wheels
 
-from tests.support import paper_wheels
-from tests.support import tiny_wheels as tiny
 from tests.support.refusals import refused
 from torchmill.deliver.conda import layout
-from torchmill.wheel.pack import wheel_writer
-from torchmill.wheel.pack.staging import StagedWheel
 
 PYTHON = "{}.{}".format(*sys.version_info)
 INFO = "tinytorch-1.0+cpu.dist-info"
@@ -29,7 +29,7 @@ RUN = b"import sys\nclass Main:\n  @staticmethod\n  def start():\n    print(sys.
 
 
 def laid(tmp_path: Path, more: dict[str, bytes], python: str = PYTHON) -> tuple[Path, StagedWheel]:
-    wheel = paper_wheels.made(tmp_path, change=lambda members: members.update(more))
+    wheel = written_wheels.made(tmp_path, change=lambda members: members.update(more))
     prefix = tmp_path / "pre fix"
     return prefix, layout.lay_out_wheel(wheel, prefix, python)
 
@@ -94,7 +94,7 @@ def test_dist_info_says_conda_and_record_tells_of_all_files(tmp_path: Path) -> N
     for name, (said, size) in rows.items():
         data = (staged.root / name).read_bytes()
         assert (said, size) == (
-            wheel_writer.record_digest(hashlib.sha256(data).digest()),
+            record_file.record_digest(hashlib.sha256(data).digest()),
             str(len(data)),
         )
 

@@ -8,8 +8,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from press_support import written_wheels
 
-from tests.support import paper_wheels, tiny_wheels
+from tests.support import tiny_plans
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
@@ -19,7 +20,7 @@ from torchmill.deliver.conda.recipe import CondaRecipe
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.plan import cell_lookup
 from torchmill.plan.cell import Cell
-from torchmill.wheel import wheel_file
+from torchmill.wheel import finished_wheel
 
 TOLD = {
     "cudnn": "8.0.5",
@@ -41,17 +42,17 @@ def composed(
     **environ: str,
 ) -> CondaRecipe:
     if told is not None:
-        whole = {**told, "sha256": wheel_file.read_wheel(wheel).sha256}
+        whole = {**told, "sha256": finished_wheel.read_wheel(wheel).sha256}
         wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(whole))
     return recipe.compose_recipe(
-        facts, one, wheel_file.read_wheel(wheel), ["GLIBCXX_3.4.29"], environ
+        facts, one, finished_wheel.read_wheel(wheel), ["GLIBCXX_3.4.29"], environ
     )
 
 
 def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: Path) -> None:
     """R3: torch 1.8.0 with CUDA 11.0 and cuDNN 8.0.5 for Python 3.8."""
     tag = "cp38-cp38-manylinux_2_31_x86_64"
-    wheel = paper_wheels.made(
+    wheel = written_wheels.made(
         tmp_path, "torch", "1.8.0+cu110", tag, requires=["typing-extensions", "numpy"]
     )
     found = composed(shipped, cell(shipped, "v1.8.0", "wheel-3.8-cu110", "x86_64"), wheel, TOLD)
@@ -108,7 +109,7 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
         torch = session == "wheel"
         name, version = ("torch", "1.8.0") if torch else ("torchvision", "0.9.0")
         requires = [] if torch else [f"torch==1.8.0+{variant}"]
-        wheel = paper_wheels.made(
+        wheel = written_wheels.made(
             tmp_path, name, f"{version}+{variant}", "cp38-cp38-linux_x86_64", requires=requires
         )
         told: dict[str, object] = {
@@ -118,9 +119,9 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
         one = cell(shipped, "v1.8.0", f"{session}-3.8-{variant}", "x86_64")
         composed(shipped, one, wheel, told)
         layout = Layout(tmp_path, tmp_path)
-        found = VerifiedWheel(layout, shipped, one, tiny_wheels.plan(name, version), wheel, told)
+        found = VerifiedWheel(layout, shipped, one, tiny_plans.plan(name, version), wheel, told)
         for each in recipe.compose_recipes(
-            found, wheel_file.read_wheel(wheel), (), ProductOptions(libtorch=torch)
+            found, finished_wheel.read_wheel(wheel), (), ProductOptions(libtorch=torch)
         ):
             depends = [spec for spec in each.depends if not spec.startswith("python ")]
             index = {
@@ -159,7 +160,7 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
 def test_a_build_without_cudnn_is_not_called_after_that_of_the_official_one(
     shipped: Facts, tmp_path: Path
 ) -> None:
-    wheel = paper_wheels.made(tmp_path, "torch", "1.13.1+cu117", "cp310-cp310-linux_x86_64")
+    wheel = written_wheels.made(tmp_path, "torch", "1.13.1+cu117", "cp310-cp310-linux_x86_64")
     told = {"cudnn": None, "requirements": ["numpy==1.21.6"]}
     found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cu117", "x86_64"), wheel, told)
     assert found.build == "py3.10_cuda11.7_0"
@@ -169,12 +170,12 @@ def test_a_build_without_cudnn_is_not_called_after_that_of_the_official_one(
 def test_torchvision_is_bound_to_its_torch(shipped: Facts, tmp_path: Path) -> None:
     requires = ["typing-extensions", "numpy", "torch==1.13.1", "pillow!=8.3.*,>=5.3.0"]
     tag = "cp310-cp310-macosx_11_0_arm64"
-    wheel = paper_wheels.made(tmp_path, "torchvision", "0.14.1", tag, requires=requires)
+    wheel = written_wheels.made(tmp_path, "torchvision", "0.14.1", tag, requires=requires)
     found = composed(shipped, cell(shipped, "v1.13.1", "vision-3.10-cpu", "arm64"), wheel)
     assert found.file == "torchvision-0.14.1-py3.10_cpu_0.conda"
     assert found.subdir == "osx-arm64"
     assert {"pytorch 1.13.1", "__osx >=11.0", "pillow >=5.3.0,!=8.3.*"} <= set(found.depends)
-    labelled = paper_wheels.made(
+    labelled = written_wheels.made(
         tmp_path,
         "torchvision",
         "0.14.1+cpu",
@@ -190,7 +191,7 @@ def test_torchvision_is_bound_to_its_torch(shipped: Facts, tmp_path: Path) -> No
 
 
 def test_a_wheels_build_number_is_the_packages(shipped: Facts, tmp_path: Path) -> None:
-    made = paper_wheels.made(
+    made = written_wheels.made(
         tmp_path, "torch", "1.13.1+cpu", f"cp310-cp310-linux_{platform.machine()}"
     )
     wheel = made.rename(made.with_name(made.name.replace("+cpu-", "+cpu-3-")))
@@ -209,11 +210,11 @@ def test_a_wheels_build_number_is_the_packages(shipped: Facts, tmp_path: Path) -
 def test_the_licence_is_that_of_metadata(
     shipped: Facts, tmp_path: Path, said: bytes, license_: str | None, summary: str | None
 ) -> None:
-    def spoken(members: paper_wheels.Members) -> None:
+    def spoken(members: written_wheels.Members) -> None:
         name = next(one for one in members if one.endswith("METADATA"))
         members[name] += said + b"Project-URL: Homepage, https://pytorch.org/\n"
 
-    wheel = paper_wheels.made(
+    wheel = written_wheels.made(
         tmp_path, "torch", "1.13.1+cpu", "cp310-cp310-linux_x86_64", change=spoken
     )
     found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cpu", "x86_64"), wheel)

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from packaging.version import Version
+from press_support import written_wheels
 
-from tests.support import gpu_libraries, paper_wheels
+from tests.support import gpu_libraries
 from tests.support.commands import ROOT, run
 from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
@@ -335,7 +336,7 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
         ("torchvision", "0.14.1+cpu", "cp310-cp310-linux_x86_64"),
         ("torchvision", "0.14.0+cpu", "cp310-cp310-linux_x86_64"),
     ):
-        paper_wheels.made(layout.dist, name, version, tag)
+        written_wheels.made(layout.dist, name, version, tag)
     assert image.recipe_of(OURS, wanted, layout, tmp_path)[0].notes == ()
     assert [path.name for path in recipes.image_wheels(OURS, wanted, layout.dist)] == [
         "torch-1.13.1+cpu-cp310-cp310-manylinux_2_17_x86_64.whl",
@@ -369,9 +370,9 @@ def test_r4_runs_torch_torchvision_and_their_client(
         ("torch", "1.1.0", "wheel-3.5-cu90"),
         ("torchvision", "0.3.0", "vision-3.5-cu90"),
     ):
-        wheel = paper_wheels.made(layout.dist, name, version, tag)
+        wheel = written_wheels.made(layout.dist, name, version, tag)
         wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"identifier": identifier}))
-    client = paper_wheels.made(
+    client = written_wheels.made(
         tmp_path / "own", "client", "1.0", "py3-none-any", requires=["torch"]
     )
     wanted = _request(ImageOptions("runtime", ("3.5",), "9.0", clients=(str(client),)), "1.1.0")
@@ -407,8 +408,8 @@ def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
     library = gpu_libraries.shared(tmp_path / "lib.so", [code]).read_bytes()
     layout, tag = Layout(tmp_path, tmp_path), "cp310-cp310-linux_x86_64"
     files = {"torch/lib/libtorch_cuda.so": library}
-    torch = paper_wheels.made(layout.dist, "torch", "1.13.1+cu118", tag, files=files)
-    paper_wheels.made(layout.dist, "torchvision", "0.14.1+cu118", tag)
+    torch = written_wheels.made(layout.dist, "torch", "1.13.1+cu118", tag, files=files)
+    written_wheels.made(layout.dist, "torchvision", "0.14.1+cu118", tag)
     slim.slim_wheels(OURS, layout, [str(torch)], "7.0")
     said = "image --kind runtime --tag v1.13.1 --python 3.10 --toolkit 11.8 --arch x86_64 --gpu 3090 --gpu".split()  # noqa: SIM905
     done = run("invoke", *said, "RTX 3080", home=tmp_path)
@@ -446,7 +447,7 @@ def test_an_image_is_written_and_built(tmp_path: Path) -> None:
     docker.parent.mkdir()
     docker.write_text(ENGINE)
     docker.chmod(0o755)
-    paper_wheels.made(tmp_path / "dist", "torch", "1.13.1+cpu", "cp310-cp310-linux_x86_64")
+    written_wheels.made(tmp_path / "dist", "torch", "1.13.1+cpu", "cp310-cp310-linux_x86_64")
     env = {"PATH": f"{docker.parent}:/usr/bin:/bin", "LAID": str(tmp_path / "laid")}
     words = (
         "image",

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from press_support.written_wheels import made
 
 from tests.support import told_wheels
 from tests.support.made_index import Home
-from tests.support.paper_wheels import made
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.core.digests import hash_file

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
+from press_support.written_wheels import made
 
-from tests.support.paper_wheels import made
 from tests.support.refusals import refused
 from torchmill.deliver.index import entries, pages, yanks
 from torchmill.deliver.index.entries import IndexEntry, requirement_differences
-from torchmill.wheel import wheel_file
+from torchmill.wheel import finished_wheel
 
 LINUX, ARM = "py3-none-linux_x86_64", "py3-none-linux_aarch64"
 
 
 def _wheel(folder: Path, tag: str, requires: Sequence[str] = (), python: str = "") -> IndexEntry:
     return entries.make_entry(
-        wheel_file.read_wheel(made(folder, tag=tag, requires=requires, python=python)), ""
+        finished_wheel.read_wheel(made(folder, tag=tag, requires=requires, python=python)), ""
     )
 
 
@@ -39,7 +39,7 @@ def test_differences_are_named(tmp_path: Path) -> None:
 
 def test_other_versions_may_differ(tmp_path: Path) -> None:
     one = _wheel(tmp_path, LINUX, ["numpy"])
-    other = entries.make_entry(wheel_file.read_wheel(made(tmp_path, version="1.0+cu118")), "")
+    other = entries.make_entry(finished_wheel.read_wheel(made(tmp_path, version="1.0+cu118")), "")
     assert list(requirement_differences([one, other])) == []
 
 
@@ -48,7 +48,7 @@ def wheels(tmp_path: Path) -> list[IndexEntry]:
     """Return a version of two labels, and one more."""
     versions = ("1.0+cpu", "1.0+cu118", "1.1rc1+cpu")
     return [
-        entries.make_entry(wheel_file.read_wheel(made(tmp_path, version=each)), "")
+        entries.make_entry(finished_wheel.read_wheel(made(tmp_path, version=each)), "")
         for each in versions
     ]
 

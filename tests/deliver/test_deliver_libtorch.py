@@ -14,8 +14,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from press_support import compiled_wheels as tiny
 
-from tests.support import tiny_wheels as tiny
 from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from torchmill.config import facts_reader

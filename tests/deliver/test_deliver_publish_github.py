@@ -13,7 +13,7 @@ from tests.support.refusals import refused
 from torchmill.commands.publish import deliver_files
 from torchmill.deliver.publish import github, targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
-from torchmill.wheel import dist_files, wheel_file
+from torchmill.wheel import dist_files, finished_wheel
 
 TAG = "tinytorch-v1.13.1"  # of a wheel that says nothing else
 
@@ -21,7 +21,9 @@ TAG = "tinytorch-v1.13.1"  # of a wheel that says nothing else
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[UploadFile]:
     wheel = told_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
-    return list(upload_set.upload_files(wheel_file.read_wheel(wheel), dist_files.DOCUMENT_SUFFIXES))
+    return list(
+        upload_set.upload_files(finished_wheel.read_wheel(wheel), dist_files.DOCUMENT_SUFFIXES)
+    )
 
 
 @pytest.fixture

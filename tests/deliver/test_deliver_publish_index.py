@@ -19,7 +19,7 @@ from torchmill.core.errors import DeliveryError, NetworkError
 from torchmill.deliver.publish import targets, upload_set
 from torchmill.deliver.publish.index import IndexTarget
 from torchmill.deliver.publish.upload_set import UploadFile
-from torchmill.wheel import wheel_file
+from torchmill.wheel import finished_wheel
 
 WHEEL = "tinytorch-1.13.1+cpu-py3-none-any.whl"
 
@@ -47,7 +47,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def files(wheel: Path) -> list[UploadFile]:
-    return list(upload_set.upload_files(wheel_file.read_wheel(wheel), ()))
+    return list(upload_set.upload_files(finished_wheel.read_wheel(wheel), ()))
 
 
 def publish(wheel: Path, to: str, environ: Mapping[str, str], simple: str = "") -> list[str]:

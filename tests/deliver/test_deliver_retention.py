@@ -7,9 +7,10 @@ from pathlib import Path
 
 import boto3
 import pytest
+from press_support import written_wheels
 
-from tests.support import paper_wheels, told_wheels
 from tests.support import publishing_servers as servers
+from tests.support import told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels
@@ -173,7 +174,7 @@ def test_old_releases_go_with_all_that_lies_beside_them(
     place: Place, publish: Callable[..., CommandOutput], tmp_path: Path
 ) -> None:
     publish(place.to, OLD, CUDA, MIDDLE)
-    foreign = paper_wheels.made(tmp_path / "foreign", version="1.0+cpu")
+    foreign = written_wheels.made(tmp_path / "foreign", version="1.0+cpu")
     unproved = "tinytorch-1.1.0+cpu-py3-none-any.whl"  # its statement is of another wheel
     others = {
         foreign.name: foreign.read_bytes(),

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from press_support import written_wheels
 from securesystemslib.dsse import Envelope
 
 from tests.deliver.test_deliver_agreement import NO_PAPERS, TAMPERED, edit, sbom_of, statement_of
-from tests.support import commands, paper_wheels, told_wheels
+from tests.support import commands, told_wheels
 from tests.support.openssl import make_key, openssl, public_of
 from tests.support.refusals import refused
 from torchmill.commands.index import write_index
@@ -370,7 +371,7 @@ def test_a_forged_envelope_is_refused(wheel: Path, keys: Path, forged: str) -> N
 
 def forge(wheel: Path, *, manifest: bool) -> None:
     """Put another wheel into the place of one, with a RECORD, a statement, an SBOM and a manifest that all fit."""
-    made = paper_wheels.made(
+    made = written_wheels.made(
         wheel.parent / "forged", "tinytorch", "1.13.1+cu117", body="import evil\n"
     )
     made.replace(wheel)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from press_support import compiled_wheels
 
-from tests.support import tiny_wheels
 from tests.support.refusals import refused
 from torchmill.cell.context import BuildTree
 from torchmill.core.process import capture
@@ -147,7 +147,7 @@ def test_pip_installs_into_its_environment_whatever_a_user_has_set(tmp_path: Pat
     """Else a build lacks what it requires, though pip says that all is there."""
     (package := tmp_path / "tree/tinytorch").mkdir(parents=True)
     (package / "__init__.py").touch()
-    wheel = tiny_wheels.raw_wheel(package.parent, "tinytorch", "1.0", tmp_path)
+    wheel = compiled_wheels.raw_wheel(package.parent, "tinytorch", "1.0", tmp_path)
     venv = tmp_path / "venv"
     make_environment(Path(sys.executable), venv, tmp_path / "empty")
     pip = [str(in_environment(venv)), "-m", "pip", "install", "--no-deps", "--no-index"]

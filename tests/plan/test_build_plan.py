@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 from packaging.tags import mac_platforms
+from press_support import compiled_wheels
 
-from tests.support import tiny_wheels
 from tests.support.refusals import refused
 from torchmill.cell.context import fill_placeholders
 from torchmill.config import facts_reader
@@ -73,7 +73,7 @@ EXTENSIONS = (
 )
 
 
-@tiny_wheels.needs_compiler
+@compiled_wheels.needs_compiler
 @pytest.mark.parametrize("session", EXTENSIONS)
 def test_an_extension_names_no_folder_in_its_messages(
     shipped: Facts, session: str, tmp_path: Path

@@ -164,6 +164,46 @@ def test_checks_stand_alone() -> None:
     assert [path for path in scripts if structure.PACKAGE in foreign(path.read_text("utf-8"))] == []
 
 
+def distributions() -> dict[str, Path]:
+    """Return the folders of the packages that are distributions of their own, by name."""
+    return {path.name: path for path in (ROOT / "packages").glob("*/src/*") if path.is_dir()}
+
+
+def private_imports(text: str, package: str, described: str) -> set[str]:
+    """Return what a text imports of a package that its docstring does not name in `backticks`."""
+    public = set(re.findall(r"`(\w+)`", described))
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            names.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            modules = [alias.name.split(".") for alias in node.names]
+            names |= {parts[1] for parts in modules if parts[0] == package and len(parts) > 1}
+    return names - public
+
+
+def test_distributions_import_nothing_of_torchmill() -> None:
+    files = {name: list(folder.rglob("*.py")) for name, folder in distributions().items()}
+    assert {name for name, paths in files.items() if paths} == {"millguard", "millpress"}
+    for name, paths in files.items():
+        others = {structure.PACKAGE, *files} - {name}
+        assert [path for path in paths if others & foreign(path.read_text("utf-8"))] == []
+
+
+def test_torchmill_imports_only_what_a_distribution_names(texts: dict[str, str]) -> None:
+    for package, folder in distributions().items():
+        described = ast.get_docstring(structure.parse(folder / "__init__.py")) or ""
+        private = {name: private_imports(text, package, described) for name, text in texts.items()}
+        assert {name: names for name, names in private.items() if names} == {}
+
+
+def test_an_import_of_a_private_module_is_found() -> None:
+    text = "from press import read\nfrom press.inner import x\nimport press.zip"
+    assert private_imports(text, "press", "Use `read` and `zip`.") == {"inner"}
+
+
 def test_class_names_with_two_meanings_are_counted(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.py").write_text("class Target: ...\nclass _Own: ...\ndef of(): ...\n")

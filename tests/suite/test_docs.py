@@ -5,8 +5,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from millpress import errors as millpress_errors
+
 from tests.support.task_options import task_options
 from torchmill.core import errors
+from torchmill.core.exits import as_torchmill_error
 from torchmill.core.task_lines import LINES
 
 ROOT = Path(__file__).parents[2]
@@ -121,8 +124,14 @@ def told_codes() -> dict[str, set[int]]:
 def test_every_error_code_is_in_the_reference_with_its_exit_code_and_no_other() -> None:
     told = told_codes()
     exits = {name: one.exit_code for name, one in vars(errors).items() if hasattr(one, "exit_code")}
+    exits |= {
+        kind.__name__: as_torchmill_error(kind("", code="x")).exit_code
+        for kind in vars(millpress_errors).values()
+        if isinstance(kind, type) and issubclass(kind, millpress_errors.MillpressError)
+    }
     files = [
         *(ROOT / "torchmill").rglob("*.py"),
+        *(ROOT / "packages").glob("*/src/**/*.py"),
         *(ROOT / "tools").rglob("*.py"),
         ROOT / "noxfile.py",
         ROOT / "tasks.py",

@@ -8,8 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support import paper_wheels
-from tests.support.paper_wheels import Members
+from press_support import written_wheels
+from press_support.written_wheels import Members
+
 from torchmill.core import formats
 from torchmill.wheel import dist_files, sbom
 
@@ -90,7 +91,7 @@ def built(
         "opt-einsum>=3.3 ; extra == 'opt'",
     ]
     described = manifest(folder / f"{name}-{version}-{tag}.whl", release)
-    wheel = paper_wheels.made(
+    wheel = written_wheels.made(
         folder,
         name,
         version,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tests.support import tiny_wheels as tiny
+from press_support import compiled_wheels as tiny
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from millpress import elf
 
 from tests.support.fatbins import FAMILY, OWN, PTX, fatbin, library, piece
 from tests.support.made_up_magma import static
@@ -20,7 +21,6 @@ from torchmill.config.release_lookup import find_release
 from torchmill.host.host import Host
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
-from torchmill.wheel.pack import elf
 from torchmill.wheel.verify import device_code
 from torchmill.wheel.verify.device_code import FatbinPiece, LibraryCode
 

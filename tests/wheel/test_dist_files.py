@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import tiny_wheels as tiny
+from tests.support import tiny_plans
 from torchmill.wheel.dist_files import (
     find_wheel,
     manifest_path,
@@ -104,7 +104,7 @@ def test_dist_may_lie_on_another_disk(tmp_path: Path) -> None:
 
 
 def planned(platform: str, *, upper_bound: bool) -> PlannedWheel:
-    wheel = tiny.plan("tinytorch", "1.0+cpu").wheel
+    wheel = tiny_plans.plan("tinytorch", "1.0+cpu").wheel
     name = wheel.file_name.replace(wheel.platform_tag, platform)
     return replace(wheel, file_name=name, platform_tag=platform, tag_is_upper_bound=upper_bound)
 

@@ -4,8 +4,9 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from press_support import written_wheels
 
-from tests.support import paper_wheels, told_wheels
+from tests.support import told_wheels
 from torchmill.core import formats
 from torchmill.wheel import dist_files
 
@@ -20,7 +21,7 @@ DERIVED = {
 
 
 def test_documents_of_a_format_do_not_change(tmp_path: Path) -> None:
-    wheel = paper_wheels.made(tmp_path, version="1.13.1+cu117")
+    wheel = written_wheels.made(tmp_path, version="1.13.1+cu117")
     documents = dist_files.compose_documents(told_wheels.manifest(wheel), wheel)
     found = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in documents.items()}
     assert found == DERIVED[formats.MANIFEST]

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from millpress import record_file
 
 from tests.support import told_wheels
-from torchmill.wheel import dist_files, sbom
+from torchmill.wheel import sbom
 
 
 @pytest.fixture
@@ -22,10 +23,10 @@ def wheel(tmp_path: Path) -> Path:
 
 def composed(wheel: Path, **said: Any) -> dict[str, Any]:
     told = told_wheels.manifest(wheel) | said
-    metadata = dist_files.read_described(wheel, "METADATA")
+    metadata = record_file.read_described(wheel, "METADATA")
     assert metadata
     found: dict[str, Any] = json.loads(
-        sbom.compose_sbom(told, metadata, dist_files.recorded_digests(wheel))
+        sbom.compose_sbom(told, metadata, record_file.recorded_digests(wheel))
     )
     return found
 
@@ -59,7 +60,7 @@ def test_it_names_what_is_in_the_wheel(wheel: Path) -> None:
 
 def test_a_bundled_library_is_the_file_in_the_wheel_and_comes_from_a_package(wheel: Path) -> None:
     library = components(composed(wheel))[f"bundled library:{told_wheels.BUNDLED}"]
-    record = dist_files.recorded_digests(wheel)
+    record = record_file.recorded_digests(wheel)
     assert [one["content"] for one in library["hashes"]] == [record[told_wheels.BUNDLED]]
     (ancestor,) = library["pedigree"]["ancestors"]
     assert (ancestor["purl"], ancestor["version"]) == (told_wheels.GOMP, "12.2.0-14+deb12u1")
@@ -81,7 +82,7 @@ def test_what_pip_installs_beside_it_is_required_and_what_built_it_is_not(wheel:
 
 
 def test_a_requirement_that_nothing_parses_is_left_out(wheel: Path) -> None:
-    told, metadata = told_wheels.manifest(wheel), dist_files.read_described(wheel, "METADATA")
+    told, metadata = told_wheels.manifest(wheel), record_file.read_described(wheel, "METADATA")
     assert metadata
     odd = metadata.replace(
         b"Requires-Dist: typing-extensions",
@@ -169,7 +170,7 @@ def test_a_source_without_a_proven_commit_leads_to_no_repository(tmp_path: Path)
         | unproven
         | {"repository": "", "source": "https://a.example/t.tar.gz (x)"}
     )
-    metadata = dist_files.read_described(wheel, "METADATA") or b""
+    metadata = record_file.read_described(wheel, "METADATA") or b""
     for content in (
         sbom.compose_sbom(told, metadata, {}),
         sbom.compose_inner_sbom(told, metadata, {}),

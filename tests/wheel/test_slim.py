@@ -10,6 +10,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from millpress import elf_edit
+from millpress.elf import open_elf
 
 from tests.support import gpu_libraries
 from tests.support.fatbins import FAMILY, OWN, PTX, fatbin, library, piece
@@ -17,8 +19,6 @@ from tests.support.made_up_magma import static
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.wheel import slim
-from torchmill.wheel.pack import elf_edit
-from torchmill.wheel.pack.elf import open_elf
 from torchmill.wheel.slim import LibraryPlan, Request
 from torchmill.wheel.verify import device_code, slimming
 

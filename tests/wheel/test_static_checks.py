@@ -11,13 +11,15 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from millpress import dependencies
+from millpress.module_checks import TargetInterpreter, foreign_files
 from packaging.specifiers import SpecifierSet
+from press_support import compiled_wheels as tiny
 
-from tests.support import tiny_wheels as tiny
+from tests.support import tiny_plans
 from torchmill.wheel.verify import static_checks
-from torchmill.wheel.verify.static_checks import TargetInterpreter, foreign_files
 
-EXPECTED = tiny.plan("tinytorch", "1.0+cpu").wheel
+EXPECTED = tiny_plans.plan("tinytorch", "1.0+cpu").wheel
 RECORD = "tinytorch-1.0+cpu.dist-info/RECORD"
 
 
@@ -203,7 +205,7 @@ def test_a_requirement_must_be_the_plans(
     vision, _ = tiny.finish(
         raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
     )
-    expected = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
+    expected = tiny_plans.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
     assert static_checks.static_problems(vision, expected, here) == []
     assert static_checks.static_problems(
         vision, replace(expected, torch="tinytorch==1.0"), here
@@ -224,7 +226,7 @@ def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
     vision, _ = tiny.finish(
         raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
     )
-    expected = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
+    expected = tiny_plans.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
     served = replace(expected, release=replace(expected.release, stable_abi=SpecifierSet(">=1.0")))
     assert static_checks.static_problems(vision, served, here) == [
         "METADATA requires tinytorch==1.0+cpu, not tinytorch>=1.0"
@@ -337,13 +339,13 @@ def test_the_same_in_another_spelling_is_no_difference(tmp_path: Path) -> None:
     declaring(
         tmp_path, "cp311", "Requires-Python: <4, >=3.7", "Requires-Dist: typing_extensions>=4"
     )
-    assert static_checks.sibling_differences(one, static_checks.sibling_wheels(one)) == []
+    assert dependencies.sibling_differences(one, dependencies.sibling_wheels(one)) == []
 
 
 def test_a_difference_is_told_with_both_sides(tmp_path: Path) -> None:
     one = declaring(tmp_path, "cp310", "Requires-Dist: numpy<2", "Requires-Dist: sympy")
     other = declaring(tmp_path, "cp312", "Requires-Dist: setuptools", "Requires-Dist: sympy")
-    (sentence,) = static_checks.sibling_differences(one, static_checks.sibling_wheels(one))
+    (sentence,) = dependencies.sibling_differences(one, dependencies.sibling_wheels(one))
     assert sentence.startswith(f"{other.name} has other requirements than {one.name}: ")
     assert "also setuptools, but not numpy<2; uv reads one of them" in sentence
 
@@ -353,7 +355,7 @@ def test_other_versions_and_what_cannot_be_read_do_not_count(tmp_path: Path) -> 
     declaring(tmp_path, "cp310", version="1.0+cu118")
     declaring(tmp_path, "cp310", version="1.0.1+cpu")
     (tmp_path / "torch-1.0+cpu-cp39-cp39-linux_x86_64.whl").write_text("half")
-    (half,) = static_checks.sibling_wheels(one)
+    (half,) = dependencies.sibling_wheels(one)
     assert half.name.split("-")[2] == "cp39"
-    assert static_checks.sibling_differences(one, [half]) == []
-    assert static_checks.sibling_differences(half, [one]) == []
+    assert dependencies.sibling_differences(one, [half]) == []
+    assert dependencies.sibling_differences(half, [one]) == []

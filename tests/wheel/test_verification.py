@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from press_support import compiled_wheels as tiny
 
-from tests.support import tiny_wheels as tiny
+from tests.support import tiny_plans
 from tests.support.fatbins import PTX, fatbin, library, piece
 from tests.support.refusals import refused
 from torchmill.config.arch_list import ArchTarget
@@ -56,7 +57,7 @@ def installed_packages(venv: Path) -> set[str]:
 
 @tiny.needs_compiler
 def test_repaired_wheels_work_where_the_libraries_are_not(dist: Dist, tmp_path: Path) -> None:
-    plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
+    plan = tiny_plans.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
     checks, _ = tried(dist.vision, plan, "tinyvision", tmp_path, dist.torch)
     assert checks["value"] == CheckResult(ok=True, detail="")
     venv = tmp_path / "scratch" / "venv" / "bin" / "python"
@@ -93,8 +94,8 @@ def tried(
         return verify_wheel(
             wheel,
             plan.wheel,
-            tiny.package(name),
-            expected_values(plan, tiny.package(name)),
+            tiny_plans.package(name),
+            expected_values(plan, tiny_plans.package(name)),
             python=PYTHON,
             scratch=tmp_path / "scratch",
             extra=extra,
@@ -106,7 +107,7 @@ def tried(
 
 @tiny.needs_compiler
 def test_every_failed_check_is_listed_at_once(dist: Dist, tmp_path: Path) -> None:
-    planned = tiny.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"})
+    planned = tiny_plans.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"})
     wrong = replace(planned, source=replace(planned.source, git_version="f" * 40))
     with refused("wheel-check-failed") as caught:
         tried(dist.torch, wrong, "tinytorch", tmp_path)
@@ -119,7 +120,7 @@ def test_every_failed_check_is_listed_at_once(dist: Dist, tmp_path: Path) -> Non
 @tiny.needs_compiler
 def test_what_is_wrong_at_first_sight_is_not_installed(dist: Dist, tmp_path: Path) -> None:
     with refused("wheel-check-failed"):
-        tried(dist.raw, tiny.plan("tinytorch", "9"), "tinytorch", tmp_path)
+        tried(dist.raw, tiny_plans.plan("tinytorch", "9"), "tinytorch", tmp_path)
     assert not (tmp_path / "scratch").exists()
 
 
@@ -132,7 +133,7 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
     with zipfile.ZipFile(raw, "a") as archive:
         archive.write(kernels, "tinytorch/lib/libkernels.so")
     wheel, _ = tiny.finish(raw, tmp_path / "dist", tmp_path / "staging")
-    plan = tiny.plan("tinytorch", "1.0+cpu")
+    plan = tiny_plans.plan("tinytorch", "1.0+cpu")
     cuda = replace(
         plan,
         wheel=replace(plan.wheel, build=replace(plan.build, cuda="11.8")),

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from millpress import wheel_writer
+
 from torchmill.cell import disk_space
 from torchmill.cell.context import BuildContext, describe_unread, hold_cell
 from torchmill.cell.progress_line import ProgressLine
@@ -22,7 +24,6 @@ from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.judgement import judge
 from torchmill.toolchain import remote_cache
-from torchmill.wheel.pack import wheel_writer
 
 
 def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Path:

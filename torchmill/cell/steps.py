@@ -9,6 +9,10 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from millguard.limits import LimitMeter
+from millpress import bundling, dependencies, licences, metadata, repair, staging, wheel_writer
+from millpress.bundling import BundledLibrary
+
 from torchmill.cell import disk_space, machine_inputs, prepare
 from torchmill.cell.compile import compile_wheel
 from torchmill.cell.context import BuildContext, BuildTree, base_wheel, imported_wheel
@@ -36,9 +40,7 @@ from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.plan import expected_values
 from torchmill.wheel import dist_files, statement
-from torchmill.wheel.pack import bundling, metadata, repair, staging, wheel_writer
-from torchmill.wheel.pack.bundling import BundledLibrary
-from torchmill.wheel.verify import device_code, static_checks, verification
+from torchmill.wheel.verify import device_code, verification
 
 TREES_KEPT = 2  # trees of one family: whoever tries a switch, and goes back, finds both
 MEMBER_CACHE_BYTES = 10 * 2**30  # of compressed members
@@ -209,7 +211,11 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     )  # with another platform tag, where that is computed
     place = context.outputs.packed / name
     packed = wheel_writer.pack_wheel(
-        staged.root, place, unstaged=staged.unstaged, cache_folder=members
+        staged.root,
+        place,
+        unstaged=staged.unstaged,
+        cache_folder=members,
+        threads=LimitMeter().cores().count,
     )
     trim_folder(members, MEMBER_CACHE_BYTES)
     said = {
@@ -292,13 +298,13 @@ def _add_licences(
     of_file |= {
         f"{statement.STATIC_KIND}:{Path(one['source']).name}": Path(one["source"]) for one in static
     }
-    owners = repair.find_owners(of_file.values())
+    owners = licences.find_owners(of_file.values())
     holders = {reference: owners[path] for reference, path in of_file.items()}
     for path in context.source.submodules:
-        holders[f"{statement.SUBMODULE_KIND}:{path}"] = repair.find_submodule(
+        holders[f"{statement.SUBMODULE_KIND}:{path}"] = licences.find_submodule(
             context.source.path, path
         )
-    told, notes = repair.copy_licences(staged, holders)
+    told, notes = licences.copy_licences(staged, holders)
     return {
         "static": static,
         "bundled": [asdict(one) | {"source": str(one.source)} for one in bundled],
@@ -365,7 +371,7 @@ def verify_stage(
             targets=device_code.requested_targets(context.facts, plan.wheel, plan.arch_list),
             empty=context.layout.environments,
         )
-    differences = static_checks.sibling_differences(packed, static_checks.sibling_wheels(published))
+    differences = dependencies.sibling_differences(packed, dependencies.sibling_wheels(published))
     said: dict[str, Any] = {
         "unlike": differences,
         "checks": {name: asdict(check) for name, check in checks.items()},

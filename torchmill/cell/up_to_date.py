@@ -9,15 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from millpress import zip_archive
+
 from torchmill.cell import machine_inputs
 from torchmill.cell.context import BuildContext
 from torchmill.core import formats
 from torchmill.core.atomic_writes import write_atomically
-from torchmill.core.stat_cache import StatCache, digest_code, digest_data
+from torchmill.core.stat_cache import StatCache, digest_code, digest_data, package_folder
 from torchmill.core.strict_json import load_object
 from torchmill.host import environments
 from torchmill.wheel import dist_files
-from torchmill.wheel.pack import zip_archive
 
 STAGES = ("compile", "pack", "verify")
 INSTALLED = "installed packages"
@@ -233,7 +234,7 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
         "code that packs": digest_code(
-            context.stat_cache, "wheel/pack", "wheel/sbom.py", "wheel/statement.py"
+            context.stat_cache, package_folder("millpress"), "wheel/sbom.py", "wheel/statement.py"
         ),
         "tools that pack": digest_data([*packers, str(zip_archive.best_codec())]),
         "SOURCE_DATE_EPOCH": digest_data(os.environ.get("SOURCE_DATE_EPOCH")),
@@ -258,8 +259,6 @@ def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
             [*expected, package.import_name, package.checks, package.smoke, *named]
         ),
         "interpreter and requirements": context.environment_key,
-        "code that verifies": digest_code(
-            context.stat_cache, "wheel/verify", "wheel/wheel_file.py", *checks
-        ),
-        "code that packs": digest_code(context.stat_cache, "wheel/pack"),
+        "code that verifies": digest_code(context.stat_cache, "wheel/verify", *checks),
+        "code that packs": digest_code(context.stat_cache, package_folder("millpress")),
     }

@@ -9,6 +9,8 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from millpress.wheel_writer import source_date_epoch
+
 from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
 from torchmill.cell.context import BuildFolders
@@ -39,7 +41,6 @@ from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.toolchain import remote_cache
-from torchmill.wheel.pack.wheel_writer import source_date_epoch
 
 RATTLER = "py-rattler-build"  # packs conda packages
 _NO_FIX = "torchmill knows no fix for that on this machine"

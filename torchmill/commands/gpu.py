@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from millpress.wheel_file import parse_file_name, tag_python
+
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import gpu_capability
 from torchmill.config.served_gpus import unserved_capabilities
@@ -19,7 +21,6 @@ from torchmill.plan.doctor import gpu_driver
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult
-from torchmill.wheel.wheel_file import parse_file_name, tag_python
 
 _SCRIPT, _EXTENSION_SCRIPT = "gpu_checks.py", "gpu_extension_checks.py"
 

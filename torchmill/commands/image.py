@@ -22,7 +22,7 @@ from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import ImageOptions, ImageRequest
 from torchmill.host.native import container_arch, native_arch
-from torchmill.wheel import wheel_file
+from torchmill.wheel import finished_wheel
 
 
 def write_image(  # noqa: PLR0917 - every one is an option
@@ -103,7 +103,7 @@ def recipe_of(
         return recipes.builder_recipe(facts, wanted), ()
     if wanted.kind == "devcontainer":
         return recipes.devcontainer_recipe(facts, wanted), ()
-    own = [wheel_file.read_wheel(one).path for one in clients]
+    own = [finished_wheel.read_wheel(one).path for one in clients]
     if wanted.index:
         there = recipes.image_releases(facts, wanted)
         required = [f"{one.package}=={one.version}+{wanted.variant}" for one in there]

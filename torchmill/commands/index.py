@@ -9,6 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
+from millpress import wheel_file
+
 from torchmill.commands.command import CommandOutput
 from torchmill.config.facts import Facts
 from torchmill.core import locks, urls
@@ -22,7 +24,7 @@ from torchmill.deliver.index.entries import IndexEntry, requirement_differences
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome
 from torchmill.deliver.index.scan import ScannedWheel, read_companions, scan_wheels
 from torchmill.deliver.index.state import FOLDER, IndexState, load_state
-from torchmill.wheel import dist_files, wheel_file
+from torchmill.wheel import dist_files, finished_wheel
 
 PLACEHOLDERS, _PLACEHOLDER = ("package", "version", "tag"), r"\{(.*?)\}"  # of --base-url
 Contents = Mapping[
@@ -170,7 +172,7 @@ def _pages(  # noqa: PLR0917
 def _fill(base: str, wheel: ScannedWheel) -> str:
     """Return --base-url with what its placeholders stand for."""
     version = wheel.entry.version
-    tag = wheel_file.source_tag(
+    tag = finished_wheel.source_tag(
         version, dist_files.read_manifest(wheel.path) if "{tag}" in base else {}
     )
     values = dict(zip(PLACEHOLDERS, (wheel.entry.name, version.public, tag), strict=True))

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from millpress import wheel_file
 from packaging.utils import canonicalize_name
 
 from torchmill.commands.command import CommandOutput
@@ -18,9 +19,9 @@ from torchmill.deliver.agreement import VOUCHED, AgreementVerdict
 from torchmill.deliver.publish import targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.deliver.signature import Signers
-from torchmill.wheel import wheel_file
+from torchmill.wheel import finished_wheel
 from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES, MANIFEST_SUFFIX, SIGNATURE_SUFFIXES
-from torchmill.wheel.wheel_file import Distribution
+from torchmill.wheel.finished_wheel import FinishedWheel
 
 
 def publish_wheels(  # noqa: PLR0917 - every one is an option
@@ -68,7 +69,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     return CommandOutput("\n".join(lines), {"to": target.name, "files": data, "older": dropped})
 
 
-def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> list[Distribution]:
+def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> list[FinishedWheel]:
     """Return the wheels of some names, a variant and a release; what is empty selects all.
 
     Raises DeliveryError that names every wheel that is not what it claims to be, or if there is none.
@@ -76,7 +77,7 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
     wanted = {canonicalize_name(name) for name in names}
     wheels = [
         wheel
-        for wheel in wheel_file.read_wheels(wheel_file.list_wheels(dist))
+        for wheel in finished_wheel.read_wheels(wheel_file.list_wheels(dist))
         if (not wanted or wheel.name in wanted)
         and variant in {"", wheel.version.local}
         and tag in {"", str(wheel.manifest.get("tag", ""))}  # only the manifest knows it

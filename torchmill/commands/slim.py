@@ -4,6 +4,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from millpress import wheel_file
+from millpress.errors import InputError, WheelError
+
 from torchmill.commands.verify import named_wheels
 from torchmill.config.arch_list import parse_arch_list
 from torchmill.config.facts import Facts
@@ -17,7 +20,7 @@ from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.host.measurement import measure_host
-from torchmill.wheel import slim_wheel, wheel_file
+from torchmill.wheel import slim_wheel
 from torchmill.wheel.slim import Request
 from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
 from torchmill.wheel.verify.device_code import code_order
@@ -146,7 +149,7 @@ def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Ite
             if not slim_wheel.removes_code(libraries):
                 yield f"{package.name} {package.version}: {_NOTHING_TO_REMOVE}"
                 continue
-        except (BuildError, DeliveryError) as error:
+        except (BuildError, DeliveryError, InputError, WheelError) as error:
             yield f"{error}; it stays as it is"
             continue
         yield from _describe(libraries)

@@ -5,6 +5,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from millpress import wheel_file
+from millpress.errors import WheelError
+
 from torchmill.commands.command import CommandOutput
 from torchmill.core import formats
 from torchmill.core.atomic_writes import write_atomically
@@ -15,7 +18,7 @@ from torchmill.deliver import agreement, signature
 from torchmill.deliver.agreement import AgreementCheck, AgreementVerdict
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems
-from torchmill.wheel import dist_files, wheel_file
+from torchmill.wheel import dist_files, finished_wheel
 
 
 def verify_wheels(  # noqa: PLR0917 - every one is an option
@@ -134,10 +137,10 @@ def write_missing(wheels: Iterable[Path]) -> None:
         if all(file.exists() for file in files):
             continue
         try:
-            manifest = wheel_file.read_wheel(wheel).manifest
+            manifest = finished_wheel.read_wheel(wheel).manifest
             known = manifest and formats.judge_format(manifest, formats.MANIFEST) == "same"
             documents = dist_files.compose_documents(manifest, wheel) if known else {}
-        except (DeliveryError, *agreement.DOCUMENT_ERRORS):
+        except (WheelError, *agreement.DOCUMENT_ERRORS):
             documents = {}
         for suffix, content in documents.items():
             file = dist_files.document_path(wheel, suffix)

@@ -9,7 +9,16 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
+from torchmill.core.errors import (
+    BuildError,
+    ConfigError,
+    DeliveryError,
+    HostError,
+    InterruptedBuildError,
+    TorchmillError,
+    UnforeseenError,
+    VerifyError,
+)
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import install_command, record_programs
@@ -83,8 +92,9 @@ def is_of_runner(error: BaseException) -> bool:
 
 def as_torchmill_error(error: BaseException) -> TorchmillError:
     """Return what to show of anything that was raised: one of our own errors as it is."""
-    if isinstance(error, TorchmillError):
-        return error
+    known_error = error if isinstance(error, TorchmillError) else _translate_millpress(error)
+    if known_error is not None:
+        return known_error
     if isinstance(error, KeyboardInterrupt):
         return InterruptedBuildError(
             "interrupted: run the same command to go on", code="interrupted"
@@ -109,6 +119,25 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
         f"torchmill has a bug ({gist}): please report it{_write_traceback(error)}",
         code="unforeseen",
     )
+
+
+def _translate_millpress(error: BaseException) -> TorchmillError | None:
+    """Return our error for one of millpress, with its message and code; None for any other."""
+    errors = sys.modules.get("millpress.errors")  # not imported: `nox -l` runs without millpress
+    if errors is None or not isinstance(error, errors.MillpressError):
+        return None
+    kinds = (
+        (errors.InputError, BuildError),
+        (errors.OptionError, ConfigError),
+        (errors.RepairError, VerifyError),
+        (errors.CommandFailedError, TorchmillError),  # before ToolError, whose subclass it is
+        (errors.ToolError, HostError),
+        (errors.WheelError, DeliveryError),
+    )
+    for kind, our_kind in kinds:
+        if isinstance(error, kind):
+            return our_kind(str(error), code=error.code)
+    return TorchmillError(str(error), code=error.code)
 
 
 def _write_traceback(error: BaseException) -> str:

@@ -5,6 +5,7 @@ A memory that is lost, or does not fit, costs time and nothing else.
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import time
@@ -183,20 +184,29 @@ def digest_data(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def digest_code(cache: StatCache, *places: str) -> str:
-    """Return a digest of the code below some folders, or in some files, of the package: "wheel/pack".
+def package_folder(name: str) -> Path:
+    """Return the folder of an installed package, such as "millpress", without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError(f"the package {name} is not installed")
+    return Path(spec.submodule_search_locations[0])
 
-    Raises FileNotFoundError where a place holds no code: the digest of nothing would never change.
+
+def digest_code(cache: StatCache, *places: str | Path) -> str:
+    """Return a digest of the code in some folders and files.
+
+    A place is a path in this package ("wheel/verify", "wheel/sbom.py"), or the absolute folder of another
+    one (`package_folder("millpress")`). Raises FileNotFoundError if a place holds no code: the digest of
+    nothing would never change.
     """
-    code: list[Path] = []
+    digests: list[tuple[str, str | None]] = []
     for place in places:
         root = PACKAGE / place
-        found = (
-            [file for file in root.rglob("*") if file.suffix in _CODE] if root.is_dir() else [root]
-        )
-        if not found or not all(file.is_file() for file in found):
+        files = [root]
+        if root.is_dir():
+            files = [file for file in root.rglob("*") if file.suffix in _CODE]
+        if not files or not all(file.is_file() for file in files):
             raise FileNotFoundError(f"no code in {root}")
-        code += found
-    return digest_data(
-        [(file.relative_to(PACKAGE).as_posix(), cache.digest(file)) for file in sorted(code)]
-    )
+        base = root.parent if Path(place).is_absolute() else PACKAGE
+        digests += [(file.relative_to(base).as_posix(), cache.digest(file)) for file in files]
+    return digest_data(sorted(digests))

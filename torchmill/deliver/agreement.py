@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+from millpress import record_file, wheel_file
+from millpress.errors import InputError, WheelError
+from millpress.zip_archive import ARCHIVE_ERRORS
 from packaging.utils import canonicalize_name
 
 from torchmill.core import formats
 from torchmill.core.digests import hash_file
-from torchmill.core.errors import BuildError, DeliveryError
+from torchmill.core.errors import DeliveryError
 from torchmill.core.lenient_paths import is_file
 from torchmill.core.strict_json import parse_json_object, read_json_object
 from torchmill.core.units import first_problems, format_bytes
 from torchmill.deliver.differences import MAX_DIFFERENCES, Reference, document_differences
-from torchmill.wheel import dist_files, statement, wheel_file
-from torchmill.wheel.pack.zip_archive import ARCHIVE_ERRORS
-from torchmill.wheel.wheel_file import Distribution
+from torchmill.wheel import dist_files, finished_wheel, statement
+from torchmill.wheel.finished_wheel import FinishedWheel
 
 MAX_NOTES = 2  # of one check that are reported
 
@@ -44,7 +46,7 @@ DOCUMENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, RecursionErr
 
 # Reads a document for a wheel: returns a summary ("" if it is of another kind than its name says),
 # and the clauses about what does not fit the wheel. These are computed only when they are iterated.
-ReadDocument = Callable[[Distribution, Mapping[str, Any]], tuple[str, Iterable[str]]]
+ReadDocument = Callable[[FinishedWheel, Mapping[str, Any]], tuple[str, Iterable[str]]]
 
 WHEEL = Reference("the wheel")
 
@@ -112,7 +114,7 @@ class AgreementVerdict:
 
 
 def examine_wheel(
-    wheel: Path, original: Path | None = None, distribution: Distribution | None = None
+    wheel: Path, original: Path | None = None, distribution: FinishedWheel | None = None
 ) -> AgreementVerdict:
     """Return the checks of a wheel, which is read to its end several times.
 
@@ -120,10 +122,10 @@ def examine_wheel(
     beside it. `distribution` is the wheel as `read_wheel` returned it, if the caller has it.
     """
     try:
-        distribution = distribution or wheel_file.read_wheel(wheel)
+        distribution = distribution or finished_wheel.read_wheel(wheel)
         problems = tuple(wheel_file.wheel_problems(wheel))
         oddities = tuple(wheel_file.wheel_oddities(wheel))
-    except DeliveryError as error:
+    except WheelError as error:
         problem = str(error).removeprefix(f"{wheel}: ")
         return AgreementVerdict(wheel, (AgreementCheck("wheel", "", (problem,)),))
     with ZipFile(wheel) as archive:
@@ -170,15 +172,15 @@ def _check_tags(wheel: Path, *, vouched: bool) -> AgreementCheck:
     installers believe the name. PyPI has wheels that are named manylinux1 and need a newer glibc,
     and wheels whose WHEEL file has another platform than their name.
     """
-    from torchmill.wheel.verify import static_checks
+    from millpress import library_checks
 
-    tags = static_checks.platform_tags(wheel.name)
+    tags = library_checks.platform_tags(wheel.name)
     libc_tags = [tag for tag in tags if tag.startswith(("manylinux", "musllinux"))]
     promised = ", ".join(libc_tags)
     summary = "its name promises no C library"
     if promised:
         summary = f"its files need no more than {promised}"
-    judgement = static_checks.judge_tags(wheel)
+    judgement = library_checks.judge_tags(wheel)
     broken = list(judgement.broken_promises)
     renamed = wheel_file.renamed_platform(wheel)
     if renamed:
@@ -190,7 +192,7 @@ def _check_tags(wheel: Path, *, vouched: bool) -> AgreementCheck:
     return AgreementCheck("tags", summary, judgement.contradictions, tuple(broken))
 
 
-def _check_manifest(distribution: Distribution) -> tuple[AgreementCheck, Reference | None]:
+def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, Reference | None]:
     """Return the check of a wheel's manifest, and the documents that follow from the manifest.
 
     The reference is None unless the manifest is sound and of the format that is written now.
@@ -223,7 +225,7 @@ def _check_manifest(distribution: Distribution) -> tuple[AgreementCheck, Referen
     return check, Reference("the manifest", documents)
 
 
-def _manifest_problems(manifest: Mapping[str, Any], distribution: Distribution) -> Iterator[str]:
+def _manifest_problems(manifest: Mapping[str, Any], distribution: FinishedWheel) -> Iterator[str]:
     """Yield a clause for each field in which a manifest contradicts the wheel.
 
     Only fields that manifests of all formats have are compared.
@@ -276,7 +278,7 @@ def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> 
         return AgreementCheck(name, "", (f"{wheel.name} has other tags than {title}",))
     try:
         problems = tuple(slimming.wheel_differences(original, wheel))
-    except (DeliveryError, BuildError, *ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
+    except (InputError, WheelError, *ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
         problems = (str(error),)
     return AgreementCheck(name, f"all of {title} except code for GPUs", problems)
 
@@ -292,7 +294,7 @@ def damaged_check(name: str, error: Exception) -> AgreementCheck:
 def _check_document(
     name: str,
     suffix: str,
-    distribution: Distribution,
+    distribution: FinishedWheel,
     expected: Reference | None,
     read: ReadDocument,
 ) -> AgreementCheck:
@@ -333,7 +335,7 @@ def _has_known_format(statement_document: Mapping[str, Any]) -> bool:
 
 
 def _read_statement(
-    distribution: Distribution, document: Mapping[str, Any]
+    distribution: FinishedWheel, document: Mapping[str, Any]
 ) -> tuple[str, Iterable[str]]:
     """Return a summary of a statement, and how it differs from the wheel (see ReadDocument)."""
     document_type = document.get("_type")
@@ -355,7 +357,7 @@ def _read_statement(
 
 
 def _read_sbom(
-    distribution: Distribution, document: Mapping[str, Any], *, sha256: str | None
+    distribution: FinishedWheel, document: Mapping[str, Any], *, sha256: str | None
 ) -> tuple[str, Iterable[str]]:
     """Return a summary of an SBOM, and how it differs from the wheel (see ReadDocument).
 
@@ -391,7 +393,7 @@ def _read_sbom(
     )
 
 
-def _check_inner_sbom(distribution: Distribution) -> AgreementCheck:
+def _check_inner_sbom(distribution: FinishedWheel) -> AgreementCheck:
     """Return the check of the SBOM inside a wheel, by itself and against the one beside the wheel.
 
     The manifest judges the one beside the wheel.
@@ -401,7 +403,7 @@ def _check_inner_sbom(distribution: Distribution) -> AgreementCheck:
     name = "inner SBOM"
     wheel = distribution.path
     try:
-        content = dist_files.read_described(wheel, sbom.INNER_PATH)
+        content = record_file.read_described(wheel, sbom.INNER_PATH)
         if content is None:
             problems = []
             if "licences" in distribution.manifest:  # wheels have one since manifests say this
@@ -443,7 +445,7 @@ def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[s
     """Yield a clause for each library of an SBOM whose digest differs from the wheel's RECORD."""
     from torchmill.wheel import sbom
 
-    recorded = dist_files.recorded_digests(wheel)
+    recorded = record_file.recorded_digests(wheel)
     for component in document.get("components", ()):
         digests = [entry.get("content") for entry in component.get("hashes", ())]
         for entry in component.get("properties", ()):

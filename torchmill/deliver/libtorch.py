@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
 
+from millguard.limits import LimitMeter
+from millpress import elf, staging, wheel_writer, zip_archive
+from millpress.wheel_writer import open_compressor
+from millpress.zip_archive import ZipWriter
 from packaging.requirements import Requirement
 
 from torchmill.core.atomic_writes import fresh_path
@@ -17,16 +21,13 @@ from torchmill.core.digests import hash_file
 from torchmill.core.errors import VerifyError
 from torchmill.core.locks import hold_lock
 from torchmill.core.process import CommandError, program_output, stream
-from torchmill.core.stat_cache import StatCache, digest_code, digest_data
+from torchmill.core.stat_cache import StatCache, digest_code, digest_data, package_folder
 from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
 from torchmill.host import measurement, native, programs
 from torchmill.plan import cuda_toolkit, first_error
 from torchmill.wheel import dist_files
-from torchmill.wheel.pack import elf, staging, wheel_writer, zip_archive
-from torchmill.wheel.pack.wheel_writer import open_compressor
-from torchmill.wheel.pack.zip_archive import ZipWriter
 from torchmill.wheel.verify import clean_environment
 
 # The CMake projects that try an archive, one folder for each value of a package's `checks`.
@@ -191,7 +192,7 @@ def write_zip(
     with (
         report_unwritable(archive),
         archive.open("wb") as sink,
-        open_compressor(members) as compressor,
+        open_compressor(members, threads=LimitMeter().cores().count) as compressor,
     ):
         writer = ZipWriter(sink, EPOCH)
         # Members are written as the iterator advances: nothing happens until it is exhausted.
@@ -239,7 +240,9 @@ def _archive_parts(verified: VerifiedWheel, stat_cache: StatCache) -> dict[str, 
     return {
         **products.wheel_parts(verified, stat_cache),
         "facts": digest_data(facts),
-        "code": digest_code(stat_cache, "deliver/libtorch.py", "deliver/consumers", "wheel/pack"),
+        "code": digest_code(
+            stat_cache, "deliver/libtorch.py", "deliver/consumers", package_folder("millpress")
+        ),
         "tools": str(zip_archive.best_codec()),
     }
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
+from millpress.errors import MillpressError
 from packaging.utils import canonicalize_name
 
 from torchmill.cell.context import BuildContext, hold_cell
@@ -100,7 +101,7 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
             try:
                 if _take_from_place(context, place, signers, note):
                     return True
-            except TorchmillError as error:
+            except (TorchmillError, MillpressError) as error:
                 note(_describe_failure(place, str(error), error))
             except (*READ_ERRORS, *DOCUMENT_ERRORS) as error:
                 note(_describe_failure(place, describe_http_error(error), error))

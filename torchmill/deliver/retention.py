@@ -10,15 +10,17 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from millpress import wheel_file
+from millpress.errors import WheelError
 from packaging.version import Version
 
-from torchmill.core.errors import DeliveryError, TorchmillError, require_count
+from torchmill.core.errors import TorchmillError, require_count
 from torchmill.core.strict_json import parse_json_object
 from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile
-from torchmill.wheel import dist_files, statement, wheel_file
-from torchmill.wheel.wheel_file import Distribution
+from torchmill.wheel import dist_files, statement
+from torchmill.wheel.finished_wheel import FinishedWheel
 
 # Nobody keeps more releases than this: a larger number was meant as something else.
 _MAX_RELEASES = 1000
@@ -83,8 +85,8 @@ def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = 
 
 
 def plan_retention(
-    target: PublishTarget, wheels: Sequence[Distribution], keep: int
-) -> tuple[list[Distribution], list[str], list[StoredFile]]:
+    target: PublishTarget, wheels: Sequence[FinishedWheel], keep: int
+) -> tuple[list[FinishedWheel], list[str], list[StoredFile]]:
     """Return what to publish, what is too old to publish, and what to remove from a place.
 
     After that, the place has the newest `keep` releases of each kind of these wheels; 0 keeps all
@@ -118,7 +120,7 @@ def _find_published(
             continue
         try:
             kind, _ = _parse_release(wheel)
-        except DeliveryError:  # not the name of a wheel
+        except WheelError:  # not the name of a wheel
             continue
         if kind in kinds:
             sets[wheel][suffix] = file

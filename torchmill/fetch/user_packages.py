@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from millpress.zip_archive import unsafe_member
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag, sys_tags
@@ -26,7 +27,6 @@ from torchmill.fetch.download import connection_complaint, download_file, http_s
 from torchmill.fetch.package_index import IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
 from torchmill.host.disk_usage import list_children
-from torchmill.wheel.pack.zip_archive import unsafe_member
 
 FOLDER = "programs"  # in the user's cache
 _NETWORK_HINT = "set PIP_INDEX_URL to another index"

@@ -346,7 +346,7 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
 
 def _platform_libraries(tag: str) -> str:
     """Return the shell word for the libraries that stay outside: the platform's, or all of this system's."""
-    from torchmill.wheel.pack import bundling
+    from millpress import bundling
 
     if tag.startswith(bundling.PLAIN_LINUX_PREFIX):
         return SYSTEM_LIBRARIES

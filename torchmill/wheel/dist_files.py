@@ -1,11 +1,7 @@
 """A verified wheel in dist/ and the files beside it: its manifest, its statement, its SBOM."""
 
-import base64
-import contextlib
-import csv
 import errno
 import glob
-import io
 import json
 import shutil
 from collections.abc import Mapping
@@ -86,50 +82,18 @@ def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, byt
 
     The same manifest and wheel give the same bytes, on any machine and at any time.
     """
+    from millpress import record_file
+
     from torchmill.wheel import sbom, statement  # slow to load
 
-    plain, metadata = json.loads(_manifest_text(manifest)), read_described(wheel, "METADATA") or b""
+    plain, metadata = (
+        json.loads(_manifest_text(manifest)),
+        record_file.read_described(wheel, "METADATA") or b"",
+    )
     return {
         STATEMENT_SUFFIX: statement.canonical_json(statement.compose_statement(plain)),
-        SBOM_SUFFIX: sbom.compose_sbom(plain, metadata, recorded_digests(wheel)),
+        SBOM_SUFFIX: sbom.compose_sbom(plain, metadata, record_file.recorded_digests(wheel)),
     }
-
-
-def recorded_digests(wheel: Path) -> dict[str, str]:
-    """Return the sha256, hexadecimal, of each file that the RECORD of a sound wheel names; a wheel may have none."""
-    digests = {}
-    record = (read_described(wheel, "RECORD") or b"").decode("utf-8", "replace")
-    for name, row in parse_record(record).items():
-        digest = row[1] if len(row) > 1 else ""
-        if digest.startswith("sha256="):
-            text = digest.removeprefix("sha256=")
-            with contextlib.suppress(
-                ValueError
-            ):  # an invalid digest is a problem of RECORD, not of the SBOM
-                digests[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
-    return digests
-
-
-def parse_record(text: str) -> dict[str, list[str]]:
-    """Return the rows of RECORD, each path, digest and size, by their paths. Raises csv.Error."""
-    rows: dict[str, list[str]] = {}
-    for row in filter(None, csv.reader(io.StringIO(text))):
-        if rows.setdefault(row[0], row) != row:
-            raise csv.Error(f"RECORD says two things of {row[0]!r}")
-    return rows
-
-
-def read_described(wheel: Path, name: str) -> bytes | None:
-    """Return a file of a sound wheel's .dist-info; None where it has no such file."""
-    from zipfile import ZipFile  # a session whose wheel is up to date does not load it
-
-    with ZipFile(wheel) as archive:
-        found = [
-            one
-            for one in archive.namelist()
-            if one.split("/", 1)[1:] == [name] and ".dist-info/" in one
-        ]
-        return archive.read(found[0]) if found else None
 
 
 def publish_wheel(

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millpress import elf, elf_cut
+from millpress.elf import ElfImage, Section
+from millpress.elf_cut import Cuts, Extent
+from millpress.elf_edit import FileWrite
+
 from torchmill.config.arch_list import capability_key
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.served_gpus import code_runs, ptx_runs
-from torchmill.wheel.pack import elf, elf_cut
-from torchmill.wheel.pack.elf import ElfImage, Section
-from torchmill.wheel.pack.elf_cut import Cuts, Extent
-from torchmill.wheel.pack.elf_edit import FileWrite
 from torchmill.wheel.verify.device_code import (
     CODE_KINDS,
     Fatbin,

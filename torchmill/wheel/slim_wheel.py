@@ -16,6 +16,19 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
 
+from millguard.limits import LimitMeter
+from millpress import (
+    dependencies,
+    elf,
+    metadata,
+    record_file,
+    wheel_file,
+    wheel_writer,
+    zip_archive,
+)
+from millpress.staging import StagedWheel
+from millpress.wheel_writer import open_compressor
+from millpress.zip_archive import ZipMember, ZipWriter
 from packaging.version import Version
 
 from torchmill.core import formats
@@ -23,15 +36,11 @@ from torchmill.core.atomic_writes import fresh_path, write_atomically
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.system_errors import report_unwritable
-from torchmill.wheel import dist_files, sbom, slim, statement, wheel_file
-from torchmill.wheel.pack import elf, metadata, wheel_writer, zip_archive
-from torchmill.wheel.pack.staging import StagedWheel
-from torchmill.wheel.pack.wheel_writer import open_compressor
-from torchmill.wheel.pack.zip_archive import ZipMember, ZipWriter
+from torchmill.wheel import dist_files, finished_wheel, sbom, slim, statement
+from torchmill.wheel.finished_wheel import SLIM_LABEL, FinishedWheel
 from torchmill.wheel.slim import LibraryPlan, Request
 from torchmill.wheel.verify import slimming
 from torchmill.wheel.verify.device_code import FATBIN_SECTIONS, code_order
-from torchmill.wheel.wheel_file import SLIM_LABEL, Distribution
 
 EXTRACT_THREADS = 2
 READ_BYTES, LONGEST_NAME_BYTES = 1 << 20, 32
@@ -68,9 +77,9 @@ def slim_version(version: Version, request: Request, cuda: str) -> str:
     return f"{version.public}+{'.'.join(labels)}"
 
 
-def require_sound(wheel: Path) -> Distribution:
+def require_sound(wheel: Path) -> FinishedWheel:
     """Return a wheel that may be slimmed. Raises DeliveryError where it is signed, or is not what it says."""
-    found = wheel_file.read_wheel(wheel)
+    found = finished_wheel.read_wheel(wheel)
     with wheel_file.open_wheel(wheel) as archive:
         names = archive.namelist()
         if any(name.endswith((".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")) for name in names):
@@ -163,7 +172,7 @@ def cuda_of(wheel: Path) -> str:
 class StagedLibraries:
     """A wheel, and those of its libraries that hold code for GPUs, in a folder."""
 
-    wheel: Distribution
+    wheel: FinishedWheel
     folder: Path
     libraries: Sequence[SlimLibrary]
 
@@ -212,7 +221,7 @@ def write_slim_wheel(
     return destination / name
 
 
-def _known_manifest(found: Distribution) -> dict[str, Any]:
+def _known_manifest(found: FinishedWheel) -> dict[str, Any]:
     """Return what the manifest of a wheel says; without one, what its name says.
 
     What an older torchmill called a commit may not have been proven.
@@ -241,7 +250,7 @@ def _write_inner_sbom(
     if not staged.wheel.manifest:
         file.unlink(missing_ok=True)
     elif file.exists():
-        digests = dist_files.recorded_digests(staged.wheel.path)
+        digests = record_file.recorded_digests(staged.wheel.path)
         digests |= {each.name: hash_file(each.path) for each in staged.libraries}
         file.write_bytes(
             sbom.compose_inner_sbom(
@@ -268,12 +277,12 @@ def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> S
     return metadata.stamp_version(old, version, new_base(found, bases))
 
 
-def new_base(found: Distribution, bases: Mapping[str, str]) -> str | None:
+def new_base(found: FinishedWheel, bases: Mapping[str, str]) -> str | None:
     """Return the slim requirement in place of one that a wheel pins; None where it pins none that is slimmed."""
     return next(
         (
             bases[old]
-            for old in sorted(metadata.declared_needs(None, found.requires, ()) & set(bases))
+            for old in sorted(dependencies.declared_needs(None, found.requires, ()) & set(bases))
         ),
         None,
     )
@@ -285,14 +294,18 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
     with ZipFile(wheel) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
         described = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/"
-        rows = dist_files.parse_record(archive.read(f"{described}RECORD").decode())
+        rows = record_file.parse_record(archive.read(f"{described}RECORD").decode())
     changed = {each.name for each in staged.libraries}
     written: list[Sequence[str]] = []
 
     def renamed(name: str) -> str:
         return DATA_FOLDER.sub(info_name.removesuffix("dist-info") + r"data/", name)
 
-    with packed.open("wb") as sink, wheel.open("rb") as source, open_compressor(None) as compressor:
+    with (
+        packed.open("wb") as sink,
+        wheel.open("rb") as source,
+        open_compressor(None, threads=LimitMeter().cores().count) as compressor,
+    ):
         target = ZipWriter(sink, time.gmtime(wheel_writer.source_date_epoch(os.environ)))
         for info in infos:
             if info.filename not in changed and not info.filename.startswith(described):
@@ -345,7 +358,7 @@ def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[Instal
         name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
         if not name.startswith("nvidia"):
             try:
-                rows = dist_files.parse_record(record.read_text("utf-8"))
+                rows = record_file.parse_record(record.read_text("utf-8"))
             except (OSError, ValueError, csv.Error) as error:
                 why = f"{record}: cannot be read ({error}): reinstall {name}"
                 raise DeliveryError(why, code="invalid-record") from None
@@ -366,7 +379,7 @@ def require_unchanged(package: InstalledPackage, libraries: Iterable[SlimLibrary
     """Raise DeliveryError where a library is not as it was installed."""
     for library in libraries:
         digest = bytes.fromhex(hash_file(library.path))
-        if package.rows[library.name][1:2] != [wheel_writer.record_digest(digest)]:
+        if package.rows[library.name][1:2] != [record_file.record_digest(digest)]:
             raise DeliveryError(
                 f"{library.path}: is not what was installed: reinstall {package.name}",
                 code="changed-library",
@@ -388,8 +401,8 @@ def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) ->
             smaller = fresh[library.path]
             _write_proved(library, smaller)
             shutil.copymode(library.path, smaller)
-            digest = wheel_writer.record_digest(bytes.fromhex(hash_file(smaller)))
+            digest = record_file.record_digest(bytes.fromhex(hash_file(smaller)))
             rows[library.name] = [library.name, digest, str(smaller.stat().st_size)]
         for path, smaller in fresh.items():
             smaller.replace(path)
-        write_atomically(package.record, wheel_writer.format_record(rows.values()))
+        write_atomically(package.record, record_file.format_record(rows.values()))

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, PathDistribution
 from pathlib import Path
 
+from millpress import elf, elf_edit, record_file
+from millpress.elf_edit import ElfEdit
+from millpress.staging import StagedWheel, stage_wheel
+
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
 from torchmill.deliver import libtorch
-from torchmill.wheel.pack import elf, elf_edit, wheel_writer
-from torchmill.wheel.pack.elf_edit import ElfEdit
-from torchmill.wheel.pack.staging import StagedWheel, stage_wheel
 
 # The files in .dist-info that setuptools takes for licences.
 _LICENSES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "AUTHORS*", "licenses/**/*")
@@ -138,11 +139,11 @@ def register_with_conda(staged: StagedWheel, prefix: Path) -> None:
     rows: list[Sequence[object]] = []
     for file in sorted(prefix.rglob("*")):
         if file.is_file():
-            digest = wheel_writer.record_digest(bytes.fromhex(hash_file(file)))
+            digest = record_file.record_digest(bytes.fromhex(hash_file(file)))
             name = Path(os.path.relpath(file, staged.root)).as_posix()
             rows.append((name, digest, file.stat().st_size))
     rows.append((record.relative_to(staged.root).as_posix(), "", ""))
-    record.write_text(wheel_writer.format_record(rows), encoding="utf-8", newline="\n")
+    record.write_text(record_file.format_record(rows), encoding="utf-8", newline="\n")
 
 
 def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:

@@ -12,20 +12,20 @@ from pathlib import Path
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from millguard import limits
+from millpress import elf, wheel_file
 
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, require_package
-from torchmill.core.stat_cache import StatCache, digest_code, digest_data
+from torchmill.core.stat_cache import StatCache, digest_code, digest_data, package_folder
 from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import first_problems
 from torchmill.deliver import products
 from torchmill.deliver.conda import layout, recipe, requirements
 from torchmill.deliver.conda.recipe import NOARCH, CondaRecipe
 from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
-from torchmill.wheel import wheel_file
-from torchmill.wheel.pack import elf
-from torchmill.wheel.wheel_file import Distribution
+from torchmill.wheel import finished_wheel
+from torchmill.wheel.finished_wheel import FinishedWheel
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -161,7 +161,7 @@ def make_conda_package(verified: VerifiedWheel, options: ProductOptions) -> Prod
             code="no-libtorch",
         )
     stat_cache = StatCache(verified.layout.stat_cache)
-    wheel = wheel_file.read_wheel(verified.wheel)
+    wheel = finished_wheel.read_wheel(verified.wheel)
     parts = {}
     for planned in recipe.compose_recipes(verified, wheel, (), options):
         place = verified.layout.conda / planned.subdir / planned.file
@@ -192,13 +192,13 @@ def _package_parts(
         "recipe": digest_data(asdict(planned)),
         "facts": digest_data(asdict(conda)),
         "code": digest_code(
-            stat_cache, "deliver/conda", "deliver/libtorch.py", "wheel/wheel_file.py", "wheel/pack"
+            stat_cache, "deliver/conda", "deliver/libtorch.py", package_folder("millpress")
         ),
         "tools": digest_data([products.installed_version(name) for name in TOOLS]),
     }
 
 
-def _make_packages(verified: VerifiedWheel, wheel: Distribution, options: ProductOptions) -> None:
+def _make_packages(verified: VerifiedWheel, wheel: FinishedWheel, options: ProductOptions) -> None:
     """Make all packages of a wheel in dist/conda/."""
     build = verified.cell.build
     folder = verified.layout.conda

@@ -8,6 +8,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+from millpress import wheel_file, wheel_writer
 from packaging.version import Version
 
 from torchmill.config.build import CPU, Build
@@ -17,9 +18,8 @@ from torchmill.deliver.conda import requirements
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.plan.cell import Cell
 from torchmill.plan.plan import Plan
-from torchmill.wheel import dist_files, wheel_file
-from torchmill.wheel.pack import wheel_writer
-from torchmill.wheel.wheel_file import Distribution
+from torchmill.wheel import dist_files
+from torchmill.wheel.finished_wheel import FinishedWheel
 
 NOARCH = "noarch"  # the folder of a channel for packages of all machines
 UNKNOWN = "UNKNOWN"  # old versions of setuptools write this into fields without a value
@@ -51,7 +51,7 @@ class CondaRecipe:
 
 def compose_recipes(
     verified: VerifiedWheel,
-    wheel: Distribution,
+    wheel: FinishedWheel,
     symbols: Iterable[str],
     options: ProductOptions,
 ) -> list[CondaRecipe]:
@@ -123,7 +123,7 @@ def _libtorch_recipe(conda: CondaFacts, bare: CondaRecipe, name: str) -> CondaRe
 def compose_recipe(
     facts: Facts,
     cell: Cell,
-    wheel: Distribution,
+    wheel: FinishedWheel,
     symbols: Iterable[str],
     environ: Mapping[str, str],
     *,
@@ -241,7 +241,7 @@ def planned_package(facts: Facts, cell: Cell, plan: Plan, cudnn: str | None) -> 
 
 
 def _about(
-    headers: Message, license_name: str | None, repository: str, wheel: Distribution
+    headers: Message, license_name: str | None, repository: str, wheel: FinishedWheel
 ) -> dict[str, Any]:
     """Return the fields of info/about.json: a description, and the wheel in the package."""
     pages = {}

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from millpress import bundling
+from millpress.macos import MACOS_TAG
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import Specifier
 from packaging.utils import canonicalize_name
@@ -12,8 +14,6 @@ from torchmill.config.conda_facts import CondaFacts
 from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, ImpossibleBuildError
 from torchmill.plan.wheel_name import python_tag
-from torchmill.wheel.pack import bundling
-from torchmill.wheel.pack.macos import MACOS_TAG
 
 # The variable by which users tell conda the machine that packages are for.
 SUBDIR = "CONDA_SUBDIR"

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from millpress import wheel_file
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -31,7 +32,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_libraries import official_version
 from torchmill.plan.rules import CellConstraints
 from torchmill.plan.wheel_name import promised_glibc, python_tag
-from torchmill.wheel import dist_files, wheel_file
+from torchmill.wheel import dist_files, finished_wheel
 
 HOME = "/home/builder"
 RUN = "{engine} run --rm --volume torchmill:" + HOME + " {image} nox --list"
@@ -292,7 +293,7 @@ def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path,
         )
     wheels = tuple(path for path in found if path is not None)
     for path in wheels:
-        wheel_file.read_wheel(path)
+        finished_wheel.read_wheel(path)
     return wheels
 
 

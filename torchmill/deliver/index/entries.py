@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millpress import dependencies, wheel_file
+from millpress.dependencies import DeclaredNeeds
 from packaging.version import Version
 
-from torchmill.wheel import wheel_file
-from torchmill.wheel.pack import metadata
-from torchmill.wheel.pack.metadata import DeclaredNeeds
-from torchmill.wheel.wheel_file import Distribution
+from torchmill.wheel.finished_wheel import FinishedWheel
 
 # The fields of an entry that its file's name does not have, and their types in JSON.
 _FIELDS: dict[str, Any] = {
@@ -52,7 +51,7 @@ class IndexEntry:
         return {key: getattr(self, key) for key in _FIELDS}
 
 
-def make_entry(wheel: Distribution, uploaded: str) -> IndexEntry:
+def make_entry(wheel: FinishedWheel, uploaded: str) -> IndexEntry:
     """Return the entry of a wheel."""
     headers = wheel_file.parse_headers(wheel.metadata)
     data = {
@@ -103,7 +102,7 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
         versions[entry.name, str(entry.version)].append(entry)
     for (name, version), wheels in versions.items():
         first, *others = map(_declared_needs, wheels)
-        differences = (metadata.needs_difference(first, other) for other in others)
+        differences = (dependencies.needs_difference(first, other) for other in others)
         difference = next(filter(None, differences), "")
         if difference:
             yield f"{name} {version}: {difference}"
@@ -111,5 +110,5 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
 
 def _declared_needs(entry: IndexEntry) -> tuple[str, DeclaredNeeds]:
     """Return the file of an entry and its requirements, as `needs_difference` compares them."""
-    needs = metadata.declared_needs(entry.requires_python, entry.requires, entry.extras)
+    needs = dependencies.declared_needs(entry.requires_python, entry.requires, entry.extras)
     return entry.file, needs

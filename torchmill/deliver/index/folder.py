@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from millpress import wheel_file
+
 from torchmill.core import locks
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
@@ -23,7 +25,6 @@ from torchmill.core.units import name_few
 from torchmill.deliver.index.pages import METADATA
 from torchmill.deliver.index.scan import ScannedWheel, stamp_file
 from torchmill.deliver.index.state import FOLDER, IndexState, load_state, save_state
-from torchmill.wheel import wheel_file
 
 # The ways in which wheels get into an index: as a link, as a copy, or not at all.
 LINK = "link"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from millpress import wheel_file
+from millpress.errors import WheelError
 from packaging.version import Version
 
 from torchmill.core import console, stat_cache
@@ -15,7 +17,7 @@ from torchmill.deliver import agreement, signature
 from torchmill.deliver.index import entries, yanks
 from torchmill.deliver.index.entries import IndexEntry
 from torchmill.deliver.index.state import RememberedWheel
-from torchmill.wheel import dist_files, wheel_file
+from torchmill.wheel import dist_files, finished_wheel
 
 # The entry of a wheel that was read, and the oddities in it.
 ReadWheel = tuple[IndexEntry, tuple[str, ...]]
@@ -105,7 +107,7 @@ def _read_all(
             bar.update(number, len(paths), path.name)
             try:
                 read[path] = _read_wheel(path, remembered.get(path.name), replaced)
-            except DeliveryError as error:
+            except (DeliveryError, WheelError) as error:
                 problems.append(str(error))
     if problems:
         raise DeliveryError(
@@ -121,7 +123,7 @@ def _read_wheel(
 
     Raises DeliveryError for an unsound wheel, and for one that replaces another without permission.
     """
-    wheel = wheel_file.read_wheel(path)
+    wheel = finished_wheel.read_wheel(path)
     uploaded = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     if remembered and remembered.entry.sha256 == wheel.sha256:
         uploaded = remembered.entry.uploaded

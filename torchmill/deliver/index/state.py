@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millpress.errors import WheelError
+
 from torchmill.core import locks
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import DeliveryError
@@ -61,7 +63,7 @@ def load_state(out: Path) -> IndexState | None:
         return None
     except OSError as error:
         problem = error.strerror or str(error)
-    except (ValueError, KeyError, TypeError, AttributeError, DeliveryError):
+    except (ValueError, KeyError, TypeError, AttributeError, WheelError):
         problem = "it is damaged"
     raise DeliveryError(
         f"{file}: cannot be read ({problem}): write the index to another folder with --out, or "

@@ -15,7 +15,7 @@ from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 from torchmill.fetch.download import http_session
 from torchmill.plan.published import GITHUB_LARGEST
-from torchmill.wheel import wheel_file
+from torchmill.wheel import finished_wheel
 
 API_TIMEOUT_SECONDS = 60  # without an answer
 UPLOAD_TIMEOUT_SECONDS = 600  # until GitHub has stored an upload and answers
@@ -263,7 +263,7 @@ class GithubReleases(PublishTarget):
         """Return the tag of the release that a file belongs to."""
         if self.tag:
             return self.tag
-        source_tag = wheel_file.source_tag(file.wheel.version, file.wheel.manifest)
+        source_tag = finished_wheel.source_tag(file.wheel.version, file.wheel.manifest)
         return f"{file.wheel.name}-{source_tag}"
 
     def _find_release(self, tag: str) -> Release | None:

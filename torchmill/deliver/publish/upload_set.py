@@ -19,7 +19,7 @@ from torchmill.core.lenient_paths import link_file
 from torchmill.core.silence import silence_limit
 from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import dist_files
-from torchmill.wheel.wheel_file import Distribution
+from torchmill.wheel.finished_wheel import FinishedWheel
 
 # Between two questions if a target has a file by now.
 _FIRST_PAUSE_SECONDS = 0.1
@@ -38,7 +38,7 @@ class UploadFile:
     path: Path
     sha256: str
     size: int  # bytes
-    wheel: Distribution  # which it belongs to
+    wheel: FinishedWheel  # which it belongs to
 
     @property
     def name(self) -> str:
@@ -109,7 +109,7 @@ def digest_parts(parts: Iterable[bytes]) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def upload_files(wheel: Distribution, suffixes: Iterable[str]) -> Iterator[UploadFile]:
+def upload_files(wheel: FinishedWheel, suffixes: Iterable[str]) -> Iterator[UploadFile]:
     """Yield the documents beside a wheel that exist, then the wheel itself.
 
     In this order, whoever finds the wheel in a target finds its documents as well.

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import tomlkit
+from millpress.dependencies import project_of
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -16,7 +17,6 @@ from tomlkit.exceptions import TOMLKitError
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.system_errors import report_unwritable
-from torchmill.wheel.pack.metadata import project_of
 
 # By tool, in its table: where packages come from, and the places.
 _TABLES = {"uv": ("sources", "index"), "poetry": ("dependencies", "source"), "pdm": ("", "source")}

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import url2pathname
 
+from millpress import wheel_file
+from millpress.wheel_file import BuildTag
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
@@ -20,8 +22,7 @@ from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.lenient_paths import real_path
 from torchmill.core.paths import Layout
 from torchmill.deliver.index.entries import make_entry, requirement_differences
-from torchmill.wheel import wheel_file
-from torchmill.wheel.wheel_file import BuildTag
+from torchmill.wheel import finished_wheel
 
 if TYPE_CHECKING:
     from torchmill.fetch.package_index import IndexFile
@@ -145,7 +146,7 @@ def _variant(
     labels = [
         label
         for label in (version.local or "").split(".")
-        if not wheel_file.SLIM_LABEL.fullmatch(label)
+        if not finished_wheel.SLIM_LABEL.fullmatch(label)
     ]
     first, rest = labels[0] if labels else "", ".".join(labels[1:])
     if first in variants:
@@ -299,7 +300,7 @@ def read_stock(facts: Facts, layout: Layout, index: str, *, official: bool = Fal
         for path in wheel_file.list_wheels(folder)
         if wheel_file.parse_file_name(path)[0] in facts.packages
     )
-    wheels = wheel_file.read_wheels(ours)
+    wheels = finished_wheel.read_wheels(ours)
     offered = (
         _offers(facts, one.path.name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels
     )

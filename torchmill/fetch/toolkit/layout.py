@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from millpress.zip_archive import leaves_folder
+
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.errors import HostError
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError, capture
-from torchmill.wheel.pack.zip_archive import leaves_folder
 
 PACKAGES = read_table_beside(__file__, "packages.toml")
 TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # arch -> nvcc's name of it

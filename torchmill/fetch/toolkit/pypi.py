@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 import requests
+from millpress import bundling, zip_archive
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -35,7 +36,6 @@ from torchmill.fetch.toolkit.request import (
 )
 from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host.provisioned import TOOLKIT
-from torchmill.wheel.pack import bundling, zip_archive
 
 PROVIDER = "pypi"
 

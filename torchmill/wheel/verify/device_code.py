@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from millpress import elf
+from millpress.elf import ElfImage, Section, open_elf
+
 from torchmill.config.arch_list import (
     ArchTarget,
     capability_key,
@@ -24,8 +27,6 @@ from torchmill.config.arch_list import (
 from torchmill.config.facts import Facts
 from torchmill.core.lenient_paths import real_path
 from torchmill.core.units import format_bytes
-from torchmill.wheel.pack import elf
-from torchmill.wheel.pack.elf import ElfImage, Section, open_elf
 from torchmill.wheel.planned_wheel import PlannedWheel
 
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")  # the second is still to be linked

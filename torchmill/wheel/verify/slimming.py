@@ -11,10 +11,11 @@ from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from zipfile import ZipFile
 
+from millpress import elf, record_file, wheel_file, zip_archive
+from millpress.elf import ElfImage, Section
+
 from torchmill.core.system_errors import report_unwritable
-from torchmill.wheel import dist_files, sbom, wheel_file
-from torchmill.wheel.pack import elf, zip_archive
-from torchmill.wheel.pack.elf import ElfImage, Section
+from torchmill.wheel import sbom
 from torchmill.wheel.slim import SIZE_AT, fatbin_pointers
 from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fatbins
 
@@ -55,10 +56,10 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
 
 def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
     """Return name and hash in RECORD of each file of a wheel but the SBOM in it, by its name without the version."""
-    record = (dist_files.read_described(wheel, "RECORD") or b"").decode()
+    record = (record_file.read_described(wheel, "RECORD") or b"").decode()
     return {
         re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name): (name, row[1:2])
-        for name, row in dist_files.parse_record(record).items()
+        for name, row in record_file.parse_record(record).items()
         if not name.endswith(f".dist-info/{sbom.INNER_PATH}")
     }
 

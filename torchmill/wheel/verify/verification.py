@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
 
+from millpress import library_checks
+from millpress.bundling import is_bundled
+
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.package import Package
 from torchmill.core.errors import VerifyError
 from torchmill.host import environments
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems
-from torchmill.wheel.pack.bundling import is_bundled
 from torchmill.wheel.planned_wheel import PlannedWheel
 from torchmill.wheel.verify import clean_environment, device_code, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
@@ -58,7 +60,7 @@ def verify_wheel(
     site = clean_environment.site_packages(venv)
     if (
         expected.torch_folder
-        and (nvidia := expected.torch_folder / static_checks.NVIDIA_FOLDER).is_dir()
+        and (nvidia := expected.torch_folder / library_checks.NVIDIA_FOLDER).is_dir()
     ):
         (site / nvidia.name).symlink_to(nvidia)  # run paths lead there
     with ZipFile(wheel) as archive:
@@ -66,8 +68,8 @@ def verify_wheel(
     code = device_code.read_device_code_of_files(
         site, (name for name in names if not is_bundled(Path(name).name))
     )
-    problems = static_checks.linking_problems(
-        site, names, static_checks.platform_tags(wheel.name)[0], expected.torch_folder
+    problems = library_checks.linking_problems(
+        site, names, library_checks.platform_tags(wheel.name)[0], expected.torch_folder
     )
     if expected.build.cuda is None and code:
         problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")

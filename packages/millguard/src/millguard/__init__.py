@@ -18,7 +18,9 @@
 
 The modules of the package that others may use as well: `limits` (memory and processors that this
 process may use), `processes` (find and end the processes of a build), `timeline` (the recorded
-build), `compiler_gate` (compilers behind a gate) and `jobserver` (GNU make's tokens).
+build), `units` (which of its lines compile something), `costs` (memory of known compiles),
+`session` (the guard around a build), `compiler_gate` (compilers behind a gate) and `jobserver`
+(GNU make's tokens).
 """
 
 from importlib import import_module

@@ -1,1 +1,65 @@
-"""Reads, repairs, packs and verifies Python wheels of any size, reproducibly."""
+"""Read, repair, pack and verify Python wheels of any size, reproducibly.
+
+The functions that most programs need are here: `read_wheel`, `stage_wheel`, `repair_wheel` and
+`pack_wheel`. The modules below them are public as well:
+
+- `atomic_files`: files that appear whole or not at all
+- `bundling`: find and bundle the libraries that a platform tag does not promise
+- `dependencies`: compare what wheels of one version require
+- `elf`, `elf_cut`, `elf_edit`: read ELF files, edit them in place, cut ranges out of them
+- `errors`: the errors, each with a stable code
+- `library_checks`, `module_checks`: check libraries, extension modules and tags
+- `licences`: find the packages that own libraries, and copy their licence files
+- `macos`: repair wheels for macOS
+- `metadata`: edit METADATA and WHEEL
+- `record_file`: read and write RECORD
+- `repair`: bundle libraries and set run paths
+- `staging`: extract the files of a wheel that are edited
+- `wheel_file`: read a finished wheel, and find contradictions in it
+- `wheel_writer`: write RECORD and the archive, compressed by several threads
+- `zip_archive`: the zip format
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millpress.errors import MillpressError as MillpressError
+    from millpress.repair import RepairResult as RepairResult
+    from millpress.repair import repair_wheel as repair_wheel
+    from millpress.staging import StagedWheel as StagedWheel
+    from millpress.staging import stage_wheel as stage_wheel
+    from millpress.wheel_file import Wheel as Wheel
+    from millpress.wheel_file import read_wheel as read_wheel
+    from millpress.wheel_writer import PackedWheel as PackedWheel
+    from millpress.wheel_writer import pack_wheel as pack_wheel
+
+# Loaded when they are used: who reads a wheel does not wait for auditwheel's policies.
+_MODULES = {
+    "MillpressError": "errors",
+    "PackedWheel": "wheel_writer",
+    "RepairResult": "repair",
+    "StagedWheel": "staging",
+    "Wheel": "wheel_file",
+    "pack_wheel": "wheel_writer",
+    "read_wheel": "wheel_file",
+    "repair_wheel": "repair",
+    "stage_wheel": "staging",
+}
+__all__ = [  # noqa: RUF022 - in the order of the work
+    "read_wheel",
+    "stage_wheel",
+    "repair_wheel",
+    "pack_wheel",
+    "Wheel",
+    "StagedWheel",
+    "RepairResult",
+    "PackedWheel",
+    "MillpressError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,71 @@
+"""Check that a wheel's extension modules and tags are for one interpreter."""
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import ZipFile
+
+from packaging.tags import compatible_tags, cpython_tags
+
+from millpress import elf, wheel_file
+
+EXTENSION_MODULE = re.compile(
+    r"/?(?P<module>[^/.]+)(?P<suffix>\.(cpython-|cp\d|pypy|graalpy|abi3)[^/]*\.(so|pyd)|\.abi3\.so)$"
+)
+_STABLE_SUFFIX = re.compile(
+    r"\.abi3t?(-[\w-]+)?\.so"
+)  # Python 3.15 has ".abi3t.so", ".abi3-x86_64-linux-gnu.so"
+CPYTHON_NAME = re.compile(r"cpython-(\d+)")
+# of the function that the interpreter calls when it imports an extension module; the second from Python 3.15 on
+ENTRY_PREFIXES = ("PyInit_", "PyModExport_")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetInterpreter:
+    """The CPython that a wheel is for."""
+
+    abi: str  # "cp310", "cp37m", "cp313t"
+    suffix: str  # of extension modules: ".cpython-310-x86_64-linux-gnu.so"
+
+
+def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Iterator[str]:
+    """Yield a clause for each file whose name is for another interpreter."""
+    digits = re.sub(r"\D", "", interpreter.abi)
+    for name in names:
+        match = EXTENSION_MODULE.search(name)
+        if (
+            match
+            and match["suffix"] != interpreter.suffix
+            and not _STABLE_SUFFIX.fullmatch(match["suffix"])
+        ):
+            yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
+        elif not match and any(each != digits for each in CPYTHON_NAME.findall(name)):
+            yield f"{name} is for a different CPython than {interpreter.abi}"
+
+
+def interpreter_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
+    """Yield a clause if no tag in the wheel's name fits the interpreter, a Python such as "3.13t"."""
+    tags = wheel_file.parse_file_name(wheel)[3]
+    major, minor = map(int, python.rstrip("t").split("."))
+    platforms = sorted({tag.platform for tag in tags})
+    supported = {
+        *cpython_tags((major, minor), [interpreter.abi], platforms),
+        *compatible_tags((major, minor), f"cp{major}{minor}", platforms),
+    }
+    if not tags & supported:
+        yield f"the tags {wheel_file.format_tags(tags)} do not fit the interpreter, {interpreter.abi}"
+
+
+def modules_without_entry(archive: ZipFile) -> Iterator[str]:
+    """Yield a clause for each extension module without the function that the interpreter calls on import."""
+    for name in archive.namelist():
+        match = EXTENSION_MODULE.search(name)
+        if match is None or not name.endswith(".so"):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(archive.extract(name, folder))
+            entries = [prefix + match["module"] for prefix in ENTRY_PREFIXES]
+            if elf.is_elf(path) and elf.defined_symbols(path).isdisjoint(entries):
+                yield f"{name} has no {entries[0]}: it is not an extension module of that name"

@@ -1,0 +1,50 @@
+"""Run the programs that repair needs: ldconfig and patchelf."""
+
+import shlex
+import subprocess
+from collections.abc import Sequence
+
+from millpress.errors import CommandFailedError, ToolError
+
+SHOWN_CHARACTERS = 200  # of a command, in a message
+TIMEOUT_SECONDS = 1800.0  # patchelf writes a library of gigabytes anew
+
+
+def run_program(argv: Sequence[str]) -> str:
+    """Return what a program writes to stdout.
+
+    Raises CommandFailedError if it ends with another exit code than zero, ToolError if it cannot be started
+    or has not ended after half an hour.
+    """
+    shown = shlex.join(argv)
+    if len(shown) > SHOWN_CHARACTERS:
+        shown = f"{shown[:SHOWN_CHARACTERS]} …"
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(
+            f"`{shown}` has not ended after {TIMEOUT_SECONDS:g} s, and was stopped: "
+            "see what it waits for",
+            code="program-hangs",
+        ) from None
+    except OSError as error:
+        raise ToolError(
+            f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine",
+            code="program-not-runnable",
+        ) from None
+    if done.returncode != 0:
+        output = (done.stdout + done.stderr).split("\n")
+        lines = [line.strip() for line in output if line.strip()]
+        last = lines[-1] if lines else "it printed nothing"
+        raise CommandFailedError(
+            f"`{shown}` ended with exit code {done.returncode}: {last}", code="command-failed"
+        )
+    return done.stdout

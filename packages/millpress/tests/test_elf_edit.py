@@ -1,0 +1,387 @@
+"""ELF files and static libraries: read, edited in place, and their run paths."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from millpress import elf, elf_edit
+from millpress.elf import LOAD, open_elf
+from millpress.elf_edit import ElfEdit, run_path
+from press_support import compiled_wheels as tiny
+from press_support.expected_errors import refused
+
+EDIT = ElfEdit(
+    replaced=(("libouter.so.2", "libouter-0a1b2c3d.so.2"),),
+    dropped=("libm.so.6",),
+    soname="libtiny-4e5f6071.so",
+    rpath=("$ORIGIN", "$ORIGIN/../somewhere/else"),
+)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with libtiny.so, which needs libouter.so.2, by a version, and libm."""
+    folder = tmp_path_factory.mktemp("libraries")
+    script = folder / "outer.map"
+    script.write_text("OUTER_1 { global: outer_add; local: *; };")
+    outer = "double outer_add(double a, double b) { return a + b; }"
+    tiny.shared(outer, folder / "libouter.so.2", f"-Wl,--version-script={script}")
+    tiny.shared(
+        tiny.TINY, folder / "libtiny.so", folder / "libouter.so.2", "-lm", "-Wl,-rpath,/old"
+    )
+    return folder
+
+
+@pytest.fixture
+def library(libraries: Path, tmp_path: Path) -> Path:
+    shutil.copy(libraries / "libouter.so.2", tmp_path / "libouter-0a1b2c3d.so.2")
+    return Path(shutil.copy(libraries / "libtiny.so", tmp_path))
+
+
+def facts(path: Path) -> elf.ElfInfo:
+    found = elf.read_elf(path)
+    assert found is not None
+    return found
+
+
+@tiny.needs_compiler
+def test_it_says_what_patchelf_would_have_made_of_it(library: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copy(library, tmp_path / "other.so"))
+    assert elf_edit.edit_in_place(EDIT, library)
+    elf_edit.run_patchelf(EDIT, other)
+    assert facts(library) == facts(other)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert facts(library).versions["libouter-0a1b2c3d.so.2"] == {"OUTER_1"}
+
+
+def added(library: Path) -> str:
+    """Return what the library makes of 1.5 and 2, in a process of its own."""
+    code = (
+        "import ctypes, sys; add = ctypes.CDLL(sys.argv[1]).tiny_add; add.restype = ctypes.c_double; "
+        "add.argtypes = [ctypes.c_double] * 2; print(add(1.5, 2))"
+    )
+    command = [sys.executable, "-c", code, str(library)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@tiny.needs_compiler
+def test_the_loader_takes_it(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    # libtiny asks for the version by the library's new name, and finds it by its new run path
+    assert added(library) == "3.5\n"
+
+
+@tiny.needs_compiler
+def test_everything_else_stays_where_it_is(library: Path) -> None:
+    before = library.read_bytes()
+    with open_elf(library) as image:
+        writes = elf_edit.plan_writes(image, EDIT)
+    assert writes is not None
+    assert elf_edit.edit_in_place(EDIT, library)
+    after = bytearray(library.read_bytes())
+    for at, data in writes:
+        after[at : at + len(data)] = before[at : at + len(data)]
+    assert after[: len(before)] == before
+
+
+@tiny.needs_compiler
+def test_others_read_it_as_we_do(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    with library.open("rb") as file:
+        image: Any = ELFFile(file)
+        dynamic = next(image.iter_segments("PT_DYNAMIC"))
+        needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+        (path,) = (tag.runpath for tag in dynamic.iter_tags("DT_RUNPATH"))
+        needs = {
+            need.name for need, _ in image.get_section_by_name(".gnu.version_r").iter_versions()
+        }
+        symbols = {symbol.name for symbol in image.get_section_by_name(".dynsym").iter_symbols()}
+    assert tuple(needed) == facts(library).needed
+    assert path.split(":") == list(facts(library).rpath)
+    assert needs == facts(library).versions.keys()
+    assert elf.defined_symbols(library) | elf.undefined_symbols(library) <= symbols
+    assert {"tiny_add", "tiny_scale"} <= elf.defined_symbols(library)
+    assert "outer_add" in elf.undefined_symbols(library)
+
+
+@tiny.needs_compiler
+def test_the_table_of_segments_stays_and_is_in_order(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    with open_elf(library) as found:
+        assert found.header[4] == 64
+        loaded = [each for each in found.segments if each.kind == LOAD]
+    assert loaded == sorted(loaded, key=lambda segment: segment.address)
+    with library.open("rb") as file:
+        image: Any = ELFFile(file)
+        notes = [note for each in image.iter_segments("PT_NOTE") for note in each.iter_notes()]
+    assert "NT_GNU_BUILD_ID" in [note["n_type"] for note in notes]
+
+
+@tiny.needs_compiler
+@pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
+def test_strip_leaves_it_whole(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    subprocess.run(["strip", "--strip-unneeded", library], check=True)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert added(library) == "3.5\n"
+
+
+@tiny.needs_compiler
+def test_it_can_be_edited_again(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    assert elf_edit.edit_in_place(ElfEdit(rpath=()), library)
+    assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
+    assert facts(library).rpath == ("$ORIGIN",)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert ctypes.CDLL(str(library)).tiny_scale is not None
+
+
+@tiny.needs_compiler
+@pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
+@pytest.mark.parametrize("times", range(1, 6))
+def test_strip_leaves_it_whole_however_often_it_was_edited(library: Path, times: int) -> None:
+    for number in range(times):
+        edit = replace(
+            EDIT if number == 0 else ElfEdit(), rpath=("$ORIGIN", "$ORIGIN/" + "x" * number)
+        )
+        assert elf_edit.edit_in_place(edit, library)
+    subprocess.run(["strip", library], check=True)
+    assert facts(library).rpath == ("$ORIGIN", "$ORIGIN/" + "x" * (times - 1))
+    assert added(library) == "3.5\n"
+
+
+@tiny.needs_compiler
+def test_an_error_of_the_disk_names_the_library(library: Path) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (library.stat().st_size, before[1]))
+    try:
+        with pytest.raises(OSError, check=lambda error: error.errno == errno.EFBIG) as caught:
+            elf_edit.edit_in_place(EDIT, library)
+        assert caught.value.filename == str(library)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@tiny.needs_compiler
+def test_versions_of_a_library_that_is_needed_twice_add_up(tmp_path: Path) -> None:
+    code = """
+        #include <math.h>
+        #include <stdlib.h>
+        double both(double x) { return exp(x) + atoi("3"); }
+    """
+    library = tiny.shared(code, tmp_path / "libboth.so", "-lm")
+    before = elf.read_elf(library)
+    assert before is not None
+    elf_edit.run_patchelf(ElfEdit(replaced=(("libm.so.6", "libc.so.6"),)), library)
+    after = elf.read_elf(library)
+    assert after is not None
+    assert after.versions == {
+        "libc.so.6": before.versions["libm.so.6"] | before.versions["libc.so.6"]
+    }
+
+
+def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    source = tmp_path / "program.c"
+    source.write_text("int main(void) { return 0; }")
+    assert tiny.COMPILER is not None
+    subprocess.run([tiny.COMPILER, "-o", program, source], check=True)
+    before = program.read_bytes()
+    edit = ElfEdit(rpath=("$ORIGIN",))
+    assert not elf_edit.edit_in_place(edit, program)
+    assert program.read_bytes() == before
+    program.chmod(0o555)
+    elf_edit.edit_file(edit, program)
+    assert facts(program).rpath == edit.rpath
+    assert program.stat().st_mode & 0o777 == 0o555
+
+
+def filled(library: Path, spare: int) -> None:
+    """Leave so many free entries at the end of the dynamic section; the others say what nobody knows."""
+    with open_elf(library) as image:
+        table = next(each for each in image.segments if each.kind == 2)
+        used = len(image.dynamic)
+    data = bytearray(library.read_bytes())
+    for number in range(used, table.size // 16 - spare):
+        tag = (0x6FFFFEF5 + 0x1000 + number).to_bytes(8, sys.byteorder)
+        data[table.offset + number * 16 : table.offset + number * 16 + 16] = tag + bytes(8)
+    library.write_bytes(data)
+
+
+@tiny.needs_compiler
+def test_a_full_dynamic_section_is_left_to_patchelf(tmp_path: Path) -> None:
+    library = tiny.shared(tiny.TINY, tmp_path / "libfull.so")
+    full = Path(shutil.copy(library, tmp_path / "libfuller.so"))
+    filled(library, 2)
+    assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
+    assert facts(library).rpath == ("$ORIGIN",)
+    filled(full, 1)
+    before = full.read_bytes()
+    assert not elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), full)
+    assert full.read_bytes() == before
+    elf_edit.run_patchelf(ElfEdit(rpath=("$ORIGIN",)), full)
+    assert facts(full) == facts(library)
+
+
+@tiny.needs_compiler
+def test_section_headers_behind_the_table_of_segments_are_not_overwritten(library: Path) -> None:
+    data = bytearray(library.read_bytes())
+    with open_elf(library) as image:
+        at, count, shared = image.header[4], image.header[9], image.header[11]
+        start = image.sections[0].at
+    both = data[at : at + 56 * count] + data[start : start + 64 * shared]
+    end = -(-len(data) // 8) * 8
+    for place, number in ((32, end), (40, end + 56 * count)):
+        data[place : place + 8] = number.to_bytes(8, sys.byteorder)
+    library.write_bytes(bytes(data).ljust(end, b"\0") + both)
+    before = library.read_bytes()
+    assert not elf_edit.edit_in_place(EDIT, library)
+    assert library.read_bytes() == before
+
+
+@tiny.needs_compiler
+def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
+    library = tiny.shared(tiny.TINY, tmp_path / "libtiny.so")
+    with open_elf(library) as image:
+        table = next(each for each in image.segments if each.kind == 2)
+        behind = table.offset + 16 * (len(image.dynamic) + 1)
+    data = bytearray(library.read_bytes())
+    data[behind : behind + 8] = (0x6FFFFEF5 + 0x1000).to_bytes(
+        8, sys.byteorder
+    )  # nobody reads so far
+    library.write_bytes(data)
+    assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
+    with open_elf(library) as image:
+        assert image.dynamic[-1][0] == 29
+
+
+@tiny.needs_compiler
+@pytest.mark.parametrize(
+    "offset", [32, 40]
+)  # of the place of the tables of segments and of sections
+def test_a_table_that_no_file_has_room_for_is_told(library: Path, offset: int) -> None:
+    content = bytearray(library.read_bytes())
+    content[offset : offset + 8] = b"\xff" * 8
+    library.write_bytes(content)
+    with refused("damaged-library"):
+        elf_edit.edit_in_place(EDIT, library)
+
+
+@tiny.needs_compiler
+def test_a_number_of_libraries_that_is_wrong_keeps_nobody_waiting(library: Path) -> None:
+    needed, content = facts(library).versions, bytearray(library.read_bytes())
+    with open_elf(library) as image:
+        table = image.first_segment(elf.DYNAMIC)
+        assert table is not None
+        place = table.offset + 16 * [tag for tag, _ in image.dynamic].index(
+            0x6FFFFFFF
+        )  # DT_VERNEEDNUM
+    content[place + 8 : place + 16] = (1 << 40).to_bytes(8, sys.byteorder)
+    library.write_bytes(content)
+    assert facts(library).versions == needed != {}
+
+
+@tiny.needs_compiler
+@pytest.mark.parametrize("length", [4, 20, 100, 1000])
+def test_a_file_that_is_cut_short_is_told(library: Path, length: int) -> None:
+    library.write_bytes(library.read_bytes()[:length])
+    with refused("damaged-library"):
+        elf_edit.edit_in_place(EDIT, library)
+    with refused("damaged-library"):
+        elf.read_elf(library)
+
+
+ROOT = Path("/stage")
+LIB = ROOT / "torch/lib"
+BUNDLE = ROOT / "torchvision.libs"
+
+
+@pytest.mark.parametrize(
+    ("file", "libraries", "expected"),
+    [
+        ("torch/_C.cpython-310-x86_64-linux-gnu.so", [LIB], ("$ORIGIN", "$ORIGIN/lib")),
+        ("torch/lib/libtorch_cpu.so", [LIB], ("$ORIGIN",)),
+        ("torch/bin/torch_shm_manager", [LIB], ("$ORIGIN", "$ORIGIN/../lib")),
+        (
+            "functorch/_C.cpython-310-x86_64-linux-gnu.so",
+            [LIB],
+            ("$ORIGIN", "$ORIGIN/../torch/lib"),
+        ),
+        ("torchvision/_C.so", [BUNDLE], ("$ORIGIN", "$ORIGIN/../torchvision.libs")),
+        ("torchvision.libs/libjpeg-01234567.so.62", [BUNDLE], ("$ORIGIN",)),
+    ],
+)
+def test_each_place_has_its_run_path(
+    file: str, libraries: list[Path], expected: tuple[str, ...]
+) -> None:
+    assert run_path(ROOT / file, (), True, ROOT, libraries) == expected
+
+
+def test_paths_of_the_build_go_and_those_that_move_along_stay() -> None:
+    present = (
+        "/build/lib",
+        "/home/me/.pyenv/versions/3.10.13/lib",
+        "$ORIGIN/../../nvidia/cublas/lib",
+        "${ORIGIN}/../lib",
+        "$ORIGIN/../../../elsewhere",
+        "build/lib",
+    )
+    assert run_path(LIB / "libtorch_cuda.so", present, True, ROOT, [LIB]) == (
+        "$ORIGIN",
+        "$ORIGIN/../../nvidia/cublas/lib",
+    )
+
+
+def test_a_file_that_needs_nothing_of_the_wheel_is_left_alone() -> None:
+    assert run_path(LIB / "libstub.so", (), False, ROOT, [LIB]) == ()
+
+
+def static_library(path: Path, count: int) -> Path:
+    """Compile a static library of some objects, each with a section ".marked"."""
+    objects = []
+    for number in range(count):
+        source = path.with_name(f"an_object_with_a_long_name_{number}.c")
+        source.write_text('__attribute__((section(".marked"))) char mark[64] = {1};')
+        objects.append(source.with_suffix(".o"))
+        subprocess.run(["cc", "-c", "-o", objects[-1], source], check=True)
+    # without a table of symbols, so that the first member is an object
+    subprocess.run(["ar", "rcS", path, *objects], check=True)
+    return path
+
+
+@tiny.needs_compiler
+def test_every_object_is_read(tmp_path: Path) -> None:
+    path = static_library(tmp_path / "lib.a", 2)
+    text = tmp_path / "readme"
+    text.write_text("odd")  # members begin at even places
+    subprocess.run(["ar", "rs", path, text], check=True, capture_output=True)
+    subprocess.run(["ar", "q", path, text], check=True)
+    assert elf.has_magic(path, elf.AR_MAGIC)
+    assert [len(list(one.sections_named(".marked"))) for one in elf.static_objects(path)] == [
+        1,
+        1,
+    ]
+    text.write_bytes(b"\x7fELF")
+    assert not elf.has_magic(text, elf.AR_MAGIC)
+
+
+@tiny.needs_compiler
+@pytest.mark.parametrize("cut", [-8, 90])
+def test_a_damaged_one_is_named(tmp_path: Path, cut: int) -> None:
+    path = static_library(tmp_path / "lib.a", 1)
+    path.write_bytes(path.read_bytes()[:cut])
+    with refused("damaged-library"):
+        list(elf.static_objects(path))
+    path.write_bytes(elf.AR_MAGIC + b"nothing" * 20)
+    with refused("damaged-library"):
+        list(elf.static_objects(path))

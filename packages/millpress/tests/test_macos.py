@@ -1,0 +1,168 @@
+"""A real wheel for macOS repaired, on Linux with LLVM's tools or on macOS with Xcode's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from millpress import elf, macos
+from millpress.errors import RepairError
+from millpress.staging import MACHO_MAGIC, StagedWheel, stage_wheel
+from press_support.expected_errors import refused
+
+# delocate uses what it has deprecated itself
+pytestmark = pytest.mark.filterwarnings("ignore:This function has been replaced:DeprecationWarning")
+
+
+NAME = "pykdtree-1.4.3-cp311-cp311-macosx_14_0_arm64.whl"  # 0.3 MB: an extension and libomp
+LLVM = "14"
+OTOOL = """#!/bin/bash
+words=()
+for word; do [ "$word" = -m ] || words+=("$word"); done
+exec llvm-otool-{version} "${{words[@]}}"
+"""
+
+
+def tools(folder: Path) -> None:
+    """Put LLVM's tools under Apple's names; signing is left out, for nothing loads the result here."""
+    folder.mkdir()
+    (folder / "otool").write_text(OTOOL.format(version=LLVM))
+    (folder / "codesign").write_text("#!/bin/sh\nexit 0\n")
+    change = shutil.which(f"llvm-install-name-tool-{LLVM}")
+    if change is None or shutil.which(f"llvm-otool-{LLVM}") is None:
+        pytest.skip(f"llvm-{LLVM} is not installed")
+    (folder / "install_name_tool").symlink_to(change)
+    for name in ("otool", "codesign"):
+        (folder / name).chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def downloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("delocate")
+    folder = tmp_path_factory.mktemp("wheel")
+    words = ["download", "-q", "--no-deps", "--only-binary=:all:", "--platform=macosx_14_0_arm64"]
+    words += ["--python-version=3.11", "--dest", str(folder), "pykdtree==1.4.3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False
+    )
+    if not (folder / NAME).exists():
+        pytest.skip(f"PyPI does not answer: {done.stderr[-200:]}")
+    return folder / NAME
+
+
+@pytest.fixture
+def staged(downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedWheel:
+    """Undo delocate's work: the library lies outside, and its user knows the path there."""
+    if sys.platform != "darwin":
+        tools(tmp_path / "tools")
+        monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "stage").mkdir()
+    staged = stage_wheel(downloaded, tmp_path / "stage")
+    package = staged.root / "pykdtree"
+    outside = tmp_path / "outside" / "libomp.dylib"
+    outside.parent.mkdir()
+    (package / ".dylibs" / "libomp.dylib").rename(outside)
+    extension = next(package.glob("*.so"))
+    words = ["-change", "@loader_path/.dylibs/libomp.dylib", str(outside), str(extension)]
+    subprocess.run(["install_name_tool", *words], check=True)
+    return staged
+
+
+def needed(path: Path) -> list[str]:
+    from delocate.tools import get_install_names
+
+    return list(get_install_names(str(path)))
+
+
+def test_an_outside_library_comes_along(staged: StagedWheel, tmp_path: Path) -> None:
+    (one,) = macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
+    assert (one.path, one.source) == (
+        "pykdtree/.dylibs/libomp.dylib",
+        tmp_path / "outside" / "libomp.dylib",
+    )
+    extension = next((staged.root / "pykdtree").glob("*.so"))
+    assert needed(extension) == ["@loader_path/.dylibs/libomp.dylib", "/usr/lib/libSystem.B.dylib"]
+    assert str(tmp_path).encode() not in (staged.root / one.path).read_bytes()
+
+
+def test_what_the_base_package_brings_stays_outside(staged: StagedWheel) -> None:
+    assert macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset({"libomp.dylib"})) == ()
+    assert not (staged.root / "pykdtree" / ".dylibs").exists()
+
+
+def test_a_library_that_is_nowhere_is_named(staged: StagedWheel, tmp_path: Path) -> None:
+    (tmp_path / "outside" / "libomp.dylib").unlink()
+    with refused("library-not-found") as caught:
+        macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
+    assert "libomp.dylib" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tag", "told"),
+    [
+        (
+            "macosx_11_0_arm64",
+            r"kdtree\S+\.so needs macOS 14\.0, and the tag says 11\.0.*DEPLOYMENT_TARGET",
+        ),
+        ("macosx_14_0_x86_64", "is built for arm64, not for x86_64"),
+    ],
+)
+def test_a_tag_that_the_files_contradict_is_refused(
+    downloaded: Path, tmp_path: Path, tag: str, told: str
+) -> None:
+    with pytest.raises(RepairError, match=told):
+        macos.require_macos_tag(stage_wheel(downloaded, tmp_path), tag)
+
+
+def test_without_the_tools_it_says_what_to_install(
+    downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stage").mkdir()
+    staged = stage_wheel(downloaded, tmp_path / "stage")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with refused("xcode-tools-missing"):
+        macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
+
+
+def test_a_file_is_read(downloaded: Path, tmp_path: Path) -> None:
+    staged = stage_wheel(downloaded, tmp_path)
+    library = staged.root / "pykdtree/.dylibs/libomp.dylib"
+    assert elf.has_magic(library, *MACHO_MAGIC)
+    assert macos.read_slices(library) == {"arm64": (14, 0)}
+    assert not elf.has_magic(staged.root / "pykdtree/__init__.py", *MACHO_MAGIC)
+
+
+def test_a_fat_file_with_wide_offsets_is_judged(downloaded: Path, tmp_path: Path) -> None:
+    staged = stage_wheel(downloaded, tmp_path)
+    library = staged.root / "pykdtree/.dylibs/libomp.dylib"
+    thin = library.read_bytes()
+    header = struct.pack(">II", 0xCAFEBABF, 1) + struct.pack(
+        ">IIQQII", 0x0100000C, 0, 0x4000, len(thin), 14, 0
+    )
+    library.write_bytes(header.ljust(0x4000, b"\0") + thin)
+    with pytest.raises(RepairError, match=r"libomp\.dylib is built for arm64, not for x86_64"):
+        macos.require_macos_tag(staged, "macosx_14_0_x86_64")
+
+
+def test_of_a_universal_file_only_the_machines_own_part_is_judged() -> None:
+    slices = {"x86_64": (10, 13), "arm64": (11, 0)}
+    assert list(macos.slice_problems("libomp.dylib", slices, (10, 15), "x86_64")) == []
+    assert list(macos.slice_problems("libomp.dylib", slices, (10, 9), "x86_64"))
+
+
+@pytest.mark.parametrize(
+    ("library", "comes"),
+    [
+        ("/usr/lib/libSystem.B.dylib", False),
+        ("/System/Library/Frameworks/Accelerate.framework/Accelerate", False),
+        ("/opt/homebrew/opt/libomp/lib/libomp.dylib", True),
+        ("/venv/lib/python3.10/site-packages/torch/lib/libtorch.dylib", False),
+    ],
+)
+def test_which_libraries_come_along(library: str, comes: bool) -> None:
+    assert macos.must_bundle(library, frozenset({"libtorch.dylib"})) is comes

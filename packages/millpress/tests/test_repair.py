@@ -1,0 +1,227 @@
+"""Raw wheels repaired."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from millpress import bundling, elf
+from millpress.bundling import hashed_name, system_search
+from millpress.repair import repair_wheel
+from millpress.staging import stage_wheel
+from press_support import compiled_wheels as tiny
+from press_support.expected_errors import refused
+
+pytestmark = tiny.needs_compiler
+
+
+def facts(path: Path) -> elf.ElfInfo:
+    found = elf.read_elf(path)
+    assert found is not None
+    return found
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_outside_libraries_come_along_with_what_they_need(raw: tiny.Raw, tmp_path: Path) -> None:
+    staged = stage_wheel(raw.torch, tmp_path)
+    # libouter is found by libtiny's run path; libinner only in the folder that is named
+    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside])
+    lib = tmp_path / "tinytorch" / "lib"
+    inner, outer = (each.name for each in repaired.bundled)
+    assert re.fullmatch(r"libinner-[0-9a-f]{8}\.so\.1", inner)
+    assert re.fullmatch(r"libouter-[0-9a-f]{8}\.so\.2", outer)
+    assert facts(lib / "libtiny.so").needed[0] == outer
+    assert facts(lib / outer).needed[0] == inner
+    assert [facts(lib / name).soname for name in (inner, outer)] == [inner, outer]
+    # the versions of its symbols are looked up under the new name too
+    assert facts(lib / "libtiny.so").versions[outer] == {"OUTER_1"}
+
+
+def test_run_paths_stay_inside(raw: tiny.Raw, tmp_path: Path) -> None:
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    package = tmp_path / "tinytorch"
+    assert facts(package / f"_C{tiny.SUFFIX}").rpath == ("$ORIGIN", "$ORIGIN/lib")
+    assert facts(package / "lib" / "libtiny.so").rpath == ("$ORIGIN",)
+    assert {facts(tmp_path / each.path).rpath for each in repaired.bundled} == {("$ORIGIN",)}
+
+
+def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    outer = next(each for each in repaired.bundled if each.name.startswith("libouter"))
+    source = raw.outside / "libouter.so.2"
+    assert outer.source == source
+    assert outer.sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert outer.name == f"libouter-{outer.sha256[:8]}.so.2"
+    assert outer.path == f"tinytorch/lib/{outer.name}"
+
+
+def test_the_interpreters_library_is_not_needed(raw: tiny.Raw, tmp_path: Path) -> None:
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    assert not any(
+        "libpython" in name for name in facts(tmp_path / "tinytorch" / f"_C{tiny.SUFFIX}").needed
+    )
+    assert not any("libpython" in path.name for path in tmp_path.rglob("*"))
+    assert any(tiny.LIBPYTHON in note for note in repaired.notes)
+
+
+def test_a_second_repair_edits_nothing(raw: tiny.Raw, tmp_path: Path) -> None:
+    staged = stage_wheel(raw.torch, tmp_path)
+    before = contents(tmp_path)
+    repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside])
+    repaired = contents(tmp_path)
+    assert repaired != before
+    assert repair_wheel(staged, tiny.PLATFORM).bundled == ()
+    assert contents(tmp_path) == repaired
+
+
+def test_a_dependent_wheel_leaves_the_other_packages_libraries(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
+    staged = stage_wheel(raw.vision, tmp_path)
+    repaired = repair_wheel(
+        staged, tiny.PLATFORM, folders=[raw.outside], provided=tiny.shared_library_names(raw.torch)
+    )
+    (lens,) = repaired.bundled
+    assert lens.path == f"tinyvision.libs/{lens.name}"
+    extension = facts(tmp_path / "tinyvision" / f"_C{tiny.SUFFIX}")
+    assert extension.needed[:2] == ("libtiny.so", lens.name)
+    assert extension.rpath == ("$ORIGIN", "$ORIGIN/../tinyvision.libs")
+
+
+def test_a_missing_library_is_named_with_its_user(raw: tiny.Raw, tmp_path: Path) -> None:
+    staged = stage_wheel(raw.vision, tmp_path)
+    with refused("library-not-found") as caught:
+        repair_wheel(staged, tiny.PLATFORM, provided=tiny.shared_library_names(raw.torch))
+    assert "liblens.so.1, which tinyvision/_C" in str(caught.value)
+
+
+def test_the_folder_of_a_library_can_be_written_into_its_user(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
+    """That is the cure which the refusal names."""
+    staged = stage_wheel(raw.torch, tmp_path)
+    for file in (*staged.libraries.iterdir(), *(tmp_path / "tinytorch").glob("*.so")):
+        file.unlink()
+    user, lens = staged.libraries / "libuser.so", raw.outside / "liblens.so.1"
+    tiny.shared("", user, lens)
+    with refused("library-not-found") as caught:
+        repair_wheel(staged, tiny.PLATFORM)
+    assert "-- --set LDFLAGS=-Wl,-rpath,FOLDER" in str(caught.value)
+    tiny.shared("", user, lens, f"-Wl,-rpath,{raw.outside}")
+    assert lens.name in [each.source.name for each in repair_wheel(staged, tiny.PLATFORM).bundled]
+    assert facts(user).rpath == ("$ORIGIN",)
+
+
+def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
+    staged = stage_wheel(raw.torch, tmp_path)
+    with refused("newer-than-tag") as caught:
+        repair_wheel(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
+    assert "libtiny.so needs GLIBC_2.17 of libc.so.6, which is newer" in str(caught.value)
+    assert re.search(
+        rf"as compiled meet manylinux_2_\d+_{tiny.ARCH}: .* `--plat auto`", str(caught.value)
+    )
+
+
+def test_the_oldest_platform_that_would_hold_is_told(raw: tiny.Raw, tmp_path: Path) -> None:
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    match = re.fullmatch(rf"manylinux_2_(\d+)_{tiny.ARCH}", repaired.lowest_tag or "")
+    assert match
+    assert 17 <= int(match[1]) <= int(tiny.PLATFORM.split("_")[2])
+
+
+def test_programs_that_installers_move_count_too(raw: tiny.Raw, tmp_path: Path) -> None:
+    staged = stage_wheel(raw.torch, tmp_path)
+    program = tmp_path / "tinytorch-1.0.data" / "scripts" / "tiny"
+    program.parent.mkdir(parents=True)
+    tiny.shared('#include <stdlib.h>\nchar *get(void) { return secure_getenv("X"); }', program)
+    for path in [*staged.root.rglob("*.so*")]:
+        path.unlink()
+    with refused("newer-than-tag") as caught:
+        repair_wheel(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
+    assert "data/scripts/tiny needs GLIBC_2.17" in str(caught.value)
+
+
+def test_a_wheel_elsewhere_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
+    other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
+    with refused("wrong-machine"):
+        repair_wheel(
+            stage_wheel(raw.torch, tmp_path), f"manylinux_2_36_{other}", folders=[raw.outside]
+        )
+
+
+def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
+    repaired = repair_wheel(
+        stage_wheel(raw.torch, tmp_path), f"linux_{tiny.ARCH}", folders=[raw.outside]
+    )
+    assert [each.source.name for each in repaired.bundled] == ["libinner.so.1", "libouter.so.2"]
+    assert repaired.lowest_tag is None
+
+
+def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_path: Path) -> None:
+    machine = facts(raw.outside / "liblens.so.1").machine
+    promised = bundling.platform_target(tiny.PLATFORM)
+    here = {
+        name: path
+        for name, path in system_search().cached
+        if path.is_file() and not promised.on_system(name)
+    }
+    name, path = next(
+        (n, p) for n, p in here.items() if (e := elf.read_elf(p.resolve())) and e.machine == machine
+    )
+    staged = stage_wheel(raw.torch, tmp_path)
+    tiny.shared("", staged.libraries / "libuser.so", path)
+    repaired = repair_wheel(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])
+    assert facts(staged.libraries / "libuser.so").needed[0] == (facts(path).soname or name)
+    assert not [each for each in repaired.bundled if each.source == path.resolve()]
+
+
+def test_a_tag_of_no_linux_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
+    with refused("invalid-platform-tag"):
+        repair_wheel(stage_wheel(raw.torch, tmp_path), "solaris_2_11")
+
+
+def test_on_windows_nothing_is_done(raw: tiny.Raw, tmp_path: Path) -> None:
+    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), "win_amd64")
+    assert repaired.notes[0].startswith("Windows")
+
+
+def test_a_library_that_is_a_link_comes_along_once(raw: tiny.Raw, tmp_path: Path) -> None:
+    folder = tmp_path / "linked"
+    folder.mkdir()
+    for name in ("libinner.so.1", "libouter.so.2"):
+        shutil.copy(raw.outside / name, folder / f"{name}.5.6")
+        (folder / name).symlink_to(f"{name}.5.6")
+    staged = stage_wheel(raw.torch, tmp_path / "stage")
+    (staged.libraries / "libsecond.so").write_bytes((staged.libraries / "libtiny.so").read_bytes())
+    raw.outside.rename(raw.outside.with_name("away"))
+    try:
+        repaired = repair_wheel(staged, tiny.PLATFORM, folders=[folder])
+    finally:
+        raw.outside.with_name("away").rename(raw.outside)
+    assert [each.source.name for each in repaired.bundled] == [
+        "libinner.so.1.5.6",
+        "libouter.so.2.5.6",
+    ]
+    assert all(re.search(r"\.so\.[12]$", each.name) for each in repaired.bundled)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("libfoo.so.1", "libfoo-01234567.so.1"),
+        ("libglib-2.0.so.0", "libglib-2.0-01234567.so.0"),
+        ("libonnx.so", "libonnx-01234567.so"),
+    ],
+)
+def test_hashed_names_keep_the_version(name: str, expected: str) -> None:
+    assert hashed_name(name, "0123456789abcdef") == expected
