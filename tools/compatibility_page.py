@@ -15,7 +15,7 @@ from torchmill.config.release_lookup import base_package, paired_release
 from torchmill.config.rule import OfficialPart, Rule
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import format_bounds, is_within, narrow_bounds
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostResources
 from torchmill.plan import build_plan, matrix
 from torchmill.plan.build_options import Options
 from torchmill.plan.plan import Plan
@@ -283,7 +283,7 @@ def _plans(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> Ite
             for cell in matrix.possible_cells(facts, release, arch.name):
                 wanted = cell.build.cuda in {None, *release.cuda_official}
                 if wanted and rule_matches(part.when, make_case(facts, cell.build, release, "git")):
-                    host = Host(arch.name, arch.system, cores=1, memory=2**40)
+                    host = Host(arch.name, arch.system, HostResources(cores=1, memory=2**40))
                     yield build_plan.compute_plan(facts, cell, host, Options())
 
 

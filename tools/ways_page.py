@@ -10,8 +10,8 @@ from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package
 from torchmill.config.toolkit import Toolkit
 from torchmill.fetch.source.request import source_requests
+from torchmill.host.description import load_host
 from torchmill.host.host import Host
-from torchmill.host.measurement import load_host
 from torchmill.plan import matrix
 from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.build_plan import compute_plan
@@ -54,7 +54,7 @@ def newest_cell(facts: Facts, toolkit: Toolkit, host: Host) -> Cell | None:
             if cell.build.cuda == toolkit.version
         ]
         if cells:
-            at_hand = [cell for cell in cells if cell.build.python in host.interpreters]
+            at_hand = [cell for cell in cells if cell.build.python in host.interpreters.paths]
             return (
                 at_hand or [cell for cell in cells if not cell.build.python.endswith("t")] or cells
             )[-1]
@@ -128,8 +128,8 @@ def stop_reason(stops: Sequence[Stop], host: Host) -> str:
 
 
 def _toolkit_reason(host: Host) -> str:
-    if host.glibc is None:
+    if host.platform.glibc is None:
         return "NVIDIA's programs need glibc, which this machine does not have."
-    if host.distribution is not None and host.distribution.l4t:
+    if host.platform.distribution is not None and host.platform.distribution.l4t:
         return "JetPack has another CUDA, and the packages for Arm servers are not for its boards."
     return "No provider that this machine can use has it."

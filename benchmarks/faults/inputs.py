@@ -35,7 +35,7 @@ from torchmill.fetch.package_index import parse_html_page
 from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.source.tree import build_backend
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
 from torchmill.plan import build_plan, causes, cell_lookup, estimate, matrix, render
 from torchmill.plan.first_error import read_log
 from torchmill.plan.options import parse_options

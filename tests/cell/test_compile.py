@@ -20,6 +20,7 @@ from millguard.timeline import UnitRun, parse_record
 
 from tests.support.commands import ROOT
 from tests.support.contexts import HOST, job
+from tests.support.hosts import change_host
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.cell.compile import (
     choose_sandbox,
@@ -83,7 +84,7 @@ def test_what_needs_no_gate_is_not_missed(line: str) -> None:
 @pytest.fixture
 def begun(known: Facts, tmp_path: Path) -> BuildContext:
     """Return a job on a machine of four cores whose plan compiles four files at a time."""
-    return job(known, tmp_path, replace(HOST, memory=2**33))
+    return job(known, tmp_path, change_host(HOST, resources={"memory": 2**33}))
 
 
 def guarded(begun: BuildContext) -> GuardedBuild:
@@ -172,7 +173,9 @@ def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: BuildContext) 
 
 def test_no_more_are_started_than_ninja_can_hold_open(begun: BuildContext) -> None:
     resource = pytest.importorskip("resource")
-    many = replace(begun, host=replace(begun.host, memory=2**40), options=Options(jobs=256))
+    many = replace(
+        begun, host=change_host(begun.host, resources={"memory": 2**40}), options=Options(jobs=256)
+    )
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))  # the usual one of Linux
     try:
@@ -184,7 +187,9 @@ def test_no_more_are_started_than_ninja_can_hold_open(begun: BuildContext) -> No
 
 def test_no_more_are_started_than_there_may_be_processes(begun: BuildContext) -> None:
     resource = pytest.importorskip("resource")
-    many = replace(begun, host=replace(begun.host, memory=2**40), options=Options(jobs=128))
+    many = replace(
+        begun, host=change_host(begun.host, resources={"memory": 2**40}), options=Options(jobs=128)
+    )
     before = resource.getrlimit(resource.RLIMIT_NPROC)
     most = max(2048, 2 * len(psutil.pids()))
     resource.setrlimit(resource.RLIMIT_NPROC, (most, before[1]))

@@ -10,6 +10,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from tests.support.contexts import HOST, job
+from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.cell import context, machine_inputs
 from torchmill.cell.pipeline import preflight
@@ -94,7 +95,7 @@ def test_a_published_wheel_is_noted_with_what_is_known_of_it(known: Facts, tmp_p
         replace(known, releases=releases, elsewhere=(OfferedWheels(*index),)),
         list[str](),
     )
-    host = replace(HOST, glibc="2.36")
+    host = change_host(HOST, platform={"glibc": "2.36"})
     preflight(job(facts, tmp_path, host), noted.append)
     assert noted[0].startswith(
         "the official wheel, `pip install base==1.0.0`: cannot tell whether it fits: "
@@ -106,8 +107,12 @@ def test_a_published_wheel_is_noted_with_what_is_known_of_it(known: Facts, tmp_p
 
 def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path: Path) -> None:
     place = LinuxDistribution("debian", "12")
-    machine = replace(
-        HOST, compiler=None, tools={"git": "/usr/bin/git"}, interpreters={}, distribution=place
+    machine = change_host(
+        HOST,
+        platform={"distribution": place},
+        compilers={"default": None},
+        programs={"paths": {"git": "/usr/bin/git"}},
+        interpreters={"paths": {}},
     )
     noted: list[str] = []
     with refused("host-not-ready") as caught:
@@ -146,7 +151,11 @@ def test_a_cache_folder_that_cannot_be_written_is_noted(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").touch()  # in place of the folder
-    begun = job(known, tmp_path, replace(HOST, tools={**HOST.tools, "ccache": "/usr/bin/ccache"}))
+    begun = job(
+        known,
+        tmp_path,
+        change_host(HOST, programs={"paths": {**HOST.programs.paths, "ccache": "/usr/bin/ccache"}}),
+    )
     noted: list[str] = []
     monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "own"))
     assert "CCACHE_DIR" in context.set_up_compiler_cache(begun, noted.append).variables
@@ -229,11 +238,13 @@ def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
     ours, other = tmp_path / "cuda-11.8", tmp_path / "cuda-12.4"
     for folder in (ours, other):
         folder.mkdir()
-    machine = replace(
+    machine = change_host(
         HOST,
-        compiler=Compiler("gcc", "11.4.0"),
-        toolkits={"11.8": str(ours), "12.4": str(other)},
-        libraries={"cudnn": "8.6.0"},
+        compilers={"default": Compiler("gcc", "11.4.0")},
+        toolkits={
+            "homes": {"11.8": str(ours), "12.4": str(other)},
+            "libraries": {"cudnn": "8.6.0"},
+        },
     )
     begun = job(known, tmp_path, machine, "wheel-3.10-cu118")
     assert begun.placeholders["cuda_home"] == str(ours)
@@ -364,11 +375,13 @@ def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(
     monkeypatch.setattr(
         context,
         "measure_host",
-        lambda *_, **__: replace(HOST, compilers={"g++": Compiler("gcc", "13.2.0")}),
+        lambda *_, **__: change_host(
+            HOST, compilers={"by_command": {"g++": Compiler("gcc", "13.2.0")}}
+        ),
     )
     monkeypatch.setattr(context, "resolve_processor", stop)
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path))
     cell = job(known, tmp_path, HOST).cell
     with pytest.raises(LookupError):
         context.create_context(tmp_path, known, cell, [f"--set=CXX={own}"], tmp_path / "venv")
-    assert seen[0].named_compiler(str(own)) == Compiler("gcc", "9.5.0")
+    assert seen[0].compilers.of_command(str(own)) == Compiler("gcc", "9.5.0")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hosts import change_host
 from torchmill.cell import machine_inputs
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
@@ -33,7 +34,9 @@ def stat_cache(tmp_path: Path) -> StatCache:
 def planned(shipped: Facts, stat_cache: StatCache) -> Plan:
     build = Build("torch", "wheel", "3.10", "cpu", "x86_64")
     release = find_release(shipped, "torch", "v1.13.1")
-    machine = replace(measure_basic_host(stat_cache), arch="x86_64", system="linux", glibc="2.36")
+    machine = change_host(
+        measure_basic_host(stat_cache), platform={"glibc": "2.36"}, arch="x86_64", system="linux"
+    )
     return build_plan.compute_plan(shipped, Cell(build, release), machine, Options())
 
 
@@ -93,7 +96,9 @@ def test_a_compiler_that_the_plan_names_is_the_one_that_counts(
     other.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
     other.chmod(0o755)
     machine = measure_basic_host(stat_cache)
-    machine = replace(machine, compilers={str(other): Compiler("gcc", "11.3.0")})
+    machine = change_host(
+        machine, compilers={"by_command": {str(other): Compiler("gcc", "11.3.0")}}
+    )
     usual = machine_inputs.collect_machine_inputs(machine, planned, os.environ, stat_cache)
     named = replace(planned, variables={**planned.variables, "CXX": str(other)})
     found = machine_inputs.collect_machine_inputs(machine, named, os.environ, stat_cache)
@@ -108,7 +113,9 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
     (tmp_path / "bin/nvcc").write_text("one")
     seen = {"cudnn": "8.1.0", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0", "jpeg": "2.1"}
     homes = {"11.8": str(tmp_path), "12.4": "/nowhere"}
-    machine = replace(measure_basic_host(stat_cache), toolkits=homes, libraries=seen)
+    machine = change_host(
+        measure_basic_host(stat_cache), toolkits={"homes": homes, "libraries": seen}
+    )
     assert machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache).keys() >= {
         "library jpeg"
     }
@@ -136,8 +143,10 @@ def test_a_library_in_a_toolkit_that_another_build_uses_changes_nothing(
     planned: Plan, stat_cache: StatCache, name: str
 ) -> None:
     """Else whoever brings a toolkit compiles every wheel without CUDA once more."""
-    before = replace(measure_basic_host(stat_cache), toolkits={}, libraries={})
-    after = replace(before, toolkits={"12.4": "/nowhere"}, libraries={f"{name}@12.4": ""})
+    before = change_host(measure_basic_host(stat_cache), toolkits={"homes": {}, "libraries": {}})
+    after = change_host(
+        before, toolkits={"homes": {"12.4": "/nowhere"}, "libraries": {f"{name}@12.4": ""}}
+    )
     inputs = [
         machine_inputs.collect_machine_inputs(one, planned, {}, stat_cache)
         for one in (before, after)
@@ -181,8 +190,10 @@ def test_the_basis_says_of_a_machine_what_measuring_says(
 ) -> None:
     basis, whole = measure_basic_host(stat_cache), measure_host(tmp_path)
     assert not basis.complete
-    for name in ("arch", "system", "cores", "glibc", "compiler", "libraries", "toolkits"):
+    for name in ("arch", "system", "platform", "toolkits"):
         assert getattr(basis, name) == getattr(whole, name)
+    assert basis.resources.cores == whole.resources.cores
+    assert basis.compilers.default == whole.compilers.default
 
 
 NINJA = shutil.which("ninja")

@@ -2,21 +2,26 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import run
+from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.commands.arch import answer_arch
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
 from torchmill.config.release_lookup import newest_release
 from torchmill.core.errors import ConfigError
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPlatform, HostResources
 
-HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
+HOST = Host(
+    "x86_64",
+    "linux",
+    HostResources(cores=8, memory=32 * 2**30),
+    platform=HostPlatform(glibc="2.35"),
+)
 MODERN = (
     "sse4_1",
     "sse4_2",
@@ -114,7 +119,7 @@ def test_a_list_is_costed_where_toolkit_and_release_are_named(shipped: Facts) ->
 
 
 def test_native_and_local_stand_for_the_gpus_of_the_machine(shipped: Facts) -> None:
-    host = replace(HOST, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),))
+    host = change_host(HOST, gpus={"devices": (Gpu("NVIDIA GeForce RTX 3090", "8.6"),)})
     assert answer_arch(shipped, host, "native").data["list"] == "8.6"
     assert answer_arch(shipped, host, local=newest_release(shipped)).data["list"] == "8.6"
 
@@ -220,7 +225,11 @@ def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_w
 
 def test_two_gpus_of_one_kind_need_one_list(shipped: Facts) -> None:
     cards = (Gpu("A100", "8.0"), Gpu("RTX 3090", "8.6"))
-    host = replace(HOST, gpus=cards, driver="470.57.02", processor=MODERN)
+    host = change_host(
+        HOST,
+        platform={"processor_features": MODERN},
+        gpus={"devices": cards, "driver": "470.57.02"},
+    )
     found = answer_arch(shipped, host, local=newest_release(shipped))
     assert found.data["list"] == "8.0"
     assert found.data["published"]["version"] == "2.0.1", "the driver is too old for CUDA 12"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT, InvokeHere, environment, run
+from tests.support.hosts import change_host
 from tests.support.index_server import Index, serving
 from tests.support.machines import program, script
 from tests.support.refusals import refused
@@ -23,8 +24,8 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.release_lookup import find_release
 from torchmill.core.errors import ImpossibleBuildError, SourceError, StepError, UnknownReleaseError
+from torchmill.host.description import load_host
 from torchmill.host.host import Host
-from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch
 from torchmill.plan import cell_lookup
 from torchmill.plan.build_options import NO_OPTIONS
@@ -107,7 +108,7 @@ def test_the_toolkit_follows_from_the_gpus(
         shipped, BuildQuestion(gpus=[gpu(shipped, name) for name in names]), HOST, release
     )
     assert (cell.build.variant, cell.release.version) == (identifier, version)
-    assert cell.build.python in {OWN, *HOST.interpreters}, "a Python that is at hand"
+    assert cell.build.python in {OWN, *HOST.interpreters.paths}, "a Python that is at hand"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,9 @@ def test_what_is_no_build_is_told_by_its_name(
 
 
 def test_an_old_driver_is_not_asked_for_more_than_it_runs(shipped: Facts) -> None:
-    old = replace(HOST, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),), driver="470.57.02")
+    old = change_host(
+        HOST, gpus={"devices": (Gpu("NVIDIA GeForce RTX 3090", "8.6"),), "driver": "470.57.02"}
+    )
     (name,) = chosen(shipped, BuildQuestion(gpus=[gpu(shipped, "8.6")]), "v2.4.1", old)
     assert name.endswith("-cu118")
 

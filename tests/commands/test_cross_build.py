@@ -23,7 +23,7 @@ from torchmill.cell.containers.cross import CrossBuild
 from torchmill.commands import cross_build
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
 from torchmill.plan import cell_lookup
 from torchmill.plan.build_options import Options
 

@@ -17,7 +17,7 @@ from torchmill.commands.cross_build import ContainerFacts
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 from torchmill.plan.doctor.cures import find_cures

@@ -14,8 +14,8 @@ from torchmill.commands import doctor
 from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.paths import Layout
-from torchmill.host import measurement
-from torchmill.host.host import Host
+from torchmill.host import description
+from torchmill.host.host import Host, HostResources, HostToolkits
 from torchmill.plan.doctor.finding import Finding
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
@@ -26,7 +26,7 @@ SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
 def visit(known: Facts, name: str, identifier: str = "") -> doctor.DoctorReport:
     release = known.releases["torch"][-1] if not identifier else None
     return doctor.examine_host(
-        known, None, measurement.load_host(HOSTS / f"{name}.toml"), identifier, release
+        known, None, description.load_host(HOSTS / f"{name}.toml"), identifier, release
     )
 
 
@@ -87,9 +87,9 @@ def test_this_machine_is_saved_and_examined_again(tmp_path: Path) -> None:
     saved = tmp_path / "host.toml"
     here = run("invoke", "doctor", f"--save={saved}", home=tmp_path)
     assert here.stdout.splitlines()[-1].startswith("this machine: ")
-    described = measurement.load_host(saved)
+    described = description.load_host(saved)
     assert described.complete
-    assert described.interpreters[THIS]
+    assert described.interpreters.paths[THIS]
     there = run("invoke", "doctor", f"--host={saved}", "--json", home=tmp_path)
     assert there.returncode == here.returncode
     assert json.loads(there.stdout)["subject"] == "the machine"
@@ -195,7 +195,13 @@ def test_a_name_that_is_no_build_is_refused(shipped: Facts) -> None:
 @pytest.mark.parametrize("system", ["macos", "windows"])
 def test_a_cure_is_a_command_of_that_system(shipped: Facts, system: str) -> None:
     arch = {"macos": "arm64", "windows": "amd64"}[system]
-    bare = Host(arch, system, 8, 2**34, complete=True, toolkits={"11.7": "/cuda"})
+    bare = Host(
+        arch,
+        system,
+        HostResources(8, 2**34),
+        toolkits=HostToolkits(homes={"11.7": "/cuda"}),
+        complete=True,
+    )
     text = doctor.examine_host(shipped, None, bare, "", None).as_text()
     assert "invoke deps" not in text.replace("invoke deps\n\nXcode", "")
     assert "apt-get" not in text

@@ -5,6 +5,7 @@ from itertools import pairwise, permutations
 
 import pytest
 
+from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget, capability_key, format_arch_list, is_plain_target
@@ -16,7 +17,7 @@ from torchmill.config.release_lookup import find_release
 from torchmill.config.served_gpus import how_served
 from torchmill.config.toolkit import Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup, matrix
 from torchmill.plan.arch_choice import (
     check_arch_list,
@@ -28,7 +29,12 @@ from torchmill.plan.arch_toolkits import toolkits_with_target
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 
-LINUX = Host("x86_64", "linux", cores=8, memory=32 * 1024**3, glibc="2.36")
+LINUX = Host(
+    "x86_64",
+    "linux",
+    HostResources(cores=8, memory=32 * 1024**3),
+    platform=HostPlatform(glibc="2.36"),
+)
 OLDEST = "9.0"  # of the toolkits that are described
 
 
@@ -342,7 +348,7 @@ def test_a_build_without_cuda_takes_no_list(shipped: Facts) -> None:
 
 
 def test_native_uses_the_host_of_the_plan(shipped: Facts) -> None:
-    host = replace(LINUX, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),))
+    host = change_host(LINUX, gpus={"devices": (Gpu("NVIDIA GeForce RTX 3090", "8.6"),)})
     assert set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "native", host) == "8.6"
     with refused("arch-list-invalid"):
         set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "native")

@@ -19,11 +19,16 @@ from torchmill.config.release_lookup import find_release, partner_releases
 from torchmill.config.toml_reader import read_toml
 from torchmill.config.toolkit import PROVIDERS
 from torchmill.config.versions import is_within
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 
-HOST = Host(arch="x86_64", system="linux", cores=4, memory=2**33, glibc="2.36")
+HOST = Host(
+    arch="x86_64",
+    system="linux",
+    resources=HostResources(cores=4, memory=2**33),
+    platform=HostPlatform(glibc="2.36"),
+)
 RUN = """
 [[run]]
 package = "base"

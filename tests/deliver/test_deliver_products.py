@@ -17,7 +17,7 @@ from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code
 from torchmill.deliver import products
 from torchmill.deliver.products import ProductOptions, parse_conda_options
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
 from torchmill.wheel import dist_files
 
 PARTS = {"wheel": "a.whl", "wheel_sha256": "1", "recipe": "2", "facts": "3", "code": "4"}

@@ -16,7 +16,7 @@ from judge_machines import (
     verdict_table,
 )
 
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
 
 MACHINES = read_machines()
 

@@ -9,8 +9,19 @@ from tests.support.refusals import refused
 from torchmill.config.gpu import Gpu
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.core.errors import ConfigError
-from torchmill.host.host import Compiler, Host
-from torchmill.host.measurement import describe_host, load_host, save_host
+from torchmill.host.description import describe_host, load_host, save_host
+from torchmill.host.host import (
+    Compiler,
+    Host,
+    HostCompilers,
+    HostGpus,
+    HostInterpreters,
+    HostPackages,
+    HostPlatform,
+    HostPrograms,
+    HostResources,
+    HostToolkits,
+)
 
 
 def described(tmp_path: Path, text: str) -> Path:
@@ -41,55 +52,64 @@ def test_a_described_host_is_loaded(tmp_path: Path) -> None:
     assert load_host(path) == Host(
         arch="x86_64",
         system="linux",
-        cores=8,
-        memory=16 * 2**30,
-        disk=100 * 10**9,
-        glibc="2.35",
-        compiler=Compiler("gcc", "11.4.0"),
-        tools={"ninja": "/usr/bin/ninja"},
-        toolkits={"11.8": "/usr/local/cuda-11.8"},
-        interpreters={"3.10": "/usr/bin/python3.10"},
+        resources=HostResources(cores=8, memory=16 * 2**30, free_disk=100 * 10**9),
+        platform=HostPlatform(glibc="2.35"),
+        compilers=HostCompilers(default=Compiler("gcc", "11.4.0")),
+        programs=HostPrograms(paths={"ninja": "/usr/bin/ninja"}),
+        toolkits=HostToolkits(homes={"11.8": "/usr/local/cuda-11.8"}),
+        interpreters=HostInterpreters(paths={"3.10": "/usr/bin/python3.10"}),
     )
 
 
 FULL = Host(
     arch="aarch64",
     system="linux",
-    cores=16,
-    memory=64 * 2**30,
-    disk=123_456_789_012,
-    glibc="2.31",
-    distribution=LinuxDistribution("ubuntu", "20.04", ("debian",), "35.4.1"),
+    resources=HostResources(cores=16, memory=64 * 2**30, free_disk=123_456_789_012),
+    platform=HostPlatform(
+        glibc="2.31",
+        distribution=LinuxDistribution("ubuntu", "20.04", ("debian",), "35.4.1"),
+        translated=True,
+    ),
+    compilers=HostCompilers(
+        default=Compiler("gcc", "9.4.0"),
+        cuda=Compiler("clang", "14.0.6"),
+        by_command={
+            "g++": Compiler("gcc", "9.4.0"),
+            "/opt/rh/gcc-toolset-11/root/usr/bin/g++": Compiler("gcc", "11.2.1"),
+        },
+    ),
+    programs=HostPrograms(
+        paths={"git": "/usr/bin/git", "c++": 'c++ "-m64" C:\\'}, versions={"git": "2.25.1"}
+    ),
+    packages=HostPackages(
+        manager="apt",
+        managers=("apt", "conda"),
+        may_use_root=False,
+        installed={"build-essential": "12.8ubuntu1", "libnuma-dev": ""},
+    ),
+    toolkits=HostToolkits(
+        libraries={"cudnn": "8.6.0", "cudnn@11.8": "8.9.7", "numa": ""},
+        homes={"11.8": "/usr/local/cuda-11.8"},
+        completed={"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"},
+        lacking_parts={"12.4": "cublas, cufft"},
+    ),
+    interpreters=HostInterpreters(
+        paths={"3.10": "/usr/bin/python3.10", "3.8": "/usr/bin/python3.8"},
+        broken={"3.10": "/home/u/.pyenv/shims/python3.10"},
+        headless={"3.8": "/usr/bin/python3.8"},
+        translated={"3.9": "/opt/conda/bin/python3.9"},
+    ),
+    gpus=HostGpus(
+        driver="535.104.05",
+        kernel_driver="450.80.02",
+        compat_folders=("/usr/local/cuda/compat",),
+        devices=(Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("Tesla K80")),
+    ),
     complete=True,
-    translated=True,
-    compiler=Compiler("gcc", "9.4.0"),
-    cuda_compiler=Compiler("clang", "14.0.6"),
-    compilers={
-        "g++": Compiler("gcc", "9.4.0"),
-        "/opt/rh/gcc-toolset-11/root/usr/bin/g++": Compiler("gcc", "11.2.1"),
-    },
-    tools={"git": "/usr/bin/git", "c++": 'c++ "-m64" C:\\'},
-    versions={"git": "2.25.1"},
-    libraries={"cudnn": "8.6.0", "cudnn@11.8": "8.9.7", "numa": ""},
-    manager="apt",
-    managers=("apt", "conda"),
-    root=False,
-    packages={"build-essential": "12.8ubuntu1", "libnuma-dev": ""},
-    toolkits={"11.8": "/usr/local/cuda-11.8"},
-    completed={"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"},
-    lacking={"12.4": "cublas, cufft"},
-    interpreters={"3.10": "/usr/bin/python3.10", "3.8": "/usr/bin/python3.8"},
-    broken_interpreters={"3.10": "/home/u/.pyenv/shims/python3.10"},
-    headless_interpreters={"3.8": "/usr/bin/python3.8"},
-    translated_interpreters={"3.9": "/opt/conda/bin/python3.9"},
-    driver="535.104.05",
-    kernel_driver="450.80.02",
-    compat=("/usr/local/cuda/compat",),
-    gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("Tesla K80")),
 )
 
 
-@pytest.mark.parametrize("machine", [FULL, Host("arm64", "macos", 8, 16 * 2**30)])
+@pytest.mark.parametrize("machine", [FULL, Host("arm64", "macos", HostResources(8, 16 * 2**30))])
 def test_what_is_written_is_read_again(tmp_path: Path, machine: Host) -> None:
     path = tmp_path / "host.toml"
     path.write_text(describe_host(machine), encoding="utf-8")
@@ -114,7 +134,7 @@ def test_four_fields_are_enough(tmp_path: Path) -> None:
     path = described(
         tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 64\nmemory = "256 GiB"\n'
     )
-    assert load_host(path) == Host("x86_64", "linux", 64, 2**38)
+    assert load_host(path) == Host("x86_64", "linux", HostResources(64, 2**38))
 
 
 def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
@@ -259,7 +279,7 @@ def test_a_machine_that_its_system_does_not_run_on_is_told(
 
 
 def test_a_machine_that_no_release_knows_is_read_as_it_was_written(tmp_path: Path) -> None:
-    foreign = Host("linux_riscv64", "linux", 4, 2**33)
+    foreign = Host("linux_riscv64", "linux", HostResources(4, 2**33))
     path = tmp_path / "host.toml"
     save_host(foreign, path)
     assert load_host(path) == foreign

@@ -62,8 +62,8 @@ def test_folders_that_cannot_be_looked_into_hide_nothing_else(
             name, f"{bad}{os.pathsep}{os.environ['PATH']}" if name == "PATH" else bad
         )
     measured = measure_host(tmp_path)
-    assert f"{sys.version_info.major}.{sys.version_info.minor}" in measured.interpreters
-    assert measured.tools["git"] == shutil.which("git")
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in measured.interpreters.paths
+    assert measured.programs.paths["git"] == shutil.which("git")
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_this_machine_is_measured(tmp_path: Path) -> None:
     measured = measure_host(tmp_path / "not/yet/made")
     assert measured.arch == native.native_arch()
     assert measured.system == native.native_system()
-    assert 1 <= measured.cores <= (os.cpu_count() or 1)
-    assert 0 < measured.memory <= psutil.virtual_memory().total
-    assert measured.disk is not None
-    assert 0 < measured.disk <= shutil.disk_usage(tmp_path).total
-    assert f"{sys.version_info.major}.{sys.version_info.minor}" in measured.interpreters
-    assert measured.tools["git"] == shutil.which("git")
+    assert 1 <= measured.resources.cores <= (os.cpu_count() or 1)
+    assert 0 < measured.resources.memory <= psutil.virtual_memory().total
+    assert measured.resources.free_disk is not None
+    assert 0 < measured.resources.free_disk <= shutil.disk_usage(tmp_path).total
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in measured.interpreters.paths
+    assert measured.programs.paths["git"] == shutil.which("git")
     assert measured.complete
-    assert not measured.translated
+    assert not measured.platform.translated
 
 
 @made_up_programs
@@ -131,14 +131,17 @@ def test_a_machine_is_measured_from_its_files_and_programs(tmp_path: Path) -> No
     (tmp_path / "usr/lib64/libcuda.so.1").symlink_to("libcuda.so.550.54.15")
     environ = {"PATH": f"{home}/.pyenv/shims:{programs}:/usr/bin:/bin", "CUDAHOSTCXX": "g++-11"}
     measured = measure_host(tmp_path, environ, tmp_path, home)
-    assert str(measured.compiler) == "gcc 12.2.0"
-    assert str(measured.cuda_compiler) == "gcc 11.4.0"
-    assert str(measured.compilers["g++-11"]) == "gcc 11.4.0"
-    assert (measured.versions["git"], measured.versions["ccache"]) == ("2.39.5", "4.7.5")
-    assert measured.libraries == {"nccl": "2.14.3"}
-    assert measured.broken_interpreters == {"3.21": str(home / ".pyenv/shims/python3.21")}
-    assert (measured.driver, measured.kernel_driver) == ("550.54.15", "535.104.05")
-    assert measured.gpus == (Gpu("NVIDIA GeForce RTX 3090", "8.6"),)
+    assert str(measured.compilers.default) == "gcc 12.2.0"
+    assert str(measured.compilers.cuda) == "gcc 11.4.0"
+    assert str(measured.compilers.by_command["g++-11"]) == "gcc 11.4.0"
+    assert (measured.programs.versions["git"], measured.programs.versions["ccache"]) == (
+        "2.39.5",
+        "4.7.5",
+    )
+    assert measured.toolkits.libraries == {"nccl": "2.14.3"}
+    assert measured.interpreters.broken == {"3.21": str(home / ".pyenv/shims/python3.21")}
+    assert (measured.gpus.driver, measured.gpus.kernel_driver) == ("550.54.15", "535.104.05")
+    assert measured.gpus.devices == (Gpu("NVIDIA GeForce RTX 3090", "8.6"),)
 
 
 pytestmark = made_up_programs

@@ -1,16 +1,16 @@
 """The processor that a build is for: what the real compiler makes of its name, and who may run the wheel."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.config.build import Processor
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.core.stat_cache import StatCache
-from torchmill.host.host import Compiler, Host
+from torchmill.host.host import Compiler, Host, HostCompilers, HostPlatform, HostResources
 from torchmill.host.measurement import measure_basic_host
 from torchmill.host.native import native_arch, processor_flags
 from torchmill.host.processor import (
@@ -32,18 +32,16 @@ AVX512 = Processor("x86-64-v4", ("-march=x86-64-v4",), ("avx2", "avx512f"))
 OLD = Host(
     "x86_64",
     "linux",
-    cores=8,
-    memory=2**35,
-    glibc="2.36",
-    compiler=Compiler("gcc", "12.2.0"),
-    processor=("avx2",),
+    HostResources(cores=8, memory=2**35),
+    platform=HostPlatform(glibc="2.36", processor_features=("avx2",)),
+    compilers=HostCompilers(default=Compiler("gcc", "12.2.0")),
 )
 
 
 @pytest.fixture
 def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
     found = measure_basic_host(StatCache(tmp_path_factory.mktemp("cache") / "recall.json"))
-    if not KNOWN or found.compiler is None or found.compiler.family != "gcc":
+    if not KNOWN or found.compilers.default is None or found.compilers.default.family != "gcc":
         pytest.skip("needs gcc on Linux")
     return found
 
@@ -67,7 +65,7 @@ def test_a_name_that_no_compiler_knows_is_refused_with_the_nearest(
     with refused("unknown-processor") as caught:
         resolve_processor(shipped, NATIVE, host, f"{KNOWN}x", {})
     assert KNOWN in str(caught.value)
-    msvc = replace(host, compiler=Compiler("msvc", "14.3"))
+    msvc = change_host(host, compilers={"default": Compiler("msvc", "14.3")})
     with refused("processor-not-told"):
         resolve_processor(shipped, NATIVE, msvc, KNOWN, {})
 
@@ -105,10 +103,10 @@ def test_a_processor_gets_the_flag_it_wants_in_the_spelling_that_its_compiler_ta
             "#!/bin/sh\n"
             f'for each; do case " {" ".join(refused_flags)} " in *" $each "*) exit 1;; esac; done\n'
             f'case " $* " in *" {own} "*) exit 0;; esac\n'
-            f'exec {host.tools["c++"]} "$@"\n'
+            f'exec {host.programs.paths["c++"]} "$@"\n'
         )
         script.chmod(0o755)
-        older = replace(host, tools={**host.tools, "c++": str(script)})
+        older = change_host(host, programs={"paths": {**host.programs.paths, "c++": str(script)}})
         assert resolved_flags(shipped, older, "cascadelake") == ("-march=cascadelake", *expected)
 
 
@@ -148,9 +146,9 @@ def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> No
         return next(one.verdict for one in findings if one.subject == "processor x86-64-v4")
 
     assert verdict(OLD) == "failure"
-    assert verdict(replace(OLD, processor=("avx2", "avx512f"))) == "ok"
-    assert verdict(replace(OLD, processor=())) == "unknown"
-    assert processor_problems(AVX512.needs, OLD.processor) == (
+    assert verdict(change_host(OLD, platform={"processor_features": ("avx2", "avx512f")})) == "ok"
+    assert verdict(change_host(OLD, platform={"processor_features": ()})) == "unknown"
+    assert processor_problems(AVX512.needs, OLD.platform.processor_features) == (
         "this machine's processor has no avx512f",
     )
 
@@ -173,7 +171,7 @@ def test_a_name_is_judged_without_the_compiler_of_the_machine(
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.10-cpu", "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
-    machine = replace(OLD, processor=flags)
+    machine = change_host(OLD, platform={"processor_features": flags})
     findings = examination.examine_build(
         CheckContext(shipped, cell, machine, planned(shipped, Options(cpu=name), machine))
     )

@@ -4,14 +4,18 @@ import pytest
 
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release, paired_release
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup, render
 from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.doctor.base_wheel import check_base_wheel
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
-BOARD = Host("aarch64", "linux", 6, 2**33, glibc="2.27", complete=True)
-SERVER = Host("x86_64", "linux", 16, 2**36, glibc="2.35", complete=True)
+BOARD = Host(
+    "aarch64", "linux", HostResources(6, 2**33), platform=HostPlatform(glibc="2.27"), complete=True
+)
+SERVER = Host(
+    "x86_64", "linux", HostResources(16, 2**36), platform=HostPlatform(glibc="2.35"), complete=True
+)
 
 
 def question(

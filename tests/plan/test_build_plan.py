@@ -13,6 +13,7 @@ import pytest
 from packaging.tags import mac_platforms
 from press_support import compiled_wheels
 
+from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.cell.context import fill_placeholders
 from torchmill.config import facts_reader
@@ -21,7 +22,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
-from torchmill.host.host import Compiler, Host
+from torchmill.host.host import Compiler, Host, HostPlatform, HostResources
 from torchmill.plan import (
     base_package,
     build_plan,
@@ -42,7 +43,9 @@ from torchmill.plan.input_digests import (
 from torchmill.plan.plan import Plan
 
 GIB = 1024**3
-LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
+LINUX = Host(
+    "x86_64", "linux", HostResources(cores=8, memory=32 * GIB), platform=HostPlatform(glibc="2.36")
+)
 
 
 def planned(
@@ -83,7 +86,7 @@ def test_an_extension_names_no_folder_in_its_messages(
     release = find_release(shipped, "torch", "v2.10.0")
     cell = cell_lookup.find_cell(shipped, name, "x86_64", release)
     gcc, clang = (
-        replace(LINUX, compiler=Compiler(*each))
+        change_host(LINUX, compilers={"default": Compiler(*each)})
         for each in (("gcc", "12.2.0"), ("clang", "14.0.0"))
     )
     plans = [build_plan.compute_plan(shipped, cell, host, Options()) for host in (gcc, clang)]
@@ -102,7 +105,7 @@ def test_an_extension_names_no_folder_in_its_messages(
 
 
 def test_macos_has_no_label(known: Facts) -> None:
-    mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
+    mac = Host("arm64", "macos", HostResources(cores=8, memory=32 * GIB))
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", mac)
     assert made.wheel.file_name == "base-1.0.0-cp310-cp310-macosx_11_0_arm64.whl"
 
@@ -116,7 +119,7 @@ def test_labels_on_request(known: Facts) -> None:
 
 
 def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
-    made = planned(known, "wheel-3.10-cpu", "v1.0.0", replace(LINUX, glibc=None))
+    made = planned(known, "wheel-3.10-cpu", "v1.0.0", change_host(LINUX, platform={"glibc": None}))
     assert made.wheel.platform_tag == "linux_x86_64"
 
 
@@ -151,8 +154,16 @@ def test_the_platform_is_computed_or_the_one_asked_for(
         ("manylinux_99_0", LINUX, "platform-too-new"),
         ("manylinux_2_4", LINUX, "platform-too-old"),
         ("manylinux_0_0", LINUX, "platform-too-old"),
-        ("manylinux2014", replace(LINUX, glibc=None, complete=True), "platform-of-another-libc"),
-        ("linux", Host("arm64", "macos", cores=8, memory=GIB), "platform-of-another-system"),
+        (
+            "manylinux2014",
+            change_host(LINUX, platform={"glibc": None}, complete=True),
+            "platform-of-another-libc",
+        ),
+        (
+            "linux",
+            Host("arm64", "macos", HostResources(cores=8, memory=GIB)),
+            "platform-of-another-system",
+        ),
     ],
 )
 def test_a_platform_that_cannot_be_is_refused(
@@ -225,10 +236,10 @@ def test_the_user_has_the_last_word(known: Facts) -> None:
     ("host", "options", "jobs"),
     [
         (LINUX, Options(), 8),
-        (replace(LINUX, memory=7 * GIB), Options(), 3),
-        (replace(LINUX, memory=1 * GIB), Options(), 1),
+        (change_host(LINUX, resources={"memory": 7 * GIB}), Options(), 3),
+        (change_host(LINUX, resources={"memory": 1 * GIB}), Options(), 1),
         (LINUX, Options(memory=4 * GIB), 2),
-        (replace(LINUX, memory=7 * GIB), Options(memory=99 * GIB), 3),
+        (change_host(LINUX, resources={"memory": 7 * GIB}), Options(memory=99 * GIB), 3),
         (LINUX, Options(jobs=5), 5),
     ],
 )
@@ -264,7 +275,7 @@ def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> N
 
 
 def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
-    mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
+    mac = Host("arm64", "macos", HostResources(cores=8, memory=32 * GIB))
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.12-cpu", "arm64", find_release(shipped, "torch", "v2.15.0")
     )
@@ -366,7 +377,7 @@ def test_flags_of_all_rules_are_joined_and_the_users_come_last(configs: Path) ->
     known = ruled(configs, FLAGS)
 
     def flags(version: str, **user: str) -> str:
-        machine = replace(LINUX, compiler=Compiler("gcc", version))
+        machine = change_host(LINUX, compilers={"default": Compiler("gcc", version)})
         return planned(
             known, "wheel-3.10-cpu", "v1.0.0", machine, Options(settings=user)
         ).variables["CXXFLAGS"]
@@ -380,7 +391,8 @@ def test_flags_of_all_rules_are_joined_and_the_users_come_last(configs: Path) ->
 def test_a_plan_says_why_it_adds_flags(configs: Path) -> None:
     known = ruled(configs, FLAGS)
     new, old = (
-        replace(LINUX, compiler=Compiler("gcc", version)) for version in ("12.2.0", "11.4.0")
+        change_host(LINUX, compilers={"default": Compiler("gcc", version)})
+        for version in ("12.2.0", "11.4.0")
     )
     assert planned(known, "wheel-3.10-cpu", "v1.0.0", new).reasons == ("gcc 12 warns of more",)
     assert planned(known, "wheel-3.10-cpu", "v1.0.0", old).reasons == ()
@@ -416,7 +428,7 @@ KERNEL = """
 
 def shipped_plan(known: Facts, tag: str, gcc: str, name: str = "wheel-3.10-cpu") -> Plan:
     release = find_release(known, "torch", tag)
-    machine = replace(LINUX, compiler=Compiler("gcc", gcc))
+    machine = change_host(LINUX, compilers={"default": Compiler("gcc", gcc)})
     return build_plan.compute_plan(
         known, cell_lookup.find_cell(known, name, "x86_64", release), machine, Options()
     )
@@ -596,7 +608,9 @@ def test_a_wheel_is_called_as_its_package_is_normalised(known: Facts) -> None:
     assert named == "torch_scatter_extra-2.1.2+cu118-cp310-cp310-linux_x86_64.whl"
 
 
-HOST = Host("x86_64", "linux", cores=4, memory=2**35, glibc="2.36")
+HOST = Host(
+    "x86_64", "linux", HostResources(cores=4, memory=2**35), platform=HostPlatform(glibc="2.36")
+)
 SOURCE = Source("base", "1.0.0", "v1.0.0", "git", "here", "1" * 40, Path("source"), verified=True)
 GROUND = {"g++": "12.2"}
 
@@ -821,7 +835,7 @@ def test_2_7_clones_nccl_only_for_builds_that_use_its_own(
 
 
 def test_apple_silicon_runs_no_macos_before_11(shipped: Facts) -> None:
-    mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
+    mac = Host("arm64", "macos", HostResources(cores=8, memory=32 * GIB))
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.12-cpu", "arm64", find_release(shipped, "torch", "v2.4.1")
     )

@@ -8,6 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.config.release import Cuda
@@ -16,7 +17,14 @@ from torchmill.config.rule import Rule, When
 from torchmill.config.served_gpus import unserved_capabilities
 from torchmill.config.toolkit import ToolkitKind, ToolkitSource
 from torchmill.host import provisioned
-from torchmill.host.host import Compiler, Host
+from torchmill.host.host import (
+    Compiler,
+    Host,
+    HostCompilers,
+    HostPlatform,
+    HostResources,
+    HostToolkits,
+)
 from torchmill.plan import (
     build_plan,
     cell_lookup,
@@ -91,7 +99,12 @@ def test_a_named_folder_that_is_not_used_is_told(tmp_path: Path) -> None:
     for folder in (ours, other):
         folder.mkdir()
     (tmp_path / "cuda").symlink_to(ours)
-    host = Host("x86_64", "linux", 4, 2**34, toolkits={"11.8": str(ours), "12.4": str(other)})
+    host = Host(
+        "x86_64",
+        "linux",
+        HostResources(4, 2**34),
+        toolkits=HostToolkits(homes={"11.8": str(ours), "12.4": str(other)}),
+    )
 
     def told(folder: Path, version: str | None = "11.8") -> str | None:
         return cuda_toolkit.describe_passed_over({"CUDA_HOME": str(folder)}, host, version)
@@ -108,8 +121,9 @@ def test_a_named_folder_that_is_not_used_is_told(tmp_path: Path) -> None:
     assert told(other, "11.7") == (
         f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.7, which it finds nowhere"
     )
-    whole = replace(
-        host, completed={"11.8": f"{tmp_path}, completed with nvidia-cufft-cu11 10.9.0.58"}
+    whole = change_host(
+        host,
+        toolkits={"completed": {"11.8": f"{tmp_path}, completed with nvidia-cufft-cu11 10.9.0.58"}},
     )
     named = {"CUDA_HOME": str(tmp_path)}
     assert cuda_toolkit.describe_passed_over(named, whole, "11.8") is None, (
@@ -129,7 +143,11 @@ def having(*versions: str, **others: Compiler) -> Host:
     every = {f"g++-{version.partition('.')[0]}": gcc(version) for version in versions}
     usual = next(iter(every.values()), None)
     return Host(
-        "x86_64", "linux", 4, 2**34, complete=True, compiler=usual, compilers=every | others
+        "x86_64",
+        "linux",
+        HostResources(4, 2**34),
+        compilers=HostCompilers(default=usual, by_command=every | others),
+        complete=True,
     )
 
 
@@ -160,7 +178,7 @@ def test_one_that_was_brought_is_taken_by_its_place(known: Facts) -> None:
     compiler, variables = host_compiler.choose_host_compiler(constraints(known), host, {})
     assert compiler == gcc("11.3.0")
     assert variables["CC"] == "/cache/toolkits/gcc-11-x86_64/bin/gcc-11"
-    alone = replace(host, compiler=None)
+    alone = change_host(host, compilers={"default": None})
     assert host_compiler.choose_host_compiler(constraints(known), alone, {})[1]["CXX"] == KEPT_GCC
 
 
@@ -202,11 +220,11 @@ def test_a_compiler_that_the_build_is_given_stays(known: Facts, name: str) -> No
 
 def test_a_compiler_that_the_shell_names_stays(known: Facts) -> None:
     host = having("12.2.0", "11.4.0")
-    named = replace(host, tools={"c++": "g++-12"})
+    named = change_host(host, programs={"paths": {"c++": "g++-12"}})
     assert host_compiler.choose_host_compiler(constraints(known), named, {})[1] == {}
-    for_nvcc = replace(host, cuda_compiler=gcc("11.4.0"))
+    for_nvcc = change_host(host, compilers={"cuda": gcc("11.4.0")})
     assert host_compiler.choose_host_compiler(constraints(known), for_nvcc, {})[1] == {}
-    usual = replace(host, tools={"c++": "c++"})
+    usual = change_host(host, programs={"paths": {"c++": "c++"}})
     assert host_compiler.choose_host_compiler(constraints(known), usual, {})[1]["CXX"] == "g++-11"
 
 
@@ -220,11 +238,11 @@ def test_a_compiler_is_known_by_its_path_too(known: Facts) -> None:
 
 def test_a_clang_of_which_nothing_is_known_stays(known: Facts) -> None:
     clang = Compiler("clang", "14.0.6")
-    host = replace(having("11.4.0"), compiler=clang)
+    host = change_host(having("11.4.0"), compilers={"default": clang})
     assert host_compiler.choose_host_compiler(constraints(known), host, {}) == (clang, {})
 
 
-LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
+LINUX = Host("x86_64", "linux", HostResources(4, 2**34), complete=True)
 OFFICIAL = {
     "10.2": Cuda(cudnn="7.6.5.32", nccl="2.7.8"),
     "11.7": Cuda(cudnn="8.5.0.96", magma="2.6.1"),
@@ -305,11 +323,14 @@ def test_another_of_the_same_major_version_is_taken_where_the_official_one_canno
 ) -> None:
     facts = ruled(known, official={"11.8": Cuda(cudnn="8.0.5.39")})
     assert taken(facts) == {"cudnn": "8.5.0.96"}  # the next one, of those of its major version
-    kept = replace(
-        LINUX, kept={"cudnn-8.6.0.1-cu11": "/k", "cudnn-8.7.0.1-cu12": "/l", "gcc-11": "/g"}
+    kept = change_host(
+        LINUX,
+        toolkits={
+            "provisioned": {"cudnn-8.6.0.1-cu11": "/k", "cudnn-8.7.0.1-cu12": "/l", "gcc-11": "/g"}
+        },
     )
     assert taken(facts, kept) == {"cudnn": "8.6.0.1"}
-    official = replace(LINUX, kept={"cudnn-8.0.5.39-cu11": "/k"})
+    official = change_host(LINUX, toolkits={"provisioned": {"cudnn-8.0.5.39-cu11": "/k"}})
     assert taken(facts, official) == {"cudnn": "8.0.5.39"}
 
 
@@ -339,7 +360,7 @@ def test_it_is_one_with_code_for_the_gpus_that_are_asked_for(
     shipped: Facts, tag: str, identifier: str, listed: str, version: str
 ) -> None:
     wanted = CellConstraints(shipped, cell(shipped, identifier, tag))
-    there = replace(LINUX, kept={"cudnn-9.17.1.4-cu12": "/k"})
+    there = change_host(LINUX, toolkits={"provisioned": {"cudnn-9.17.1.4-cu12": "/k"}})
     for host in (LINUX, there):
         assert cuda_libraries.choose_libraries(wanted, host, {}, listed)["cudnn"] == version
 
@@ -358,15 +379,21 @@ def test_nothing_is_taken_that_nobody_has(known: Facts) -> None:
 @pytest.mark.parametrize("place", ["cudnn", "cudnn@11.8"])
 def test_one_of_the_machine_that_fits_goes_first(known: Facts, place: str) -> None:
     facts = ruled(known)
-    assert "cudnn" not in taken(facts, replace(LINUX, libraries={place: "8.9.7"}))
-    assert "cudnn" not in taken(facts, replace(LINUX, libraries={place: ""}))
-    assert taken(facts, replace(LINUX, libraries={place: "9.1.0"}))["cudnn"] == "8.5.0.96"
-    assert taken(facts, replace(LINUX, libraries={"cudnn@12.4": "8.9.7"}))["cudnn"] == "8.5.0.96"
+    assert "cudnn" not in taken(facts, change_host(LINUX, toolkits={"libraries": {place: "8.9.7"}}))
+    assert "cudnn" not in taken(facts, change_host(LINUX, toolkits={"libraries": {place: ""}}))
+    assert (
+        taken(facts, change_host(LINUX, toolkits={"libraries": {place: "9.1.0"}}))["cudnn"]
+        == "8.5.0.96"
+    )
+    assert (
+        taken(facts, change_host(LINUX, toolkits={"libraries": {"cudnn@12.4": "8.9.7"}}))["cudnn"]
+        == "8.5.0.96"
+    )
 
 
 def test_a_rule_says_what_fits(known: Facts) -> None:
     needs = Rule("old", When(), "its headers changed", needs={"cudnn": SpecifierSet("<8.7")})
-    host = replace(LINUX, libraries={"cudnn": "8.9.7"})
+    host = change_host(LINUX, toolkits={"libraries": {"cudnn": "8.9.7"}})
     assert taken(ruled(known, needs), host)["cudnn"] == "8.5.0.96"
 
 
@@ -394,7 +421,9 @@ def test_what_a_machine_lacks_is_known_of_a_whole_one(known: Facts) -> None:
         cuda_libraries.lacking_libraries(demands, replace(LINUX, complete=False), {}) == frozenset()
     )
     assert (
-        cuda_libraries.lacking_libraries(demands, replace(LINUX, libraries={"magma": "2.6.1"}), {})
+        cuda_libraries.lacking_libraries(
+            demands, change_host(LINUX, toolkits={"libraries": {"magma": "2.6.1"}}), {}
+        )
         == frozenset()
     )
     assert (
@@ -445,7 +474,12 @@ def test_the_shipped_rules_take_them_for_torch_on_linux(shipped: Facts) -> None:
 
 
 HOST_FOR_MAGMA = Host(
-    "x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, toolkits={"11.8": "/k/11.8"}
+    "x86_64",
+    "linux",
+    HostResources(8, 2**35),
+    platform=HostPlatform(glibc="2.36"),
+    toolkits=HostToolkits(homes={"11.8": "/k/11.8"}),
+    complete=True,
 )
 SEVENTY, BOTH = "magma-2.6.1-cu118-7.0", "magma-2.6.1-cu118-7.0_8.6+PTX"
 
@@ -461,7 +495,7 @@ def plan_with_magma(
     cell = cell_lookup.find_cell(
         facts, "wheel-3.10-cu118", "x86_64", find_release(facts, "torch", "v2.1.0")
     )
-    there = replace(host, kept={name: f"/k/{name}" for name in kept})
+    there = change_host(host, toolkits={"provisioned": {name: f"/k/{name}" for name in kept}})
     return build_plan.compute_plan(facts, cell, there, Options(arch_list=listed, settings=said))
 
 
@@ -494,9 +528,9 @@ def test_a_kept_one_that_serves_the_list_is_taken(shipped: Facts) -> None:
     assert (made.variables["USE_MAGMA"], made.variables["MAGMA_HOME"]) == ("1", "${magma_home}")
     assert (made.cuda.libraries["magma"], made.cuda.provisioned["magma"]) == ("2.6.1", BOTH)
     assert (
-        cuda_toolkit.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))[
-            "magma_home"
-        ]
+        cuda_toolkit.cuda_placeholders(
+            made, change_host(HOST_FOR_MAGMA, toolkits={"provisioned": {BOTH: "/k/both"}})
+        )["magma_home"]
         == "/k/both"
     )
     assert not any("torch.linalg" in reason for reason in made.reasons)
@@ -519,7 +553,9 @@ def test_what_the_user_says_and_what_the_machine_has_goes_first(shipped: Facts) 
         == "/opt/magma"
     )
     own = plan_with_magma(
-        shipped, [SEVENTY], host=replace(HOST_FOR_MAGMA, libraries={"magma": "2.5.4"})
+        shipped,
+        [SEVENTY],
+        host=change_host(HOST_FOR_MAGMA, toolkits={"libraries": {"magma": "2.5.4"}}),
     )
     assert ("magma" not in own.cuda.libraries, "USE_MAGMA" not in own.variables) == (True, True)
 
@@ -536,7 +572,9 @@ def test_an_older_release_has_no_switch(shipped: Facts) -> None:
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.7-cu102", "x86_64", find_release(shipped, "torch", "v1.9.0")
     )
-    there = replace(HOST_FOR_MAGMA, kept={"magma-2.5.2-cu102-3.7_7.0": "/k/magma"})
+    there = change_host(
+        HOST_FOR_MAGMA, toolkits={"provisioned": {"magma-2.5.2-cu102-3.7_7.0": "/k/magma"}}
+    )
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="7.0"))
     assert (made.variables["MAGMA_HOME"], "USE_MAGMA" in made.variables) == ("${magma_home}", False)
 
@@ -557,12 +595,14 @@ def test_cufile_is_switched_off_where_the_toolkit_has_none(
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.12-cu128", "x86_64", find_release(shipped, "torch", "v2.9.1")
     )
-    there = replace(HOST_FOR_MAGMA, toolkits={"12.8": "/k/12.8"}, libraries=libraries)
+    there = change_host(
+        HOST_FOR_MAGMA, toolkits={"homes": {"12.8": "/k/12.8"}, "libraries": libraries}
+    )
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="8.0", settings=said))
     assert made.variables.get("USE_CUFILE") == switch
     assert any("torch.cuda.gds" in one.cost for one in made.official.shortfalls) == (switch == "0")
     bare = build_plan.compute_plan(
-        shipped, cell, replace(there, toolkits={}), Options(arch_list="8.0")
+        shipped, cell, change_host(there, toolkits={"homes": {}}), Options(arch_list="8.0")
     )
     assert "USE_CUFILE" not in bare.variables  # a toolkit that is brought has its own
 
@@ -571,14 +611,17 @@ PROVISIONED = {"cudnn-8.5.0.96-cu11": "/k/cudnn", "nccl-2.14.3-cu11": "/k/nccl",
 EQUIPPED_HOST = Host(
     "x86_64",
     "linux",
-    8,
-    2**35,
-    glibc="2.36",
+    HostResources(8, 2**35),
+    platform=HostPlatform(glibc="2.36"),
+    compilers=HostCompilers(
+        default=Compiler("gcc", "12.2.0"),
+        by_command={
+            "g++": Compiler("gcc", "12.2.0"),
+            "/k/gcc/bin/g++-11": Compiler("gcc", "11.3.0"),
+        },
+    ),
+    toolkits=HostToolkits(homes={"11.8": "/k/11.8"}, provisioned=PROVISIONED),
     complete=True,
-    compiler=Compiler("gcc", "12.2.0"),
-    compilers={"g++": Compiler("gcc", "12.2.0"), "/k/gcc/bin/g++-11": Compiler("gcc", "11.3.0")},
-    toolkits={"11.8": "/k/11.8"},
-    kept=PROVISIONED,
 )
 
 
@@ -622,7 +665,7 @@ def test_the_folders_are_those_of_the_toolkit_and_of_the_kept_libraries(shipped:
         "cudnn_home",
         "nccl_home",
     }
-    bare = replace(EQUIPPED_HOST, toolkits={}, kept={})
+    bare = change_host(EQUIPPED_HOST, toolkits={"homes": {}, "provisioned": {}})
     assert (
         cuda_toolkit.cuda_placeholders(
             plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), bare

@@ -3,15 +3,27 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.plan.test_doctor import examined
+from tests.support.hosts import change_host
 from torchmill.config import distributions
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release
-from torchmill.host.host import Compiler, Host
+from torchmill.host.host import (
+    Compiler,
+    Host,
+    HostCompilers,
+    HostInterpreters,
+    HostPackages,
+    HostPlatform,
+    HostPrograms,
+    HostResources,
+    HostToolkits,
+)
 from torchmill.plan import build_plan, cell_lookup, system_packages
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import compiler, cuda, interpreter, system, tools
@@ -97,39 +109,43 @@ def make_host(place: str) -> Host:
     return Host(
         "x86_64",
         "linux",
-        16,
-        2**36,
-        disk=2**39,
-        glibc=glibc,
-        distribution=distribution,
+        HostResources(16, 2**36, free_disk=2**39),
+        platform=HostPlatform(glibc=glibc, distribution=distribution),
+        compilers=HostCompilers(default=own, by_command={"g++": own}),
+        programs=HostPrograms(paths={"c++": "c++", "git": "/usr/bin/git", "sudo": "/usr/bin/sudo"}),
+        packages=HostPackages(
+            manager=manager or None, managers=(manager,) if manager else (), may_use_root=True
+        ),
+        toolkits=HostToolkits(homes={"12.1": "/usr/local/cuda-12.1"}),
+        interpreters=HostInterpreters(paths={"3.12": "/usr/bin/python3.12"}),
         complete=True,
-        compiler=own,
-        compilers={"g++": own},
-        tools={"c++": "c++", "git": "/usr/bin/git", "sudo": "/usr/bin/sudo"},
-        manager=manager or None,
-        managers=(manager,) if manager else (),
-        root=True,
-        toolkits={"12.1": "/usr/local/cuda-12.1"},
-        interpreters={"3.12": "/usr/bin/python3.12"},
     )
 
 
 def lacking(host: Host, thing: str) -> tuple[Host, tuple[str, ...]]:
     """Return a host without something, and the options of a build that needs it."""
-    bare = replace(
-        host, compiler=None, compilers={}, tools={"sudo": "/usr/bin/sudo", "git": "/usr/bin/git"}
+    bare = change_host(
+        host,
+        compilers={"default": None, "by_command": {}},
+        programs={"paths": {"sudo": "/usr/bin/sudo", "git": "/usr/bin/git"}},
     )
-    old, new = (replace(host, compiler=one, compilers={"g++": one}) for one in (_OLD, _NEW))
+    old, new = (
+        change_host(host, compilers={"default": one, "by_command": {"g++": one}})
+        for one in (_OLD, _NEW)
+    )
     cases: Mapping[str, tuple[Host, tuple[str, ...]]] = {
         "compiler": (bare, ()),
         "newer gcc": (old, ()),
         "older gcc": (new, ()),
-        "git": (replace(host, tools={"c++": "c++", "sudo": "/usr/bin/sudo"}), ()),
+        "git": (change_host(host, programs={"paths": {"c++": "c++", "sudo": "/usr/bin/sudo"}}), ()),
         "OpenBLAS": (host, ("--set", "BLAS=OpenBLAS")),
-        "headers": (replace(host, headless_interpreters={"3.12": "/usr/bin/python3.12"}), ()),
+        "headers": (
+            change_host(host, interpreters={"headless": {"3.12": "/usr/bin/python3.12"}}),
+            (),
+        ),
         "clang": (bare, ("--set", "CXX=clang++", "--set", "CC=clang")),
-        "packages": (replace(host, packages=dict.fromkeys(NAMES, "")), ()),
-        "toolkit": (replace(host, toolkits={}), ()),
+        "packages": (change_host(host, packages={"installed": dict.fromkeys(NAMES, "")}), ()),
+        "toolkit": (change_host(host, toolkits={"homes": {}}), ()),
     }
     return cases[thing]
 
@@ -142,8 +158,8 @@ def find_cell(known: Facts, identifier: str, tag: str) -> Cell:
     return CELLS[identifier, tag]
 
 
-def findings_on(known: Facts, place: str, thing: str, **changes: object) -> Finding:
-    host, arguments = lacking(replace(make_host(place), **changes), thing)  # type: ignore[arg-type]
+def findings_on(known: Facts, place: str, thing: str, **changes: Any) -> Finding:
+    host, arguments = lacking(change_host(make_host(place), **changes), thing)
     identifier, tag, subject = MISSING[thing]
     cell = find_cell(known, identifier, tag)
     plan = build_plan.compute_plan(known, cell, host, parse_options(arguments, "test"))
@@ -186,7 +202,9 @@ def test_a_command_is_one_that_the_machine_can_run(
     release = distributions.find_release(distribution)
     programs = {command[0]: name for name, command in system_packages.INSTALL_COMMANDS.items()}
     for thing in MISSING:
-        for way in filter(is_command, ways(findings_on(shipped, place, thing, root=root))):
+        for way in filter(
+            is_command, ways(findings_on(shipped, place, thing, packages={"may_use_root": root}))
+        ):
             first = way.split(" && ")[0].removeprefix("sudo ").split()
             if first[:2] == ["invoke", "deps"]:
                 assert release is not None, (thing, way)
@@ -258,22 +276,32 @@ def test_a_container_is_offered_only_where_one_can_be_run(shipped: Facts) -> Non
     without = findings_on(shipped, "Fedora 42", "older gcc")
     assert not any(way.startswith("in a container") for way in ways(without))
     found = findings_on(
-        shipped, "Fedora 42", "older gcc", tools={**host.tools, "podman": "/usr/bin/podman"}
+        shipped,
+        "Fedora 42",
+        "older gcc",
+        programs={"paths": {**host.programs.paths, "podman": "/usr/bin/podman"}},
     )
     assert "in a container: `invoke build wheel-3.12-cu121-x86_64 --tag v2.4.1`" in ways(found)
     assert not find_cures([found]).commands
 
 
 def test_conda_is_offered_only_where_it_is(shipped: Facts) -> None:
-    there = findings_on(shipped, "Fedora 42", "older gcc", managers=("dnf", "conda"))
+    there = findings_on(shipped, "Fedora 42", "older gcc", packages={"managers": ("dnf", "conda")})
     assert any("conda create --yes --name gcc-" in way for way in ways(there))
-    active = findings_on(shipped, "Fedora 42", "older gcc", manager="conda", root=False)
+    active = findings_on(
+        shipped, "Fedora 42", "older gcc", packages={"manager": "conda", "may_use_root": False}
+    )
     assert active.cure.startswith("conda install --yes --channel conda-forge gxx=")
 
 
 def test_a_jetson_gets_what_its_own_jetpack_has(shipped: Facts) -> None:
     place = LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")
-    board = replace(make_host("Ubuntu 22.04"), arch="aarch64", distribution=place, toolkits={})
+    board = change_host(
+        make_host("Ubuntu 22.04"),
+        platform={"distribution": place},
+        toolkits={"homes": {}},
+        arch="aarch64",
+    )
     own = {one.subject: one for one in examined(shipped, board, "wheel-3.12-cu126", "v2.6.0")}
     assert (
         own["CUDA toolkit"].cure
@@ -283,7 +311,11 @@ def test_a_jetson_gets_what_its_own_jetpack_has(shipped: Facts) -> None:
     assert (
         other["CUDA toolkit"].cure == "build for CUDA 12.6, which is that of this board's JetPack"
     )
-    older = replace(board, distribution=replace(place, version="20.04", l4t="35.4.1"), libraries={})
+    older = change_host(
+        board,
+        platform={"distribution": replace(place, version="20.04", l4t="35.4.1")},
+        toolkits={"libraries": {}},
+    )
     cures = [
         way for one in examined(shipped, older, "wheel-3.10-cu118", "v2.1.0") for way in ways(one)
     ]
@@ -331,9 +363,9 @@ def test_a_board_is_recorded_only_for_the_releases_that_were_read() -> None:
 
 def test_centos_7_calls_no_toolset_as_rhel_8_does(shipped: Facts) -> None:
     """Descriptions of such machines may name dnf, for which yum stands there."""
-    cure = findings_on(shipped, "CentOS 7", "newer gcc", manager="dnf").cure
+    cure = findings_on(shipped, "CentOS 7", "newer gcc", packages={"manager": "dnf"}).cure
     assert "devtoolset-1" in cure
     assert "gcc-toolset" not in cure
-    assert findings_on(shipped, "CentOS 7", "newer gcc", root=False).cure.startswith(
-        "centos 7 is not known to have"
-    )
+    assert findings_on(
+        shipped, "CentOS 7", "newer gcc", packages={"may_use_root": False}
+    ).cure.startswith("centos 7 is not known to have")

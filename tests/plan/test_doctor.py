@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hosts import change_host
 from tests.support.machines import made_up_programs, only, program
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
-from torchmill.host.host import DiskSpace, Host
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
+from torchmill.host.host import DiskSpace, Host, HostInterpreters, HostResources
 from torchmill.plan import build_plan, cell_lookup, estimate, published
 from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import examination, resources
@@ -47,7 +48,9 @@ def failing(findings: Iterable[Finding]) -> Mapping[str, str]:
 
 
 def test_no_mkl_is_to_be_had_for_another_c_library(shipped: Facts) -> None:
-    alpine = replace(load_host(HOSTS / "debian-12.toml"), glibc=None, complete=True)
+    alpine = change_host(
+        load_host(HOSTS / "debian-12.toml"), platform={"glibc": None}, complete=True
+    )
     findings = examined(shipped, alpine, "wheel-3.10-cpu", "v1.13.1")
     assert of(findings, "glibc").verdict == "failure"
     assert "MKL" in of(findings, "glibc").because
@@ -58,8 +61,14 @@ def test_no_mkl_is_to_be_had_for_another_c_library(shipped: Facts) -> None:
 def test_musl_is_named_with_a_way_to_glibc(shipped: Facts, name: str) -> None:
     debian = replace(load_host(HOSTS / "debian-12.toml"), complete=True)
     alpine = LinuxDistribution(name, "3.20")
-    machine = replace(debian, glibc=None, distribution=alpine, manager="apk", toolkits={}, tools={})
-    with_docker = replace(machine, tools={"docker": "/usr/bin/docker"})
+    machine = change_host(
+        debian,
+        platform={"glibc": None, "distribution": alpine},
+        programs={"paths": {}},
+        packages={"manager": "apk"},
+        toolkits={"homes": {}},
+    )
+    with_docker = change_host(machine, programs={"paths": {"docker": "/usr/bin/docker"}})
     for session, subject in (("wheel-3.10-cpu", "glibc"), ("wheel-3.10-cu117", "CUDA toolkit")):
         found = of(examined(shipped, machine, session, "v1.13.1"), subject)
         assert found.verdict == "failure"
@@ -150,12 +159,18 @@ def test_a_translated_python_is_refused_with_its_cure(shipped: Facts) -> None:
 
 def test_a_mac_that_is_too_old_cannot_install_what_it_builds(shipped: Facts) -> None:
     machine = load_host(HOSTS / "apple-rosetta.toml")
-    older = replace(machine, versions={"macos": "13.6"})
+    older = change_host(machine, programs={"versions": {"macos": "13.6"}})
     findings = examined(shipped, older, "wheel-3.11-cpu", "v2.12.0")
     assert failing(findings) == {
         "macOS": "nox -s wheel-3.11-cpu -- --set MACOSX_DEPLOYMENT_TARGET=13.0"
     }
-    without = Host("arm64", "macos", 8, 2**34, complete=True, interpreters={"3.11": "/python"})
+    without = Host(
+        "arm64",
+        "macos",
+        HostResources(8, 2**34),
+        interpreters=HostInterpreters(paths={"3.11": "/python"}),
+        complete=True,
+    )
     assert failing(examined(shipped, without, "wheel-3.11-cpu", "v2.4.0")) == {
         "C++ compiler": "xcode-select --install",
         "Xcode tools": "xcode-select --install",
@@ -249,12 +264,12 @@ def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> N
         for name in rule.system_packages.get("apt", ())
     }
     present = dict.fromkeys(wanted, "1")
-    whole = replace(machine, packages=present)
+    whole = change_host(machine, packages={"installed": present})
     assert (
         failing(examination.examine_build(CheckContext(shipped, cell, whole, computed, fetched)))
         == {}
     )
-    partial = replace(machine, packages=present | {"libdnnl-dev": ""})
+    partial = change_host(machine, packages={"installed": present | {"libdnnl-dev": ""}})
     found = of(
         examination.examine_build(CheckContext(shipped, cell, partial, computed, fetched)),
         "system packages",
@@ -275,8 +290,11 @@ def test_a_source_that_leaves_libraries_out_is_built_on_its_own_debian(shipped: 
     )
 
     def judged(codename: str | None) -> Finding:
-        host = replace(
-            machine, versions={**machine.versions, "codename": codename} if codename else {}
+        host = change_host(
+            machine,
+            programs={
+                "versions": {**machine.programs.versions, "codename": codename} if codename else {}
+            },
         )
         computed = build_plan.compute_plan(shipped, cell, host, parse_options((), "test"), fetched)
         return of(
@@ -349,17 +367,17 @@ def test_another_machine_is_named(shipped: Facts) -> None:
 def test_the_packages_that_rules_name_are_looked_up(shipped: Facts, tmp_path: Path) -> None:
     program(tmp_path, "apt-get")
     program(tmp_path, "dpkg-query", "installed git 1:2.39.5", "installed vim 9")
-    plain = Host("x86_64", "linux", 1, 1)
+    plain = Host("x86_64", "linux", HostResources(1, 1))
     surveyed = examination.survey_host(shipped, plain, only(tmp_path))
-    assert surveyed.manager == "apt"
-    assert surveyed.packages["git"] == "1:2.39.5"
-    assert surveyed.packages["build-essential"] == ""
-    assert "vim" not in surveyed.packages
+    assert surveyed.packages.manager == "apt"
+    assert surveyed.packages.installed["git"] == "1:2.39.5"
+    assert surveyed.packages.installed["build-essential"] == ""
+    assert "vim" not in surveyed.packages.installed
     without = examination.survey_host(shipped, plain, only(tmp_path / "empty"))
-    assert (without.manager, without.packages) == (None, {})
+    assert (without.packages.manager, without.packages.installed) == (None, {})
 
 
-LINUX = Host("x86_64", "linux", 4, 64 * 2**30, disk=2**40, complete=True)
+LINUX = Host("x86_64", "linux", HostResources(4, 64 * 2**30, free_disk=2**40), complete=True)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +390,9 @@ def test_a_disk_that_may_not_do_is_a_warning(free: int | None, verdict: str) -> 
 
 def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> None:
     package = known.packages["base"]
-    small = replace(LINUX, disk=package.disk - 1, memory=package.memory_per_job - 1)
+    small = change_host(
+        LINUX, resources={"free_disk": package.disk - 1, "memory": package.memory_per_job - 1}
+    )
     assert [one.verdict for one in resources.package_resources(small, package)] == [
         "failure",
         "warning",
@@ -390,7 +410,7 @@ def test_limits_count_also_for_a_package_without_an_estimate(shipped: Facts) -> 
     release = find_release(shipped, "torch", "v2.9.1")
     cell = cell_lookup.find_cell(shipped, "sparse-3.11-cpu", "x86_64", release)
     rooms = (DiskSpace("/", 2**40, {"tree": 0}, inodes=1, source=100),)
-    limited = replace(LINUX, processor_seconds=3600, rooms=rooms)
+    limited = change_host(LINUX, resources={"processor_seconds": 3600, "disks": rooms})
     plan = build_plan.compute_plan(shipped, cell, limited, Options(torch="PyPI"))
     subjects = {
         finding.subject
@@ -414,15 +434,17 @@ def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
 
 
 def test_only_the_largest_compile_counts_for_memory(shipped: Facts) -> None:
-    many = replace(LINUX, cores=64)
+    many = change_host(LINUX, resources={"cores": 64})
     assert found(shipped, many, Options(jobs=64))["memory"].verdict == "ok"
-    little = found(shipped, replace(many, memory=10**9), Options())["memory"]
+    little = found(shipped, change_host(many, resources={"memory": 10**9}), Options())["memory"]
     assert (little.verdict, little.cure) == ("warning", "add memory or swap")
 
 
 def test_a_limit_on_the_time_of_each_process_is_warned_of(shipped: Facts) -> None:
     assert "processor time" not in found(shipped, LINUX, Options())
-    limited = found(shipped, replace(LINUX, processor_seconds=1800), Options())["processor time"]
+    limited = found(shipped, change_host(LINUX, resources={"processor_seconds": 1800}), Options())[
+        "processor time"
+    ]
     assert (limited.verdict, limited.found) == ("warning", "30 minutes for each process")
 
 
@@ -434,7 +456,7 @@ def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
         shipped, build_plan.compute_plan(shipped, cell, LINUX, Options())
     )
     assert expected is not None
-    scarce = replace(LINUX, disk=int(expected.tree.low))
+    scarce = change_host(LINUX, resources={"free_disk": int(expected.tree.low)})
     assert found(shipped, scarce, Options())["disk"].verdict == "failure"
     assert found(shipped, LINUX, Options())["disk"].verdict == "ok"
 
@@ -445,7 +467,7 @@ def disks(*rooms: DiskSpace) -> list[tuple[str, str, str]]:
         "kit": CostRange(500, 500),
         "environment": CostRange(100, 200),
     }
-    found = resources.check_disks(replace(LINUX, rooms=rooms), parts)
+    found = resources.check_disks(change_host(LINUX, resources={"disks": rooms}), parts)
     return [(one.subject, one.needed, one.verdict) for one in found]
 
 
@@ -478,7 +500,9 @@ def test_a_tree_needs_a_disk_whose_programs_can_be_run() -> None:
     parts = {"tree": CostRange(1, 2), "cache": CostRange(1, 2)}
     (refused,) = [
         one
-        for one in resources.check_disks(replace(LINUX, rooms=(tree, cache)), parts)
+        for one in resources.check_disks(
+            change_host(LINUX, resources={"disks": (tree, cache)}), parts
+        )
         if one.verdict != "ok"
     ]
     assert (refused.subject, refused.found, refused.verdict) == (
@@ -502,7 +526,9 @@ def test_a_disk_may_run_out_of_inodes(
 ) -> None:
     assert shipped.assumed is not None
     facts = replace(shipped, assumed=replace(shipped.assumed, files=CostRange(2, 6)))
-    crowded = replace(LINUX, rooms=(DiskSpace("/", 2**40, {"tree": 0}, inodes, source=100),))
+    crowded = change_host(
+        LINUX, resources={"disks": (DiskSpace("/", 2**40, {"tree": 0}, inodes, source=100),)}
+    )
     cell = cell_lookup.find_cell(
         facts, "wheel-3.10-cpu", "x86_64", find_release(facts, "torch", "v1.13.1")
     )

@@ -6,18 +6,21 @@ from dataclasses import replace
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from tests.support.hosts import change_host
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release
 from torchmill.config.rule import Rule, When
 from torchmill.config.toolkit import ToolkitSource
-from torchmill.host.host import Compiler, Host
+from torchmill.host.host import Compiler, Host, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import compiler
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
-LINUX = Host("x86_64", "linux", 4, 2**34, glibc="2.36", complete=True)
+LINUX = Host(
+    "x86_64", "linux", HostResources(4, 2**34), platform=HostPlatform(glibc="2.36"), complete=True
+)
 
 
 def ruled(known: Facts, **terms: Mapping[str, SpecifierSet]) -> Facts:
@@ -40,7 +43,9 @@ def build_context(
 def having(*versions: str) -> Host:
     """Return a machine with these gccs, of which the first is the one that is used."""
     every = {f"g++-{version.partition('.')[0]}": Compiler("gcc", version) for version in versions}
-    return replace(LINUX, compiler=next(iter(every.values())), compilers=every)
+    return change_host(
+        LINUX, compilers={"default": next(iter(every.values())), "by_command": every}
+    )
 
 
 def only(asked: CheckContext) -> Finding:
@@ -67,8 +72,9 @@ def test_outside_advice_is_a_warning(known: Facts) -> None:
 
 
 def test_a_libstdcxx_beside_the_systems_is_told(known: Facts) -> None:
-    module = replace(
-        having("11.2.0"), libraries={"libstdc++": "/apps/gcc/11.2.0/lib64/libstdc++.so.6.0.29"}
+    module = change_host(
+        having("11.2.0"),
+        toolkits={"libraries": {"libstdc++": "/apps/gcc/11.2.0/lib64/libstdc++.so.6.0.29"}},
     )
     found = {
         one.subject: one.verdict for one in compiler.check_compiler(build_context(known, module))
@@ -133,7 +139,9 @@ def test_a_compiler_is_installed_only_from_where_it_is_known_to_be(
     known: Facts, distribution: LinuxDistribution | None, manager: str | None, cure: str
 ) -> None:
     facts = ruled(known, needs={"gcc": SpecifierSet("<12")})
-    host = replace(having("13.2.0"), manager=manager, distribution=distribution)
+    host = change_host(
+        having("13.2.0"), platform={"distribution": distribution}, packages={"manager": manager}
+    )
     assert only(build_context(facts, host)).cure == cure
 
 
@@ -148,17 +156,17 @@ def test_no_cure_is_promised_where_nothing_fits(known: Facts) -> None:
 
 
 def test_nvcc_is_driven_by_the_compiler_that_is_named_for_it(known: Facts) -> None:
-    host = replace(having("12.2.0", "11.4.0"), cuda_compiler=Compiler("gcc", "11.4.0"))
+    host = change_host(having("12.2.0", "11.4.0"), compilers={"cuda": Compiler("gcc", "11.4.0")})
     verdicts = {
         one.subject: one.verdict
         for one in compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
     }
     assert verdicts == {"C++ compiler": "ok", "host compiler of nvcc": "ok"}
-    named = replace(host, cuda_compiler=None, tools={"c++": "g++-12"})
+    named = change_host(host, compilers={"cuda": None}, programs={"paths": {"c++": "g++-12"}})
     _, driven = compiler.check_compiler(build_context(known, named, "wheel-3.10-cu118"))
     assert driven.verdict == "failure"
     assert driven.cure == "CC=gcc-11 CXX=g++-11 CUDAHOSTCXX=g++-11 nox -s wheel-3.10-cu118"
-    clang = replace(host, cuda_compiler=Compiler("clang", "14.0.6"))
+    clang = change_host(host, compilers={"cuda": Compiler("clang", "14.0.6")})
     assert [
         one.verdict
         for one in compiler.check_compiler(build_context(known, clang, "wheel-3.10-cu118"))
@@ -180,11 +188,10 @@ def test_a_compiler_that_the_plan_chose_is_the_one_that_is_judged(known: Facts) 
 
 
 def test_one_that_nvcc_takes_is_brought_where_there_is_none(known: Facts) -> None:
-    host = replace(
+    host = change_host(
         having("13.2.0"),
-        manager="apt",
-        distribution=LinuxDistribution("ubuntu", "24.04"),
-        glibc="2.39",
+        platform={"distribution": LinuxDistribution("ubuntu", "24.04"), "glibc": "2.39"},
+        packages={"manager": "apt"},
     )
     packages = "apt-get install --yes --no-install-recommends gcc-11 g++-11 && CC=gcc-11 "
     _, driven = compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
@@ -209,7 +216,9 @@ def test_one_that_nvcc_takes_is_brought_where_there_is_none(known: Facts) -> Non
         True,
         ("invoke toolkit --compiler gcc-11",),
     )
-    rootless = only(build_context(without_cuda, replace(host, root=False)))
+    rootless = only(
+        build_context(without_cuda, change_host(host, packages={"may_use_root": False}))
+    )
     assert rootless.cure == "invoke toolkit --compiler gcc-11"
     assert rootless.other_cures[0].startswith(
         "ask whoever administers this machine to run `apt-get install"
@@ -220,16 +229,18 @@ def test_a_missing_compiler_is_a_failure_only_where_it_is_sure(known: Facts) -> 
     assert only(build_context(known, LINUX)).verdict == "failure"
     assert only(build_context(known, replace(LINUX, complete=False))).verdict == "unknown"
     assert only(build_context(known, replace(LINUX, system="windows"))).verdict == "unknown"
-    silent = only(build_context(known, replace(LINUX, tools={"c++": "icpx"})))
+    silent = only(build_context(known, change_host(LINUX, programs={"paths": {"c++": "icpx"}})))
     assert (silent.verdict, silent.found) == ("unknown", "icpx, which does not say what it is")
 
 
 def test_a_clang_is_held_against_its_own_bounds(known: Facts) -> None:
     facts = ruled(known, needs={"clang": SpecifierSet("<16"), "gcc": SpecifierSet("<5")})
-    host = replace(
+    host = change_host(
         LINUX,
-        compiler=Compiler("clang", "17.0.6"),
-        compilers={"clang++-15": Compiler("clang", "15.0.7")},
+        compilers={
+            "default": Compiler("clang", "17.0.6"),
+            "by_command": {"clang++-15": Compiler("clang", "15.0.7")},
+        },
     )
     finding = only(build_context(facts, host))
     assert (finding.verdict, finding.cure) == (
@@ -239,7 +250,10 @@ def test_a_clang_is_held_against_its_own_bounds(known: Facts) -> None:
 
 
 def _against_nvcc(known: Facts, msvc: str, takes: SpecifierSet | None) -> Finding:
-    host = replace(LINUX, compiler=Compiler("msvc", msvc), compilers={"cl": Compiler("msvc", msvc)})
+    host = change_host(
+        LINUX,
+        compilers={"default": Compiler("msvc", msvc), "by_command": {"cl": Compiler("msvc", msvc)}},
+    )
     asked = build_context(known, host, "wheel-3.10-cu118")
     toolkits = tuple(replace(one, msvc=takes) for one in known.toolkits)
     (_, finding) = compiler.check_compiler(replace(asked, facts=replace(known, toolkits=toolkits)))

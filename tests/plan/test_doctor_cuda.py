@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from tests.support.hosts import change_host
 from tests.support.machines import file
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
@@ -15,7 +16,7 @@ from torchmill.config.release import Cuda
 from torchmill.config.release_lookup import find_release
 from torchmill.config.rule import Rule, When
 from torchmill.config.toolkit import ToolkitPart, ToolkitSource
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPackages, HostPlatform, HostResources, HostToolkits
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import cuda, examination
@@ -24,13 +25,13 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 LINUX = Host(
     "x86_64",
     "linux",
-    4,
-    2**34,
-    glibc="2.34",
-    distribution=LinuxDistribution("rocky", "9.4", ("rhel", "centos", "fedora")),
+    HostResources(4, 2**34),
+    platform=HostPlatform(
+        glibc="2.34", distribution=LinuxDistribution("rocky", "9.4", ("rhel", "centos", "fedora"))
+    ),
+    packages=HostPackages(manager="dnf"),
+    toolkits=HostToolkits(homes={"11.8": "/usr/local/cuda-11.8"}),
     complete=True,
-    manager="dnf",
-    toolkits={"11.8": "/usr/local/cuda-11.8"},
 )
 OFFICIAL = {
     "10.2": Cuda(cudnn="7.6.5.32"),
@@ -56,10 +57,12 @@ def test_a_toolkit_that_is_missing_is_named_with_what_is_there(known: Facts) -> 
         "look for it as cuda-toolkit-10-2 in NVIDIA's archive for rocky 9.4, "
         "or take the installer of https://developer.nvidia.com/cuda-toolkit-archive"
     )
-    none = findings(known, replace(LINUX, toolkits={}))["CUDA toolkit"]
+    none = findings(known, change_host(LINUX, toolkits={"homes": {}}))["CUDA toolkit"]
     assert (none.verdict, none.found) == ("failure", "none")
     assert (
-        findings(known, replace(LINUX, toolkits={}, complete=False))["CUDA toolkit"].verdict
+        findings(known, change_host(LINUX, toolkits={"homes": {}}, complete=False))[
+            "CUDA toolkit"
+        ].verdict
         == "unknown"
     )
 
@@ -71,11 +74,11 @@ def test_cudnn_is_looked_for_where_the_build_looks(known: Facts) -> None:
         "look for it as libcudnn8-devel in NVIDIA's archive for rocky 9.4"
     )
     assert "--set USE_CUDNN=0" in missing.because
-    inside = replace(LINUX, libraries={"cudnn@11.8": "8.6.0", "cudnn": "9.1.0"})
+    inside = change_host(LINUX, toolkits={"libraries": {"cudnn@11.8": "8.6.0", "cudnn": "9.1.0"}})
     assert findings(known, inside)["cuDNN"].found == "8.6.0"
-    elsewhere = replace(LINUX, libraries={"cudnn@12.4": "8.6.0"})
+    elsewhere = change_host(LINUX, toolkits={"libraries": {"cudnn@12.4": "8.6.0"}})
     assert findings(known, elsewhere)["cuDNN"].verdict == "failure"
-    mute = replace(LINUX, libraries={"cudnn": ""})
+    mute = change_host(LINUX, toolkits={"libraries": {"cudnn": ""}})
     assert findings(known, mute)["cuDNN"].found == "there, of an unknown version"
     assert "cuDNN" not in findings(known, LINUX, USE_CUDNN="0")
 
@@ -97,15 +100,15 @@ def test_cudnn_is_installed_as_the_official_build_has_it(
         known, f"wheel-3.10-{variant}", "x86_64", find_release(known, "base", tag)
     )
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
-    place = LinuxDistribution("debian", "12") if manager == "apt" else LINUX.distribution
-    host = replace(LINUX, manager=manager, distribution=place)
+    place = LinuxDistribution("debian", "12") if manager == "apt" else LINUX.platform.distribution
+    host = change_host(LINUX, platform={"distribution": place}, packages={"manager": manager})
     context = CheckContext(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
     cures = {one.subject: one.cure for one in cuda.check_cuda(context)}
     assert re.search(rf" {re.escape(package)}(?: in NVIDIA's archive|$)", cures["cuDNN"])
 
 
 def test_a_folder_that_only_the_shell_knows_must_be_given_to_the_build(known: Facts) -> None:
-    host = replace(LINUX, libraries={"cudnn@/opt/cudnn": "8.7.0"})
+    host = change_host(LINUX, toolkits={"libraries": {"cudnn@/opt/cudnn": "8.7.0"}})
     hidden = findings(known, host)["cuDNN"]
     assert (hidden.verdict, hidden.found) == ("failure", "only in /opt/cudnn")
     assert hidden.cure == "nox -s wheel-3.10-cu118 -- --set CUDNN_ROOT=/opt/cudnn"
@@ -114,7 +117,7 @@ def test_a_folder_that_only_the_shell_knows_must_be_given_to_the_build(known: Fa
 
 
 def test_another_major_version_is_a_warning_unless_a_rule_says_more(known: Facts) -> None:
-    host = replace(LINUX, libraries={"cudnn": "9.1.0"})
+    host = change_host(LINUX, toolkits={"libraries": {"cudnn": "9.1.0"}})
     assert findings(known, host)["cuDNN"].verdict == "warning"
     package = known.packages["base"]
     rule = Rule("rule 9", When(), "it calls what 9 removed", needs={"cudnn": SpecifierSet("<9")})
@@ -133,16 +136,21 @@ def test_nccl_is_the_releases_own_unless_the_plan_says_otherwise(known: Facts) -
         "failure",
         "nox -s wheel-3.10-cu118 -- --set USE_SYSTEM_NCCL=0",
     )
-    there = findings(known, replace(LINUX, libraries={"nccl": "2.14.3"}), USE_SYSTEM_NCCL="1")[
-        "NCCL"
-    ]
+    there = findings(
+        known, change_host(LINUX, toolkits={"libraries": {"nccl": "2.14.3"}}), USE_SYSTEM_NCCL="1"
+    )["NCCL"]
     assert (there.verdict, there.found) == ("ok", "2.14.3")
     assert "NCCL" not in findings(known, LINUX, USE_NCCL="OFF")
 
 
 def test_magma_is_missed_where_the_official_build_has_it(known: Facts) -> None:
     assert findings(known, LINUX)["MAGMA"].verdict == "warning"
-    assert findings(known, replace(LINUX, libraries={"magma": "2.6.1"}))["MAGMA"].verdict == "ok"
+    assert (
+        findings(known, change_host(LINUX, toolkits={"libraries": {"magma": "2.6.1"}}))[
+            "MAGMA"
+        ].verdict
+        == "ok"
+    )
     assert "MAGMA" not in findings(known, LINUX, "wheel-3.10-cu102")
 
 
@@ -179,7 +187,7 @@ def keeping(known: Facts) -> Facts:
 
 
 def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: Facts) -> None:
-    facts, bare = keeping(known), replace(LINUX, toolkits={})
+    facts, bare = keeping(known), change_host(LINUX, toolkits={"homes": {}})
     toolkit = findings(facts, bare)["CUDA toolkit"]
     assert (toolkit.verdict, toolkit.cure) == ("failure", "invoke toolkit --cuda 11.8")
     assert findings(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith(
@@ -193,13 +201,13 @@ def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: 
 
 def test_libraries_that_were_brought_are_told_with_their_place(known: Facts) -> None:
     kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn", "nccl-2.16.5-cu11": "/k/nccl"}
-    there = findings(keeping(known), replace(LINUX, kept=kept))["cuDNN"]
+    there = findings(keeping(known), change_host(LINUX, toolkits={"provisioned": kept}))["cuDNN"]
     assert (there.verdict, there.found) == ("ok", "8.7.0.84 in /k/cudnn")
 
 
 def test_two_cudnn_in_sight_are_one_too_many(known: Facts) -> None:
     kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn"}
-    both = replace(LINUX, kept=kept, libraries={"cudnn@11.8": "9.1.0"})
+    both = change_host(LINUX, toolkits={"provisioned": kept, "libraries": {"cudnn@11.8": "9.1.0"}})
     told = findings(keeping(known), both)["cuDNN"]
     assert (told.verdict, told.found) == ("warning", "8.7.0.84 in /k/cudnn")
     assert told.because == "the toolkit has 9.1.0 too, whose headers may be read in its place"
@@ -209,7 +217,7 @@ def test_two_cudnn_in_sight_are_one_too_many(known: Facts) -> None:
 def test_a_cudnn_without_code_for_the_gpus_is_told(shipped: Facts) -> None:
     release = find_release(shipped, "torch", "v2.6.0")
     cell = cell_lookup.find_cell(shipped, "wheel-3.11-cu118", "x86_64", release)
-    host = replace(LINUX, kept={"cudnn-9.1.0.70-cu11": "/k/cudnn"})
+    host = change_host(LINUX, toolkits={"provisioned": {"cudnn-9.1.0.70-cu11": "/k/cudnn"}})
 
     def told(arch_list: str, **settings: str) -> list[Finding]:
         computed = build_plan.compute_plan(
@@ -238,7 +246,7 @@ def magma(
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.10-cu118", "x86_64", find_release(shipped, "torch", "v2.1.0")
     )
-    there = replace(host, kept=kept)
+    there = change_host(host, toolkits={"provisioned": kept})
     computed = build_plan.compute_plan(
         shipped, cell, there, Options(arch_list=listed, settings=settings)
     )
@@ -315,7 +323,12 @@ def test_a_link_that_would_overflow_is_refused_with_what_helps(shipped: Facts) -
 
 HOME = "/usr/local/cuda-11.8"
 LINUX_WITH_TOOLKIT = Host(
-    "x86_64", "linux", 4, 2**34, glibc="2.34", complete=True, toolkits={"11.8": HOME}
+    "x86_64",
+    "linux",
+    HostResources(4, 2**34),
+    platform=HostPlatform(glibc="2.34"),
+    toolkits=HostToolkits(homes={"11.8": HOME}),
+    complete=True,
 )
 CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
 CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
@@ -332,7 +345,9 @@ PARTS_SOURCES = (
 
 def parts_finding(known: Facts, lacking: Mapping[str, str], home: str = HOME) -> Finding | None:
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL, CUPTI), toolkit_sources=PARTS_SOURCES)
-    host = replace(LINUX_WITH_TOOLKIT, lacking=lacking, toolkits={"11.8": home})
+    host = change_host(
+        LINUX_WITH_TOOLKIT, toolkits={"lacking_parts": lacking, "homes": {"11.8": home}}
+    )
     cell = cell_lookup.find_cell(
         known, "wheel-3.10-cu118", "x86_64", find_release(known, "base", "v1.0.0")
     )
@@ -376,20 +391,20 @@ def test_what_stops_newer_releases_alone_is_a_failure_for_those(shipped: Facts) 
             shipped, "wheel-3.10-cu118", "x86_64", find_release(shipped, "torch", "v2.1.0")
         )
         cell = replace(cell, release=find_release(shipped, "torch", tag))
-        host = replace(LINUX_WITH_TOOLKIT, lacking={"11.8": "nvml"})
+        host = change_host(LINUX_WITH_TOOLKIT, toolkits={"lacking_parts": {"11.8": "nvml"}})
         computed = build_plan.compute_plan(shipped, cell, host, Options())
         [found] = cuda.check_toolkit_parts(CheckContext(shipped, cell, host, computed))
         assert (found.verdict, found.found) == (verdict, f"no NVML in {HOME}")
 
 
 def test_what_a_toolkit_lacks_that_is_not_there_is_nothing(known: Facts) -> None:
-    host = replace(LINUX_WITH_TOOLKIT, lacking={"12.1": "nvml"})
+    host = change_host(LINUX_WITH_TOOLKIT, toolkits={"lacking_parts": {"12.1": "nvml"}})
     assert not cuda.lacking_parts(replace(known, toolkit_parts=(CUBLAS,)), host, "12.1")
 
 
 def test_a_machine_is_told_what_its_toolkits_lack(known: Facts) -> None:
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL))
-    host = replace(LINUX_WITH_TOOLKIT, lacking={"11.8": "cccl"})
+    host = change_host(LINUX_WITH_TOOLKIT, toolkits={"lacking_parts": {"11.8": "cccl"}})
     (told,) = (
         one for one in examination.examine_machine(facts, host, None) if one.found == "no CCCL"
     )
@@ -403,6 +418,8 @@ def test_a_machine_is_told_what_its_toolkits_lack(known: Facts) -> None:
 def test_the_survey_of_a_machine_tells_what_toolkits_lack(known: Facts, tmp_path: Path) -> None:
     file(tmp_path / "include/cublas_v2.h")
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL, CUPTI))
-    host = replace(LINUX_WITH_TOOLKIT, toolkits={"11.8": str(tmp_path)})
-    assert examination.survey_host(facts, host, {"PATH": ""}).lacking == {"11.8": "cccl, cupti"}
-    assert examination.survey_host(known, host, {"PATH": ""}).lacking == {}
+    host = change_host(LINUX_WITH_TOOLKIT, toolkits={"homes": {"11.8": str(tmp_path)}})
+    assert examination.survey_host(facts, host, {"PATH": ""}).toolkits.lacking_parts == {
+        "11.8": "cccl, cupti"
+    }
+    assert examination.survey_host(known, host, {"PATH": ""}).toolkits.lacking_parts == {}

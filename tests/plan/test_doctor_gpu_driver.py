@@ -6,20 +6,21 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.hosts import change_host
 from tests.support.machines import made_up_programs
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.gpu_names import gpu_capability
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostResources
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import gpu_driver
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import explain_no_gpu, why_no_gpu
 
-LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
+LINUX = Host("x86_64", "linux", HostResources(4, 2**34), complete=True)
 GPUS = (
     Capability("7.2", "Volta", ("Jetson Xavier NX",), tegra=True),
     Capability("8.6", "Ampere", ("GeForce RTX 3060", "GeForce RTX 3060 Ti")),
@@ -70,51 +71,60 @@ def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[st
 def test_code_runs_on_gpus_like_the_one_it_was_made_for(
     gpus: Facts, listed: str, gpu: str, verdict: str
 ) -> None:
-    host = replace(LINUX, gpus=(Gpu("some", gpu),), kernel_driver="535.104.05")
+    host = change_host(LINUX, gpus={"devices": (Gpu("some", gpu),), "kernel_driver": "535.104.05"})
     assert found(gpus, host, listed)["GPU"].verdict == verdict
 
 
 def test_a_gpu_is_known_by_its_name(gpus: Facts) -> None:
     assert gpu_capability(gpus, RTX) == GPUS[1]
     assert gpu_capability(gpus, Gpu("Tesla K80")) is None
-    assert found(gpus, replace(LINUX, gpus=(Gpu("Tesla K80"),)))["GPU"].verdict == "unknown"
+    assert (
+        found(gpus, change_host(LINUX, gpus={"devices": (Gpu("Tesla K80"),)}))["GPU"].verdict
+        == "unknown"
+    )
 
 
 def test_a_gpu_that_the_toolkit_knows_nothing_of_needs_ptx(gpus: Facts) -> None:
-    newer = replace(LINUX, gpus=(Gpu("new", "10.0"),))
+    newer = change_host(LINUX, gpus={"devices": (Gpu("new", "10.0"),)})
     cure = found(gpus, newer, "8.0;9.0")["GPU"].cure
     assert cure.startswith(
         "`nox -s wheel-3.10-cu118 -- --arch-list '8.0;9.0+PTX'`: the driver compiles PTX, but cuBLAS"
     )
-    older = replace(LINUX, gpus=(Gpu("old", "3.0"),))
+    older = change_host(LINUX, gpus={"devices": (Gpu("old", "3.0"),)})
     assert found(gpus, older, "8.0;9.0")["GPU"].cure == ""
 
 
 def test_ptx_needs_a_driver_as_new_as_the_toolkit(gpus: Facts) -> None:
-    host = replace(LINUX, gpus=(Gpu("some", "8.6"),), kernel_driver="470.57.02")
+    host = change_host(LINUX, gpus={"devices": (Gpu("some", "8.6"),), "kernel_driver": "470.57.02"})
     finding = found(gpus, host, "7.5+PTX")["GPU"]
     assert (finding.verdict, finding.cure) == ("warning", "install driver 520.61.05 or newer")
 
 
 def test_an_old_driver_runs_what_an_older_toolkit_makes(gpus: Facts) -> None:
-    host = replace(LINUX, gpus=(V100,), kernel_driver="440.33", driver="440.33")
+    host = change_host(
+        LINUX, gpus={"devices": (V100,), "kernel_driver": "440.33", "driver": "440.33"}
+    )
     finding = found(gpus, host)["GPU driver"]
     assert (finding.verdict, finding.cure) == ("warning", "nox -s wheel-3.10-cu102")
-    unserved = replace(host, gpus=(A100,))
+    unserved = change_host(host, gpus={"devices": (A100,)})
     assert found(gpus, unserved)["GPU driver"].cure == "install driver 450.80.02 or newer", (
         "10.2 has no code for it"
     )
-    ancient = replace(host, kernel_driver="390.46", driver="390.46")
+    ancient = change_host(host, gpus={"kernel_driver": "390.46", "driver": "390.46"})
     assert found(gpus, ancient)["GPU driver"].cure == "install driver 450.80.02 or newer"
 
 
 def test_who_cannot_install_a_driver_is_told_first_what_needs_none(gpus: Facts) -> None:
-    host = replace(LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33", root=False)
+    host = change_host(
+        LINUX,
+        packages={"may_use_root": False},
+        gpus={"devices": (A100,), "kernel_driver": "440.33", "driver": "440.33"},
+    )
     assert (
         found(gpus, host)["GPU driver"].cure
         == "ask whoever administers this machine for driver 450.80.02 or newer"
     )
-    served = found(gpus, replace(host, gpus=(V100,)))["GPU driver"]
+    served = found(gpus, change_host(host, gpus={"devices": (V100,)}))["GPU driver"]
     assert served.cure == "nox -s wheel-3.10-cu102"
     assert served.other_cures[-1].startswith("ask whoever administers this machine")
 
@@ -122,8 +132,8 @@ def test_who_cannot_install_a_driver_is_told_first_what_needs_none(gpus: Facts) 
 def test_windows_has_drivers_of_its_own(gpus: Facts) -> None:
     drivers = {"10.2": "441.22", "11.8": "452.39", "12.4": "528.33"}
     toolkits = tuple(replace(one, driver_windows=drivers[one.version]) for one in gpus.toolkits)
-    host = replace(
-        LINUX, system="windows", gpus=(V100,), driver="451.22"
+    host = change_host(
+        LINUX, gpus={"devices": (V100,), "driver": "451.22"}, system="windows"
     )  # on Linux new enough for 11.8
     findings = found(replace(gpus, toolkits=toolkits), host, "6.0+PTX")
     assert findings["GPU driver"].cure == "nox -s wheel-3.10-cu102"
@@ -131,37 +141,53 @@ def test_windows_has_drivers_of_its_own(gpus: Facts) -> None:
 
 
 def test_forward_compatibility_is_for_data_centres(gpus: Facts) -> None:
-    host = replace(
-        LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33", compat=("/cuda/compat",)
+    host = change_host(
+        LINUX,
+        gpus={
+            "devices": (A100,),
+            "kernel_driver": "440.33",
+            "driver": "440.33",
+            "compat_folders": ("/cuda/compat",),
+        },
     )
     centre = found(gpus, host)
     assert (centre["GPU driver"].verdict, centre["forward compatibility"].verdict) == ("ok", "ok")
-    home = found(gpus, replace(host, gpus=(RTX,)))
+    home = found(gpus, change_host(host, gpus={"devices": (RTX,)}))
     assert (home["GPU driver"].verdict, home["forward compatibility"].verdict) == (
         "warning",
         "warning",
     )
-    bench = found(gpus, replace(host, gpus=(Gpu("NVIDIA RTX 6000 Ada Generation", "8.9"),)))
+    bench = found(
+        gpus, change_host(host, gpus={"devices": (Gpu("NVIDIA RTX 6000 Ada Generation", "8.9"),)})
+    )
     assert bench["forward compatibility"].verdict == "ok", "it is for cards of workstations, too"
-    silent = found(gpus, replace(host, kernel_driver=None, driver=None))
+    silent = found(gpus, change_host(host, gpus={"kernel_driver": None, "driver": None}))
     assert (silent["GPU driver"].verdict, silent["GPU driver"].found) == (
         "unknown",
         "does not say its version",
     )
-    assert found(gpus, replace(host, gpus=()))["forward compatibility"].verdict == "unknown"
+    assert (
+        found(gpus, change_host(host, gpus={"devices": ()}))["forward compatibility"].verdict
+        == "unknown"
+    )
 
 
 def test_halves_that_agree_are_not_mentioned(gpus: Facts) -> None:
-    host = replace(LINUX, gpus=(RTX,), kernel_driver="535.104.05", driver="535.104.05")
+    host = change_host(
+        LINUX, gpus={"devices": (RTX,), "kernel_driver": "535.104.05", "driver": "535.104.05"}
+    )
     assert "driver's halves" not in found(gpus, host)
-    assert "driver's halves" in found(gpus, replace(host, driver="550.54.15"))
-    assert "driver's halves" not in found(gpus, replace(host, driver=None))
+    assert "driver's halves" in found(gpus, change_host(host, gpus={"driver": "550.54.15"}))
+    assert "driver's halves" not in found(gpus, change_host(host, gpus={"driver": None}))
 
 
 def test_a_machine_without_gpu_builds(gpus: Facts) -> None:
     assert found(gpus, LINUX)["GPU driver"].verdict == "ok"
     assert found(gpus, replace(LINUX, complete=False))["GPU driver"].verdict == "unknown"
-    assert found(gpus, replace(LINUX, gpus=(A100,)))["GPU driver"].verdict == "unknown"
+    assert (
+        found(gpus, change_host(LINUX, gpus={"devices": (A100,)}))["GPU driver"].verdict
+        == "unknown"
+    )
 
 
 @made_up_programs
@@ -175,7 +201,9 @@ def test_the_path_is_mended_by_the_command() -> None:
 
 
 RTX, A100 = Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("NVIDIA A100-PCIE-40GB", "8.0")
-HOME = replace(LINUX, gpus=(RTX,), driver="535.104.05", kernel_driver="535.104.05")
+HOME = change_host(
+    LINUX, gpus={"devices": (RTX,), "driver": "535.104.05", "kernel_driver": "535.104.05"}
+)
 ERROR_804 = (
     "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before "
     "calling NumCudaDevices() that might have already set an error? Error 804: forward compatibility was "
@@ -186,17 +214,20 @@ ERROR_804 = (
 def test_a_machine_without_a_gpu_is_not_asked() -> None:
     assert "no NVIDIA GPU" in (why_no_gpu(LINUX) or "")
     assert why_no_gpu(HOME) is None
-    assert why_no_gpu(replace(LINUX, driver="535.104.05")) is None  # only asking tells
+    assert (
+        why_no_gpu(change_host(LINUX, gpus={"driver": "535.104.05"})) is None
+    )  # only asking tells
 
 
 def test_a_container_without_the_drivers_library_is_told_so() -> None:
     assert "--gpus all" in (
-        why_no_gpu(replace(LINUX, kernel_driver="535.104.05", gpus=(RTX,))) or ""
+        why_no_gpu(change_host(LINUX, gpus={"kernel_driver": "535.104.05", "devices": (RTX,)}))
+        or ""
     )
 
 
 def test_halves_of_two_versions_come_first(shipped: Facts) -> None:
-    updated = replace(HOME, driver="550.54.15", compat=("/cuda/compat",))
+    updated = change_host(HOME, gpus={"driver": "550.54.15", "compat_folders": ("/cuda/compat",)})
     told = explain_no_gpu(shipped, updated, "11.8", ERROR_804)
     assert told.startswith("RuntimeError: Unexpected error")
     assert told.endswith(
@@ -205,21 +236,25 @@ def test_halves_of_two_versions_come_first(shipped: Facts) -> None:
 
 
 def test_a_driver_older_than_the_toolkit_is_told_with_what_it_must_be(shipped: Facts) -> None:
-    old = replace(HOME, driver="440.33", kernel_driver="440.33")
+    old = change_host(HOME, gpus={"driver": "440.33", "kernel_driver": "440.33"})
     told = explain_no_gpu(
         shipped, old, "11.8", "CUDA driver version is insufficient for CUDA runtime version"
     )
     assert (
         "driver 440.33 is older than 450.80.02, the oldest that runs what CUDA 11.8 makes" in told
     )
-    with_compat = explain_no_gpu(shipped, replace(old, compat=("/cuda/compat",)), "11.8", ERROR_804)
+    with_compat = explain_no_gpu(
+        shipped, change_host(old, gpus={"compat_folders": ("/cuda/compat",)}), "11.8", ERROR_804
+    )
     assert "/cuda/compat makes up for it only on data-centre GPUs" in with_compat
-    centre = replace(old, gpus=(A100,), compat=("/cuda/compat",))
+    centre = change_host(old, gpus={"devices": (A100,), "compat_folders": ("/cuda/compat",)})
     assert "older" not in explain_no_gpu(shipped, centre, "11.8", "No CUDA GPUs are available")
 
 
 def test_compatibility_libraries_on_a_consumers_gpu_are_error_804(shipped: Facts) -> None:
-    told = explain_no_gpu(shipped, replace(HOME, compat=("/cuda/compat",)), "11.8", ERROR_804)
+    told = explain_no_gpu(
+        shipped, change_host(HOME, gpus={"compat_folders": ("/cuda/compat",)}), "11.8", ERROR_804
+    )
     assert "the loader finds /cuda/compat, and NVIDIA GeForce RTX 3090 may not use them" in told
     assert "grep -vxF /cuda/compat" in told
 
@@ -249,11 +284,18 @@ def test_a_board_without_a_gpu_is_told_of_its_jetpack_and_of_no_graphics_driver(
     shipped: Facts,
 ) -> None:
     jetpack = LinuxDistribution("ubuntu", "20.04", (), "35.4.1")
-    board = replace(LINUX, arch="aarch64", gpus=(Gpu("Orin", "8.7"),), distribution=jetpack)
+    board = change_host(
+        LINUX,
+        platform={"distribution": jetpack},
+        gpus={"devices": (Gpu("Orin", "8.7"),)},
+        arch="aarch64",
+    )
     told = explain_no_gpu(shipped, board, "12.6", "no GPU")
     assert "the driver of ubuntu 20.04 (JetPack 5) does not run what CUDA 12.6 makes" in told
     assert "JetPack" not in explain_no_gpu(shipped, board, "11.4", "no GPU")
-    thor = replace(board, driver="580.00", distribution=replace(jetpack, l4t="38.2.0"))
+    thor = change_host(
+        board, platform={"distribution": replace(jetpack, l4t="38.2.0")}, gpus={"driver": "580.00"}
+    )
     assert "580" not in explain_no_gpu(shipped, thor, "13.0", "no GPU")
 
 
@@ -297,7 +339,10 @@ def test_what_has_code_for_a_gpu_goes_before_ptx(
     shipped: Facts, named: str, capability: str, first: str, cure: str
 ) -> None:
     name, tag = named.split()
-    host = replace(LINUX, gpus=(Gpu("some", capability),), kernel_driver="", driver="580.65.06")
+    host = change_host(
+        LINUX,
+        gpus={"devices": (Gpu("some", capability),), "kernel_driver": "", "driver": "580.65.06"},
+    )
     cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     computed = build_plan.compute_plan(shipped, cell, host, Options())
     every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))
@@ -334,7 +379,7 @@ def test_what_is_advised_for_a_gpu_is_a_list_that_can_be_built(
     shipped: Facts, named: str, capability: str, listed: str, advised: str | None
 ) -> None:
     name, tag = named.split()
-    host = replace(LINUX, gpus=(Gpu("some", capability),), driver="580.65.06")
+    host = change_host(LINUX, gpus={"devices": (Gpu("some", capability),), "driver": "580.65.06"})
     cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     computed = build_plan.compute_plan(shipped, cell, host, Options(arch_list=listed))
     every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))

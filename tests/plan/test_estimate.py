@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hosts import change_host
 from torchmill.config.costs import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
 from torchmill.config.release_lookup import find_release
-from torchmill.host.host import Host
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
+from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.host.native import native_arch
 from torchmill.plan import build_plan, cell_lookup, estimate, link_overflow
 from torchmill.plan.build_options import Options
@@ -22,8 +23,15 @@ from torchmill.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 GIB = 1024**3
-SMALL = Host("x86_64", "linux", cores=2, memory=24 * GIB, glibc="2.36")
-LARGE = Host("x86_64", "linux", cores=64, memory=128 * GIB, glibc="2.36")
+SMALL = Host(
+    "x86_64", "linux", HostResources(cores=2, memory=24 * GIB), platform=HostPlatform(glibc="2.36")
+)
+LARGE = Host(
+    "x86_64",
+    "linux",
+    HostResources(cores=64, memory=128 * GIB),
+    platform=HostPlatform(glibc="2.36"),
+)
 
 
 def planned(facts: Facts, name: str, tag: str, machine: Host = SMALL, *options: str) -> Plan:
@@ -85,7 +93,13 @@ def test_a_run_that_does_not_say_its_cores_is_still_believable(shipped: Facts) -
     few, all_ = (
         estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine))
         for machine in (
-            Host("aarch64", "linux", cores, memory=32 * GIB, glibc="2.31") for cores in (2, 10)
+            Host(
+                "aarch64",
+                "linux",
+                HostResources(cores, memory=32 * GIB),
+                platform=HostPlatform(glibc="2.31"),
+            )
+            for cores in (2, 10)
         )
     )
     assert all_.wall.low < (run.wall_seconds or 0) < few.wall.high
@@ -246,7 +260,7 @@ def test_a_further_python_takes_a_part_of_what_the_first_took(shipped: Facts) ->
 
 
 def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
-    with_static_cudnn = replace(LARGE, libraries={"cudnn": "8.0.5"})
+    with_static_cudnn = change_host(LARGE, toolkits={"libraries": {"cudnn": "8.0.5"}})
     made = planned(shipped, "wheel-3.8-cu111", "v1.8.0", with_static_cudnn)
     text = estimate.estimate_as_text(shipped, made, 8 * GIB)
     assert "the guard then lets fewer run" in text
@@ -436,8 +450,10 @@ def test_what_pages_say_of_the_time_is_the_estimate_of_today(shipped: Facts) -> 
 
 
 def test_a_list_that_was_asked_for_is_not_advised_against(shipped: Facts) -> None:
-    host = replace(
-        LARGE, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),), driver="535.104.05", complete=True
+    host = change_host(
+        LARGE,
+        gpus={"devices": (Gpu("NVIDIA GeForce RTX 3090", "8.6"),), "driver": "535.104.05"},
+        complete=True,
     )
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.12-cu121", "x86_64", find_release(shipped, "torch", "v2.4.1")
@@ -459,6 +475,8 @@ def test_a_list_that_was_asked_for_is_not_advised_against(shipped: Facts) -> Non
 def test_a_list_that_the_release_refuses_is_not_advised(
     shipped: Facts, name: str, tag: str, capability: str
 ) -> None:
-    host = replace(LARGE, gpus=(Gpu("some", capability),), driver="580.65.06", complete=True)
+    host = change_host(
+        LARGE, gpus={"devices": (Gpu("some", capability),), "driver": "580.65.06"}, complete=True
+    )
     cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     assert estimate.saving_for_gpus(shipped, cell, host) == []

@@ -13,8 +13,8 @@ from torchmill.config.rule import Rule
 from torchmill.config.versions import format_bounds
 from torchmill.deliver.conda.recipe import planned_package
 from torchmill.deliver.products import product_cell
-from torchmill.host.host import Host
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
+from torchmill.host.host import Host, HostResources
 from torchmill.plan import build_plan, cell_lookup, matrix, render
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
@@ -203,7 +203,9 @@ def cuda_cell(cells: list[Cell]) -> list[Cell]:
 def described(known: Facts, cell: Cell) -> Iterator[str]:
     """Yield what a rule may say of a cell, one line for each kind; paths and the host stay out."""
     build = cell.build
-    machine = Host(build.arch, known.arches[build.arch].system, cores=1, memory=2**40)
+    machine = Host(
+        build.arch, known.arches[build.arch].system, HostResources(cores=1, memory=2**40)
+    )
     computed = build_plan.compute_plan(known, cell, machine, Options())
     rules = [
         rule

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.hosts import change_host
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release, paired_release
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
@@ -20,13 +21,22 @@ from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.judgement import Judgement, check_result, check_trial, judge, runs_here
 from torchmill.plan.local_gpus import with_local_gpus
 
-HOST = Host("x86_64", "linux", 16, 2**36, glibc="2.35", complete=True)
-BOARD = replace(HOST, arch="aarch64", gpus=(Gpu("NVIDIA Jetson AGX Orin Developer Kit"),))
+HOST = Host(
+    "x86_64", "linux", HostResources(16, 2**36), platform=HostPlatform(glibc="2.35"), complete=True
+)
+BOARD = change_host(
+    HOST, gpus={"devices": (Gpu("NVIDIA Jetson AGX Orin Developer Kit"),)}, arch="aarch64"
+)
 
 
 def with_gpus(*names: str, driver: str | None = "580.65.06", host: Host = HOST) -> Host:
-    return replace(
-        host, gpus=tuple(Gpu(name) for name in names), kernel_driver=driver, driver=driver
+    return change_host(
+        host,
+        gpus={
+            "devices": tuple(Gpu(name) for name in names),
+            "kernel_driver": driver,
+            "driver": driver,
+        },
     )
 
 
@@ -228,7 +238,10 @@ def test_who_cannot_install_a_driver_is_told_first_what_its_driver_runs(shipped:
     assert f"install {newer}" in text
     assert untried not in text
     text = of(
-        judged(shipped, "wheel-3.9-cu117 v1.13.1", replace(host, root=False)), "GPU driver"
+        judged(
+            shipped, "wheel-3.9-cu117 v1.13.1", change_host(host, packages={"may_use_root": False})
+        ),
+        "GPU driver",
     ).text
     assert untried in text
 
@@ -257,10 +270,10 @@ def test_a_longer_list_than_these_gpus_need_says_what_it_costs(shipped: Facts) -
     ("listed", "severity"), [(None, "note"), ("8.6;9.0", "would not run here")]
 )
 def test_the_code_of_a_board_is_required(shipped: Facts, listed: str | None, severity: str) -> None:
-    host = replace(
+    host = change_host(
         BOARD,
-        kernel_driver="540.4.0",
-        distribution=LinuxDistribution("ubuntu", "22.04", (), "36.4.3"),
+        platform={"distribution": LinuxDistribution("ubuntu", "22.04", (), "36.4.3")},
+        gpus={"kernel_driver": "540.4.0"},
     )
     judgements = judged(shipped, "wheel-3.10-cu126 v2.6.0", host, arch_list=listed)
     found = of(judgements, "GPU code" if listed is None else "GPU")
@@ -288,13 +301,12 @@ def test_the_driver_of_a_board_is_asked_for_the_toolkit(
         "38": "NVIDIA Jetson AGX Thor Developer Kit",
     }
     name = names.get(l4t[:2], "NVIDIA Jetson AGX Orin Developer Kit")
-    host = replace(
+    host = change_host(
         BOARD,
-        gpus=(Gpu(name),),
-        compat=compat,
-        distribution=LinuxDistribution("ubuntu", "20.04", (), l4t),
+        platform={"distribution": LinuxDistribution("ubuntu", "20.04", (), l4t)},
+        gpus={"devices": (Gpu(name),), "compat_folders": compat},
     )
-    host = replace(host, kernel_driver={"36": "540.4.0", "38": "580.00"}.get(l4t[:2]))
+    host = change_host(host, gpus={"kernel_driver": {"36": "540.4.0", "38": "580.00"}.get(l4t[:2])})
     assert runs_here(judged(shipped, named, host)) is fits
 
 
@@ -314,7 +326,7 @@ def test_ptx_is_no_contradiction_to_what_is_said_of_a_board(
     package = "torchvision" if cell.startswith("vision") else "torch"
     release = find_release(shipped, "torch", tag)
     chosen = release if package == "torch" else paired_release(shipped, package, release)
-    host = replace(BOARD, gpus=(Gpu("a board", capability),))
+    host = change_host(BOARD, gpus={"devices": (Gpu("a board", capability),)})
     built = cell_lookup.find_cell(shipped, cell, "aarch64", chosen)
     context = CheckContext(
         shipped, built, host, build_plan.compute_plan(shipped, built, host, Options())
@@ -337,12 +349,14 @@ def test_ptx_is_no_contradiction_to_what_is_said_of_a_board(
 def test_the_number_of_a_thors_driver_is_not_held_against_graphics_cards(
     shipped: Facts, l4t: str, named: str, verdict: str, said: str
 ) -> None:
-    host = replace(
+    host = change_host(
         BOARD,
-        gpus=(Gpu("NVIDIA Thor", "11.0"),),
-        driver="580.00",
-        kernel_driver="580.00",
-        distribution=LinuxDistribution("ubuntu", "24.04", (), l4t),
+        platform={"distribution": LinuxDistribution("ubuntu", "24.04", (), l4t)},
+        gpus={
+            "devices": (Gpu("NVIDIA Thor", "11.0"),),
+            "driver": "580.00",
+            "kernel_driver": "580.00",
+        },
     )
     found = next(
         one for one in check_result(question(shipped, named, host)) if one.subject == "GPU driver"
@@ -355,7 +369,9 @@ def test_the_number_of_a_thors_driver_is_not_held_against_graphics_cards(
 
 
 def test_a_board_is_offered_a_toolkit_that_its_driver_runs(shipped: Facts) -> None:
-    host = replace(BOARD, distribution=LinuxDistribution("ubuntu", "20.04", (), "35.4.1"))
+    host = change_host(
+        BOARD, platform={"distribution": LinuxDistribution("ubuntu", "20.04", (), "35.4.1")}
+    )
     orin = shipped.capability("8.7")
     assert orin
     (cell,) = choose_cells(shipped, BuildQuestion(gpus=[orin]), host, None)
@@ -436,7 +452,7 @@ def test_what_was_built_here_is_tried(shipped: Facts) -> None:
 
 
 def test_gpus_that_cudnn_has_no_code_for_are_named(shipped: Facts) -> None:
-    host = replace(HOST, libraries={"cudnn": "9.1.0"})
+    host = change_host(HOST, toolkits={"libraries": {"cudnn": "9.1.0"}})
     some = of(judged(shipped, "wheel-3.11-cu118 v2.8.0", host, arch_list="3.7;7.0"), "cuDNN's code")
     assert (some.severity, "3.7" in some.text) == ("warning", True)
     without = judged(
@@ -446,6 +462,6 @@ def test_gpus_that_cudnn_has_no_code_for_are_named(shipped: Facts) -> None:
 
 
 def test_gpus_that_cannot_be_told_are_not_taken_for_none(shipped: Facts) -> None:
-    host = replace(HOST, unanswered={"nvidia-smi": "nvidia-smi did not answer"})
+    host = change_host(HOST, programs={"unanswered": {"nvidia-smi": "nvidia-smi did not answer"}})
     note = of(judged(shipped, "wheel-3.12-cu124 v2.4.1", host), "GPU code")
     assert (note.severity, "nvidia-smi did not answer" in note.text) == ("note", True)

@@ -11,7 +11,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.config.rule import OfficialPart, When
 from torchmill.fetch.source.source import Source
-from torchmill.host.host import Compiler, Host
+from torchmill.host.host import Compiler, Host, HostCompilers, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup, matrix
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
@@ -21,7 +21,12 @@ from torchmill.plan.plan import Plan
 from torchmill.plan.rules import make_case, rule_matches
 
 BARE_HOST = Host(
-    "x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, compiler=Compiler("gcc", "12.2.0")
+    "x86_64",
+    "linux",
+    HostResources(8, 2**35),
+    platform=HostPlatform(glibc="2.36"),
+    compilers=HostCompilers(default=Compiler("gcc", "12.2.0")),
+    complete=True,
 )
 GOLDEN = Path(__file__).parent.parent / "golden" / "official.txt"
 CELLS = {
@@ -74,7 +79,7 @@ def official_cell(known: Facts, arch: str, named: str) -> Cell:
 
 def unknown_host(known: Facts, arch: str) -> Host:
     """Return a machine of which nothing is known."""
-    return Host(arch, known.arches[arch].system, cores=1, memory=2**40)
+    return Host(arch, known.arches[arch].system, HostResources(cores=1, memory=2**40))
 
 
 def plans(known: Facts) -> Iterator[tuple[str, Cell, Plan]]:

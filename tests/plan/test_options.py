@@ -10,7 +10,7 @@ from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.core.errors import TorchmillError
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
 from torchmill.plan import cell_lookup
 from torchmill.plan.base_package import find_installed
 from torchmill.plan.build_options import Options

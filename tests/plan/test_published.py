@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.hosts import change_host
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostGpus, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup, published, wheel_fit
 from torchmill.plan.arch_choice import official_arch_list
 from torchmill.plan.build_options import Options
@@ -37,7 +38,12 @@ PROCESSORS = {  # in the words of /proc/cpuinfo
     ),
 }
 CORTEX_A72 = ("fp", "asimd", "evtstrm", "crc32", "cpuid")  # of a Raspberry Pi 4
-HOST = Host("x86_64", "linux", 16, 64 * 2**30, glibc="2.36", processor=PROCESSORS["x86_64"])
+HOST = Host(
+    "x86_64",
+    "linux",
+    HostResources(16, 64 * 2**30),
+    platform=HostPlatform(glibc="2.36", processor_features=PROCESSORS["x86_64"]),
+)
 K80, GTX960, RTX3090, H100 = (
     Gpu("Tesla K80", "3.7"),
     Gpu("GTX 960", "5.2"),
@@ -149,7 +155,10 @@ def test_the_newest_wheel_is_the_newest_that_was_read_and_fits(shipped: Facts) -
     releases = shipped.releases["torch"][-14:]
     for gpu in shipped.capabilities:
         arch = "aarch64" if gpu.tegra else "x86_64"
-        where = with_gpus(replace(HOST, arch=arch, processor=PROCESSORS[arch]), [gpu.name])
+        where = with_gpus(
+            change_host(HOST, platform={"processor_features": PROCESSORS[arch]}, arch=arch),
+            [gpu.name],
+        )
         able = [
             one.release
             for one in shipped.wheel_code
@@ -169,7 +178,8 @@ def test_several_gpus_need_one_wheel_that_serves_them_all(shipped: Facts) -> Non
     assert wheel is not None
     assert wheel.version == "2.0.1"
     board_and_card = with_gpus(
-        replace(HOST, arch="aarch64", processor=PROCESSORS["aarch64"]), ["8.6", "8.7"]
+        change_host(HOST, platform={"processor_features": PROCESSORS["aarch64"]}, arch="aarch64"),
+        ["8.6", "8.7"],
     )
     assert published.newest_published(shipped, shipped.releases["torch"], board_and_card) is None
 
@@ -185,8 +195,13 @@ def wheel_for(
 
 
 INDEX = "--extra-index-url https://download.pytorch.org/whl"
-MAC = Host("arm64", "macos", 8, 2**34)
-ARM = Host("aarch64", "linux", 8, 2**34, glibc="2.36", processor=PROCESSORS["aarch64"])
+MAC = Host("arm64", "macos", HostResources(8, 2**34))
+ARM = Host(
+    "aarch64",
+    "linux",
+    HostResources(8, 2**34),
+    platform=HostPlatform(glibc="2.36", processor_features=PROCESSORS["aarch64"]),
+)
 
 
 @pytest.mark.parametrize(
@@ -255,36 +270,51 @@ def test_a_published_wheel_is_named_where_there_is_one(  # noqa: PLR0917
 @pytest.mark.parametrize(
     ("changes", "version", "fit", "why"),
     [
-        ({"gpus": (RTX3090,), "driver": "535.104.05"}, "2.4.1", "fits", ""),
+        ({"gpus": {"devices": (RTX3090,), "driver": "535.104.05"}}, "2.4.1", "fits", ""),
         (
-            {"gpus": (RTX3090,), "driver": "440.33"},
+            {"gpus": {"devices": (RTX3090,), "driver": "440.33"}},
             "2.4.1",
             "does not fit",
             "needs driver 525.60.13",
         ),
         (
-            {"gpus": (K80, GTX960), "driver": "535.104.05"},
+            {"gpus": {"devices": (K80, GTX960), "driver": "535.104.05"}},
             "2.4.1+cu118",
             "cannot tell",
             "script says 3.7;5.0",
         ),
         (
-            {"gpus": (Gpu("RTX 5090", "12.0"),), "driver": "575.57"},
+            {"gpus": {"devices": (Gpu("RTX 5090", "12.0"),), "driver": "575.57"}},
             "2.4.1",
             "does not fit",
             "no code for 12.0",
         ),
         (
-            {"gpus": (Gpu("a board that nobody knows"),)},
+            {"gpus": {"devices": (Gpu("a board that nobody knows"),)}},
             "2.4.1",
             "cannot tell",
             "capability of a board that nobody",
         ),
-        ({"glibc": "2.12"}, "2.4.1", "does not fit", "needs glibc 2.17, and this machine has 2.12"),
-        ({"processor": ()}, "2.4.1", "cannot tell", "avx2, bmi1, bmi2; this one is not described"),
-        ({"processor": ("sse2",)}, "2.4.1", "cannot tell", "this one lacks some of these"),
         (
-            {"glibc": None, "complete": True},
+            {"platform": {"glibc": "2.12"}},
+            "2.4.1",
+            "does not fit",
+            "needs glibc 2.17, and this machine has 2.12",
+        ),
+        (
+            {"platform": {"processor_features": ()}},
+            "2.4.1",
+            "cannot tell",
+            "avx2, bmi1, bmi2; this one is not described",
+        ),
+        (
+            {"platform": {"processor_features": ("sse2",)}},
+            "2.4.1",
+            "cannot tell",
+            "this one lacks some of these",
+        ),
+        (
+            {"platform": {"glibc": None}, "complete": True},
             "2.4.1",
             "does not fit",
             "C libraries other than glibc",
@@ -294,7 +324,7 @@ def test_a_published_wheel_is_named_where_there_is_one(  # noqa: PLR0917
 def test_what_is_known_of_the_machine_counts(
     shipped: Facts, changes: dict[str, Any], version: str, fit: str, why: str
 ) -> None:
-    wheel = wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1", replace(HOST, **changes))
+    wheel = wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1", change_host(HOST, **changes))
     assert wheel is not None
     assert (wheel.version, wheel.verdict.fit) == (version, fit)
     assert why in wheel.verdict.why
@@ -334,7 +364,11 @@ def test_a_source_of_the_users_makes_another_wheel(
 
 
 def test_a_sentence_says_what_is_to_be_known_beside_the_command(shipped: Facts) -> None:
-    told = str(wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1", replace(HOST, gpus=(RTX3090,))))
+    told = str(
+        wheel_for(
+            shipped, "wheel-3.12-cu121", "v2.4.1", change_host(HOST, gpus={"devices": (RTX3090,)})
+        )
+    )
     assert told == (
         "the official wheel with CUDA 12.1, `pip install torch==2.4.1`, would do as well; "
         "it needs driver 525.60.13 or newer"
@@ -354,7 +388,7 @@ def test_a_sentence_says_what_is_to_be_known_beside_the_command(shipped: Facts) 
 
 
 def judged(facts: Facts, name: str, tag: str, host: Host, *gpus: Gpu) -> tuple[str, str]:
-    wheel = wheel_for(facts, name, tag, replace(host, gpus=gpus))
+    wheel = wheel_for(facts, name, tag, change_host(host, gpus={"devices": gpus}))
     assert wheel is not None
     return wheel.verdict.fit, wheel.verdict.why
 
@@ -369,7 +403,9 @@ def test_a_k40_is_not_served_by_code_for_3_7(shipped: Facts) -> None:
 def test_what_a_toolkit_cannot_make_is_in_no_wheel_whether_read_or_not(shipped: Facts) -> None:
     fit, why = judged(shipped, "wheel-3.12-cu130", "v2.15.0", HOST, Gpu("Tesla V100", "7.0"))
     assert (fit, why) == ("does not fit", "CUDA 13.0 makes no code that runs on 7.0")
-    modern = wheel_for(shipped, "wheel-3.12-cu130", "v2.15.0", replace(HOST, gpus=(H100,)))
+    modern = wheel_for(
+        shipped, "wheel-3.12-cu130", "v2.15.0", change_host(HOST, gpus={"devices": (H100,)})
+    )
     assert modern is not None
     assert modern.command == "pip install torch==2.15.0", (
         "of CUDA 13.2, read, and with no newer driver"
@@ -388,7 +424,10 @@ def test_ptx_of_torchs_own_kernels_alone_is_not_enough(shipped: Facts) -> None:
 def test_code_of_libraries_counts(shipped: Facts) -> None:
     told = str(
         wheel_for(
-            shipped, "wheel-3.12-cu130", "v2.14.1", replace(HOST, gpus=(Gpu("Tesla T4", "7.5"),))
+            shipped,
+            "wheel-3.12-cu130",
+            "v2.14.1",
+            change_host(HOST, gpus={"devices": (Gpu("Tesla T4", "7.5"),)}),
         )
     )
     assert "2.14.1 does not fit: it may run" in told
@@ -403,13 +442,15 @@ def test_code_of_libraries_counts(shipped: Facts) -> None:
     [("v2.10.0", "wheel-3.12-cpu", "does not fit"), ("v2.4.0", "wheel-3.12-cpu", "does not fit")],
 )
 def test_a_raspberry_pi_has_no_lse_atomics(shipped: Facts, tag: str, name: str, fit: str) -> None:
-    found, why = judged(shipped, name, tag, replace(ARM, processor=CORTEX_A72))
+    found, why = judged(
+        shipped, name, tag, change_host(ARM, platform={"processor_features": CORTEX_A72})
+    )
     assert found == fit
     assert "this processor has no atomics" in why
 
 
 def test_the_wheel_of_nvpl_is_not_for_armv8_0(shipped: Facts) -> None:
-    board = replace(ARM, processor=CORTEX_A72)
+    board = change_host(ARM, platform={"processor_features": CORTEX_A72})
     fit, why = judged(shipped, "wheel-3.12-cu130", "v2.11.0", board, Gpu("", "8.6"))
     assert fit == "does not fit"
     assert "NVPL" in why
@@ -449,12 +490,12 @@ def test_the_aarch64_wheels_of_pypi_have_cuda_from_2_11_on(shipped: Facts) -> No
 def test_a_wheel_of_another_toolkit_is_named_if_upstream_says_that_it_has_code(
     shipped: Facts, name: str, tag: str, gpu: Gpu, said: str
 ) -> None:
-    host = replace(HOST, gpus=(gpu,), driver="570.133.20")
+    host = change_host(HOST, gpus={"devices": (gpu,), "driver": "570.133.20"})
     wheel = wheel_for(shipped, name, tag, host)
     assert wheel is not None
     assert (wheel.version, wheel.verdict.fit) == (f"{tag[1:]}+cu126", "cannot tell")
     assert said in str(wheel)
-    old = wheel_for(shipped, name, tag, replace(host, driver="470.57.02"))
+    old = wheel_for(shipped, name, tag, change_host(host, gpus={"driver": "470.57.02"}))
     assert old is None or old.verdict.fit == "does not fit", (
         "its driver does not run that one, either"
     )
@@ -477,8 +518,16 @@ def able_machine(facts: Facts, wheel: PublishedWheel, gpu: str) -> Host:
     """Return a machine with all that a wheel may want of one."""
     system = facts.arches[wheel.arch].system
     processor = PROCESSORS.get(wheel.arch, PROCESSORS["x86_64"])
-    host = Host(wheel.arch, system, 8, 2**36, glibc="2.39", processor=processor, driver="999.1")
-    return with_gpus(replace(host, versions={"macos": "26.0"}), [gpu] if wheel.toolkit else [])
+    host = Host(
+        wheel.arch,
+        system,
+        HostResources(8, 2**36),
+        platform=HostPlatform(glibc="2.39", processor_features=processor),
+        gpus=HostGpus(driver="999.1"),
+    )
+    return with_gpus(
+        change_host(host, programs={"versions": {"macos": "26.0"}}), [gpu] if wheel.toolkit else []
+    )
 
 
 def test_no_fact_without_a_reading_makes_a_wheel_do(shipped: Facts) -> None:
@@ -495,7 +544,7 @@ def test_no_fact_without_a_reading_makes_a_wheel_do(shipped: Facts) -> None:
 
 
 def test_a_wheel_whose_libraries_were_not_read_cannot_be_told(shipped: Facts) -> None:
-    host = replace(HOST, gpus=(RTX3090,))
+    host = change_host(HOST, gpus={"devices": (RTX3090,)})
     assert judged(shipped, "wheel-3.12-cu130", "v2.14.1", host, RTX3090)[0] == "fits"
     fit, why = judged(
         replace(shipped, package_code=()), "wheel-3.12-cu130", "v2.14.1", host, RTX3090
@@ -521,13 +570,17 @@ def test_what_was_read_beats_what_is_said(shipped: Facts) -> None:
 
 
 def test_an_unknown_processor_is_told_what_is_needed(shipped: Facts) -> None:
-    fit, why = judged(shipped, "wheel-3.12-cpu", "v2.10.0", replace(ARM, processor=()))
+    fit, why = judged(
+        shipped, "wheel-3.12-cpu", "v2.10.0", change_host(ARM, platform={"processor_features": ()})
+    )
     assert fit == "cannot tell"
     assert "needs a processor with atomics" in why
 
 
 def test_a_misfit_of_a_feature_is_a_remark(shipped: Facts) -> None:
-    wheel = wheel_for(shipped, "wheel-3.12-cu121", "v2.2.2", replace(HOST, gpus=(H100,)))
+    wheel = wheel_for(
+        shipped, "wheel-3.12-cu121", "v2.2.2", change_host(HOST, gpus={"devices": (H100,)})
+    )
     assert wheel is not None
     assert wheel.would_do
     assert "it has no code for semi-structured sparsity (cuSPARSELt) on 9.0" in wheel.remarks
@@ -536,7 +589,10 @@ def test_a_misfit_of_a_feature_is_a_remark(shipped: Facts) -> None:
 def test_an_extension_fits_only_if_its_torch_does(shipped: Facts) -> None:
     told = str(
         wheel_for(
-            shipped, "vision-3.12-cu130", "v2.14.1", replace(HOST, gpus=(Gpu("Tesla T4", "7.5"),))
+            shipped,
+            "vision-3.12-cu130",
+            "v2.14.1",
+            change_host(HOST, gpus={"devices": (Gpu("Tesla T4", "7.5"),)}),
         )
     )
     assert "does not fit: it goes with the official torch 2.14.1" in told
@@ -571,5 +627,5 @@ def test_a_mac_that_is_too_old_is_told(shipped: Facts) -> None:
         ("14.5", "v2.15.0", "fits"),
         ("13.6", "v2.11.0", "fits"),
     ):
-        mac = replace(MAC, complete=True, versions={"macos": macos})
+        mac = change_host(MAC, programs={"versions": {"macos": macos}}, complete=True)
         assert judged(shipped, "wheel-3.12-cpu", tag, mac)[0] == fit

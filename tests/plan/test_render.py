@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.declared import ONE, declared
+from tests.support.hosts import change_host
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup, render
 from torchmill.plan.build_options import Options
 from torchmill.plan.plan import Plan
 
-LINUX = Host("x86_64", "linux", cores=8, memory=2**35, glibc="2.36")
+LINUX = Host(
+    "x86_64", "linux", HostResources(cores=8, memory=2**35), platform=HostPlatform(glibc="2.36")
+)
 
 
 def written(known: Facts, settings: dict[str, str], patches: dict[str, str] | None = None) -> str:
@@ -66,21 +69,24 @@ def with_cuda(shipped: Facts, host: Host) -> Plan:
 
 
 def test_the_toolkit_and_the_libraries_are_told_with_their_places(shipped: Facts) -> None:
-    machine = replace(LINUX, toolkits={"11.8": "/k/11.8"}, kept=KEPT)
+    machine = change_host(LINUX, toolkits={"homes": {"11.8": "/k/11.8"}, "provisioned": KEPT})
     lines = render.plan_as_text(with_cuda(shipped, machine), machine).splitlines()
     assert lines[2:5] == [
         "with CUDA 11.8 in place of 11.7 in /k/11.8",
         "with cudnn 8.5.0.96 in /k/cudnn 8",
         "with nccl 2.14.3, which is not there yet",
     ]
-    told = replace(machine, completed={"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9"})
+    told = change_host(
+        machine,
+        toolkits={"completed": {"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9"}},
+    )
     assert render.plan_as_text(with_cuda(shipped, told), told).splitlines()[2] == (
         "with CUDA 11.8 in place of 11.7 in /k/11.8 (/opt/cuda, completed with nvidia-cufft-cu11 10.9)"
     )
 
 
 def test_the_script_looks_for_them_where_they_are_unless_it_is_told(shipped: Facts) -> None:
-    machine = replace(LINUX, toolkits={"11.8": "/k/11.8"}, kept=KEPT)
+    machine = change_host(LINUX, toolkits={"homes": {"11.8": "/k/11.8"}, "provisioned": KEPT})
     text = render.plan_as_script(with_cuda(shipped, machine), shipped, machine)
     homes = [
         line for line in text.splitlines() if line.startswith(("export cuda_", "export cudnn_"))

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPackages, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup, estimate, settings
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
@@ -15,7 +16,14 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.settings import check_settings
 from torchmill.plan.plan import Plan
 
-HOST = Host("x86_64", "linux", cores=4, memory=2**35, glibc="2.36", complete=True, manager="apt")
+HOST = Host(
+    "x86_64",
+    "linux",
+    HostResources(cores=4, memory=2**35),
+    platform=HostPlatform(glibc="2.36"),
+    packages=HostPackages(manager="apt"),
+    complete=True,
+)
 
 
 def planned(facts: Facts, **chosen: str) -> Plan:
@@ -92,7 +100,9 @@ def test_a_linker_that_a_flag_names_has_to_be_there(shipped: Facts) -> None:
     assert (finding.needed, finding.verdict) == ("ld.mold", "failure")
     (finding,) = examined(shipped, replace(HOST, complete=False), **flag)
     assert finding.verdict == "unknown"
-    (finding,) = examined(shipped, replace(HOST, tools={"ld.mold": "/usr/bin/ld.mold"}), **flag)
+    (finding,) = examined(
+        shipped, change_host(HOST, programs={"paths": {"ld.mold": "/usr/bin/ld.mold"}}), **flag
+    )
     assert finding.verdict == "ok"
 
 
@@ -102,10 +112,14 @@ def test_a_build_of_the_systems_libraries_needs_all_of_them(shipped: Facts) -> N
     assert finding.verdict == "unknown", "nobody looked for the packages"
     rules = shipped.packages["torch"].rules
     names = {name for rule in rules for name in rule.system_packages.get("apt", ())}
-    (finding,) = examined(shipped, replace(HOST, packages=dict.fromkeys(names, "")), **switch)
+    (finding,) = examined(
+        shipped, change_host(HOST, packages={"installed": dict.fromkeys(names, "")}), **switch
+    )
     assert finding.verdict == "failure"
     assert "libprotobuf-dev" in finding.found
-    (finding,) = examined(shipped, replace(HOST, packages=dict.fromkeys(names, "1")), **switch)
+    (finding,) = examined(
+        shipped, change_host(HOST, packages={"installed": dict.fromkeys(names, "1")}), **switch
+    )
     assert finding.verdict == "ok"
-    (finding,) = examined(shipped, replace(HOST, manager="dnf"), **switch)
+    (finding,) = examined(shipped, change_host(HOST, packages={"manager": "dnf"}), **switch)
     assert (finding.found, finding.verdict) == ("cannot tell", "unknown")

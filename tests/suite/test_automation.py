@@ -23,7 +23,7 @@ from tools.ways_page import described_hosts, walk_cell
 from torchmill.commands.doctor import examine_host
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
-from torchmill.host.measurement import load_host
+from torchmill.host.description import load_host
 from torchmill.plan import cell_lookup
 from torchmill.plan.doctor.cures import find_cures
 

@@ -8,20 +8,25 @@ from torchmill.config.release_lookup import find_release
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.source import Source
-from torchmill.host.host import Compiler, Host
+from torchmill.host.host import (
+    Compiler,
+    Host,
+    HostCompilers,
+    HostInterpreters,
+    HostPrograms,
+    HostResources,
+)
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 
 HOST = Host(
     arch="x86_64",
     system="linux",
-    cores=4,
-    memory=2**34,
-    disk=2**40,
+    resources=HostResources(cores=4, memory=2**34, free_disk=2**40),
+    compilers=HostCompilers(default=Compiler("gcc", "12.2.0")),
+    programs=HostPrograms(paths={"git": "/usr/bin/git", "c++": "c++"}),
+    interpreters=HostInterpreters(paths={"3.10": "/usr/bin/python3.10"}),
     complete=True,
-    compiler=Compiler("gcc", "12.2.0"),
-    tools={"git": "/usr/bin/git", "c++": "c++"},
-    interpreters={"3.10": "/usr/bin/python3.10"},
 )
 
 

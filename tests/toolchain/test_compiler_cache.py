@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from tests.support import cache_servers
+from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.commands.report import recording
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import StatCache
 from torchmill.host import programs
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostResources
 from torchmill.toolchain import compiler_cache, remote_cache
 from torchmill.toolchain.compiler_cache import CacheHits, CacheSite, CompilerCache
 from torchmill.toolchain.remote_cache import RemoteCache
 
-BARE = Host("x86_64", "linux", cores=2, memory=2**33)
+BARE = Host("x86_64", "linux", HostResources(cores=2, memory=2**33))
 
 FEATURES = "file-storage http-storage redis+unix-storage redis-storage"
 
@@ -44,9 +45,13 @@ def script(file: Path, *lines: str) -> str:
 def imagined(folder: Path, *tools: str, features: str = FEATURES) -> Host:
     """Return a host whose tools do nothing but say their versions."""
     said = {"ccache": f"ccache version 4.7.5\\nFeatures: {features}", "sccache": "sccache 0.16.0"}
-    return replace(
+    return change_host(
         BARE,
-        tools={tool: script(folder / "bin" / tool, f"printf '{said[tool]}\\n'") for tool in tools},
+        programs={
+            "paths": {
+                tool: script(folder / "bin" / tool, f"printf '{said[tool]}\\n'") for tool in tools
+            }
+        },
     )
 
 
@@ -147,8 +152,8 @@ def test_ccache_gets_the_folder_of_all_trees(tmp_path: Path) -> None:
         "CCACHE_SLOPPINESS": "time_macros,locale",
         "CCACHE_MAXSIZE": "30G",
         "CCACHE_STATSLOG": f"{tmp_path}/logs/it.ccache",
-        "CMAKE_C_COMPILER_LAUNCHER": host.tools["ccache"],
-        "CMAKE_CXX_COMPILER_LAUNCHER": host.tools["ccache"],
+        "CMAKE_C_COMPILER_LAUNCHER": host.programs.paths["ccache"],
+        "CMAKE_CXX_COMPILER_LAUNCHER": host.programs.paths["ccache"],
     }
 
 
@@ -202,7 +207,10 @@ def test_parts_may_lie_in_any_folder_and_get_what_the_local_cache_has(tmp_path: 
     for part in (parts / "1", parts / "2"):
         part.mkdir(parents=True)
         host = imagined(tmp_path, "ccache")
-        host = replace(host, tools={**host.tools, "ccache": shutil.which("ccache") or ""})
+        host = change_host(
+            host,
+            programs={"paths": {**host.programs.paths, "ccache": shutil.which("ccache") or ""}},
+        )
         there = replace(site(tmp_path, host, []), parts=(RemoteCache("file", path=str(part)),))
         cache = compiler_cache.set_up_cache(there)
         argv = [cache.program, "gcc", "-c", "a.c", "-o", "a.o"]
@@ -269,7 +277,7 @@ def real() -> Host:
     programs = {name: shutil.which(name) for name in ("ccache", "g++")}
     if not all(programs.values()):
         pytest.skip("ccache and g++ are not both installed")
-    return replace(BARE, tools={"ccache": str(programs["ccache"])})
+    return change_host(BARE, programs={"paths": {"ccache": str(programs["ccache"])}})
 
 
 def checkout(folder: Path) -> Path:
@@ -311,7 +319,9 @@ def set_up(folder: Path, host: Host, kept: Path, **environ: str) -> CompilerCach
 def build(folder: Path, host: Host, kept: Path, **environ: str) -> tuple[bytes, CacheHits]:
     """Compile in a new checkout; return the object and what the cache did."""
     found = set_up(folder, host, kept, **environ)
-    made = compile_in(checkout(folder), {**found.variables, **environ}, host.tools["ccache"])
+    made = compile_in(
+        checkout(folder), {**found.variables, **environ}, host.programs.paths["ccache"]
+    )
     said = compiler_cache.read_cache_hits(found, found.variables)
     assert said is not None
     return made, said
@@ -334,7 +344,7 @@ def test_without_our_variables_it_would_not_hit(real: Host, tmp_path: Path) -> N
     log = tmp_path / "log"
     variables = {"CCACHE_DIR": str(tmp_path / "kept"), "CCACHE_STATSLOG": str(log)}
     for name in ("one", "two"):
-        compile_in(checkout(tmp_path / name), variables, real.tools["ccache"])
+        compile_in(checkout(tmp_path / name), variables, real.programs.paths["ccache"])
     assert compiler_cache.count_ccache_hits(log.read_text().splitlines())[:2] == (0, 2)
 
 
@@ -350,7 +360,7 @@ def test_another_compiler_of_the_same_path_hits_nothing(real: Host, tmp_path: Pa
         else:
             script(compiler, *lines)
         found = set_up(tmp_path, real, tmp_path / "kept", CXX=str(compiler))
-        compile_in(source, found.variables, real.tools["ccache"], compiler=str(compiler))
+        compile_in(source, found.variables, real.programs.paths["ccache"], compiler=str(compiler))
         said = compiler_cache.read_cache_hits(found, found.variables)
         assert said is not None
         counts.append((said.hits, said.misses))
@@ -428,7 +438,7 @@ def test_machines_share_a_cache_over_redis(real: Host, tmp_path: Path) -> None:
             tmp_path / "four", real, tmp_path / "kept", TORCHMILL_CACHE=f"redis://s3cret@{address}"
         )
     # the server is gone now
-    made = compile_in(checkout(tmp_path / "four"), found.variables, real.tools["ccache"])
+    made = compile_in(checkout(tmp_path / "four"), found.variables, real.programs.paths["ccache"])
     said = compiler_cache.read_cache_hits(found, found.variables)
     assert made
     assert said is not None

@@ -20,7 +20,7 @@ from millguard.server import GATE
 from tests.support import cache_servers
 from tests.toolchain.test_compiler_cache import checkout, compile_in, script, site
 from torchmill.core.stat_cache import StatCache
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPrograms, HostResources
 from torchmill.toolchain import compiler_cache, remote_cache, sccache
 from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache
 
@@ -157,7 +157,12 @@ def test_a_stand_in_changes_with_its_compiler_alone(
 
 
 def test_without_room_for_stand_ins_nothing_is_cached(tmp_path: Path, program: str) -> None:
-    host = Host("x86_64", "linux", cores=2, memory=2**33, tools={"sccache": program})
+    host = Host(
+        "x86_64",
+        "linux",
+        HostResources(cores=2, memory=2**33),
+        programs=HostPrograms(paths={"sccache": program}),
+    )
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/stand-ins").touch()
     noted: list[str] = []
@@ -179,9 +184,8 @@ def test_unusual_versions_of_sccache_are_accepted(
     host = Host(
         "x86_64",
         "linux",
-        2,
-        2**33,
-        tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")},
+        HostResources(2, 2**33),
+        programs=HostPrograms(paths={"sccache": script(tmp_path / "sccache", f"echo '{said}'")}),
     )
     shared = {"TORCHMILL_CACHE": "s3://bucket"}
     found = compiler_cache.set_up_cache(
@@ -254,7 +258,10 @@ def real() -> Host:
     if not all(programs.values()):
         pytest.skip("sccache (it is in requirements-dev.txt) and g++ are not both installed")
     return Host(
-        "x86_64", "linux", cores=2, memory=2**33, tools={"sccache": str(programs["sccache"])}
+        "x86_64",
+        "linux",
+        HostResources(cores=2, memory=2**33),
+        programs=HostPrograms(paths={"sccache": str(programs["sccache"])}),
     )
 
 

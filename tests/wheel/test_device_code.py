@@ -18,7 +18,7 @@ from tests.support.refusals import refused
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostResources
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 from torchmill.wheel.verify import device_code
@@ -165,7 +165,7 @@ def test_sizes_are_summed_by_capability(tmp_path: Path) -> None:
 
 
 def test_a_plan_says_what_was_asked_for(known: Facts) -> None:
-    host = Host("x86_64", "linux", 4, 2**34, complete=True)
+    host = Host("x86_64", "linux", HostResources(4, 2**34), complete=True)
     cell = cell_lookup.find_cell(
         known, "wheel-3.10-cu118", "x86_64", find_release(known, "base", "v1.0.0")
     )

@@ -156,7 +156,7 @@ def compiler_environment(
     if not past:
         memory = usable_memory(context.host, context.options)
         found["MAX_JOBS"] = str(
-            _startable(guarded_slots(context.options.jobs or context.host.cores, memory))
+            _startable(guarded_slots(context.options.jobs or context.host.resources.cores, memory))
         )
     return found
 
@@ -343,7 +343,7 @@ def _describe_guard(context: BuildContext, account: BuildAccount) -> dict[str, A
     return {
         "peak": account.peak,
         "allowed": account.now.allowed,
-        "cores": context.options.jobs or context.host.cores,
+        "cores": context.options.jobs or context.host.resources.cores,
         "units": account.units,
         "pauses": account.counts.get("pause", 0),
         "reruns": account.counts.get("rerun", 0),
@@ -361,9 +361,10 @@ def _guard_site(context: BuildContext) -> GuardSite:
         tree=context.tree.folder,
         cache=context.layout.cache,
         timeline=context.timeline,
-        compiler=shlex.split(context.host.tools.get("c++", "c++")),
+        compiler=shlex.split(context.host.programs.paths.get("c++", "c++")),
         unguarded=min(
-            context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count
+            context.plan.jobs,
+            count_jobs(context.host.resources.cores, memory, int(largest.high)).count,
         ),
         cores=context.options.jobs,
         memory=context.options.memory,

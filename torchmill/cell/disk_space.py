@@ -35,7 +35,7 @@ def with_disk_space(
         disk_spaces(folders, layout.cache, source),
         estimate.read_own_runs(facts, layout.dist),
     )
-    return replace(host, rooms=rooms, runs=runs)
+    return replace(host, resources=replace(host.resources, disks=rooms), runs=runs)
 
 
 def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tuple[DiskSpace, ...]:

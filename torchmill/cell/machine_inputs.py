@@ -32,20 +32,20 @@ def collect_machine_inputs(
 ) -> dict[str, str]:
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
     named = host_compiler.compiler_variables(plan.variables)
-    compiler = host.named_compiler(named.get("CXX", ""))
+    compiler = host.compilers.of_command(named.get("CXX", ""))
     inputs = {
         "compiler": str(compiler or ""),
         **_compiler_digests({**environ, **named}, stat_cache),
     }
-    home = host.toolkits.get(plan.cuda.toolkit or "")
+    home = host.toolkits.homes.get(plan.cuda.toolkit or "")
     if home is not None:
         tools = {name: stat_cache.digest(Path(home, "bin", name)) for name in _NAMES["cuda"]}
         inputs |= {Path(name).name: digest for name, digest in tools.items() if digest}
-        driven = compiler if "CUDAHOSTCXX" in named else host.cuda_compiler
+        driven = compiler if "CUDAHOSTCXX" in named else host.compilers.cuda
         inputs["host compiler of CUDA"] = str(driven or "")
     # Of the libraries of CUDA those count that a build with CUDA looks for, in no other toolkit.
-    others = tuple(f"@{version}" for version in host.toolkits if version != plan.cuda.toolkit)
-    for name, version in host.libraries.items():
+    others = tuple(f"@{version}" for version in host.toolkits.homes if version != plan.cuda.toolkit)
+    for name, version in host.toolkits.libraries.items():
         if not name.startswith(_OF_CUDA) or (plan.cuda.toolkit and not name.endswith(others)):
             inputs[f"library {name}"] = version
     inputs |= {f"library {name}, kept": version for name, version in plan.cuda.libraries.items()}

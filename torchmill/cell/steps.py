@@ -438,7 +438,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "submodules": dict(source.submodules),
         "torch": plan.wheel.torch,
         "toolkit": plan.cuda.toolkit,
-        "toolkit_completed": context.host.completed.get(plan.cuda.toolkit or ""),
+        "toolkit_completed": context.host.toolkits.completed.get(plan.cuda.toolkit or ""),
         "processor": asdict(plan.wheel.processor) if plan.wheel.processor else None,
         "libraries": dict(plan.cuda.libraries),
         "cudnn": used_cudnn(plan, context.host),

@@ -16,7 +16,7 @@ from torchmill.config.served_gpus import how_served
 from torchmill.config.toolkit import Toolkit
 from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostResources
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.plan import estimate, gpu_hosts, published
 from torchmill.plan.arch_choice import check_arch_list, find_arch_problems, shortest_arch_list
@@ -158,13 +158,13 @@ def answer_arch(
     toolkit = find_toolkit(facts, "--cuda", cuda) if cuda else None
     release = find_release(facts, base_package(facts).name, tag) if tag else None
     gpus = [one for name in names for one in find_gpus(facts, name)]
-    gpus += gpus_of_host(facts, host.gpus, host.gpus_unknown) if local else ()
+    gpus += gpus_of_host(facts, host.gpus.devices, host.gpus_unknown) if local else ()
     own = {one.capability.name: one.capability for one in gpus}
     shortest = arch_list.format_arch_list(shortest_arch_list(facts, own.values()))
     asked = listed or (shortest if local else ";".join(own))
     if not asked:
         return _answer_in_short(facts, toolkit, release)
-    targets = check_arch_list(facts, asked, toolkit, release, host.gpus)
+    targets = check_arch_list(facts, asked, toolkit, release, host.gpus.devices)
     wanted, written = {each.capability for each in targets}, arch_list.format_arch_list(targets)
     capabilities = [one for one in facts.capabilities if one.name in wanted]
     ways = {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities}
@@ -189,7 +189,7 @@ def answer_arch(
         *saving,
         *_remarks(facts, targets, toolkit, release),
         *(
-            [estimate.estimate_as_text(facts, plan, host.memory, gpus=[*own.values()])]
+            [estimate.estimate_as_text(facts, plan, host.resources.memory, gpus=[*own.values()])]
             if plan
             else ()
         ),
@@ -260,7 +260,9 @@ def _machine(gpus: Iterable[Capability], host: Host, board: GpuHost | None, *, h
     if board:
         return published.with_gpus(gpu_hosts.board_machine(board, host), names)
     arch = host.arch if host.system == "linux" else published.OFFICIAL_ARCHES[0]
-    return published.with_gpus(Host(arch, "linux", host.cores, host.memory), names)
+    return published.with_gpus(
+        Host(arch, "linux", HostResources(host.resources.cores, host.resources.memory)), names
+    )
 
 
 def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
@@ -271,7 +273,9 @@ def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
     """
     for release in (wanted, *reversed(facts.releases[wanted.package])):
         possible = list(possible_cells(facts, release, host.arch))
-        cells = [cell for cell in possible if cell.build.python in host.interpreters] or possible
+        cells = [
+            cell for cell in possible if cell.build.python in host.interpreters.paths
+        ] or possible
         order = sorted(
             cells,
             key=lambda one: (one.build.cuda in release.cuda_official, one.build.python[-1] != "t"),

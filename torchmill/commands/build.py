@@ -44,8 +44,9 @@ from torchmill.core.urls import hide_password
 from torchmill.deliver import products
 from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest, source_requests
 from torchmill.fetch.source.source import Source
+from torchmill.host.description import load_host
 from torchmill.host.host import Host
-from torchmill.host.measurement import load_host, with_named_compiler
+from torchmill.host.measurement import with_named_compiler
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import cell_lookup, estimate, gpu_hosts, published
 from torchmill.plan.arch_choice import OFFICIAL, shortest_arch_list
@@ -217,11 +218,11 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
             f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in --gpu 8.6"
         )
     named = [one for text in names for one in gpu_names(text)]
-    for name in named or (["local"] if chosen and host.gpus else []):
+    for name in named or (["local"] if chosen and host.gpus.devices else []):
         if name in cell_lookup.NO_VARIANTS:
             raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
         if name == "local":
-            found += gpus_of_host(facts, host.gpus, host.gpus_unknown)
+            found += gpus_of_host(facts, host.gpus.devices, host.gpus_unknown)
             continue
         targets, problems = arch_list.parse_arch_list(
             facts, name, newest_release(facts).torch_version
@@ -375,7 +376,12 @@ class Dialogue(NamedTuple):
         )
         if beside:
             return replace(options, arch_list=None)
-        if wanted.elsewhere and cell.build.cuda and self.host.gpus and not options.arch_list:
+        if (
+            wanted.elsewhere
+            and cell.build.cuda
+            and self.host.gpus.devices
+            and not options.arch_list
+        ):
             return replace(options, arch_list=OFFICIAL)
         return outlook.options_here(self.facts, cell, self.host, options, self.native)
 

@@ -29,7 +29,7 @@ from torchmill.deliver import offers, products
 from torchmill.deliver.signature import read_trusted_keys
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.verification import load_examined_source
-from torchmill.host import measurement
+from torchmill.host import description, measurement
 from torchmill.host.host import Host
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan, cell_lookup
@@ -236,12 +236,12 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     release = selection.selected_release(facts, layout, tag)
     if not host:
         _refuse_wrong_settings()
-    examined = measurement.load_host(Path(host)) if host else None
+    examined = description.load_host(Path(host)) if host else None
 
     def examine() -> DoctorReport:
         machine = examined or survey_machine(facts, layout, [build] if build and not save else [])
         if save:
-            measurement.save_host(machine, Path(save))
+            description.save_host(machine, Path(save))
         return examine_host(facts, None if host else layout, machine, build or "", release, options)
 
     report = replace(examine(), every_cure=all_)

@@ -60,7 +60,7 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     machine = measure_host(layout.root)
     if reason := gpu_driver.why_no_gpu(machine):
         raise GpuError(reason, code="no-gpu")
-    here = [found.name for gpu in machine.gpus if (found := gpu_capability(facts, gpu))]
+    here = [found.name for gpu in machine.gpus.devices if (found := gpu_capability(facts, gpu))]
     useless = [
         f"\n  {wheel.path.name}: {why}"
         for wheel in wheels

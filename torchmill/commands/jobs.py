@@ -16,8 +16,8 @@ from torchmill.config.release_lookup import newest_release
 from torchmill.core import console
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
+from torchmill.host.description import load_host
 from torchmill.host.host import Host
-from torchmill.host.measurement import load_host
 from torchmill.host.native import native_arch, native_system
 from torchmill.plan import cell_lookup
 from torchmill.plan.build_options import NO_OPTIONS, Options
@@ -161,8 +161,8 @@ def measure_budget(
     cap = [LimitReading("--memory", options.memory)] if options.memory else []
     if host:
         memory, processors = (
-            LimitReading("the machine's memory", host.memory),
-            CpuQuota("its processors", host.cores),
+            LimitReading("the machine's memory", host.resources.memory),
+            CpuQuota("its processors", host.resources.cores),
         )
         return Budget([memory, *cap], (), [processors], options.jobs, demands, host.system)
     meter = limits.LimitMeter()

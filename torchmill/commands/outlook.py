@@ -28,12 +28,16 @@ def judged_host(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
 
     Of the driver of another machine nothing is known.
     """
-    here = {found.name for gpu in host.gpus if (found := gpu_capability(facts, gpu))}
+    here = {found.name for gpu in host.gpus.devices if (found := gpu_capability(facts, gpu))}
     if {one.name for one in gpus} <= here:
         return host
     named = tuple(Gpu(one.architecture, one.name) for one in gpus)
-    board = replace(host.distribution, l4t=None) if host.distribution else None
-    return replace(host, gpus=named, driver=None, kernel_driver=None, compat=(), distribution=board)
+    board = replace(host.platform.distribution, l4t=None) if host.platform.distribution else None
+    return replace(
+        host,
+        platform=replace(host.platform, distribution=board),
+        gpus=replace(host.gpus, devices=named, driver=None, kernel_driver=None, compat_folders=()),
+    )
 
 
 def judge_cell(

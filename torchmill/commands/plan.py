@@ -75,7 +75,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     for remark in _remarks(facts, layout, cell, plan, tag=tag, here=not host):
         print(as_plain_text(remark), file=sys.stderr)  # noqa: T201 - beside what is printed
     file = _product_file(facts, cell, plan, machine, product)
-    gpus = known_capabilities(facts, machine.gpus)
+    gpus = known_capabilities(facts, machine.gpus.devices)
     judgements = outlook.judge_plan(facts, cell, machine, plan, fetched)
     if sh:
         return render.plan_as_script(plan, facts, machine)

@@ -67,7 +67,7 @@ def _request(
     found = [one for name in names for one in find_gpus(facts, name)]
     if local:
         machine = measure_host(layout.root)
-        found += gpus_of_host(facts, machine.gpus, machine.gpus_unknown)
+        found += gpus_of_host(facts, machine.gpus.devices, machine.gpus_unknown)
     wanted = {each.capability.name: False for each in found}
     for target in targets:
         wanted[target.capability] = target.ptx or wanted.get(target.capability, False)

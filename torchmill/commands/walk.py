@@ -193,7 +193,11 @@ def own_disks(layout: Layout) -> tuple[Disk, ...]:
 def described_disks(host: Host) -> tuple[Disk, ...]:
     """Return the disk of a machine that is described, where all of a build goes; none where it has no size."""
     every: frozenset[Place] = frozenset(("cache", "checkout", "environments"))
-    return (Disk("the machine", host.disk, every),) if host.disk is not None else ()
+    return (
+        (Disk("the machine", host.resources.free_disk, every),)
+        if host.resources.free_disk is not None
+        else ()
+    )
 
 
 def own_places(

@@ -41,18 +41,29 @@ class TomlTable:
         self.problems.append(f"{self.where}: {text}")
 
     def read(self, kind: type[T], /, **given: Any) -> T:
-        """Return a dataclass of what is left in the table: each field is the key of its name, of its type.
+        """Return a dataclass of the whole table: each field is the key of its name, of its type.
 
-        A field `rules` of several dataclasses is `[[rule]]`. `given` are fields that are already there. A key
-        that is missing is a problem, unless its field has a default or can be empty.
+        A field `rules` of several dataclasses is `[[rule]]`. `given` are fields that are read
+        already. A key that is missing is a problem, unless its field has a default or can be empty.
+        A key that no field has is a problem.
         """
-        for name, key, reader, has_default in _readers(kind):  # type: ignore[arg-type]
+        value = self.read_fields(kind, {}, **given)
+        self.check_unknown_keys()
+        return value
+
+    def read_fields(self, kind: type[T], keys: Mapping[str, str], /, **given: Any) -> T:
+        """Return a dataclass of some keys of the table, and leave the others in it.
+
+        `keys` are those of fields that are called otherwise: {"homes": "toolkits"}. For the rest
+        see `read`.
+        """
+        for name, usual_key, reader, has_default in _readers(kind):  # type: ignore[arg-type]
             if name in given:
                 continue
+            key = keys.get(name, usual_key)
             if key in self.data or not has_default:
                 given[name] = reader(self, key)
             self.requested.append(key)
-        self.check_unknown_keys()
         return kind(**given)
 
     def read_each(self, key: str, kind: type[T]) -> tuple[T, ...]:

@@ -1,6 +1,8 @@
 """What this machine has and allows.
 
 - cuda_toolkits: find the CUDA toolkits of a machine and their parts, environment modules too
+- description: a machine described in a TOML file: read strictly, and written so that it is read
+  again
 - disk_usage: how much disk space files take, counting hard links once
 - distribution: the Linux distribution of a machine, its package managers, and who may install
   packages
@@ -9,8 +11,7 @@
 - host: a machine that builds, as a value: measured, or described in a file
 - interpreters: find the CPythons of this machine without running any; prove one by running it
 - libraries: find libraries that a build links, by their headers
-- measurement: measure this machine (read what can be read, run the rest in parallel), or read one
-  from TOML
+- measurement: measure this machine: read what can be read, and run programs for the rest
 - native: this machine's system and architecture, and those of an executable file
 - processor: the processor that a build is for: what its compiler makes of the name, and who can run
   it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from torchmill.config.costs import MeasuredRun
@@ -31,90 +31,132 @@ class DiskSpace:
 
     folder: str  # by which the user knows it
     free: int  # bytes
-    there: Mapping[
-        str, int
-    ]  # part of the build that goes there -> bytes of it that are there already
-    inodes: int | None = None  # more files that it takes; None: any number
-    source: int = 0  # files of the source that is still to be copied there
-    noexec: bool = False  # no program on it can be run
-    misread: str = (
-        ""  # characters in the name of the tree there that programs take for something else
-    )
+    # part of the build that goes to this disk -> bytes of it that lie on it already
+    there: Mapping[str, int]
+    inodes: int | None = None  # further files that it takes; None: any number
+    source: int = 0  # files of the source that are still to be copied to it
+    noexec: bool = False  # mounted so that no program on it can run
+    misread: str = ""  # characters in the path of the tree that programs take for something else
+
+
+@dataclass(frozen=True, slots=True)
+class HostResources:
+    """The cores, memory and disk space that builds may use."""
+
+    cores: int  # that this process may use
+    memory: Bytes  # that this process may use
+    free_disk: Bytes | None = None  # where builds happen
+    processor_seconds: int | None = None  # limit of one process (`ulimit -t`); None: no limit
+    disks: tuple[DiskSpace, ...] = ()  # that one build writes to; (): not examined
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlatform:
+    """The operating system of a machine, and what its processor can do."""
+
+    glibc: VersionText | None = None  # "2.36"; None: not Linux, or another C library
+    distribution: LinuxDistribution | None = None  # None: not Linux, or not described
+    translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
+    processor_features: tuple[str, ...] = ()  # as Linux calls them: "avx2"; (): not known
+
+
+@dataclass(frozen=True, slots=True)
+class HostCompilers:
+    """The C++ compilers of a machine."""
+
+    default: Compiler | None = None  # that a build would use: CXX, or the usual one; None: none
+    cuda: Compiler | None = None  # that CUDAHOSTCXX names for nvcc; None: it names none
+    by_command: Mapping[str, Compiler] = no_entries()  # "g++-11"; a path if it is not on PATH
+
+    def of_command(self, command: str) -> Compiler | None:
+        """Return the compiler of a command, a name or a path; the default one if it is unknown."""
+        if command in self.by_command:
+            return self.by_command[command]
+        return self.by_command.get(PurePath(command).name, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPrograms:
+    """The tools of a machine."""
+
+    paths: Mapping[str, str] = no_entries()  # "ccache" -> path; "c++" -> the default's command
+    versions: Mapping[str, str] = no_entries()  # "ccache" -> "4.7.5"; of "macos" as well
+    # programs that were run and did not answer: "nvidia-smi" -> "did not answer within 30 s"
+    unanswered: Mapping[str, str] = no_entries()
+
+
+@dataclass(frozen=True, slots=True)
+class HostPackages:
+    """The system's packages, and who may install further ones."""
+
+    manager: str | None = None  # that is used: "apt", "dnf", "brew", "conda"
+    managers: tuple[str, ...] = ()  # all that are installed; (): not described
+    archives: tuple[str, ...] = ()  # that apt has the keys of: "debian"; (): not described
+    # commands can be run as root, with sudo if the machine has it; None: cannot be told
+    may_use_root: bool | None = None
+    installed: Mapping[str, str] = no_entries()  # queried package -> version; "": not installed
+
+
+@dataclass(frozen=True, slots=True)
+class HostToolkits:
+    """The CUDA toolkits of a machine, and the libraries that builds link."""
+
+    homes: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME
+    completed: Mapping[str, str] = no_entries()  # "11.8" -> "/opt/cuda, completed with PACKAGE 1.0"
+    lacking_parts: Mapping[str, str] = no_entries()  # "11.8" -> "cublas, cufft"
+    provisioned: Mapping[str, str] = no_entries()  # in the cache: "cudnn-8.5.0.96-cu11" -> folder
+    # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "": no version
+    libraries: Mapping[str, str] = no_entries()
+
+
+@dataclass(frozen=True, slots=True)
+class HostInterpreters:
+    """The CPythons of a machine by their versions, "3.10", each with its path."""
+
+    paths: Mapping[str, str] = no_entries()
+    broken: Mapping[str, str] = no_entries()  # shims that fail
+    headless: Mapping[str, str] = no_entries()  # without Python.h
+    translated: Mapping[str, str] = no_entries()  # made for another processor
+
+
+@dataclass(frozen=True, slots=True)
+class HostGpus:
+    """The GPUs of a machine and their driver."""
+
+    devices: tuple[Gpu, ...] = ()
+    driver: VersionText | None = None  # as its library says: "535.104.05"
+    kernel_driver: VersionText | None = None  # as the running kernel says
+    # folders of CUDA's forward-compatibility libraries that the loader searches:
+    # https://docs.nvidia.com/deploy/cuda-compatibility/
+    compat_folders: tuple[str, ...] = ()
+
+    @property
+    def running_driver(self) -> str | None:
+        """Return the driver that programs meet: the kernel's, or its library's if that is unknown."""
+        return self.kernel_driver or self.driver
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
     """A machine that builds: measured (`measure_host`) or described in a file (`load_host`)."""
 
-    arch: str
-    system: str
-    cores: int  # that this process may use
-    memory: Bytes  # that this process may use
-    disk: Bytes | None = None  # free where builds happen
-    processor_seconds: int | None = (
-        None  # that one process may use (`ulimit -t`); None: as many as it likes
-    )
-    glibc: VersionText | None = None  # "2.36"; None: not Linux, or another C library
-    distribution: LinuxDistribution | None = None  # None: not Linux, or not described
-    complete: bool = False  # what is not named below is not there; else it is only not known
-    translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
-    compiler: Compiler | None = (
-        None  # that a build would use: CXX, or the default; None: there is none
-    )
-    cuda_compiler: Compiler | None = None  # that CUDAHOSTCXX names for nvcc; None: it names none
-    compilers: Mapping[str, Compiler] = no_entries()  # every one by its command: "g++-11"
-    tools: Mapping[str, str] = no_entries()  # "ccache" -> path
-    versions: Mapping[str, str] = no_entries()  # of tools: "ccache" -> "4.7.5"; of "macos"
-    # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "" where it is silent
-    libraries: Mapping[str, str] = no_entries()
-    manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
-    managers: tuple[str, ...] = ()  # all that are there, `manager` or not; none: not described
-    archives: tuple[
-        str, ...
-    ] = ()  # whose packages apt can check: "debian", "ubuntu"; none: not described
-    root: bool | None = (
-        None  # commands can be run as root, by sudo if `tools` has it; None: cannot be told
-    )
-    packages: Mapping[str, str] = no_entries()  # that were asked for -> version; "": not installed
-    toolkits: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME
-    completed: Mapping[str, str] = (
-        no_entries()
-    )  # "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9"
-    lacking: Mapping[str, str] = (
-        no_entries()
-    )  # names of parts that toolkits lack: "11.8" -> "cublas, cufft"
-    kept: Mapping[str, str] = no_entries()  # what was provisioned: "cudnn-8.5.0.96-cu11" -> folder
-    interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path
-    broken_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> shim that fails
-    headless_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, without Python.h
-    translated_interpreters: Mapping[str, str] = (
-        no_entries()
-    )  # "3.10" -> path, made for another machine
-    processor: tuple[str, ...] = ()  # what it can do, as Linux calls it: "avx2"; none: not known
-    driver: VersionText | None = None  # of the GPU, as its library says it: "535.104.05"
-    kernel_driver: VersionText | None = None  # as the running kernel says it
-    compat: tuple[
-        str, ...
-    ] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
-    gpus: tuple[Gpu, ...] = ()
-    # programs that were asked and did not answer: "nvidia-smi" -> "did not answer within 30 s"
-    unanswered: Mapping[str, str] = no_entries()
-    rooms: tuple[DiskSpace, ...] = ()  # the disks of one build, where they were looked at
-    runs: tuple[MeasuredRun, ...] = ()  # builds that it has made, where they were looked at
-
-    def named_compiler(self, command: str) -> Compiler | None:
-        """Return the compiler of a command, a name or a path; the host's own of one that is not known."""
-        return self.compilers.get(
-            command, self.compilers.get(PurePath(command).name, self.compiler)
-        )
+    arch: str  # "x86_64"
+    system: str  # "linux", "macos", "windows"
+    resources: HostResources
+    platform: HostPlatform = field(default_factory=HostPlatform)
+    compilers: HostCompilers = field(default_factory=HostCompilers)
+    programs: HostPrograms = field(default_factory=HostPrograms)
+    packages: HostPackages = field(default_factory=HostPackages)
+    toolkits: HostToolkits = field(default_factory=HostToolkits)
+    interpreters: HostInterpreters = field(default_factory=HostInterpreters)
+    gpus: HostGpus = field(default_factory=HostGpus)
+    complete: bool = False  # what the value does not have is not there; else it is only unknown
+    runs: tuple[MeasuredRun, ...] = ()  # builds that it has made; (): not examined
 
     @property
     def gpus_unknown(self) -> str:
-        """Return why it is not known which GPUs there are; "" where it is."""
-        said = self.unanswered.get("nvidia-smi", "")
-        return f"nvidia-smi {said}" if said and not self.gpus else ""
-
-    @property
-    def running_driver(self) -> str | None:
-        """Return the driver of the GPU that programs meet: the kernel's, or else its library's, as far as is known."""
-        return self.kernel_driver or self.driver
+        """Return why it is unknown which GPUs there are; "" if it is known."""
+        reason = self.programs.unanswered.get("nvidia-smi", "")
+        if reason and not self.gpus.devices:
+            return f"nvidia-smi {reason}"
+        return ""

@@ -30,7 +30,10 @@ def resolve_processor(
     if cpu is None or not option or arch != host.arch:  # in a container its own session asks
         return None
     named = settings.get("CXX", "")
-    compiler, command = host.named_compiler(named), named or host.tools.get("c++", "c++")
+    compiler, command = (
+        host.compilers.of_command(named),
+        named or host.programs.paths.get("c++", "c++"),
+    )
     if compiler is None or compiler.family not in {"gcc", "clang"}:
         raise ConfigError(
             f"--cpu {cpu}: it works only with gcc and clang on Linux, and the compiler is "

@@ -174,7 +174,7 @@ def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -
             code="arch-list-without-cuda",
         )
     return _format_for_package(
-        facts, cell, check_arch_list(facts, asked, toolkit, cell.release, host.gpus)
+        facts, cell, check_arch_list(facts, asked, toolkit, cell.release, host.gpus.devices)
     )
 
 

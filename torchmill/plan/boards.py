@@ -26,9 +26,9 @@ def board_driver_support(host: Host, cuda: str) -> DriverSupport | None:
     Return None for a machine that is no board, and for a board whose driver follows the same
     version rules as the driver of a graphics card.
     """
-    if host.distribution is None or host.distribution.l4t is None:
+    if host.platform.distribution is None or host.platform.distribution.l4t is None:
         return None
-    release = host.distribution.l4t
+    release = host.platform.distribution.l4t
     # "36" must match "36.4", but not "3"; the full stop keeps numbers whole.
     matching = [name for name in _boards_table() if f"{release}.".startswith(f"{name}.")]
     if not matching:
@@ -47,5 +47,5 @@ def board_runs(host: Host, cuda: str) -> bool:
     """
     support = board_driver_support(host, cuda)
     if support == "compat":
-        return bool(host.compat)
+        return bool(host.gpus.compat_folders)
     return support != "none"

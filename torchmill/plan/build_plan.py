@@ -72,7 +72,7 @@ def compute_plan(
     torch = base_version(facts, cell, options)
     largest = largest_compile(facts, build, release.version)
     memory = usable_memory(host, options)
-    jobs = count_jobs(host.cores, memory, int(largest.high), options.jobs).count
+    jobs = count_jobs(host.resources.cores, memory, int(largest.high), options.jobs).count
     requires = [selection.requires, *partner_requirements(rules, release)]
     variables = build_variables(
         facts,

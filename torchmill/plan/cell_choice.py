@@ -171,7 +171,7 @@ def _preference(cell: Cell, host: Host) -> tuple[object, ...]:
         build.cuda in cell.release.cuda_official,
         python_key(build.cuda or "0"),  # orders any version, not only Pythons
         build.python == running_python,
-        build.python in host.interpreters,
+        build.python in host.interpreters.paths,
         not build.python.endswith("t"),
         python_key(build.python),
     )

@@ -136,7 +136,7 @@ def lacking_libraries(
     parts = {part.name for part in constraints.facts.toolkit_parts}
     lacking: set[str] = set()
     for name in libraries_in_rules(constraints, "lacking"):
-        if name in parts and cuda not in host.toolkits:
+        if name in parts and cuda not in host.toolkits.homes:
             continue  # the toolkit that will be fetched brings it
         if is_user_configured(name, settings):
             continue
@@ -151,8 +151,8 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
     "" if the library does not tell its version, None if there is none.
     """
     for place in (f"{name}@{cuda}", name):
-        if place in host.libraries:
-            return host.libraries[place]
+        if place in host.toolkits.libraries:
+            return host.toolkits.libraries[place]
     return None
 
 
@@ -236,7 +236,7 @@ def _version_to_use(
     if official is None or offered is None:
         return None
     gpus = listed_capabilities(constraints.facts, arch_list) if name == "cudnn" else ()
-    is_provisioned = library_key(name, official, cuda) in host.kept
+    is_provisioned = library_key(name, official, cuda) in host.toolkits.provisioned
     if not without_cudnn(official, gpus) and (official in offered or is_provisioned):
         return official
     if name in _COMPILED_ALONG:
@@ -276,7 +276,7 @@ def _offered_versions(constraints: CellConstraints, name: str) -> frozenset[str]
 
 def _provisioned_versions(host: Host, name: str, cuda: str) -> Iterator[str]:
     """Yield the versions of a library that are provisioned for the major version of a toolkit."""
-    for key in host.kept:
+    for key in host.toolkits.provisioned:
         version = key.removeprefix(f"{name}-").rpartition("-cu")[0]
         if is_version(version) and key == library_key(name, version, cuda):
             yield version
@@ -295,7 +295,7 @@ def choose_magma(
     if is_user_configured(MAGMA, settings) or visible_version(host, MAGMA, cuda) is not None:
         return None
     official = official_version(constraints, MAGMA)
-    return best_magma(constraints.facts, host.kept, cuda, arch_list, official)
+    return best_magma(constraints.facts, host.toolkits.provisioned, cuda, arch_list, official)
 
 
 def best_magma(

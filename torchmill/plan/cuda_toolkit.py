@@ -96,16 +96,16 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
     """
     if version is None:
         return None
-    home = host.toolkits.get(version)
+    home = host.toolkits.homes.get(version)
     # A toolkit that was completed lies in a folder of its own, which links to the user's.
-    completed = host.completed.get(version, "").partition(COMPLETED)[0]
+    completed = host.toolkits.completed.get(version, "").partition(COMPLETED)[0]
     used = {real_path(folder) for folder in (home, completed) if folder}
     for name in TOOLKIT_VARIABLES:
         folder = environ.get(name)
         if not folder or real_path(folder) in used:
             continue
         content = "no toolkit that can be used"
-        for other_version, other_home in host.toolkits.items():
+        for other_version, other_home in host.toolkits.homes.items():
             if real_path(other_home) == real_path(folder):
                 content = f"CUDA {other_version}"
                 break
@@ -179,11 +179,11 @@ def cuda_placeholders(plan: Plan, host: Host) -> dict[str, str]:
     if plan.cuda.toolkit is None:
         return {}
     placeholders: dict[str, str] = {}
-    home = host.toolkits.get(plan.cuda.toolkit)
+    home = host.toolkits.homes.get(plan.cuda.toolkit)
     if home:
         placeholders["cuda_home"] = home
     for library, name in plan.cuda.provisioned.items():
-        folder = host.kept.get(name)
+        folder = host.toolkits.provisioned.get(name)
         if folder:
             placeholders[f"{library}_home"] = folder
     return placeholders

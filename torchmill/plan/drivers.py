@@ -11,7 +11,7 @@ def is_driven(toolkit: Toolkit, host: Host) -> bool:
     """Tell whether a host's driver may run what a toolkit makes: it is not known to be too old."""
     if board_driver_support(host, toolkit.version):
         return board_runs(host, toolkit.version)
-    return not is_known_older(host.running_driver, oldest_driver(toolkit, host.system))
+    return not is_known_older(host.gpus.running_driver, oldest_driver(toolkit, host.system))
 
 
 def is_ptx_compiled(toolkit: Toolkit, host: Host) -> bool:
@@ -21,7 +21,7 @@ def is_ptx_compiled(toolkit: Toolkit, host: Host) -> bool:
     """
     if host.system == "windows":
         return True
-    return not is_known_older(host.running_driver, toolkit.driver_ptx)
+    return not is_known_older(host.gpus.running_driver, toolkit.driver_ptx)
 
 
 def oldest_driver(toolkit: Toolkit, system: str) -> str | None:

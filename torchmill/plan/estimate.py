@@ -466,7 +466,7 @@ def saving_for_gpus(
     listed_already = options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings
     gpus = [
         gpu_capability(facts, gpu)
-        for gpu in published.target_host(facts, host, cell.build.arch).gpus
+        for gpu in published.target_host(facts, host, cell.build.arch).gpus.devices
     ]
     able = [gpu for gpu in gpus if gpu and toolkit and gpu.name in toolkit.capabilities]
     if (

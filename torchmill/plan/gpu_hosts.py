@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import BoardIndex, Capability, GpuHost
 from torchmill.config.gpu_names import NamedGpu
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostPlatform, HostResources
 
 
 def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> GpuHost | None:
@@ -27,7 +27,12 @@ def _board_of(facts: Facts, gpu: NamedGpu) -> GpuHost | None:
 
 def board_machine(board: GpuHost, host: Host) -> Host:
     """Return what is known of a machine with a board; `host` lends the cores and the memory, which no fact has."""
-    return Host(board.arch, "linux", host.cores, host.memory, processor=board.processor)
+    return Host(
+        board.arch,
+        "linux",
+        HostResources(host.resources.cores, host.resources.memory),
+        platform=HostPlatform(processor_features=board.processor),
+    )
 
 
 def board_sentence(board: GpuHost, gpu: NamedGpu) -> str:

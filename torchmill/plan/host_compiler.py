@@ -23,18 +23,18 @@ def choose_host_compiler(
     names stays, whatever it is: the doctor tells if it cannot be used.
     """
     if "CXX" in settings:
-        return host.named_compiler(settings["CXX"]), {}
-    usual = host.compiler
+        return host.compilers.of_command(settings["CXX"]), {}
+    usual = host.compilers.default
     if constraints.cell.build.cuda is None or host.system != "linux":
         return usual, {}
     if _user_names_compiler(host, settings):
         return usual, {}
     if usual is not None and not _is_refused(constraints, usual):
         return usual, {}
-    command = best_compiler(constraints, host.compilers)
+    command = best_compiler(constraints, host.compilers.by_command)
     if command is None:
         return usual, {}
-    return host.compilers[command], variables_for_compiler(command, cuda=True)
+    return host.compilers.by_command[command], variables_for_compiler(command, cuda=True)
 
 
 def compiler_variables(variables: Mapping[str, str]) -> dict[str, str]:
@@ -115,8 +115,8 @@ def _is_refused(constraints: CellConstraints, compiler: Compiler) -> bool:
 def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:
     """Tell whether the user names a compiler: by CXX, for nvcc, or for this build."""
     usual_commands = CPP[1]
-    if host.tools.get("c++", usual_commands[0]) not in usual_commands:
+    if host.programs.paths.get("c++", usual_commands[0]) not in usual_commands:
         return True
-    if host.cuda_compiler is not None:
+    if host.compilers.cuda is not None:
         return True
     return any(name in settings for name in COMPILER_VARIABLES)

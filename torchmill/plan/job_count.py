@@ -26,8 +26,8 @@ class JobCount:
 def usable_memory(host: Host, options: Options) -> int:
     """Return the bytes that a build may use: the host's memory, or less if the user says so."""
     if options.memory is None:
-        return host.memory
-    return min(options.memory, host.memory)
+        return host.resources.memory
+    return min(options.memory, host.resources.memory)
 
 
 def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:

@@ -43,7 +43,7 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
 
 def is_local_list(facts: Facts, host: Host, listed: str | None) -> bool:
     """Tell whether a list is the shortest one for the host's GPUs, as `with_local_gpus` gives."""
-    gpus = known_capabilities(facts, host.gpus)
+    gpus = known_capabilities(facts, host.gpus.devices)
     if not gpus:
         return False
     return listed == arch_list.format_arch_list(shortest_arch_list(facts, gpus))
@@ -56,7 +56,7 @@ def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Seq
     make a wheel that does not run on all of this machine.
     """
     servable: list[Capability] = []
-    for gpu in host.gpus:
+    for gpu in host.gpus.devices:
         capability = gpu_capability(facts, gpu)
         if capability is None or facts.capability(capability.name) is None:
             return []

@@ -37,11 +37,11 @@ def archive_vendor(distribution: LinuxDistribution) -> str | None:
 
 def trusted_archives(host: Host) -> tuple[str, ...] | None:
     """Return the vendors whose packages a host can verify; None if that is not known."""
-    if host.archives:
-        return host.archives
-    if host.distribution is None:
+    if host.packages.archives:
+        return host.packages.archives
+    if host.platform.distribution is None:
         return None
-    vendor = archive_vendor(host.distribution)
+    vendor = archive_vendor(host.platform.distribution)
     return (vendor,) if vendor else ()
 
 
@@ -63,14 +63,14 @@ def provider_obstacle(source: ToolkitSource, host: Host) -> str:
     glibc = source.glibc
     if not glibc and source.provider == _CONDA:
         glibc = _RATTLER_GLIBC.get(host.arch)
-    if glibc and host.glibc and Version(host.glibc) < Version(glibc):
-        return f"it needs glibc {glibc}, and this machine has {host.glibc}"
+    if glibc and host.platform.glibc and Version(host.platform.glibc) < Version(glibc):
+        return f"it needs glibc {glibc}, and this machine has {host.platform.glibc}"
     return _isl_obstacle(source, host)
 
 
 def has_other_libc(host: Host) -> bool:
     """Tell whether the C library of a Linux host is known not to be glibc."""
-    if host.system != "linux" or host.glibc is not None:
+    if host.system != "linux" or host.platform.glibc is not None:
         return False
     return host.complete or _has_musl(host)
 
@@ -81,23 +81,23 @@ def libc_name(host: Host) -> str:
 
 
 def _has_musl(host: Host) -> bool:
-    if host.distribution is None:
+    if host.platform.distribution is None:
         return False
-    names = {host.distribution.id, *host.distribution.like}
+    names = {host.platform.distribution.id, *host.platform.distribution.like}
     return not names.isdisjoint(distributions.WITH_MUSL)
 
 
 def has_own_cuda(host: Host) -> bool:
     """Tell whether a host is a Jetson whose GPU needs the CUDA of its own JetPack."""
-    if host.distribution is None or host.distribution.l4t is None:
+    if host.platform.distribution is None or host.platform.distribution.l4t is None:
         return False
-    jetpack = host.distribution.jetpack
+    jetpack = host.platform.distribution.jetpack
     return jetpack is None or jetpack < _FIRST_JETPACK_WITH_SERVER_CUDA
 
 
 def _isl_obstacle(source: ToolkitSource, host: Host) -> str:
     """Return why a host cannot run the compiler of a source, which loads the system's libisl."""
-    release = distributions.find_release(host.distribution)
+    release = distributions.find_release(host.platform.distribution)
     if not source.isl or release is None or not release.isl or release.isl == source.isl:
         return ""
     return f"it needs libisl{source.isl}, and {release.name} has libisl{release.isl}"
@@ -105,7 +105,7 @@ def _isl_obstacle(source: ToolkitSource, host: Host) -> str:
 
 def _apt_obstacle(source: ToolkitSource, host: Host) -> str:
     """Return why a host cannot take packages from an archive of Debian or Ubuntu."""
-    if host.managers and "apt" not in host.managers:
+    if host.packages.managers and "apt" not in host.packages.managers:
         return "it needs apt-get and dpkg-deb, which this machine does not have"
     vendor, suite, _ = source.where[0].split("/")  # "debian/bookworm/non-free"
     trusted = trusted_archives(host)

@@ -21,7 +21,7 @@ from torchmill.config.release_lookup import base_package, find_release
 from torchmill.config.served_gpus import how_served, serving_target, without_cudnn
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.wheel_code import WheelCode
-from torchmill.host.host import Host
+from torchmill.host.host import Host, HostResources
 from torchmill.plan import wheel_fit
 from torchmill.plan.cell import Cell
 from torchmill.plan.drivers import is_driven, is_known_older, is_ptx_compiled, oldest_driver
@@ -110,7 +110,9 @@ def target_host(facts: Facts, host: Host, arch: str) -> Host:
     """
     if host.arch == arch:
         return host
-    return Host(arch, facts.arches[arch].system, host.cores, host.memory)
+    return Host(
+        arch, facts.arches[arch].system, HostResources(host.resources.cores, host.resources.memory)
+    )
 
 
 def find_published(
@@ -128,10 +130,10 @@ def find_published(
     toolkit = facts.toolkit(build.cuda)
     machine = target_host(facts, host, build.arch)
     judged_for = machine
-    if not machine.gpus:
+    if not machine.gpus.devices:
         targets = arch_list.parse_targets(facts, listed or "")
         judged_for = with_gpus(machine, [target.capability for target in targets])
-    gpus = known_capabilities(facts, machine.gpus)
+    gpus = known_capabilities(facts, machine.gpus.devices)
     candidates: list[PublishedWheel] = []
     for wheel in published_wheels(facts, cell.release, build.arch):
         if build.python not in wheel.pythons or not _stands_for(wheel, toolkit, machine):
@@ -170,7 +172,10 @@ def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> in
 
 def with_gpus(host: Host, capabilities: Sequence[str]) -> Host:
     """Return a host that has GPUs of some capabilities, whose names are not known."""
-    return replace(host, gpus=tuple(Gpu("", capability) for capability in capabilities))
+    return replace(
+        host,
+        gpus=replace(host.gpus, devices=tuple(Gpu("", capability) for capability in capabilities)),
+    )
 
 
 def _major(toolkit: Toolkit | None) -> str:
@@ -187,7 +192,7 @@ def _stands_for(wheel: PublishedWheel, toolkit: Toolkit | None, host: Host) -> b
         return True
     if wheel.toolkit is None or toolkit is None:
         return False
-    if not host.gpus and _major(wheel.toolkit) != _major(toolkit):
+    if not host.gpus.devices and _major(wheel.toolkit) != _major(toolkit):
         return False
     if not wheel.readings and not wheel.said:
         return False
@@ -301,7 +306,8 @@ def _verdicts(
     if wheel.toolkit and not is_driven(wheel.toolkit, host):
         oldest = oldest_driver(wheel.toolkit, host.system)
         yield Verdict(
-            "does not fit", f"it needs driver {oldest}, and this machine has {host.running_driver}"
+            "does not fit",
+            f"it needs driver {oldest}, and this machine has {host.gpus.running_driver}",
         )
     if wheel.toolkit:
         yield from _gpu_verdicts(facts, wheel, wheel.toolkit, host)
@@ -319,12 +325,12 @@ def _system_refusal(release: Release, host: Host) -> str:
     glibc = release.glibc if host.arch == "x86_64" else None
     glibc = glibc or official_glibc(release.wheels, host.arch)
     macos = official_macos(release.wheels, host.arch)
-    if host.system == "linux" and host.complete and host.glibc is None:
+    if host.system == "linux" and host.complete and host.platform.glibc is None:
         return "there are no official wheels for C libraries other than glibc"
-    if is_known_older(host.glibc, glibc):
-        return f"it needs glibc {glibc}, and this machine has {host.glibc}"
-    if is_known_older(host.versions.get("macos"), macos):
-        return f"it needs macOS {macos}, and this machine has {host.versions['macos']}"
+    if is_known_older(host.platform.glibc, glibc):
+        return f"it needs glibc {glibc}, and this machine has {host.platform.glibc}"
+    if is_known_older(host.programs.versions.get("macos"), macos):
+        return f"it needs macOS {macos}, and this machine has {host.programs.versions['macos']}"
     return ""
 
 
@@ -333,13 +339,15 @@ def _gpu_verdicts(
 ) -> Iterator[Verdict]:
     """Yield the verdicts on the GPUs of a host, and on what its driver compiles for them."""
     unknown = {  # an ordered set: several GPUs of a host often have one name
-        gpu.name: None for gpu in host.gpus if gpu.name and gpu_capability(facts, gpu) is None
+        gpu.name: None
+        for gpu in host.gpus.devices
+        if gpu.name and gpu_capability(facts, gpu) is None
     }
     for name in unknown:
         yield Verdict("cannot tell", f"the compute capability of {name} is not known")
-    gpus = known_capabilities(facts, host.gpus)
+    gpus = known_capabilities(facts, host.gpus.devices)
     yield wheel_fit.judge_code(facts, wheel, toolkit, gpus)
-    if not host.gpus:
+    if not host.gpus.devices:
         yield Verdict("cannot tell", "the GPU that it is for is not known")
     targets = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
     with_ptx = [gpu.name for gpu in gpus if how_served(facts, targets, gpu) == "PTX"]
@@ -380,7 +388,7 @@ def _base_verdicts(
 def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> Iterator[str]:
     """Yield clauses that a user should read before installing a judged wheel."""
     own_release = find_release(facts, release.package, release.tag)
-    gpus = known_capabilities(facts, host.gpus)
+    gpus = known_capabilities(facts, host.gpus.devices)
     if own_release.torch:
         yield f"it goes with the official {facts.packages[own_release.package].after}"
     cudnn = own_release.cuda_official[wheel.toolkit.version].cudnn if wheel.toolkit else None
@@ -396,7 +404,7 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
             if features:
                 yield f"it has no code for {' and '.join(features)} on {gpu.name}"
     oldest = oldest_driver(wheel.toolkit, host.system) if wheel.toolkit else None
-    if oldest and host.running_driver is None:
+    if oldest and host.gpus.running_driver is None:
         yield f"it needs driver {oldest} or newer"
 
 

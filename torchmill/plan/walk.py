@@ -133,7 +133,7 @@ def with_effect(host: Host, command: str) -> Host:
     if words[:2] == ["invoke", "toolkit"]:
         return _with_toolkit(host, words[2:])
     if words[:2] == ["invoke", "deps"]:
-        return _with_packages(host, host.packages)  # it installs all that is missing
+        return _with_packages(host, host.packages.installed)  # it installs all that is missing
     if words[:3] == ["uv", "python", "install"] or words[:2] == ["pyenv", "install"]:
         return _with_interpreter(host, words[-1])
     for word in words:
@@ -146,30 +146,38 @@ def with_effect(host: Host, command: str) -> Host:
 def _with_packages(host: Host, names: Iterable[str]) -> Host:
     """Return a host that has some system packages, of those that a build asked for."""
     installed = set(names)
-    packages = dict(host.packages)
+    packages = dict(host.packages.installed)
     for name, version in packages.items():
         if name in installed and not version:
             packages[name] = "installed"
-    return replace(host, packages=packages)
+    return replace(host, packages=replace(host.packages, installed=packages))
 
 
 def _with_interpreter(host: Host, version: str) -> Host:
     """Return a host that has a whole CPython of its own architecture."""
-    headless = dict(host.headless_interpreters)
+    headless = dict(host.interpreters.headless)
     headless.pop(version, None)
-    translated = dict(host.translated_interpreters)
+    translated = dict(host.interpreters.translated)
     translated.pop(version, None)
     return replace(
         host,
-        interpreters={**host.interpreters, version: f"python{version}"},
-        headless_interpreters=headless,
-        translated_interpreters=translated,
+        interpreters=replace(
+            host.interpreters,
+            paths={**host.interpreters.paths, version: f"python{version}"},
+            headless=headless,
+            translated=translated,
+        ),
     )
 
 
 def _with_gcc(host: Host, major: str) -> Host:
     compiler = Compiler("gcc", f"{major}.{_NEWEST_MINOR}")
-    return replace(host, compilers={**host.compilers, f"g++-{major}": compiler})
+    return replace(
+        host,
+        compilers=replace(
+            host.compilers, by_command={**host.compilers.by_command, f"g++-{major}": compiler}
+        ),
+    )
 
 
 def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
@@ -177,17 +185,28 @@ def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
     for option, value in pairwise(words):
         folder = f"toolkits/{value}"
         if option == "--cuda":
-            host = replace(host, toolkits={**host.toolkits, value: folder})
+            host = replace(
+                host, toolkits=replace(host.toolkits, homes={**host.toolkits.homes, value: folder})
+            )
         elif option == "--complete":
-            lacking = dict(host.lacking)
+            lacking = dict(host.toolkits.lacking_parts)
             lacking.pop(value, None)
-            host = replace(host, lacking=lacking)
+            host = replace(host, toolkits=replace(host.toolkits, lacking_parts=lacking))
         elif option == "--compiler":
             host = _with_gcc(host, value.rpartition("-")[2])  # "gcc-11"
         elif option == "--library" and "=" in value:  # "cudnn-cu11=8.5.0.96"
             name, _, version = value.partition("=")
             library, _, cuda = name.partition("-cu")
-            host = replace(host, kept={**host.kept, f"{library}-{version}-cu{cuda}": folder})
+            host = replace(
+                host,
+                toolkits=replace(
+                    host.toolkits,
+                    provisioned={
+                        **host.toolkits.provisioned,
+                        f"{library}-{version}-cu{cuda}": folder,
+                    },
+                ),
+            )
     return host
 
 
@@ -253,7 +272,7 @@ def _stops_of_step(step: Step, answers: Answers, host: Host) -> Iterator[Stop]:
             "; ".join(reasons),
             step.way_out,
         )
-    if step.root and host.root is False:
+    if step.root and host.packages.may_use_root is False:
         yield Stop(
             step,
             "permission",

@@ -225,7 +225,7 @@ def judge_processor(facts: Facts, release: Release, host: Host) -> Verdict:
     needs = processor_needs(facts, release, host.arch)
     missing = _missing_flags(needs, host)
     flags = ", ".join(missing)
-    if missing and host.processor:
+    if missing and host.platform.processor_features:
         reason = next(
             (need.why for need in needs if need.why and missing.keys() & set(need.needs)), ""
         )
@@ -238,9 +238,13 @@ def judge_processor(facts: Facts, release: Release, host: Host) -> Verdict:
     tried = [need.enough for need in needs if need.tried]
     if not tried:
         return Verdict("cannot tell", "what it needs of the processor is not known")
-    if any(set(enough) <= set(host.processor) for enough in tried):
+    if any(set(enough) <= set(host.platform.processor_features) for enough in tried):
         return FITS
-    doubt = "this one lacks some of these" if host.processor else "this one is not described"
+    doubt = (
+        "this one lacks some of these"
+        if host.platform.processor_features
+        else "this one is not described"
+    )
     return Verdict(
         "cannot tell", f"it is known to run on processors with {', '.join(tried[0])}; {doubt}"
     )
@@ -250,7 +254,9 @@ def _missing_flags(needs: Iterable[ProcessorNeed], host: Host) -> dict[str, None
     """Return the needed flags that a host's processor is not known to have, in order."""
     missing: dict[str, None] = {}
     for need in needs:
-        missing |= dict.fromkeys(flag for flag in need.needs if flag not in host.processor)
+        missing |= dict.fromkeys(
+            flag for flag in need.needs if flag not in host.platform.processor_features
+        )
     return missing
 
 

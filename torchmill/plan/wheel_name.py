@@ -241,21 +241,21 @@ def _check_libc(requested: str, glibc: str | None, host: Host) -> None:
 
     `glibc` is the version that the tag promises, if it does.
     """
-    if requested.startswith("musl") and host.glibc is not None:
+    if requested.startswith("musl") and host.platform.glibc is not None:
         raise ConfigError(
             f"--plat {requested}: this system's C library is glibc: build on a system with musl",
             code="platform-of-another-libc",
         )
-    if glibc and host.glibc is None and host.complete:
+    if glibc and host.platform.glibc is None and host.complete:
         raise ConfigError(
             f"--plat {requested}: this system's C library is not glibc: use linux, or build where "
             "it is",
             code="platform-of-another-libc",
         )
-    if glibc and host.glibc and Version(glibc) > Version(host.glibc):
+    if glibc and host.platform.glibc and Version(glibc) > Version(host.platform.glibc):
         raise ConfigError(
-            f"--plat {requested}: this system's glibc is {host.glibc}, and nothing compiled here "
-            f"needs a newer one: use manylinux_{host.glibc.replace('.', '_')} or older, or omit "
+            f"--plat {requested}: this system's glibc is {host.platform.glibc}, and nothing compiled here "
+            f"needs a newer one: use manylinux_{host.platform.glibc.replace('.', '_')} or older, or omit "
             "--plat",
             code="platform-too-new",
         )
@@ -277,9 +277,9 @@ def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str,
                 "11.0, 12.0 and so on: set one of these",
                 code="invalid-platform",
             )
-    if "{glibc}" in template and host.glibc is None:
+    if "{glibc}" in template and host.platform.glibc is None:
         return f"linux_{build.arch}"
-    glibc = (host.glibc or "").replace(".", "_")
+    glibc = (host.platform.glibc or "").replace(".", "_")
     return template.format(glibc=glibc, macos=macos.replace(".", "_"))
 
 

@@ -132,7 +132,7 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
     ):
         site.note(f"{shared} cannot be reached ({why}): building without the shared cache")
         shared = None
-    path = site.host.tools.get("ccache")
+    path = site.host.programs.paths.get("ccache")
     first = probe_ccache(path) if path else None
     if shared is not None and not (first is not None and first.supports(shared)):
         if (
@@ -156,7 +156,7 @@ def _require_ccache(site: CacheSite, setting: str) -> None:
     unwanted = [*REMOTE_STORAGE, *([remote_cache.VARIABLE] if setting == remote_cache.NONE else [])]
     own, path = (
         next((name for name in unwanted if name in site.environ), ""),
-        site.host.tools.get("ccache"),
+        site.host.programs.paths.get("ccache"),
     )
     if own or not path or "file-storage" not in probe_ccache(path).features:
         why = f"{own} is set: unset it" if own else "install a newer one"
@@ -196,7 +196,7 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
     folder = site.cache_folder / "sccache"
     if not _writable(site, folder, "SCCACHE_DIR"):
         return CompilerCache()
-    program = site.host.tools.get("sccache")
+    program = site.host.programs.paths.get("sccache")
     if program is None and site.host.system in sccache.SYSTEMS:
         program = site.provide_sccache()
     if program is None:
@@ -208,7 +208,10 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
         return CompilerCache(
             "sccache", program, version, variables | dict.fromkeys(launchers, program)
         )
-    known, folder = {*site.host.compilers, *COMPILER_NAMES}, site.cache_folder / "stand-ins"
+    known, folder = (
+        {*site.host.compilers.by_command, *COMPILER_NAMES},
+        site.cache_folder / "stand-ins",
+    )
     chosen = programs.chosen_compilers(site.environ) | programs.find_programs(
         known, site.environ.get("PATH")
     )

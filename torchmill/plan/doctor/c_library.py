@@ -20,10 +20,10 @@ def check_c_library(context: CheckContext) -> Iterator[Finding]:
         return
     official = official_glibc(context.cell.release.wheels, context.build.arch)
     needed = f"{official}, as the official wheel" if official else "none: no official wheel exists"
-    if context.host.glibc is None:
+    if context.host.platform.glibc is None:
         yield _without_glibc(context, needed)
     else:
-        yield _tag_finding(context, context.host.glibc, official, needed)
+        yield _tag_finding(context, context.host.platform.glibc, official, needed)
 
 
 def _tag_finding(context: CheckContext, glibc: str, official: str | None, needed: str) -> Finding:

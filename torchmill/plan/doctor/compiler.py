@@ -28,11 +28,13 @@ def check_compiler(context: CheckContext) -> Iterator[Finding]:
         yield no_compiler(context.host, _standard(context), missing_compiler_cures(context))
     else:
         yield _against_release(context, compiler)
-    if (own := context.host.libraries.get("libstdc++")) and compiler == context.host.compiler:
+    if (
+        own := context.host.toolkits.libraries.get("libstdc++")
+    ) and compiler == context.host.compilers.default:
         because = "where the system's is older, wheels get no tag, or do not load: gcc-toolset links that one"
         yield Finding("C++ library", own, "the system's", "warning", because=because)
     chosen = "CUDAHOSTCXX" in context.plan.variables
-    driven = compiler if chosen else context.host.cuda_compiler or compiler
+    driven = compiler if chosen else context.host.compilers.cuda or compiler
     if context.toolkit is not None and driven is not None:
         yield _against_toolkit(context, context.toolkit, driven)
 
@@ -48,7 +50,9 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
         cure = "`g++ -Q --help=target` on that machine lists the names that its gcc knows"
         yield Finding(subject, "not known", needed, "warning", cure, because)
         return
-    flags = context.host.processor if context.host.arch == context.build.arch else ()
+    flags = (
+        context.host.platform.processor_features if context.host.arch == context.build.arch else ()
+    )
     if lacking := "".join(processor_problems(wanted.needs, flags)):
         because = (
             f"{lacking}: the checks at the end of the build have to run what was compiled for it"
@@ -62,9 +66,9 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
 
 def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
     """Return the finding on a compiler that nobody names; `cures` are those of Linux."""
-    if "c++" in host.tools:
-        command = host.tools["c++"]
-        silence = host.unanswered.get(
+    if "c++" in host.programs.paths:
+        command = host.programs.paths["c++"]
+        silence = host.programs.unanswered.get(
             PurePath(command.partition(" ")[0]).name, "does not say what it is"
         )
         return Finding("C++ compiler", f"{command}, which {silence}", needed, "unknown")
@@ -133,7 +137,7 @@ def _other_toolset(taken: SpecifierSet, compiler: Compiler) -> str:
 
 def _instead(context: CheckContext, toolkit: Toolkit) -> str:
     """Return why the whole build has another compiler than the machine's usual one, if it has."""
-    usual = context.host.compiler
+    usual = context.host.compilers.default
     if (
         usual is None
         or context.compiler == usual

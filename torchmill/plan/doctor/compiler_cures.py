@@ -39,7 +39,7 @@ def compiler_cures(context: CheckContext) -> tuple[str, ...]:
         return ()
     provisioned = _provisioned_compiler(context, majors)
     packages = _package_compiler(context, majors)
-    without_root_first = context.toolkit is not None or context.host.root is False
+    without_root_first = context.toolkit is not None or context.host.packages.may_use_root is False
     cures = [provisioned, packages] if without_root_first else [packages, provisioned]
     cures += _new_environment(context, majors)
     cures += container_cures(context)
@@ -55,10 +55,10 @@ def _present_compiler(context: CheckContext) -> str | None:
     is known to have built the release with it.
     """
     constraints = context.constraints
-    compilers = dict(context.host.compilers)
+    compilers = dict(context.host.compilers.by_command)
     used = context.compiler
     if used is not None and host_compiler.compiler_fits(constraints, used):
-        for command, compiler in context.host.compilers.items():
+        for command, compiler in context.host.compilers.by_command.items():
             if host_compiler.is_untried(constraints, compiler):
                 del compilers[command]
     return host_compiler.best_compiler(constraints, compilers)
@@ -101,8 +101,12 @@ def _provisioned_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     headers of the C library, and an assembler.
     """
     host = context.host
-    release = distributions.find_release(host.distribution)
-    if release is None or not release.isl or not (host.compiler or host.compilers):
+    release = distributions.find_release(host.platform.distribution)
+    if (
+        release is None
+        or not release.isl
+        or not (host.compilers.default or host.compilers.by_command)
+    ):
         return ""
     for major in majors:
         command = toolkit_command(context, COMPILER, f"gcc-{major}")
@@ -134,7 +138,7 @@ def _recorded_compiler(host: Host, majors: Sequence[int]) -> tuple[list[str], st
     None if it is not known to have any of them.
     """
     manager = host_manager(host)
-    release = distributions.find_release(host.distribution)
+    release = distributions.find_release(host.platform.distribution)
     if manager is None or release is None:
         return None
     for major in majors:
@@ -142,7 +146,7 @@ def _recorded_compiler(host: Host, majors: Sequence[int]) -> tuple[list[str], st
             names = release.compiler_packages or system_packages.gcc_packages(manager)
             command = release.compiler_command or system_packages.gcc_command(manager)
             return [name.format(major=major) for name in names], command.format(major=major)
-        if release.gcc == str(major) and "g++" not in host.compilers:
+        if release.gcc == str(major) and "g++" not in host.compilers.by_command:
             return [PACKAGES["item"]["compiler"][system_packages.names_of(manager)]], "g++"
     return None
 
@@ -151,21 +155,21 @@ def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     """Return where to look for a gcc that fits, if no package of the system is known to be one."""
     host = context.host
     manager = host_manager(host)
-    release = distributions.find_release(host.distribution)
+    release = distributions.find_release(host.platform.distribution)
     if manager is None:
         return f"install gcc {majors[0]}, and name it in CC and CXX"
-    place = system_packages.describe_place(manager, host.distribution)
+    place = system_packages.describe_place(manager, host.platform.distribution)
     # Descriptions of EL7 may call yum dnf, whose names for gcc are those of EL8.
     usual_manager = (release.manager if release else "") or manager
     packages = release.compiler_packages if release else ()
     packages = tuple(packages or system_packages.gcc_packages(usual_manager))
     archives = release.look_for if release else {}  # "12" -> "in an archive that is to be set up"
     major = next((major for major in majors if str(major) in archives), None)
-    if major is not None and host.root is not False:
+    if major is not None and host.packages.may_use_root is not False:
         names = " and ".join(name.format(major=major) for name in packages)
         return f"look for it as {names} {archives[str(major)]}, and name it in CC and CXX"
     is_unread = release is None or release.compilers is None
-    if is_unread and not distributions.has_one_gcc(host.distribution):
+    if is_unread and not distributions.has_one_gcc(host.platform.distribution):
         names = " and ".join(name.format(major=majors[0]) for name in packages)
         return f"look for it as {names} among the packages of {place}, and name it in CC and CXX"
     return _foreign_compiler(context, place, majors)
@@ -203,9 +207,9 @@ def _new_environment(context: CheckContext, majors: Sequence[int]) -> tuple[str,
 
     () if conda is not there, if no version fits, or if an environment is active already.
     """
-    managers = [name for name in ("conda", "micromamba") if name in context.host.managers]
+    managers = [name for name in ("conda", "micromamba") if name in context.host.packages.managers]
     major = _gxx_major(majors)
-    if not managers or major is None or context.host.manager == "conda":
+    if not managers or major is None or context.host.packages.manager == "conda":
         return ()
     line = f"{managers[0]} create --yes --name gcc-{major} --channel conda-forge gxx={major}"
     return (f"activate an environment with another gcc (`{line}`), and ask again",)
@@ -222,7 +226,7 @@ def missing_compiler_cures(context: CheckContext) -> tuple[str, ...]:
         return (package_cure(host, [f"clang{clang[1]}"]),)
     if clang:
         return (build_item_cure(context, "clang"),)
-    release = distributions.find_release(host.distribution)
+    release = distributions.find_release(host.platform.distribution)
     if release is not None and release.gcc:
         usual = _newest_gcc(release.gcc)
         if not host_compiler.compiler_fits(context.constraints, usual):

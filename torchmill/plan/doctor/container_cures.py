@@ -8,7 +8,7 @@ ENGINES = ("docker", "podman")
 
 def container_cures(context: CheckContext) -> tuple[str, ...]:
     """Return how to build in a container; () if the host is not known to have an engine."""
-    if context.host.system != "linux" or set(ENGINES).isdisjoint(context.host.tools):
+    if context.host.system != "linux" or set(ENGINES).isdisjoint(context.host.programs.paths):
         return ()
     identifier = context.build.identifier("")
     tag = selecting_tag(context.facts, context.cell.release)

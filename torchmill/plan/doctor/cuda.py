@@ -68,13 +68,15 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
 def _toolkit(context: CheckContext, cuda: str) -> Finding:
     host, subject, own = context.host, "CUDA toolkit", context.build.cuda
     needed = cuda if cuda == own else f"{cuda}, asked for in place of {own}"
-    if cuda in host.toolkits:
-        return Finding(subject, f"{cuda} in {host.toolkits[cuda]}", needed, "ok")
-    there = ", ".join(host.toolkits)
+    if cuda in host.toolkits.homes:
+        return Finding(subject, f"{cuda} in {host.toolkits.homes[cuda]}", needed, "ok")
+    there = ", ".join(host.toolkits.homes)
     found = f"CUDA {there}" if there else finding.absence_text(host)
     verdict = "failure" if there else finding.absence_verdict(host)
     driven = [
-        one for one in host.toolkits if (kit := context.facts.toolkit(one)) and is_driven(kit, host)
+        one
+        for one in host.toolkits.homes
+        if (kit := context.facts.toolkit(one)) and is_driven(kit, host)
     ]
     newer = usable_toolkits(context.facts, context.cell, driven)
     because = (
@@ -99,7 +101,7 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     host = context.host
     name, board = (
         f"cuda-toolkit-{cuda.replace('.', '-')}",
-        distributions.find_board(host.distribution),
+        distributions.find_board(host.platform.distribution),
     )
     if has_other_libc(host):
         return glibc_cure(context)
@@ -111,7 +113,7 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
         )
     if board is not None:
         return f"build for CUDA {board.cuda}, which is that of this board's JetPack"
-    place = system_packages.describe_place(host_manager(host), host.distribution)
+    place = system_packages.describe_place(host_manager(host), host.platform.distribution)
     return f"look for it as {name} in NVIDIA's archive for {place}, or take the installer of {_INSTALLERS}"
 
 
@@ -133,7 +135,7 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
         context.host,
         str(context.plan.cuda.toolkit),
     )
-    home = host.kept.get(context.plan.cuda.provisioned[name])
+    home = host.toolkits.provisioned.get(context.plan.cuda.provisioned[name])
     called, without = _LIBRARIES[name]["called"], _LIBRARIES[name]["without"]
     if home is None:
         of_debian = (
@@ -156,12 +158,12 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
             cure,
             because if host.complete else "",
         )
-    inside = host.libraries.get(f"{name}@{cuda}")
+    inside = host.toolkits.libraries.get(f"{name}@{cuda}")
     if inside is not None and not version.startswith(inside or "-"):
         because = (
             f"the toolkit has {inside or 'another one'} too, whose headers may be read in its place"
         )
-        cure = f"take {name}*.h out of {host.toolkits.get(cuda, 'the toolkit')}/include"
+        cure = f"take {name}*.h out of {host.toolkits.homes.get(cuda, 'the toolkit')}/include"
         return Finding(called, f"{version} in {home}", version, "warning", cure, because)
     return Finding(called, f"{version} in {home}", version, "ok")
 
@@ -212,7 +214,9 @@ def check_cudnn_code(context: CheckContext) -> Iterator[Finding]:
 def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding:
     host = context.host
     places = (
-        place.removeprefix("cudnn@") for place in host.libraries if place.startswith("cudnn@")
+        place.removeprefix("cudnn@")
+        for place in host.toolkits.libraries
+        if place.startswith("cudnn@")
     )
     folder = next(
         (place for place in places if {"/", "\\"} & set(place)), None
@@ -229,7 +233,7 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
     """Return how to install a cuDNN that the build finds in the system or in its toolkit."""
     host, cuda = context.host, Version(context.plan.cuda.toolkit or "0")
     board, by_hand = (
-        distributions.find_board(host.distribution),
+        distributions.find_board(host.platform.distribution),
         "unpack NVIDIA's archive of it into the toolkit's folder",
     )
     if board is not None and Version(board.cuda) == cuda:
@@ -238,10 +242,13 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
     if name is None or theirs is None:
         return f"install cuDNN with its headers: {by_hand}"
     major = Version(theirs).major
-    if host.manager == "conda":
+    if host.packages.manager == "conda":
         return package_cure(host, [name.format(major=major)])
     suffix = f"-cuda-{cuda.major}" if major >= _NAMED_AFTER_CUDA else ""
-    package, place = name.format(major=major) + suffix, host.distribution or host_manager(host)
+    package, place = (
+        name.format(major=major) + suffix,
+        host.platform.distribution or host_manager(host),
+    )
     return f"look for it as {package} in NVIDIA's archive for {place}, or {by_hand}"
 
 
@@ -274,7 +281,7 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
     version, needed = context.library("magma"), f"the official build has {theirs}"
     off, home = (
         context.is_off("USE_MAGMA"),
-        context.host.kept.get(context.plan.cuda.provisioned.get("magma", "")),
+        context.host.toolkits.provisioned.get(context.plan.cuda.provisioned.get("magma", "")),
     )
     if home is not None:
         return Finding("MAGMA", f"{context.plan.cuda.libraries['magma']} in {home}", needed, "ok")
@@ -287,7 +294,9 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
     why = ["without it, parts of torch.linalg do not run on the GPU"]
     why += [
         f"the kept {one.version} has code for {one.code} and none for {', '.join(missed)}"
-        for one in provisioned.provisioned_magma(context.host.kept, str(context.plan.cuda.toolkit))
+        for one in provisioned.provisioned_magma(
+            context.host.toolkits.provisioned, str(context.plan.cuda.toolkit)
+        )
         if (missed := unserved_capabilities(context.facts, one.code, context.plan.arch_list))
     ]
     rules = (one for one in context.package.rules if "magma" in (one.when.lacking or ()))
@@ -298,7 +307,7 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
 
 def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
     """Yield a finding where the device code may be more than the linker can place."""
-    gpus = known_capabilities(context.facts, context.host.gpus)
+    gpus = known_capabilities(context.facts, context.host.gpus.devices)
     risk = link_overflow.predict_overflow(
         context.facts, context.cell.release, cuda, context.plan.variables, gpus
     )
@@ -318,7 +327,7 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     if not lacks:
         return
     cure = finding.completion_command(context, cuda, lacks)
-    found = f"no {format_part_names(lacks)} in {host.toolkits[cuda]}"
+    found = f"no {format_part_names(lacks)} in {host.toolkits.homes[cuda]}"
     version = context.cell.release.torch_version
     vital = any(not part.without or (part.vital and part.vital.contains(version)) for part in lacks)
     because = "; ".join(part.without for part in lacks if part.without)
@@ -329,5 +338,9 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
 
 def lacking_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:
     """Return the parts that a host's toolkit of some version is known to lack."""
-    lacks = host.lacking.get(version, "").split(", ") if version in host.toolkits else ()
+    lacks = (
+        host.toolkits.lacking_parts.get(version, "").split(", ")
+        if version in host.toolkits.homes
+        else ()
+    )
     return [part for part in facts.toolkit_parts if part.name in lacks]

@@ -94,22 +94,32 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
     or not.
     """
     lacking: dict[str, str] = {}
-    for version, folder in host.toolkits.items():
+    for version, folder in host.toolkits.homes.items():
         parts = lacking_toolkit_parts(Path(folder), version, facts.toolkit_parts)
         if parts:
             lacking[version] = ", ".join(part.name for part in parts)
     archives = apt_archives.trusted_distributions(Path("/etc/apt"))
-    host = replace(host, lacking=lacking, archives=archives)
+    host = replace(
+        host,
+        packages=replace(host.packages, archives=archives),
+        toolkits=replace(host.toolkits, lacking_parts=lacking),
+    )
     try:
-        manager = find_host_manager(environ, host.distribution)
+        manager = find_host_manager(environ, host.platform.distribution)
     except HostError:
         return host
     run = make_runner(environ)
     installed = installed_packages(manager, environ, run)
     if run.unanswered:  # a manager that hangs proves nothing of packages
-        return replace(host, manager=manager, unanswered={**host.unanswered, **run.unanswered})
+        return replace(
+            host,
+            programs=replace(
+                host.programs, unanswered={**host.programs.unanswered, **run.unanswered}
+            ),
+            packages=replace(host.packages, manager=manager),
+        )
     packages = {name: installed.get(name, "") for name in sorted(_asked_packages(facts, manager))}
-    return replace(host, manager=manager, packages=packages)
+    return replace(host, packages=replace(host.packages, manager=manager, installed=packages))
 
 
 def _asked_packages(facts: Facts, manager: str) -> set[str]:
@@ -139,7 +149,7 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
         _compiler_finding(facts, host, release),
         *_check_toolkits(facts, host),
         tools.git_finding(host, _item_cure(facts, host, release, "git")),
-        tools.cache_finding(host, next(iter(host.toolkits), None)),
+        tools.cache_finding(host, next(iter(host.toolkits.homes), None)),
         *c_library.check_host_library(host),
         *([tools.xcode_finding(host)] if host.system == "macos" else []),
         *gpu_driver.driver_mismatch(host),
@@ -158,7 +168,7 @@ def _builds_finding(facts: Facts, host: Host, release: Release | None) -> Findin
         cell
         for cell in cells
         if cell.build.python in pythons
-        and (cell.build.cuda is None or cell.build.cuda in host.toolkits)
+        and (cell.build.cuda is None or cell.build.cuda in host.toolkits.homes)
     ]
     subject = "can be built"
     needed = "an interpreter, a toolkit"
@@ -181,7 +191,7 @@ def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> It
     else:
         newest = [python for python in pythons if not python.endswith("t")][-1]  # with a GIL
         yield absence_finding(host, subject, needed, interpreter.how_to_install(host, newest))
-    for version in {**host.interpreters, **host.broken_interpreters}:
+    for version in {**host.interpreters.paths, **host.interpreters.broken}:
         if version not in usable:
             finding = interpreter.interpreter_finding(host, version)
             yield replace(finding, subject=f"Python {version}", verdict="warning")
@@ -190,14 +200,14 @@ def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> It
 def _usable_interpreters(host: Host) -> list[str]:
     return [
         version
-        for version in host.interpreters
+        for version in host.interpreters.paths
         if interpreter.interpreter_finding(host, version).verdict == "ok"
     ]
 
 
 def _item_cure(facts: Facts, host: Host, release: Release | None, item: str) -> str:
     """Return how to install what builds of a release, or of the newest one, need; "" if there."""
-    if item in host.tools:
+    if item in host.programs.paths:
         return ""
     cells = buildable_cells(facts, release or newest_release(facts), host.arch)
     return package_cures.item_cure(host, item, facts, cells)
@@ -205,18 +215,20 @@ def _item_cure(facts: Facts, host: Host, release: Release | None, item: str) -> 
 
 def _compiler_finding(facts: Facts, host: Host, release: Release | None) -> Finding:
     needed = _COMPILERS.get(host.system, "gcc or clang")
-    if host.compiler is None:
+    if host.compilers.default is None:
         return compiler.no_compiler(host, needed, [_item_cure(facts, host, release, "compiler")])
-    found = str(host.compiler)
-    if host.compilers:
-        listed = ", ".join(f"{name} {other.version}" for name, other in host.compilers.items())
+    found = str(host.compilers.default)
+    if host.compilers.by_command:
+        listed = ", ".join(
+            f"{name} {other.version}" for name, other in host.compilers.by_command.items()
+        )
         found += f" (of {listed})"
     return Finding("C++ compiler", found, needed, "ok")
 
 
 def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
     """Yield the findings on the CUDA toolkits of a host, and on parts that they lack."""
-    for version, folder in host.toolkits.items():
+    for version, folder in host.toolkits.homes.items():
         subject = f"CUDA {version}"
         toolkit = facts.toolkit(version)
         if toolkit is None:
@@ -230,7 +242,7 @@ def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
             cure = f"invoke toolkit --complete {version}" if is_completable else ""
             found = f"no {format_part_names(parts)}"
             yield Finding(subject, found, cuda.NEEDED_PARTS, "warning", cure)
-    if not host.toolkits:
+    if not host.toolkits.homes:
         yield Finding(
             "CUDA toolkits",
             absence_text(host),
@@ -242,14 +254,17 @@ def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
 
 def _toolkit_finding(toolkit: Toolkit, host: Host, subject: str, folder: str) -> Finding:
     """Return the finding on whether a toolkit's nvcc takes some compiler of the host."""
-    compilers = [*([host.compiler] if host.compiler else []), *host.compilers.values()]
+    compilers = [
+        *([host.compilers.default] if host.compilers.default else []),
+        *host.compilers.by_command.values(),
+    ]
     fitting = [candidate for candidate in compilers if nvcc_takes(toolkit, candidate)]
     gcc = toolkit.gcc if host.system == "linux" else None
     needed = f"gcc {format_bounds(gcc)}" if gcc else "a host compiler: not known which"
     if fitting:
         best = max(fitting, key=lambda one: (one.family == "gcc", Version(one.version)))
         return Finding(subject, f"{folder}, with {best}", needed, "ok")
-    if not gcc or host.compiler is None:
+    if not gcc or host.compilers.default is None:
         return Finding(subject, folder, needed, "unknown")
     because = "no compiler here is one that its nvcc takes"
     return Finding(subject, folder, needed, "warning", because=because)
@@ -260,7 +275,7 @@ def check_unanswered(host: Host) -> Iterator[Finding]:
 
     What it would tell is not known; that is no proof that something is not there.
     """
-    for program, answer in host.unanswered.items():
+    for program, answer in host.programs.unanswered.items():
         if program == "nvidia-smi" and host.gpus_unknown:
             continue  # the findings on GPUs say it
         because = "what it would tell is not known here: run it yourself to see what it waits for"
@@ -271,11 +286,11 @@ def _check_gpus(facts: Facts, host: Host) -> Iterator[Finding]:
     needed = "none, to build"
     if host.gpus_unknown:
         yield Finding("GPU", "cannot tell", needed, "unknown", because=host.gpus_unknown)
-    for gpu in dict.fromkeys(host.gpus):
+    for gpu in dict.fromkeys(host.gpus.devices):
         parts = [gpu.name]
         capability = gpu_capability(facts, gpu)
         if capability:
             parts.append(capability.name)
-        if host.running_driver:
-            parts.append(f"driver {host.running_driver}")
+        if host.gpus.running_driver:
+            parts.append(f"driver {host.gpus.running_driver}")
         yield Finding("GPU", ", ".join(part for part in parts if part), needed, "ok")

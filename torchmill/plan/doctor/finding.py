@@ -91,7 +91,7 @@ class CheckContext:
     @property
     def compiler(self) -> Compiler | None:
         """Return the compiler of the build: the one that the plan names, or the host's own."""
-        return self.host.named_compiler(self.plan.variables.get("CXX", ""))
+        return self.host.compilers.of_command(self.plan.variables.get("CXX", ""))
 
     @property
     def constraints(self) -> CellConstraints:
@@ -125,8 +125,8 @@ class CheckContext:
         """
         for value in self.plan.variables.values():
             place = f"{name}@{value}"
-            if place in self.host.libraries:
-                return self.host.libraries[place]
+            if place in self.host.toolkits.libraries:
+                return self.host.toolkits.libraries[place]
         return cuda_libraries.visible_version(self.host, name, self.plan.cuda.toolkit)
 
 
@@ -200,7 +200,7 @@ def completion_command(context: CheckContext, version: str, lacking: Sequence[To
     It is completed if packages have all parts without which a build stops. A toolkit whose files
     lie among those of the system has no folder that could be completed.
     """
-    folder = Path(context.host.toolkits[version])
+    folder = Path(context.host.toolkits.homes[version])
     packages, unavailable = find_part_packages(
         version, context.build.arch, lacking, _usable_by_host(context)
     )

@@ -33,7 +33,7 @@ def check_driver(context: CheckContext) -> Iterator[Finding]:
     yield _board(context, context.toolkit) or _driver(context, context.toolkit)
     yield from driver_mismatch(context.host)
     yield from forward_compatibility(context.host)
-    for gpu in dict.fromkeys(context.host.gpus):
+    for gpu in dict.fromkeys(context.host.gpus.devices):
         yield _gpu(context, context.toolkit, gpu, context.plan.arch_list)
 
 
@@ -41,27 +41,27 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
     host, subject = context.host, "GPU driver"
     oldest = oldest_driver(toolkit, host.system)
     needed = f">={oldest}, to run it" if oldest else f"for CUDA {toolkit.version}: not known"
-    version = host.running_driver
+    version = host.gpus.running_driver
     if version is None and host.gpus_unknown:
         return Finding(subject, "cannot tell", needed, "unknown", because=host.gpus_unknown)
     if version is None:
-        verdict: Verdict = "ok" if host.complete and not host.gpus else "unknown"
+        verdict: Verdict = "ok" if host.complete and not host.gpus.devices else "unknown"
         because = (
             "a build needs no GPU; what the wheel does on one cannot be tried here"
             if host.complete
             else ""
         )
-        found = "does not say its version" if host.gpus else absence_text(host)
+        found = "does not say its version" if host.gpus.devices else absence_text(host)
         return Finding(subject, found, needed, verdict, because=because)
     if oldest is None or is_driven(toolkit, host):
         return Finding(subject, version, needed, "ok" if oldest else "unknown")
-    if host.compat and not has_consumer_gpu(host):
+    if host.gpus.compat_folders and not has_consumer_gpu(host):
         because = "forward compatibility bridges the difference"
         return Finding(subject, version, needed, "ok", because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
     finding = Finding(subject, version, needed, "warning", because=because)
     newer = f"install driver {oldest} or newer"
-    if host.root is False:
+    if host.packages.may_use_root is False:
         newer = f"ask whoever administers this machine for driver {oldest} or newer"
     return _undriven(context, toolkit, finding, newer)
 
@@ -74,7 +74,7 @@ def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
         return None
     subject, found, needed = (
         "GPU driver",
-        str(host.distribution),
+        str(host.platform.distribution),
         f"a JetPack that runs CUDA {cuda}",
     )
     if drive == "own":
@@ -82,8 +82,8 @@ def _board(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     if drive == "unrecorded":
         because = f"whether its driver runs what CUDA {cuda} makes is not recorded"
         return Finding(subject, found, needed, "unknown", because=because)
-    if drive == "compat" and host.compat:
-        because = f"it runs CUDA {cuda} with the libraries in {host.compat[0]}"
+    if drive == "compat" and host.gpus.compat_folders:
+        because = f"it runs CUDA {cuda} with the libraries in {host.gpus.compat_folders[0]}"
         return Finding(subject, found, needed, "ok", because=because)
     if drive == "compat":
         package = f"cuda-compat-{cuda.replace('.', '-')}"
@@ -109,9 +109,9 @@ def _driver_ways(context: CheckContext, toolkit: Toolkit, newer: str) -> list[st
     untried = other_toolkits.untried_toolkit(context, "runs with this driver")
     compiled = cell_with_toolkit(context.cell, toolkit.version)
     coded = other_toolkits.coded_gpus(context.facts, compiled, context.host)
-    useful = coded or not known_capabilities(context.facts, context.host.gpus)
+    useful = coded or not known_capabilities(context.facts, context.host.gpus.devices)
     ways = [tried, newer if useful else "", "" if tried else untried]
-    if context.host.root is False:
+    if context.host.packages.may_use_root is False:
         ways.sort(key=lambda way: way == newer)
     return [way for way in ways if way]
 
@@ -138,7 +138,7 @@ def _undriven(context: CheckContext, toolkit: Toolkit, finding: Finding, newer: 
 
 def driver_mismatch(host: Host) -> Iterator[Finding]:
     """Yield a finding where the driver's library is not the one of the running kernel."""
-    library, kernel = host.driver, host.kernel_driver
+    library, kernel = host.gpus.driver, host.gpus.kernel_driver
     if library and kernel and library != kernel:
         found = f"library {library}, kernel {kernel}"
         because = "programs stop with Error 804 or 803 until both halves of the driver have the same version"
@@ -154,12 +154,12 @@ def driver_mismatch(host: Host) -> Iterator[Finding]:
 
 def forward_compatibility(host: Host) -> Iterator[Finding]:
     """Yield the findings on forward-compatibility libraries that the loader finds."""
-    for folder in host.compat:
+    for folder in host.gpus.compat_folders:
         subject, needed = "forward compatibility", "only on data-centre GPUs"
-        if not host.gpus:
+        if not host.gpus.devices:
             yield Finding(subject, folder, needed, "unknown")
         elif has_consumer_gpu(host):
-            names = ", ".join(sorted({gpu.name for gpu in host.gpus}))
+            names = ", ".join(sorted({gpu.name for gpu in host.gpus.devices}))
             because = f"{names} may not use them: programs stop with Error 804"
             yield Finding(subject, folder, needed, "warning", loader_path_without(folder), because)
         else:
@@ -173,7 +173,7 @@ def loader_path_without(folder: str) -> str:
 
 def has_consumer_gpu(host: Host) -> bool:
     """Tell whether a host has a GPU that is not for data centres."""
-    return any(_CONSUMER.search(gpu.name) for gpu in host.gpus)
+    return any(_CONSUMER.search(gpu.name) for gpu in host.gpus.devices)
 
 
 def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Finding:
@@ -248,7 +248,7 @@ def _serves_another(
     context: CheckContext, targets: Sequence[ArchTarget], missed: Capability
 ) -> bool:
     """Tell whether a list has code for another GPU of the host than one that it has none for."""
-    here = [gpu_capability(context.facts, gpu) for gpu in context.host.gpus]
+    here = [gpu_capability(context.facts, gpu) for gpu in context.host.gpus.devices]
     others = [gpu for gpu in here if gpu and gpu.name != missed.name]
     return any(how_served(context.facts, targets, gpu) for gpu in others)
 
@@ -271,7 +271,7 @@ def _without_code(
         return because, cured
     if gpu.tegra:
         because += f", and a board runs no code for another capability: {gpu.name} is required"
-    here = [one for each in context.host.gpus if (one := gpu_capability(facts, each))]
+    here = [one for each in context.host.gpus.devices if (one := gpu_capability(facts, each))]
     able = [one for one in here if not takes_no_code(facts, context.cell, toolkit, one)]
     return because, shortest_arch_list(facts, able)
 
@@ -295,11 +295,11 @@ def why_no_gpu(host: Host) -> str | None:
     """Return why no program can reach a GPU of a measured host; None where one may be asked."""
     if host.gpus_unknown:
         return f"cannot tell which GPUs are here: {host.gpus_unknown}, as happens where a GPU or its driver failed"
-    if not (host.gpus or host.running_driver):
+    if not (host.gpus.devices or host.gpus.running_driver):
         return "no NVIDIA GPU here, or no driver for it: try the wheels on a machine where `nvidia-smi` lists one"
-    if host.kernel_driver and host.driver is None and host.system == "linux":
+    if host.gpus.kernel_driver and host.gpus.driver is None and host.system == "linux":
         return (
-            f"the kernel has driver {host.kernel_driver}, but its library libcuda.so.1 is not where the "
+            f"the kernel has driver {host.gpus.kernel_driver}, but its library libcuda.so.1 is not where the "
             "loader looks: start a container with `--gpus all`, or install the library of that very version"
         )
     return None
@@ -324,19 +324,24 @@ def _visible_causes(facts: Facts, host: Host, toolkit: str | None) -> Iterator[t
     for finding in driver_mismatch(host):
         yield f"the driver's {finding.found} are of two versions", finding.cure
     known = facts.toolkit(toolkit)
-    bridged = host.compat and not has_consumer_gpu(host)
+    bridged = host.gpus.compat_folders and not has_consumer_gpu(host)
     if known is not None and board_driver_support(host, known.version):
         if not is_driven(known, host):
-            because = f"the driver of {host.distribution} does not run what CUDA {toolkit} makes by itself"
+            because = f"the driver of {host.platform.distribution} does not run what CUDA {toolkit} makes by itself"
             yield (
                 because,
                 "build with the toolkit of that JetPack; `invoke doctor` on the board names another way",
             )
     elif known is not None and not is_driven(known, host) and not bridged:
         oldest = oldest_driver(known, host.system)
-        because = f"driver {host.running_driver} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"
-        if host.compat:
-            because += f", and {host.compat[0]} makes up for it only on data-centre GPUs"
+        because = (
+            f"driver {host.gpus.running_driver} is older than {oldest}, "
+            f"the oldest that runs what CUDA {toolkit} makes"
+        )
+        if host.gpus.compat_folders:
+            because += (
+                f", and {host.gpus.compat_folders[0]} makes up for it only on data-centre GPUs"
+            )
         yield because, f"install driver {oldest} or newer, or build with an older toolkit"
     for finding in forward_compatibility(host):
         if finding.verdict == "warning":

@@ -15,7 +15,7 @@ from torchmill.plan.system_packages import PACKAGES
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the interpreter, and on the one that runs this program if emulated."""
     host = context.host
-    if host.translated:
+    if host.platform.translated:
         because = (
             "compilers that it starts would make code for Intel; "
             "run it with the new environment's Python"
@@ -33,10 +33,12 @@ def interpreter_finding(host: Host, version: str) -> Finding:
     """Return the finding on a CPython of some version, such as "3.10"."""
     subject = "interpreter"
     needed = f"CPython {version}"
-    path = host.interpreters.get(version)
-    shim = host.broken_interpreters.get(version)
+    path = host.interpreters.paths.get(version)
+    shim = host.interpreters.broken.get(version)
     if path is None and shim is None:
-        because = f"there is {', '.join(host.interpreters)}" if host.interpreters else ""
+        because = (
+            f"there is {', '.join(host.interpreters.paths)}" if host.interpreters.paths else ""
+        )
         return absence_finding(host, subject, needed, how_to_install(host, version), because)
     if path is None:
         return Finding(
@@ -47,13 +49,13 @@ def interpreter_finding(host: Host, version: str) -> Finding:
             how_to_install(host, version, shim or ""),
             "its version is not installed",
         )
-    if version in host.translated_interpreters:
+    if version in host.interpreters.translated:
         because = f"it runs through an emulator, and what it builds is not for {host.arch}"
         cure = f"uv python install {version}"
         if host.system == "macos":
             cure = _native_environment(f"native-{version}", version)
         return Finding(subject, f"{path}, of another machine", needed, "failure", cure, because)
-    if version in host.headless_interpreters:
+    if version in host.interpreters.headless:
         found = f"{path}, without headers"
         because = "extension modules include Python.h"
         finding = Finding(subject, found, needed, "failure", because=because)
@@ -75,8 +77,8 @@ def how_to_install(host: Host, version: str, path: str = "") -> str:
     """
     if "pyenv" in path:
         return f"pyenv install {version}"
-    paths = [*host.interpreters.values(), *host.broken_interpreters.values()]
-    has_pyenv = "pyenv" in host.tools or any("pyenv/" in installed for installed in paths)
+    paths = [*host.interpreters.paths.values(), *host.interpreters.broken.values()]
+    has_pyenv = "pyenv" in host.programs.paths or any("pyenv/" in installed for installed in paths)
     return interpreters.how_to_install(version, pyenv=has_pyenv)
 
 
@@ -87,10 +89,10 @@ def _header_cures(host: Host, version: str, path: str) -> list[str]:
     usual_name = PACKAGES["python_headers"].get(system_packages.names_of(manager))
     if usual_name is None or not path.startswith("/usr/bin/"):
         return [other_python]  # it is not the distribution's Python, for which there are packages
-    release = distributions.find_release(host.distribution)
+    release = distributions.find_release(host.platform.distribution)
     name = release.pythons.get(version) if release else None
     if manager is None or name is None:
-        place = system_packages.describe_place(manager, host.distribution)
+        place = system_packages.describe_place(manager, host.platform.distribution)
         package = usual_name.format(version=version)
         return [other_python, f"look for them as {package} among the packages of {place}"]
     if system_packages.may_install(host, manager):

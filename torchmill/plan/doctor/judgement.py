@@ -139,8 +139,8 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
             f"it has code for {listed}"
         )
         yield Finding(_GPU_CODE, listed, "the GPUs here", "ok", because=because)
-    gpus = known_capabilities(context.facts, context.host.gpus)
-    if not gpus or len(gpus) < len(context.host.gpus):
+    gpus = known_capabilities(context.facts, context.host.gpus.devices)
+    if not gpus or len(gpus) < len(context.host.gpus.devices):
         return
     targets = arch_list.parse_targets(context.facts, listed)
     if any(how_served(context.facts, targets, gpu) != "code" for gpu in gpus):
@@ -205,7 +205,7 @@ def _narrow_list_clause(context: CheckContext, listed: str, gpus: Iterable[Capab
         return f"code for {board} is required here: a board runs no code for another capability"
     if len(arch_list.parse_targets(context.facts, official)) <= len(targets):
         return ""
-    names = ", ".join(dict.fromkeys(gpu.name for gpu in context.host.gpus))
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in context.host.gpus.devices))
     clause = f"it has code for {names} ({listed}) alone"
     saving = _saving(context, context.plan, _with_list(context.plan, official))
     if saving:

@@ -26,7 +26,7 @@ def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
     official = _official_targets(facts, cell)
     return frozenset(
         gpu.name
-        for gpu in known_capabilities(facts, host.gpus)
+        for gpu in known_capabilities(facts, host.gpus.devices)
         if not takes_no_code(facts, cell, toolkit, gpu)
         # Code for an older capability may serve a GPU for which the release takes no code.
         or how_served(facts, official, gpu) == "code"
@@ -53,7 +53,7 @@ def serves_as_well(context: CheckContext, cell: Cell, reference: Cell) -> bool:
     served = served_gpus(context.facts, cell, context.host)
     if served is None:
         return False
-    if not served and known_capabilities(context.facts, context.host.gpus):
+    if not served and known_capabilities(context.facts, context.host.gpus.devices):
         return False
     return served >= (served_gpus(context.facts, reference, context.host) or frozenset())
 
@@ -73,7 +73,7 @@ def other_toolkits(context: CheckContext) -> list[Cell]:
             if gpus is not None:
                 served.append((cell, gpus))
     most = max((len(gpus) for _, gpus in served), default=0)
-    if not most and known_capabilities(facts, host.gpus):
+    if not most and known_capabilities(facts, host.gpus.devices):
         return []
     return [cell for cell, gpus in served if len(gpus) == most]
 
@@ -86,7 +86,7 @@ def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
     of this machine. `gpu` is a capability that the toolkit has to serve.
     """
     facts = context.facts
-    gpus = {capability.name for capability in known_capabilities(facts, context.host.gpus)}
+    gpus = {capability.name for capability in known_capabilities(facts, context.host.gpus.devices)}
 
     def is_official(cell: Cell) -> bool:
         return gpus <= {target.capability for target in _official_targets(facts, cell)}

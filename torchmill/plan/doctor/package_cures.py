@@ -14,9 +14,9 @@ from torchmill.plan.system_packages import PACKAGES
 
 def host_manager(host: Host) -> str | None:
     """Return a host's package manager: the one that it names, or the usual one of its system."""
-    if host.manager:
-        return host.manager
-    usual = distributions.usual_managers(host.distribution)
+    if host.packages.manager:
+        return host.packages.manager
+    usual = distributions.usual_managers(host.platform.distribution)
     return usual[0] if usual else None
 
 
@@ -25,8 +25,8 @@ def package_cure(host: Host, names: Sequence[str]) -> str:
     manager = host_manager(host)
     if manager is None:
         return f"install {' '.join(names)}"
-    supply = system_packages.find_supply(manager, host.distribution, names)
-    place = system_packages.describe_place(manager, host.distribution)
+    supply = system_packages.find_supply(manager, host.platform.distribution, names)
+    place = system_packages.describe_place(manager, host.platform.distribution)
     missing = supply.missing_sentence(place)
     if missing:
         return missing
@@ -50,7 +50,7 @@ def install_line(
 
     If a host's description is not complete, sudo is taken to be there.
     """
-    sudo = "sudo" in host.tools or not (host.complete or host.root)
+    sudo = "sudo" in host.programs.paths or not (host.complete or host.packages.may_use_root)
     return system_packages.install_command(manager, names, sudo=sudo, archives=archives)
 
 
@@ -76,7 +76,7 @@ def item_cure(
     name = PACKAGES["item"][item].get(system_packages.names_of(manager))
     if name is None or manager is None:
         return f"install {'a C++ compiler' if item == 'compiler' else item}"
-    supply = system_packages.find_supply(manager, host.distribution, [name])
+    supply = system_packages.find_supply(manager, host.platform.distribution, [name])
     if supply.names and system_packages.may_install(host, manager):
         required = system_packages.required_packages(facts, cells, manager, provider)
         if name in required:

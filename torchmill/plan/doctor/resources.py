@@ -46,10 +46,10 @@ def check_disks(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]
 
     If the disks of a machine were not looked at, one of them takes all parts.
     """
-    if not host.rooms:
-        yield disk_finding(host.disk, sum(parts.values(), _NOTHING))
-    for disk in host.rooms:
-        subject = "disk" if len(host.rooms) == 1 else f"disk of {disk.folder}"
+    if not host.resources.disks:
+        yield disk_finding(host.resources.free_disk, sum(parts.values(), _NOTHING))
+    for disk in host.resources.disks:
+        subject = "disk" if len(host.resources.disks) == 1 else f"disk of {disk.folder}"
         yield disk_finding(disk.free, _needs_of_disk(disk, parts), subject)
         if disk.noexec and "tree" in disk.there:
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
@@ -94,7 +94,7 @@ def _check_inodes(host: Host, files: CostRange) -> Iterator[Finding]:
 
     `files` are the files that a build makes for each file of its source.
     """
-    for disk in host.rooms:
+    for disk in host.resources.disks:
         low = round(files.low * disk.source)
         high = round(files.high * disk.source)
         if disk.inodes is None or disk.inodes >= high:
@@ -111,9 +111,9 @@ def _check_inodes(host: Host, files: CostRange) -> Iterator[Finding]:
 
 def _memory_finding(host: Host, need: float) -> Finding:
     """Return the finding on memory, for the bytes that the largest compile takes."""
-    found = format_bytes(host.memory)
+    found = format_bytes(host.resources.memory)
     needed = f"{format_bytes(need)} for the largest compile"
-    if host.memory >= need:
+    if host.resources.memory >= need:
         return Finding("memory", found, needed, "ok")
     because = "it is compiled alone, and the system may kill it even so"
     return Finding("memory", found, needed, "warning", "add memory or swap", because)
@@ -121,9 +121,9 @@ def _memory_finding(host: Host, need: float) -> Finding:
 
 def _check_processor_time(host: Host) -> Iterator[Finding]:
     """Yield a finding if each process is killed after some time, as on login nodes of clusters."""
-    if host.processor_seconds is None:
+    if host.resources.processor_seconds is None:
         return
-    found = f"{format_duration(host.processor_seconds)} for each process"
+    found = f"{format_duration(host.resources.processor_seconds)} for each process"
     because = (
         "a compiler that takes longer is killed, which looks like a lack of memory (`ulimit -t`)"
     )

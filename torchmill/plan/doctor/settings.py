@@ -39,7 +39,7 @@ def _check_linkers(context: CheckContext) -> Iterator[Finding]:
         if linker not in _LINKERS:
             continue  # clang takes a path as well
         program = f"ld.{linker}"
-        path = context.host.tools.get(program)
+        path = context.host.programs.paths.get(program)
         if path:
             yield Finding("linker", path, program, "ok")
             continue
@@ -64,8 +64,8 @@ def _check_system_libraries(context: CheckContext) -> Iterator[Finding]:
     needed = f"all that torch takes from third_party/ ({settings.SYSTEM_LIBRARIES})"
     stops = "the configuration stops at the first that it lacks"
     names = _library_packages(context)
-    missing = [name for name in names if not host.packages.get(name)]
-    if not names or any(name not in host.packages for name in missing):
+    missing = [name for name in names if not host.packages.installed.get(name)]
+    if not names or any(name not in host.packages.installed for name in missing):
         because = f"which packages have them is not known here, and {stops}"
         yield Finding(subject, "cannot tell", needed, "unknown", because=because)
     elif missing:
@@ -78,7 +78,7 @@ def _check_system_libraries(context: CheckContext) -> Iterator[Finding]:
             stops,
         )
     else:
-        yield Finding(subject, f"{len(names)} packages of {host.manager}", needed, "ok")
+        yield Finding(subject, f"{len(names)} packages of {host.packages.manager}", needed, "ok")
 
 
 def _library_packages(context: CheckContext) -> list[str]:
@@ -87,5 +87,7 @@ def _library_packages(context: CheckContext) -> list[str]:
     names: dict[str, None] = {}  # an ordered set
     for rule in CellConstraints(context.facts, cell, _PACKAGED).rules(context.compiler):
         if rule.when.provider:
-            names |= dict.fromkeys(rule.system_packages.get(context.host.manager or "", ()))
+            names |= dict.fromkeys(
+                rule.system_packages.get(context.host.packages.manager or "", ())
+            )
     return list(names)

@@ -55,7 +55,7 @@ def _check_suite(context: CheckContext) -> Iterator[Finding]:
         return
     if suite not in package.debian_fill:
         return
-    host_suite = context.host.versions.get("codename")
+    host_suite = context.host.programs.versions.get("codename")
     verdict: Verdict = "unknown"
     if host_suite is not None:
         verdict = "ok" if host_suite == suite else "failure"

@@ -47,18 +47,20 @@ def check_packages(context: CheckContext) -> Iterator[Finding]:
     if not rules or manager is None:
         return
     needed = f"{len(rules)} of {manager}"
-    supply = system_packages.find_supply(manager, host.distribution, rules)
+    supply = system_packages.find_supply(manager, host.platform.distribution, rules)
     names = [supply.choices.get(name, name) for name in rules]  # as this release calls them
     vital = {name for name, rule in rules.items() if rule.when.provider}
     available = {*supply.choices.values(), *vital}
-    missing = [name for name in names if name in available and not host.packages.get(name)]
+    missing = [
+        name for name in names if name in available and not host.packages.installed.get(name)
+    ]
     if not missing:
-        is_recorded = distributions.find_release(host.distribution) is not None
+        is_recorded = distributions.find_release(host.platform.distribution) is not None
         if is_recorded or manager not in system_packages.NEEDS_ROOT:
             yield _available_packages(host, manager, names, available, needed)
         else:
             yield _unrecorded_packages(host, names, needed)
-    elif any(name not in host.packages for name in missing):
+    elif any(name not in host.packages.installed for name in missing):
         yield Finding(_PACKAGES, "not described", needed, "unknown")
     else:
         yield _missing_packages(context, missing, vital, needed)
@@ -80,7 +82,7 @@ def _available_packages(
     unrecorded = ", ".join(name for name in names if name not in available)
     if not unrecorded:
         return Finding(_PACKAGES, "all of them", needed, "ok")
-    because = f"{host.distribution or manager} is not known to have {unrecorded}"
+    because = f"{host.platform.distribution or manager} is not known to have {unrecorded}"
     return Finding(_PACKAGES, "all that it is known to have", needed, "ok", because=because)
 
 
@@ -89,9 +91,9 @@ def _unrecorded_packages(host: Host, names: Sequence[str], needed: str) -> Findi
 
     Only what is installed is known of it.
     """
-    if all(host.packages.get(name) for name in names):
+    if all(host.packages.installed.get(name) for name in names):
         return Finding(_PACKAGES, "all of them", needed, "ok")
-    place = system_packages.describe_place(host_manager(host), host.distribution)
+    place = system_packages.describe_place(host_manager(host), host.platform.distribution)
     found = f"not known which of them {place} has"
     because = f"they are usually named {', '.join(names)}"
     return Finding(_PACKAGES, found, needed, "unknown", because=because)

@@ -19,7 +19,7 @@ _CACHES = ("ccache", "sccache")  # the better one first
 def check_tools(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on programs."""
     host = context.host
-    yield git_finding(host, "" if "git" in host.tools else build_item_cure(context, "git"))
+    yield git_finding(host, "" if "git" in host.programs.paths else build_item_cure(context, "git"))
     yield from _check_build_tool(context, "cmake", "CMake")
     yield from _check_build_tool(context, "ninja", "ninja")
     yield cache_finding(host, context.plan.cuda.toolkit)
@@ -30,7 +30,7 @@ def check_tools(context: CheckContext) -> Iterator[Finding]:
 
 def git_finding(host: Host, linux_cure: str) -> Finding:
     """Return the finding on git, which fetches sources and applies patches."""
-    if "git" in host.tools:
+    if "git" in host.programs.paths:
         return Finding("git", _with_version(host, "git"), "any", "ok")
     cure = _GIT.get(host.system, linux_cure)
     return absence_finding(host, "git", "any", cure, "it applies the patches")
@@ -43,15 +43,15 @@ def _check_build_tool(context: CheckContext, tool: str, subject: str) -> Iterato
     if requirement is not None:
         needed = format_bounds(Requirement(requirement).specifier) or "any"
         found = "from PyPI"
-        if tool in host.versions:
-            found += f", not the system's {host.versions[tool]}"
+        if tool in host.programs.versions:
+            found += f", not the system's {host.programs.versions[tool]}"
         yield Finding(subject, found, needed, "ok")
         return
     needs = context.needs(tool)
     if not needs.bounds:
         return
     cure = f"pip install '{tool}{needs}'"
-    version = host.versions.get(tool)
+    version = host.programs.versions.get(tool)
     if version is None:
         yield absence_finding(host, subject, str(needs), cure)
     elif needs.allows(version):
@@ -68,7 +68,7 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
     """
     subject = "compiler cache"
     needed = "ccache or sccache"
-    tool = next((name for name in _CACHES if name in host.tools), None)
+    tool = next((name for name in _CACHES if name in host.programs.paths), None)
     because = _uncached_clause(host, tool) if cuda else ""
     if tool is not None:
         return Finding(subject, _with_version(host, tool), needed, "ok", because=because)
@@ -84,7 +84,7 @@ def _uncached_clause(host: Host, tool: str | None) -> str:
     """Return a clause if a compiler cache cannot cache CUDA; "" if it can, or if not known."""
     if tool != "ccache":
         return "it does not cache nvcc; ccache does"
-    version = host.versions.get(tool)
+    version = host.programs.versions.get(tool)
     if version is not None and Version(version) < compiler_cache.CUDA_SINCE:
         return f"it does not cache nvcc before {compiler_cache.CUDA_SINCE}"
     return ""
@@ -94,8 +94,8 @@ def xcode_finding(host: Host) -> Finding:
     """Return the finding on Apple's compilers and headers."""
     subject = "Xcode tools"
     needed = "the command-line tools"
-    if "xcode" in host.tools:
-        return Finding(subject, host.tools["xcode"], needed, "ok")
+    if "xcode" in host.programs.paths:
+        return Finding(subject, host.programs.paths["xcode"], needed, "ok")
     return absence_finding(host, subject, needed, "xcode-select --install")
 
 
@@ -106,7 +106,7 @@ def _check_macos(context: CheckContext) -> Iterator[Finding]:
         return
     subject = "macOS"
     needed = f">={target}"
-    version = context.host.versions.get("macos")
+    version = context.host.programs.versions.get("macos")
     if version is None:
         yield Finding(subject, absence_text(context.host), needed, "unknown")
     elif Version(version) >= Version(target):
@@ -121,5 +121,5 @@ def _check_macos(context: CheckContext) -> Iterator[Finding]:
 
 
 def _with_version(host: Host, tool: str) -> str:
-    version = host.versions.get(tool)
+    version = host.programs.versions.get(tool)
     return f"{tool} {version}" if version else tool

@@ -1,0 +1,256 @@
+"""A machine described in a TOML file: read strictly, and written so that it is read again.
+
+The keys of the file are flat, and older than the values that they are grouped in.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torchmill.config.distributions import WITH_MUSL, usual_managers
+from torchmill.config.gpu import Gpu
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.toml_reader import TomlTable, read_toml
+from torchmill.config.versions import is_version
+from torchmill.core.errors import ConfigError
+from torchmill.core.system_errors import report_unwritable
+from torchmill.host.host import (
+    Compiler,
+    Host,
+    HostCompilers,
+    HostGpus,
+    HostInterpreters,
+    HostPackages,
+    HostPlatform,
+    HostPrograms,
+    HostResources,
+    HostToolkits,
+)
+from torchmill.host.native import ARCHES, SYSTEMS
+
+FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
+# Among versions and libraries: the name of a Linux release, and the path of a library.
+_NO_VERSIONS = {"codename", "libstdc++"}
+_HEADER = (
+    "# A machine, as `invoke doctor --save` wrote it; examine it with `invoke doctor --host FILE`\n"
+)
+
+
+def load_host(path: Path) -> Host:
+    """Read a host from a TOML file. Raises ConfigError with all mistakes, a line each."""
+    if not path.is_file():
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        raise ConfigError(
+            f"{path} {problem}: write one with `invoke doctor --save FILE`, or leave --host out",
+            code="host-file-missing",
+        )
+    problems: list[str] = []
+    table = read_toml(path, problems)
+    if problems:
+        raise ConfigError("\n".join(problems), code="invalid-host-file")
+    host = _read_host(table)
+    _check_host(table, host)
+    if problems:
+        raise ConfigError("\n".join(problems), code="invalid-host-file")
+    return host
+
+
+def _read_host(table: TomlTable) -> Host:
+    """Take all keys of a description, and complain about every other one."""
+    system = table.choice("system", SYSTEMS.values())
+    by_command = table.map("compilers", _read_compiler)
+    compilers = HostCompilers(
+        default=_read_compiler(table, "compiler"),
+        cuda=_read_compiler(table, "cuda_compiler"),
+        by_command={name: compiler for name, compiler in by_command.items() if compiler},
+    )
+    host = Host(
+        arch=_read_arch(table, system),
+        system=system,
+        resources=table.read_fields(
+            HostResources, {"free_disk": "disk"}, cores=_read_cores(table), disks=()
+        ),
+        platform=table.read_fields(
+            HostPlatform,
+            {"processor_features": "processor"},
+            distribution=_read_distribution(table, system),
+        ),
+        compilers=compilers,
+        programs=table.read_fields(HostPrograms, {"paths": "tools"}),
+        packages=table.read_fields(HostPackages, {"may_use_root": "root", "installed": "packages"}),
+        toolkits=table.read_fields(
+            HostToolkits, {"homes": "toolkits", "lacking_parts": "lacking", "provisioned": "kept"}
+        ),
+        interpreters=table.read_fields(
+            HostInterpreters,
+            {
+                "paths": "interpreters",
+                "broken": "broken_interpreters",
+                "headless": "headless_interpreters",
+                "translated": "translated_interpreters",
+            },
+        ),
+        gpus=table.read_fields(
+            HostGpus, {"compat_folders": "compat"}, devices=table.read_each("gpus", Gpu)
+        ),
+        complete=table.flag("complete"),
+    )
+    table.check_unknown_keys()
+    return host
+
+
+def _check_host(table: TomlTable, host: Host) -> None:
+    """Complain about values that have the right type and cannot be right."""
+    for name, version in {**host.programs.versions, **host.toolkits.libraries}.items():
+        if version and name not in _NO_VERSIONS and not is_version(version):
+            table.problem(f"'{name}' is '{version}', expected a version, such as '2.35' (PEP 440)")
+    # A value that could not be read is 0, and was reported.
+    if not table.problems and host.resources.memory <= 0:
+        table.problem("'memory' is nothing: expected what the machine has, such as '16 GiB'")
+    for gpu in host.gpus.devices:
+        if gpu.capability and not re.fullmatch(r"\d+\.\d", gpu.capability):
+            table.problem(f"'capability' is '{gpu.capability}', expected one such as '8.6'")
+    for problem in contradictions(host):
+        table.problem(problem)
+
+
+def contradictions(host: Host) -> Iterator[str]:
+    """Yield what cannot be so in the description of a host, each as a sentence."""
+    glibc = host.platform.glibc
+    distribution = host.platform.distribution
+    manager = host.packages.manager
+    usual = usual_managers(distribution)
+    # conda and brew run on every distribution.
+    if usual and manager and manager not in {*usual, "conda", "brew"}:
+        yield (
+            f"'manager' is '{manager}', and packages of {distribution} are installed with "
+            f"{usual[0]}: correct one of the two"
+        )
+    if glibc and host.system in ARCHES and host.system != "linux":
+        yield f"'glibc' is a C library of Linux, and 'system' is '{host.system}': leave it out"
+    if glibc and distribution and distribution.id in WITH_MUSL:
+        yield f"'glibc' is given, and the C library of {distribution} is musl: leave it out"
+    if distribution and distribution.l4t and host.arch != "aarch64":
+        yield (
+            "'l4t' is for Jetson boards, which are aarch64, "
+            f"and 'arch' is '{host.arch}': correct one of the two"
+        )
+    if host.toolkits.homes and host.system == "macos" and host.arch == "arm64":
+        yield "'toolkits' is given, and there is no CUDA toolkit for Apple silicon: leave it out"
+
+
+def save_host(host: Host, path: Path) -> None:
+    """Write a host to a file that `load_host` reads. Raises HostError if it cannot be written."""
+    with report_unwritable(path):
+        path.write_text(describe_host(host), encoding="utf-8")
+
+
+def describe_host(host: Host) -> str:
+    """Return the TOML from which `load_host` reads this host again."""
+    import tomlkit  # 30 ms that only who writes a description spends
+
+    compilers = host.compilers
+    values: dict[str, Any] = {
+        "arch": host.arch,
+        "system": host.system,
+        "cores": host.resources.cores,
+        "memory": _format_bytes(host.resources.memory),
+        "disk": _format_bytes(host.resources.free_disk),
+        "processor_seconds": host.resources.processor_seconds,
+        "glibc": host.platform.glibc,
+        "distribution": _without_empty(host.platform.distribution),
+        "complete": host.complete,
+        "translated": host.platform.translated,
+        "compiler": str(compilers.default) if compilers.default else None,
+        "cuda_compiler": str(compilers.cuda) if compilers.cuda else None,
+        "compilers": {name: str(compiler) for name, compiler in compilers.by_command.items()},
+        "tools": host.programs.paths,
+        "versions": host.programs.versions,
+        "libraries": host.toolkits.libraries,
+        "manager": host.packages.manager,
+        "managers": host.packages.managers,
+        "archives": host.packages.archives,
+        "root": host.packages.may_use_root,
+        "packages": host.packages.installed,
+        "toolkits": host.toolkits.homes,
+        "completed": host.toolkits.completed,
+        "lacking": host.toolkits.lacking_parts,
+        "kept": host.toolkits.provisioned,
+        "interpreters": host.interpreters.paths,
+        "broken_interpreters": host.interpreters.broken,
+        "headless_interpreters": host.interpreters.headless,
+        "translated_interpreters": host.interpreters.translated,
+        "processor": host.platform.processor_features,
+        "driver": host.gpus.driver,
+        "kernel_driver": host.gpus.kernel_driver,
+        "compat": host.gpus.compat_folders,
+        "gpus": [_without_empty(gpu) for gpu in host.gpus.devices],
+        "unanswered": host.programs.unanswered,
+    }
+    # A value that is empty is the default, but for `root`: false differs from unknown.
+    written = {
+        key: value
+        for key, value in values.items()
+        if value or (key == "root" and value is not None)
+    }
+    return _HEADER + tomlkit.dumps(written)
+
+
+def _format_bytes(size: int | None) -> str | None:
+    return f"{size} B" if size else None
+
+
+def _without_empty(value: LinuxDistribution | Gpu | None) -> dict[str, Any]:
+    """Return the fields of a value that are not empty; nothing of None."""
+    if value is None:
+        return {}
+    return {key: field for key, field in asdict(value).items() if field}
+
+
+def _read_arch(table: TomlTable, system: str) -> str:
+    """Take the arch: one that the system has, or a name that `native_arch` makes of another."""
+    arch = table.text("arch")
+    usual = ARCHES.get(system, ())
+    if arch and usual and arch not in usual and not arch.startswith(f"{system}_"):
+        choices = " or ".join(usual)
+        table.problem(f"'arch' is '{arch}', expected {choices} where 'system' is '{system}'")
+    return arch
+
+
+def _read_distribution(table: TomlTable, system: str) -> LinuxDistribution | None:
+    """Take the distribution, a table with at least an `id`."""
+    if "distribution" not in table.data:
+        table.requested.append("distribution")
+        return None
+    if system in ARCHES and system != "linux":
+        table.problem(f"'distribution' is one of Linux, and 'system' is '{system}': leave it out")
+    inner = table.table("distribution")
+    distribution = inner.read(LinuxDistribution)
+    l4t = distribution.l4t
+    if l4t and not is_version(l4t):
+        inner.problem(f"'l4t' is '{l4t}', expected a release of Jetson Linux, such as '36.4.3'")
+    return distribution
+
+
+def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
+    """Take a compiler, written as "gcc 12.2.0"."""
+    text = table.optional(key)
+    if not text:
+        return None
+    family, _, version = text.partition(" ")
+    if family not in FAMILIES or not is_version(version):
+        families = ", ".join(FAMILIES)
+        table.problem(
+            f"'{key}' is '{text}', expected one of {families} and a version, as in 'gcc 12.2.0'"
+        )
+        return None
+    return Compiler(family, version)
+
+
+def _read_cores(table: TomlTable) -> int:
+    cores = table.take("cores", int, "a whole number from 1")
+    if cores is not None and cores < 1:
+        table.problem(f"'cores' is {cores}, expected a whole number from 1")
+    return cores or 1
