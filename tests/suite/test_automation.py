@@ -242,6 +242,7 @@ def test_no_workflow_has_permissions_of_its_own() -> None:
     more = {name: said for name, said in granted.items() if said not in ({}, {"contents": "read"})}
     assert more == {
         "wheels.yml: attest": {"id-token": "write", "attestations": "write"},
+        "release.yml: publish": {"id-token": "write"},
         "wheels.yml: publish": {"contents": "write"},
         "wheels.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
         "index.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},

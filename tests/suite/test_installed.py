@@ -85,7 +85,8 @@ def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> Non
     (wheel,), (sdist,) = delivered.glob("*.whl"), delivered.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = {*archive.namelist()}
-        metadata = archive.read("torchmill-0.1.0.dist-info/METADATA").decode()
+        version = wheel.name.split("-")[1]
+        metadata = archive.read(f"torchmill-{version}.dist-info/METADATA").decode()
     inside = (
         "noxfile.py",
         "build_configs/packages/torch.toml",
@@ -98,7 +99,7 @@ def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> Non
         f"Requires-Dist: {name}" in metadata for name in ("nox", "invoke", "psutil", "gitpython")
     )
     with tarfile.open(sdist) as archive:
-        assert "torchmill-0.1.0/tests/conftest.py" in archive.getnames()
+        assert f"torchmill-{version}/tests/conftest.py" in archive.getnames()
 
 
 def test_the_installed_command_names_itself_in_all_that_it_says(

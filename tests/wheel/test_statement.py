@@ -14,6 +14,7 @@ from in_toto_attestation.v1.statement import Statement
 
 from tests.support import told_wheels
 from torchmill.core import formats
+from torchmill.core.suite_version import suite_version
 from torchmill.wheel import statement
 
 CI = {
@@ -161,7 +162,10 @@ def test_an_older_manifest_has_one_too(told: dict[str, Any]) -> None:
 
 
 def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) -> None:
-    assert statement.describe_builder({}) == {"id": statement.LOCAL_BUILDER, "torchmill": "0.1.0"}
+    assert statement.describe_builder({}) == {
+        "id": statement.LOCAL_BUILDER,
+        "torchmill": suite_version(),
+    }
     assert (
         statement.describe_builder({"TORCHMILL_BUILDER": "https://me/b", **CI})["id"]
         == "https://me/b"
@@ -174,10 +178,3 @@ def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) ->
         made["metadata"]["invocationId"]
         == "https://github.com/me/wheels/actions/runs/17/attempts/2"
     )
-
-
-def test_outside_its_checkout_the_suite_has_no_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(statement, "_PROJECT", tmp_path / "pyproject.toml")
-    assert statement.suite_version() == "unknown"

@@ -22,6 +22,7 @@
 - silence: how long what others send may stay away: told after 15 seconds, ended after 60
 - stat_cache: remember digests of files and answers of programs for as long as the files look the same
 - strict_json: read JSON that somebody else may have written
+- suite_version: which torchmill this is
 - system_errors: say in one sentence why the system refused something
 - task_lines: the tasks by stage, with what each does in a line
 - units: bytes and durations as people write them

@@ -5,7 +5,6 @@ https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://s
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -15,7 +14,7 @@ from packageurl import PackageURL
 
 from torchmill.config.build import SPEED_ONLY_SWITCHES
 from torchmill.core import formats
-from torchmill.core.paths import CHECKOUT
+from torchmill.core.suite_version import suite_version
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
@@ -30,7 +29,6 @@ _REMOTE = re.compile(r"(https?|git|ssh|file)://\S+")
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
 CAVEAT = "caveat"  # the annotation that says what was not proven
 LOCAL_BUILDER = "urn:torchmill:local"  # nobody vouches for the machine
-_PROJECT = CHECKOUT / "pyproject.toml"
 _GITHUB_ACTIONS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_WORKFLOW_REF", "GITHUB_RUN_ID")
 
 
@@ -222,11 +220,3 @@ def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
         invocation = f"{server}/{repository}/actions/runs/{run}/attempts/{attempt}"
         builder = {"id": f"{server}/{workflow}", "invocation": invocation}
     return {**builder, "torchmill": suite_version()}
-
-
-def suite_version() -> str:
-    """Return the version of torchmill; "unknown" where it runs outside its checkout."""
-    try:
-        return str(tomllib.loads(_PROJECT.read_text("utf-8"))["project"]["version"])
-    except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return "unknown"
