@@ -14,7 +14,7 @@ import pytest
 from tests.support.contexts import HOST, job
 from tests.support.ninja_trees import Python, Site
 from tests.support.refusals import refused
-from torchmill.cell import prepare
+from torchmill.cell import added_files, prepare
 from torchmill.cell.context import BuildContext, BuildTree, copy_source, fill_placeholders
 from torchmill.config.facts import Facts
 from torchmill.core.system_errors import report_unwritable
@@ -179,6 +179,45 @@ def test_what_was_edited_in_the_tree_is_told(old: Cell, new: Cell) -> None:
         f"free.c in {old.job.tree.source} has local edits, which every wheel of this tree will contain: "
         "turn them into a patch (`--patch FILE`)"
     )
+
+
+def note_build(cell: Cell, *made: str) -> None:
+    """Do what a build does to the tree beside compiling: it leaves files of its own in it."""
+    edits = prepare.find_edits(cell.job)
+    added_files.begin_build(cell.job.tree, [name for name in edits if name != "free.c"])
+    for name in made:
+        (cell.job.tree.source / name).write_text(name)
+    prepare.record_generated_files(cell.job, edits)
+
+
+@needs_preparing
+def test_what_was_added_to_the_tree_is_an_edit_and_what_a_build_left_is_none(old: Cell) -> None:
+    old.prepare()
+    source = old.job.tree.source
+    note_build(old, "version.py")
+    assert prepare.find_edits(old.job) == {}
+    (source / "extra.h").write_text("#define EXTRA 1")
+    (source / "build").mkdir(exist_ok=True)
+    (source / "build" / "log").touch()
+    (source / "__pycache__").mkdir()
+    (source / "__pycache__" / "setup.pyc").touch()
+    assert [*prepare.find_edits(old.job)] == ["extra.h"]
+    assert old.prepare().startswith("extra.h in ")
+    note_build(old, "later.py")  # which does not make it the build's own
+    assert [*prepare.find_edits(old.job)] == ["extra.h"]
+    (source / "extra.h").unlink()
+    assert prepare.find_edits(old.job) == {}
+
+
+@needs_preparing
+def test_after_a_build_that_was_killed_its_files_are_no_edits(old: Cell) -> None:
+    old.prepare()
+    source = old.job.tree.source
+    note_build(old)
+    (source / "extra.h").write_text("#define EXTRA 1")
+    added_files.begin_build(old.job.tree, [*prepare.find_edits(old.job)])
+    (source / "half.py").write_text("made by the build that was killed")
+    assert [*prepare.find_edits(old.job)] == ["extra.h"]
 
 
 @needs_preparing

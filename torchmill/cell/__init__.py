@@ -1,5 +1,6 @@
 """One cell, from its plan to `dist/`.
 
+- added_files: files that somebody put into a prepared tree: neither the source has them, nor did a build make them
 - compile: compile one raw wheel under the memory guard, cut off from the network: environment, command, log, errors
 - containers/: container engines, their images and runs, and builds for another architecture
 - context: all that one session works with: plan, source, folders, interpreter and machine inputs of a cell

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from pathlib import Path
 
-from torchmill.cell import machine_inputs
+from torchmill.cell import added_files, machine_inputs
 from torchmill.cell.context import (
     BuildContext,
     BuildTree,
@@ -70,6 +70,7 @@ def prepare_tree(
     own_runs = estimate.read_own_runs(context.facts, context.layout.dist)
     if cost := estimate.expected_duration(context.facts, context.plan, own_runs):
         note(cost)
+    added_files.forget(tree)
     with fetcher.hold_source(context.layout, context.source):
         copy_source(tree, context.source)
     if context.links_environment:
@@ -137,16 +138,20 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
 
 
 def find_edits(context: BuildContext) -> dict[str, str]:
-    """Return the source files in the tree that somebody edited, with the digests that they have now.
+    """Return the source files in the tree that somebody edited or added, with the digests that they have now.
 
     What the patches, or a build in the tree, made of them is no edit, nor is what setuptools writes anew each time.
     """
     differing = _differing_sources(context, load_object(context.tree.patched_file))
-    return {name: digest for name, digest in differing.items() if digest}
+    edits = {name: digest for name, digest in differing.items() if digest}
+    for name in added_files.find_added_files(context.tree, context.source.path):
+        edits[name] = context.stat_cache.digest(context.tree.source / name) or ""
+    return edits
 
 
 def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> None:
     """Write down which source files a build has changed itself; `edits` were there before it began."""
+    added_files.end_build(context.tree, context.source.path)
     made = {name: digest for name, digest in find_edits(context).items() if name not in edits}
     if made:
         patched = load_object(context.tree.patched_file) | made

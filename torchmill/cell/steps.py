@@ -13,7 +13,7 @@ from millguard.limits import LimitMeter
 from millpress import bundling, dependencies, licences, metadata, repair, staging, wheel_writer
 from millpress.bundling import BundledLibrary
 
-from torchmill.cell import disk_space, machine_inputs, prepare
+from torchmill.cell import added_files, disk_space, machine_inputs, prepare
 from torchmill.cell.compile import compile_wheel
 from torchmill.cell.context import BuildContext, BuildTree, base_wheel, imported_wheel
 from torchmill.cell.progress_line import ProgressLine
@@ -80,6 +80,8 @@ def compile_stage(
             prepare.prepare_tree(context, user, install, line.note)
             edits = prepare.find_edits(context)
             _refuse_edits_under_git_label(context, edits)
+            added = (name for name in edits if not os.path.lexists(context.source.path / name))
+            added_files.begin_build(context.tree, added)
         with _timed(seconds, "compile"):
             try:
                 with prepare.trust_copies(context.tree):
