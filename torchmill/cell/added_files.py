@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from torchmill.cell.context import BuildTree
-from torchmill.core.files import load_object, write_atomically
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.strict_json import load_object
 
 _BUILD = "build"  # where CMake, ninja and setuptools work
 _LEFT_ALONE = (".git", "__pycache__")  # written by git and by whatever Python looks at the tree
