@@ -28,8 +28,8 @@ from torchmill.config.release_lookup import find_release, newest_release
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError, TorchmillError
 from torchmill.core.paths import Layout
-from torchmill.deliver.image import dockerfile, recipes, request
-from torchmill.deliver.image.dockerfile import ImageRecipe
+from torchmill.deliver.image import builder, devcontainer, folder, request, runtime
+from torchmill.deliver.image.recipe import ImageRecipe
 from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
 from torchmill.host.native import native_arch
 from torchmill.plan.matrix import ReleaseTerms
@@ -97,7 +97,7 @@ def test_every_toolkit_has_a_builder_with_all_pythons_of_its_releases(purpose: s
         said = ImageOptions("builder", toolkit=toolkit, arch=arch, purpose=purpose)
         wanted = make_image_request(OURS, said, release, arch)
         try:
-            recipe = recipes.builder_recipe(OURS, wanted)
+            recipe = builder.builder_recipe(OURS, wanted)
         except ConfigError as error:
             refusals[toolkit, arch] = error.code
             continue
@@ -152,7 +152,7 @@ def test_a_download_is_compared_with_what_is_stated_of_it(stated: str, tmp_path:
     said = make_image_request(
         OURS, GOLDENS["r3-builder-cu110"], find_release(OURS, "torch", "1.8.0"), "x86_64"
     )
-    text = recipes.builder_recipe(facts, said).texts["Dockerfile"]
+    text = builder.builder_recipe(facts, said).texts["Dockerfile"]
     step = (
         text.partition("WORKDIR /unpacked\n")[2]
         .partition("RUN ")[2]
@@ -265,9 +265,9 @@ def test_a_runtime_image_keeps_neither_wheels_nor_caches() -> None:
 
 def test_what_metadata_does_not_say_is_said_to_pip() -> None:
     old, new = (_request(ImageOptions("runtime"), version) for version in ("1.1.0", "2.13.0"))
-    assert recipes.companion_options(OURS, old, ["torch", "torchvision"]) == ("numpy<2", "pillow<7")
-    assert recipes.companion_options(OURS, old, ["torch"]) == ("numpy<2",)
-    assert recipes.companion_options(OURS, new, ["torch", "torchvision"]) == ("numpy",)
+    assert runtime.companion_options(OURS, old, ["torch", "torchvision"]) == ("numpy<2", "pillow<7")
+    assert runtime.companion_options(OURS, old, ["torch"]) == ("numpy<2",)
+    assert runtime.companion_options(OURS, new, ["torch", "torchvision"]) == ("numpy",)
 
 
 def test_nothing_needs_buildkit() -> None:
@@ -326,7 +326,7 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     wanted = _request(ImageOptions("runtime", ("3.10",)))
     layout = Layout(tmp_path, tmp_path)
     with refused("no-wheel"):
-        recipes.image_wheels(OURS, wanted, layout.dist)
+        runtime.image_wheels(OURS, wanted, layout.dist)
     for name, version, tag in (
         ("torch", "1.13.1+cpu", "cp39-cp39-linux_x86_64"),
         ("torch", "1.13.1+cpu", "cp310-cp310-linux_aarch64"),
@@ -338,12 +338,12 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     ):
         written_wheels.made(layout.dist, name, version, tag)
     assert image.recipe_of(OURS, wanted, layout, tmp_path)[0].notes == ()
-    assert [path.name for path in recipes.image_wheels(OURS, wanted, layout.dist)] == [
+    assert [path.name for path in runtime.image_wheels(OURS, wanted, layout.dist)] == [
         "torch-1.13.1+cpu-cp310-cp310-manylinux_2_17_x86_64.whl",
         "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
     ]
     with refused("no-wheel") as caught:
-        recipes.image_wheels(OURS, _request(ImageOptions("runtime", ("3.11",))), layout.dist)
+        runtime.image_wheels(OURS, _request(ImageOptions("runtime", ("3.11",))), layout.dist)
     assert "take a Python for which it has one (--python 3.10)" in str(caught.value)
     foreign = replace(
         wanted,
@@ -351,14 +351,14 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
         pythons=("3.11",),
     )
     with refused("no-wheel") as caught:
-        recipes.image_wheels(OURS, foreign, layout.dist)
+        runtime.image_wheels(OURS, foreign, layout.dist)
     assert f"(`nox -s wheel-3.11-cpu-{foreign.arch}`)" in str(caught.value)
     recipe, _ = image.recipe_of(OURS, wanted, layout, tmp_path)
     assert "COPY wheels/ /wheels/" in recipe.texts["Dockerfile"]
     assert "wheels/torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl" in recipe.copied
     next(layout.dist.glob("torch-1.13.1+cpu*manylinux*")).write_bytes(b"no zip")
     with refused("damaged-wheel"):
-        recipes.image_wheels(OURS, wanted, layout.dist)
+        runtime.image_wheels(OURS, wanted, layout.dist)
 
 
 def test_r4_runs_torch_torchvision_and_their_client(
@@ -423,13 +423,13 @@ def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
 
 
 def test_recipes_follow_from_facts_and_request_alone() -> None:
-    assert recipes.builder_recipe(
+    assert builder.builder_recipe(
         OURS, _request(ImageOptions("builder"))
-    ) == recipes.builder_recipe(OURS, _request(ImageOptions("builder")))
+    ) == builder.builder_recipe(OURS, _request(ImageOptions("builder")))
     said = ImageOptions("devcontainer", ("3.10",))
-    assert recipes.devcontainer_recipe(OURS, _request(said)) == recipes.devcontainer_recipe(
+    assert devcontainer.devcontainer_recipe(
         OURS, _request(said)
-    )
+    ) == devcontainer.devcontainer_recipe(OURS, _request(said))
 
 
 ENGINE = """\
@@ -497,7 +497,7 @@ def test_without_an_engine_nothing_is_written(tmp_path: Path) -> None:
 
 def test_the_remark_on_shared_memory_comes_where_there_is_little(tmp_path: Path) -> None:
     entry = tmp_path / "run-torch"
-    entry.write_text(recipes.ENTRY.read_text("utf-8"))
+    entry.write_text(runtime.ENTRY.read_text("utf-8"))
     fake = tmp_path / "df"
     for blocks, said in (("65536", True), ("8388608", False)):
         fake.write_text(f"#!/bin/sh\necho head\necho shm {blocks} 0 {blocks} 0% /dev/shm\n")
@@ -538,18 +538,18 @@ def test_the_newest_python_that_has_an_image_is_taken() -> None:
     newest = newest_release(OURS)
     assert newest.pythons[-1].rstrip("t") == "3.15"
     found = request.make_image_request(OURS, ImageOptions("devcontainer"), newest, "x86_64")
-    recipes.devcontainer_recipe(OURS, found)
+    devcontainer.devcontainer_recipe(OURS, found)
 
 
 def test_a_dev_container_is_used_from_where_it_was_written(tmp_path: Path) -> None:
-    for option, folder in (
+    for option, place in (
         ((), tmp_path / ".devcontainer"),
         ((f"--into={tmp_path / 'a b'}",), tmp_path / "a b"),
     ):
         done = run(
             "invoke", "image", "--kind=devcontainer", "--tag=v1.13.1", *option, home=tmp_path
         )
-        [made] = folder.rglob("devcontainer.json")
+        [made] = place.rglob("devcontainer.json")
         assert f"--config {shlex.quote(str(made.parent))}/devcontainer.json`" in done.stdout
 
 
@@ -623,7 +623,7 @@ def _small_recipe(text: str, **copied: str) -> ImageRecipe:
 
 
 def _write(place: Path, recipe: ImageRecipe, sources: dict[str, Path] | None = None) -> None:
-    dockerfile.write_image_folder(place, recipe, sources or {}, FACTS)
+    folder.write_image_folder(place, recipe, sources or {}, FACTS)
 
 
 def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:
@@ -645,7 +645,7 @@ def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in place.iterdir()) == [
         "Dockerfile",
         "entry",
-        dockerfile.IMAGE_RECORD,
+        folder.IMAGE_RECORD,
     ]
     assert wheel.read_bytes() == b"wheel"
     assert [entry.name for entry in place.parent.iterdir()] == ["image"]
@@ -699,7 +699,7 @@ def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_not_trusted(tmp_path: Path) -> None:
     _write(tmp_path / "image", _small_recipe("FROM a\n"))
-    (tmp_path / "image" / dockerfile.IMAGE_RECORD).write_text("{}")
+    (tmp_path / "image" / folder.IMAGE_RECORD).write_text("{}")
     with refused("record-damaged"):
         _write(tmp_path / "image", _small_recipe("FROM a\n"))
 
@@ -740,10 +740,10 @@ def test_a_runtime_image_has_the_c_library_that_its_wheels_need(
     wanted = _request(ImageOptions("runtime", ("3.11",), base=base), "2.6.0")
     wheel = f"torch-2.6.0+cpu-cp311-cp311-{platform}.whl"
     if fits:
-        assert wheel in recipes.runtime_recipe(OURS, wanted, [wheel], ()).copied.values()
+        assert wheel in runtime.runtime_recipe(OURS, wanted, [wheel], ()).copied.values()
         return
     with refused("unsupported-image"):
-        recipes.runtime_recipe(OURS, wanted, [wheel], ())
+        runtime.runtime_recipe(OURS, wanted, [wheel], ())
 
 
 def test_the_home_of_nobody_is_a_name_like_others(
@@ -762,7 +762,7 @@ def test_the_home_of_nobody_is_a_name_like_others(
 def _crossing(folder: Path, *, has_any: bool) -> subprocess.CompletedProcess[str]:
     """Run cross-compilers.sh below a folder, with an archive that has this system's own compiler, or has none."""
     script, root = (
-        recipes.CROSS_COMPILERS.read_text(encoding="utf-8"),
+        builder.CROSS_COMPILERS.read_text(encoding="utf-8"),
         folder / "opt/cross-compilers",
     )
     for place in (

@@ -18,8 +18,8 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.lenient_paths import real_path
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
-from torchmill.deliver.image import dockerfile, recipes, request
-from torchmill.deliver.image.dockerfile import ImageRecipe
+from torchmill.deliver.image import builder, devcontainer, folder, request, runtime
+from torchmill.deliver.image.recipe import ImageRecipe
 from torchmill.deliver.image.request import ImageOptions, ImageRequest
 from torchmill.host.native import container_arch, native_arch
 from torchmill.wheel import finished_wheel
@@ -70,7 +70,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
     ):
         recipe, wheels = recipe_of(facts, wanted, layout, slim_folder, [Path(one) for one in own])
         lines = [f"note: {note}" for note in recipe.notes]
-        dockerfile.write_image_folder(
+        folder.write_image_folder(
             place, recipe, {path.name: path for path in wheels}, facts.patches.parent
         )
         if with_engine is None:
@@ -100,21 +100,21 @@ def recipe_of(
     `clients` are the user's own. Raises what the kinds' own recipes raise, DeliveryError for what is no wheel.
     """
     if wanted.kind == "builder":
-        return recipes.builder_recipe(facts, wanted), ()
+        return builder.builder_recipe(facts, wanted), ()
     if wanted.kind == "devcontainer":
-        return recipes.devcontainer_recipe(facts, wanted), ()
+        return devcontainer.devcontainer_recipe(facts, wanted), ()
     own = [finished_wheel.read_wheel(one).path for one in clients]
     if wanted.index:
-        there = recipes.image_releases(facts, wanted)
+        there = runtime.image_releases(facts, wanted)
         required = [f"{one.package}=={one.version}+{wanted.variant}" for one in there]
-        return recipes.runtime_recipe(facts, wanted, [one.name for one in own], required), own
-    brought: Sequence[Path] = recipes.image_wheels(facts, wanted, layout.dist)
+        return runtime.runtime_recipe(facts, wanted, [one.name for one in own], required), own
+    brought: Sequence[Path] = runtime.image_wheels(facts, wanted, layout.dist)
     if wanted.arch_list:
         _say(f"making {', '.join(path.name for path in brought)} slim for {wanted.arch_list}")
         brought = slim_for_image(facts, layout, wanted.arch_list, slim_folder, brought)
     brought = [*brought, *own]
-    recipe = recipes.runtime_recipe(facts, wanted, [path.name for path in brought], ())
-    lacking = recipes.missing_releases(facts, wanted, brought)
+    recipe = runtime.runtime_recipe(facts, wanted, [path.name for path in brought], ())
+    lacking = runtime.missing_releases(facts, wanted, brought)
     notes = tuple(
         f"{layout.dist} has no {one} ({wanted.variant}) for it: the image has none"
         for one in lacking
@@ -133,8 +133,8 @@ def _how_to_run(
     program = "podman" if name == "buildah" else name
     yield f"run it: {recipe.run.format(engine=program, image=wanted.tag)}"
     if wanted.kind == "runtime":
-        reason = f"{recipes.SHM_REASON}; with less they can end with {recipes.SHM_FAILURE}"
-        yield f"{recipes.SHM_OPTION}, or --ipc=host: {reason}"
+        reason = f"{runtime.SHM_REASON}; with less they can end with {runtime.SHM_FAILURE}"
+        yield f"{runtime.SHM_OPTION}, or --ipc=host: {reason}"
 
 
 def _say(line: str) -> None:

@@ -1,1 +1,1 @@
-"""Dockerfiles of `invoke image`."""
+"""Images of `invoke image`: builders, runtime images and dev containers, as Dockerfiles."""

@@ -1,4 +1,4 @@
-"""What image is wanted: what a user said, checked against the facts."""
+"""The image that a user asks for with `invoke image`, checked against the facts."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from torchmill.plan.matrix import ReleaseTerms
 
 KINDS = ("builder", "runtime", "devcontainer")
 PURPOSES = ("distribution", "development", "debian")
-INDEX = "https://wheels.example/whl"
+INDEX = "https://wheels.example/whl"  # an example for messages
 
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """What a user said to `invoke image`; "" was not said."""
+    """The options of `invoke image`; "" is an option that was not given."""
 
     kind: str
     pythons: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class ImageOptions:
     base: str = ""
     index: str = ""
     gpus: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()  # wheels of the user's own
+    clients: tuple[str, ...] = ()  # the user's own wheels
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,108 +45,151 @@ class ImageRequest:
     variant: str = CPU
     toolkit: str | None = None
     purpose: str = ""  # one of PURPOSES for a builder
-    base: str = ""  # "": the facts choose
-    index: str = ""  # "": the wheels of dist/
-    arch_list: str = (
-        ""  # the capabilities that its wheels are slimmed for, "8.6;9.0"; "": all that they have
-    )
-    emulated_on: str = ""  # the arch of the machine that emulates a builder's; "": none does
+    base: str = ""  # the user's own base image; "": one of the facts
+    index: str = ""  # where the wheels come from; "": dist/
+    arch_list: str = ""  # the capabilities that its wheels are slimmed for, "8.6;9.0"; "": all
+    emulated_on: str = ""  # the arch of a machine that emulates a builder; "": none does
 
     @property
     def name(self) -> str:
-        """Return what tells it from others: "builder-1.13.1-cu118-x86_64-development"."""
-        python = "" if self.kind == "builder" else f"py{self.pythons[0]}"
-        variant = "" if self.kind == "devcontainer" else self.variant
-        slim = "".join(f"sm{each.replace('.', '')}" for each in self.arch_list.split(";") if each)
-        parts = (self.kind, self.release.version, variant, slim, python, self.arch, self.purpose)
-        return "-".join(part for part in parts if part)
+        """Return the name of the image, such as "builder-1.13.1-cu118-x86_64-development"."""
+        parts = [self.kind, self.release.version]
+        if self.kind != "devcontainer":
+            parts.append(self.variant)
+        if self.arch_list:
+            capabilities = self.arch_list.split(";")
+            parts.append("".join(f"sm{name.replace('.', '')}" for name in capabilities))
+        if self.kind != "builder":
+            parts.append(f"py{self.pythons[0]}")
+        parts.append(self.arch)
+        if self.purpose:
+            parts.append(self.purpose)
+        return "-".join(parts)
 
     @property
     def tag(self) -> str:
-        """Return the name that an engine gives the image."""
-        return f"localhost/{self.release.package}-{self.kind}:{self.name.removeprefix(f'{self.kind}-')}"
+        """Return the name that an engine gives the image: "localhost/torch-builder:1.13.1-…"."""
+        version = self.name.removeprefix(f"{self.kind}-")
+        return f"localhost/{self.release.package}-{self.kind}:{version}"
 
 
 def make_image_request(
-    facts: Facts, said: ImageOptions, release: Release, native: str
+    facts: Facts, options: ImageOptions, release: Release, native: str
 ) -> ImageRequest:
-    """Return the image that was asked for; `native` is this machine's arch.
+    """Return the image that the options ask for; `native` is this machine's arch.
 
-    Raises ConfigError for a word that is none of those there are, and for options that do not go together;
-    ImpossibleBuildError where the release does not exist for the machine, the Python or the toolkit.
+    Raises ConfigError for an unknown choice and for options that do not go together,
+    ImpossibleBuildError if the release does not exist for the machine, the Python or the toolkit.
     """
-    if not said.kind:
+    if not options.kind:
         raise ConfigError("invoke image needs --kind: " + ", ".join(KINDS), code="no-image-kind")
-    kind = require_choice("--kind", said.kind, KINDS, "unknown-choice")
-    wrong = ""
-    if said.purpose and kind != "builder":
-        wrong = f"--purpose is for builders, and the kind is {kind}"
-    elif said.toolkit and kind == "devcontainer":
-        wrong = f"--toolkit is not for dev containers: in one, `invoke toolkit --cuda {said.toolkit}` brings it"
-    elif said.index and kind != "runtime":
-        wrong = f"--index is for runtime images, and the kind is {kind}"
-    elif said.clients and kind != "runtime":
-        wrong = f"--client is for runtime images, and the kind is {kind}"
-    elif said.gpus and (kind != "runtime" or said.index):
-        wrong = "--gpu is for runtime images with the wheels of dist/, which it makes slim"
-    if wrong:
-        raise ConfigError(f"invoke image: {wrong}", code="option-not-for-kind")
-    purpose = require_choice("--purpose", said.purpose or "development", PURPOSES, "unknown-choice")
-    if said.index:
+    kind = require_choice("--kind", options.kind, KINDS, "unknown-choice")
+    _require_options_of_kind(options, kind)
+    purpose = require_choice(
+        "--purpose", options.purpose or "development", PURPOSES, "unknown-choice"
+    )
+    if options.index:
         no_login = (
-            "user and password would be readable in the Dockerfile and in the image's history: bring the wheels into "
-            "dist/ (`pip download --no-deps`) and leave it out"
+            "user and password would be readable in the Dockerfile and in the image's history: "
+            "bring the wheels into dist/ (`pip download --no-deps`) and leave it out"
         )
-        urls.validate_url("--index", said.index, ("https", "http"), INDEX, no_login)
-    linux = tuple(name for name, one in facts.arches.items() if one.system == "linux")
-    arch = require_choice("--arch", said.arch or container_arch(native), linux, "unknown-choice")
+        urls.validate_url("--index", options.index, ("https", "http"), INDEX, no_login)
+    here = container_arch(native)
+    linux = [name for name, arch in facts.arches.items() if arch.system == "linux"]
+    arch = require_choice("--arch", options.arch or here, linux, "unknown-choice")
     _require_built(release, "", arch, release.arches)
-    capabilities = {one.capability.name for name in said.gpus for one in find_gpus(facts, name)}
-    pythons, toolkit = (
-        _pythons(facts, kind, release, said.pythons),
-        _toolkit(facts, release, arch, said.toolkit),
-    )
-    slim, here = ";".join(sorted(capabilities, key=capability_key)), container_arch(native)
-    own, emulated_on = (purpose, here if here != arch else "") if kind == "builder" else ("", "")
+    capabilities = set()
+    for name in options.gpus:
+        for gpu in find_gpus(facts, name):
+            capabilities.add(gpu.capability.name)
+    pythons = _choose_pythons(facts, kind, release, options.pythons)
+    variant, toolkit = _choose_toolkit(facts, release, arch, options.toolkit)
+    is_builder = kind == "builder"
     return ImageRequest(
-        kind, release, arch, pythons, *toolkit, own, said.base, said.index, slim, emulated_on
+        kind=kind,
+        release=release,
+        arch=arch,
+        pythons=pythons,
+        variant=variant,
+        toolkit=toolkit,
+        purpose=purpose if is_builder else "",
+        base=options.base,
+        index=options.index,
+        arch_list=";".join(sorted(capabilities, key=capability_key)),
+        emulated_on=here if is_builder and here != arch else "",
     )
 
 
-def _require_built(release: Release, title: str, word: str, there: Collection[str]) -> None:
-    if word not in there:
-        built = f"{release} is not built for {title}{word}, only for {', '.join(there) or 'none'}"
-        raise ImpossibleBuildError(built, code="impossible-build")
+def _require_options_of_kind(options: ImageOptions, kind: str) -> None:
+    """Raise ConfigError for an option that images of a kind do not have."""
+    problem = ""
+    if options.purpose and kind != "builder":
+        problem = f"--purpose is for builders, and the kind is {kind}"
+    elif options.toolkit and kind == "devcontainer":
+        command = f"`invoke toolkit --cuda {options.toolkit}`"
+        problem = f"--toolkit is not for dev containers: in one, {command} brings it"
+    elif options.index and kind != "runtime":
+        problem = f"--index is for runtime images, and the kind is {kind}"
+    elif options.clients and kind != "runtime":
+        problem = f"--client is for runtime images, and the kind is {kind}"
+    elif options.gpus and (kind != "runtime" or options.index):
+        problem = "--gpu is for runtime images with the wheels of dist/, which it makes slim"
+    if problem:
+        raise ConfigError(f"invoke image: {problem}", code="option-not-for-kind")
 
 
-def _pythons(facts: Facts, kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
-    """Return the Pythons, oldest first: those that were said, else all for a builder, else the newest of its wheels."""
-    for python in said:
+def _require_built(release: Release, title: str, value: str, built: Collection[str]) -> None:
+    """Raise ImpossibleBuildError if a value is not among those that a release is built for."""
+    if value not in built:
+        raise ImpossibleBuildError(
+            f"{release} is not built for {title}{value}, only for {', '.join(built) or 'none'}",
+            code="impossible-build",
+        )
+
+
+def _choose_pythons(
+    facts: Facts, kind: str, release: Release, named: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the Pythons of an image, oldest first: those that the user names, if any.
+
+    By default a builder has all Pythons of the release, any other image the newest one that has an
+    official wheel, and preferably an image of its own.
+    """
+    for python in named:
         _require_built(release, "Python ", python, release.pythons)
     if kind == "builder":
-        return tuple(sorted(set(said) or release.pythons, key=python_key))
-    if len(set(said)) > 1:
+        return tuple(sorted(set(named) or release.pythons, key=python_key))
+    if len(set(named)) > 1:
         raise ConfigError(
-            f"invoke image: a {kind} has one Python, and --python names {', '.join(said)}",
+            f"invoke image: a {kind} has one Python, and --python names {', '.join(named)}",
             code="one-python",
         )
-    published = {python for pythons in release.wheels.values() for python in pythons} or {
-        *release.pythons
-    }
-    plain = [
-        python for python in release.pythons if not python.endswith("t") and python in published
+    if named:
+        return tuple(named[:1])
+    published: set[str] = set()
+    for pythons in release.wheels.values():
+        published.update(pythons)
+    with_image: set[str] = set()  # the Pythons that have an image of their own
+    for base in facts.images.bases:
+        if base.role == "python":
+            with_image.update(base.pythons[:1])
+    candidates = [
+        python
+        for python in release.pythons
+        if not python.endswith("t") and (not published or python in published)
     ]
-    based = {base.pythons[:1] for base in facts.images.bases if base.role == "python"}
-    best = max(plain, key=lambda one: ((one,) in based, python_key(one)))
-    return tuple(said[:1]) or (best,)
+    return (max(candidates, key=lambda python: (python in with_image, python_key(python))),)
 
 
-def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> tuple[str, str | None]:
-    """Return the variant and the toolkit of an image."""
+def _choose_toolkit(
+    facts: Facts, release: Release, arch: str, version: str
+) -> tuple[str, str | None]:
+    """Return the variant and the CUDA toolkit of an image."""
     if not version:
         return CPU, None
-    require_choice("--toolkit", version, [one.version for one in facts.toolkits], "unknown-choice")
+    versions = [toolkit.version for toolkit in facts.toolkits]
+    require_choice("--toolkit", version, versions, "unknown-choice")
     _, toolkits = ReleaseTerms.for_release(facts, release).axes(arch)
-    variants = {one.version: one.variant for one in toolkits}
+    variants = {toolkit.version: toolkit.variant for toolkit in toolkits}
     _require_built(release, f"{arch} with CUDA ", version, variants)
     return variants[version], version
