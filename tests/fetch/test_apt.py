@@ -1,10 +1,10 @@
-"""Debian's binary packages, listed and downloaded by an apt of our own."""
+"""Debian's binary packages: parsing apt's output, and dependencies."""
 
 from collections.abc import Iterable
 
 from torchmill.fetch.source.apt import BinaryPackage, package_closure, parse_show
 
-SHOWN = """\
+APT_OUTPUT = """\
 Package: libcudart11.0
 Source: nvidia-cuda-toolkit (11.8.0-5~deb12u1)
 Version: 1:11.8.89~11.8.0-5~deb12u1
@@ -20,9 +20,9 @@ Package: virtual
 """
 
 
-def test_what_apt_shows() -> None:
-    shown = list(parse_show(SHOWN))
-    assert shown == [
+def test_binary_packages_are_parsed() -> None:
+    packages = list(parse_show(APT_OUTPUT))
+    assert packages == [
         BinaryPackage(
             "libcudart11.0",
             "1:11.8.89~11.8.0-5~deb12u1",
@@ -34,17 +34,17 @@ def test_what_apt_shows() -> None:
             "abc",
         )
     ]
-    assert shown[0].upstream == "11.8.89~11.8.0"
+    assert packages[0].upstream == "11.8.89~11.8.0"
 
 
 def package(name: str, source: str, *depends: str) -> BinaryPackage:
-    groups = tuple(tuple(one.split("|")) for one in depends)
+    groups = tuple(tuple(dependency.split("|")) for dependency in depends)
     return BinaryPackage(name, "1-1", source, groups, None, f"{name}.deb", 1, "")
 
 
 ARCHIVE = {
-    one.name: one
-    for one in (
+    listed.name: listed
+    for listed in (
         package("kit", "cuda", "dev", "gcc|clang", "libc"),
         package("dev", "cuda", "driver|rt", "rt", "kit"),
         package("rt", "cuda"),
@@ -57,18 +57,18 @@ ARCHIVE = {
 }
 
 
-def take(roots: Iterable[str]) -> list[str]:
+def closure_names(roots: Iterable[str]) -> list[str]:
     def ask(names: Iterable[str]) -> dict[str, BinaryPackage]:
         return {name: ARCHIVE[name] for name in names if name in ARCHIVE}
 
-    return [one.name for one in package_closure(list(roots), ask)]
+    return [package.name for package in package_closure(list(roots), ask)]
 
 
-def test_what_is_needed_of_the_same_sources() -> None:
-    assert take(["kit"]) == ["kit", "dev", "rt"]
-    assert take(["kit", "thrust"]) == ["kit", "thrust", "dev", "cub", "rt"]
+def test_dependencies_from_the_same_sources_come_along() -> None:
+    assert closure_names(["kit"]) == ["kit", "dev", "rt"]
+    assert closure_names(["kit", "thrust"]) == ["kit", "thrust", "dev", "cub", "rt"]
 
 
 def test_roots_that_are_not_listed_are_left_out() -> None:
-    assert take(["nothing", "rt"]) == ["rt"]
-    assert take(["nothing"]) == []
+    assert closure_names(["nothing", "rt"]) == ["rt"]
+    assert closure_names(["nothing"]) == []

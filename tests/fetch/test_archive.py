@@ -29,7 +29,7 @@ from torchmill.fetch.source.verification import check_source
 COMMIT = "c" * 40
 
 
-def asked(origin: Path | str, commit: str | None = None, tag: str = "v1") -> SourceRequest:
+def make_request(origin: Path | str, commit: str | None = None, tag: str = "v1") -> SourceRequest:
     return SourceRequest(
         package("https://forge.invalid/a/torch.git"), release(tag, commit), origin=str(origin)
     )
@@ -42,7 +42,7 @@ def place(tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a plain source with a script, a link and a backend."""
+    """Return a plain source with a program, a link and a build backend."""
     tree = tmp_path / "torch-1"
     (tree / "tools").mkdir(parents=True)
     (tree / "setup.py").write_text("version = 1\n")
@@ -57,16 +57,16 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return somebody's clone, with its submodule."""
+    """Return a user's clone with a submodule."""
     forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
-    near = Link("near", "../near.git", forge.commit("a/near", {"near.h": "\n"}))
-    forge.commit("a/torch", {"setup.py": "\n", ".gitignore": "build/\n"}, (near,))
+    submodule = Link("near", "../near.git", forge.commit("a/near", {"near.h": "\n"}))
+    forge.commit("a/torch", {"setup.py": "\n", ".gitignore": "build/\n"}, (submodule,))
     git(tmp_path, "clone", "-q", "--recurse-submodules", forge.url("a/torch"), "clone")
     return tmp_path / "clone"
 
 
 def pack(tree: Path, name: str) -> Path:
-    """Return an archive of a tree, links and permissions in it."""
+    """Return an archive of a tree with its links and permissions."""
     base, _, kind = name.partition(".")
     target = tree.parent / base
     if kind != "zip":
@@ -87,7 +87,7 @@ def pack(tree: Path, name: str) -> Path:
 
 class TestAFolder:
     def test_is_copied_and_not_verified(self, folder: Path, place: Layout) -> None:
-        source = fetch_source(asked(folder, COMMIT), place, SilentProgress())
+        source = fetch_source(make_request(folder, COMMIT), place, SilentProgress())
         assert (source.provider, source.commit, source.declared, source.verified) == (
             "path",
             None,
@@ -102,33 +102,33 @@ class TestAFolder:
         assert load_source(place, "torch", "v1") == source
 
     def test_is_copied_without_pipes_and_sockets(self, folder: Path, place: Layout) -> None:
-        """As programs that work in a folder leave them there: to copy one is to wait for ever, or an error."""
+        """Programs leave them in a folder; copying one would fail, or wait for ever."""
         os.mkfifo(folder / "tools/pipe")
-        source = fetch_source(asked(folder), place, SilentProgress())
-        assert [one.name for one in (source.path / "tools").iterdir()] == ["run"]
+        source = fetch_source(make_request(folder), place, SilentProgress())
+        assert [path.name for path in (source.path / "tools").iterdir()] == ["run"]
 
     def test_that_changed_is_copied_again(self, folder: Path, place: Layout) -> None:
-        first = fetch_source(asked(folder), place, SilentProgress())
-        assert fetch_source(asked(folder), place, SilentProgress()) == first
+        first = fetch_source(make_request(folder), place, SilentProgress())
+        assert fetch_source(make_request(folder), place, SilentProgress()) == first
         (folder / "setup.py").write_text("version = 11\n")
-        second = fetch_source(asked(folder), place, SilentProgress())
+        second = fetch_source(make_request(folder), place, SilentProgress())
         assert (second.path / "setup.py").read_text() == "version = 11\n"
-        assert second.origin != first.origin  # what is built from it is another thing
+        assert second.origin != first.origin  # it is another source
 
     def test_without_a_build_is_no_source(self, tmp_path: Path, place: Layout) -> None:
         (tmp_path / "docs").mkdir()
         with refused("no-python-project"):
-            fetch_source(asked(tmp_path / "docs"), place, SilentProgress())
+            fetch_source(make_request(tmp_path / "docs"), place, SilentProgress())
         assert load_source(place, "torch", "v1") is None
 
-    def test_that_is_not_there(self, tmp_path: Path, place: Layout) -> None:
+    def test_that_does_not_exist_is_refused(self, tmp_path: Path, place: Layout) -> None:
         with refused("no-such-origin"):
-            fetch_source(asked(tmp_path / "nothing"), place, SilentProgress())
+            fetch_source(make_request(tmp_path / "nothing"), place, SilentProgress())
 
-    def test_around_the_suite_is_refused(self, tmp_path: Path, place: Layout) -> None:
+    def test_that_contains_the_suite_is_refused(self, tmp_path: Path, place: Layout) -> None:
         (tmp_path / "setup.py").touch()
         with refused("origin-contains-sources"):
-            fetch_source(asked(tmp_path), place, SilentProgress())
+            fetch_source(make_request(tmp_path), place, SilentProgress())
 
 
 class TestACheckout:
@@ -136,7 +136,7 @@ class TestACheckout:
         (checkout / "build").mkdir()
         (checkout / "build/old.so").touch()
         source = fetch_source(
-            asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
+            make_request(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
         )
         assert source.verified
         assert source.submodules == {"near": git(checkout / "near", "rev-parse", "HEAD")}
@@ -149,7 +149,7 @@ class TestACheckout:
 
     def test_at_another_commit_is_refused(self, checkout: Path, place: Layout) -> None:
         with refused("wrong-commit"):
-            fetch_source(asked(checkout, COMMIT), place, SilentProgress())
+            fetch_source(make_request(checkout, COMMIT), place, SilentProgress())
         assert load_source(place, "torch", "v1") is None
 
     @pytest.mark.parametrize("path", ["setup.py", "near/near.h", "new"])
@@ -158,7 +158,7 @@ class TestACheckout:
     ) -> None:
         (checkout / path).write_text("mine\n")
         source = fetch_source(
-            asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
+            make_request(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
         )
         assert not source.verified
         assert source.commit is None
@@ -169,7 +169,7 @@ class TestACheckout:
         }
         assert (source.path / path).read_text() == "mine\n"
 
-    def test_of_a_submodule_that_was_built_is_copied_without_that(
+    def test_with_a_built_submodule_is_copied_without_the_build(
         self, checkout: Path, place: Layout
     ) -> None:
         (checkout / ".git/modules/near/info").mkdir(exist_ok=True)
@@ -178,7 +178,7 @@ class TestACheckout:
         (checkout / "near/build").mkdir()
         (checkout / "near/build/old.so").touch()
         source = fetch_source(
-            asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
+            make_request(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress()
         )
         assert source.verified
         assert [path.name for path in (source.path / "near").iterdir()] == ["near.h"]
@@ -186,7 +186,7 @@ class TestACheckout:
     def test_with_an_empty_submodule_is_refused(self, checkout: Path, place: Layout) -> None:
         git(checkout, "submodule", "deinit", "-q", "-f", "near")
         with refused("submodule-missing"):
-            fetch_source(asked(checkout), place, SilentProgress())
+            fetch_source(make_request(checkout), place, SilentProgress())
 
 
 class TestAnArchive:
@@ -194,7 +194,7 @@ class TestAnArchive:
     def test_is_unpacked_without_its_top_folder(
         self, folder: Path, place: Layout, name: str
     ) -> None:
-        source = fetch_source(asked(pack(folder, name), COMMIT), place, SilentProgress())
+        source = fetch_source(make_request(pack(folder, name), COMMIT), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "version = 1\n"
         assert (source.path / "link").readlink() == Path("tools/run")
         assert os.access(source.path / "tools/run", os.X_OK)
@@ -203,35 +203,35 @@ class TestAnArchive:
         check_source(source)
 
     @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
-    def test_of_git_names_its_commit_and_proves_none(
+    def test_made_by_git_declares_its_commit_without_proof(
         self, tmp_path: Path, place: Layout, kind: str
     ) -> None:
         forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
         actual = forge.commit("a/torch", {"setup.py": "\n"})
         archive = tmp_path / f"t.{kind}"
         git(forge.bare("a/torch"), "archive", "--prefix=t/", f"--output={archive}", "HEAD")
-        source = fetch_source(asked(archive, actual), place, SilentProgress())
+        source = fetch_source(make_request(archive, actual), place, SilentProgress())
         assert (source.commit, source.declared, source.verified) == (None, actual, False)
-        assert fetch_source(asked(archive, actual), place, SilentProgress()) == source
+        assert fetch_source(make_request(archive, actual), place, SilentProgress()) == source
         with refused("wrong-commit"):
-            fetch_source(asked(archive, COMMIT, "v2"), place, SilentProgress())
+            fetch_source(make_request(archive, COMMIT, "v2"), place, SilentProgress())
 
     @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
     def test_without_its_submodules_is_refused(
         self, checkout: Path, place: Layout, kind: str
     ) -> None:
-        """GitHub's are made so: each submodule is an empty folder."""
+        """In the archives that GitHub makes, each submodule is an empty folder."""
         archive = checkout.parent / f"t.{kind}"
         git(checkout, "archive", "--prefix=t/", f"--output={archive}", "HEAD")
         with refused("submodule-missing") as caught:
-            fetch_source(asked(archive), place, SilentProgress())
+            fetch_source(make_request(archive), place, SilentProgress())
         assert "near" in str(caught.value)
         assert load_source(place, "torch", "v1") is None
 
-    def test_with_its_submodules_is_taken_and_loses_what_git_would_be_asked(
+    def test_with_submodules_is_unpacked_without_repositories(
         self, checkout: Path, place: Layout
     ) -> None:
-        source = fetch_source(asked(pack(checkout, "t.tar.gz")), place, SilentProgress())
+        source = fetch_source(make_request(pack(checkout, "t.tar.gz")), place, SilentProgress())
         assert (source.path / "near/near.h").is_file()
         assert list(source.path.rglob(".git")) == []
         assert source.commit is None
@@ -240,30 +240,31 @@ class TestAnArchive:
         archive = pack(folder, "t.tar.gz")
         archive.write_bytes(archive.read_bytes()[:-40])
         with refused("damaged-archive"):
-            fetch_source(asked(archive), place, SilentProgress())
+            fetch_source(make_request(archive), place, SilentProgress())
         assert load_source(place, "torch", "v1") is None
 
     def test_of_an_unknown_kind_is_refused(self, tmp_path: Path, place: Layout) -> None:
         (tmp_path / "t.rar").touch()
         with refused("unknown-archive-type"):
-            fetch_source(asked(tmp_path / "t.rar"), place, SilentProgress())
+            fetch_source(make_request(tmp_path / "t.rar"), place, SilentProgress())
 
-    def test_changed_after_it_was_unpacked(self, folder: Path, place: Layout) -> None:
+    def test_is_refused_if_its_tree_was_changed(self, folder: Path, place: Layout) -> None:
         archive = pack(folder, "t.tar.gz")
-        source = fetch_source(asked(archive), place, SilentProgress())
+        source = fetch_source(make_request(archive), place, SilentProgress())
         (source.path / "setup.py").write_text("mine\n")
         with refused("source-changed"):
             check_source(source)
         with refused("source-changed"):
-            fetch_source(asked(archive), place, SilentProgress())
+            fetch_source(make_request(archive), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "mine\n"
         assert (
-            fetch_source(replace(asked(archive), discard=True), place, SilentProgress()) == source
+            fetch_source(replace(make_request(archive), discard=True), place, SilentProgress())
+            == source
         )
         check_source(source)
 
-    def test_with_a_file_gone(self, folder: Path, place: Layout) -> None:
-        source = fetch_source(asked(pack(folder, "t.tar.gz")), place, SilentProgress())
+    def test_is_refused_if_a_file_of_its_tree_is_gone(self, folder: Path, place: Layout) -> None:
+        source = fetch_source(make_request(pack(folder, "t.tar.gz")), place, SilentProgress())
         (source.path / "tools/run").unlink()
         with refused("source-changed"):
             check_source(source)
@@ -273,8 +274,11 @@ def member(
     name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644
 ) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.mode = kind, link, mode
-    info.uid = info.gid = 4321
+    info.type = kind
+    info.linkname = link
+    info.mode = mode
+    info.uid = 4321
+    info.gid = 4321
     return info
 
 
@@ -303,7 +307,7 @@ class TestAHostileArchive:
     ) -> None:
         (tmp_path / "secret").write_text("secret")
         with refused("hostile-archive"):
-            fetch_source(asked(self.archive(tmp_path, *members)), place, SilentProgress())
+            fetch_source(make_request(self.archive(tmp_path, *members)), place, SilentProgress())
         assert not list(tmp_path.rglob("outside"))
         assert load_source(place, "torch", "v1") is None
 
@@ -316,24 +320,24 @@ class TestAHostileArchive:
             member("t/pipe", tarfile.FIFOTYPE),
             member("t/none", mode=0),
         )
-        source = fetch_source(asked(archive), place, SilentProgress())
-        found = (source.path / "suid").stat()
-        assert stat.S_IMODE(found.st_mode) == 0o755
-        assert found.st_uid == (source.path.parent / "source.json").stat().st_uid
+        source = fetch_source(make_request(archive), place, SilentProgress())
+        status = (source.path / "suid").stat()
+        assert stat.S_IMODE(status.st_mode) == 0o755
+        assert status.st_uid == (source.path.parent / "source.json").stat().st_uid
         assert not (source.path / "pipe").exists()
         assert (source.path / "none").read_text() == "evil"
 
-    def test_zip_with_a_link_outside(self, tmp_path: Path, place: Layout) -> None:
+    def test_as_zip_has_no_link_outside(self, tmp_path: Path, place: Layout) -> None:
         with zipfile.ZipFile(tmp_path / "t.zip", "w") as zipped:
             info = zipfile.ZipInfo("t/link")
             info.external_attr = (stat.S_IFLNK | 0o777) << 16
             zipped.writestr(info, "/etc")
         with refused("hostile-archive"):
-            fetch_source(asked(tmp_path / "t.zip"), place, SilentProgress())
+            fetch_source(make_request(tmp_path / "t.zip"), place, SilentProgress())
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves one file, breaking off the first answers after `whole` bytes."""
+    """Serves one file, and breaks the first `breaks` answers in the middle."""
 
     content = b""
     breaks = 0
@@ -345,14 +349,14 @@ class Answer(http.server.BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        wanted = self.headers.get("Range")
-        self.server.ranges.append(wanted)
+        range_header = self.headers.get("Range")
+        self.server.ranges.append(range_header)
         if not self.path.endswith(".tar.gz"):
             self.send_error(404)
             return
         begin = 0
-        if wanted and self.headers.get("If-Range") == self.server.etag:
-            begin = int(wanted.removeprefix("bytes=").rstrip("-"))
+        if range_header and self.headers.get("If-Range") == self.server.etag:
+            begin = int(range_header.removeprefix("bytes=").rstrip("-"))
         body = self.server.content[begin:]
         self.send_response(206 if begin else 200)
         self.send_header("Content-Length", str(len(body)))
@@ -388,44 +392,45 @@ def url(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]
 
 class TestADownload:
     def test_is_unpacked(self, server: Server, url: Callable[[str], str], place: Layout) -> None:
-        source = fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+        source = fetch_source(make_request(url("t.tar.gz")), place, SilentProgress())
         assert (source.path / "setup.py").exists()
-        assert fetch_source(asked(url("t.tar.gz")), place, SilentProgress()) == source
-        assert len(server.ranges) == 1  # the second time nobody was asked
+        assert fetch_source(make_request(url("t.tar.gz")), place, SilentProgress()) == source
+        assert len(server.ranges) == 1  # the second fetch asks nobody
 
-    def test_that_broke_off_goes_on(
+    def test_that_broke_is_resumed(
         self, server: Server, url: Callable[[str], str], place: Layout
     ) -> None:
         server.breaks = 1
         with refused("connection-broken"):
-            fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+            fetch_source(make_request(url("t.tar.gz")), place, SilentProgress())
         assert load_source(place, "torch", "v1") is None
-        fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+        fetch_source(make_request(url("t.tar.gz")), place, SilentProgress())
         assert server.ranges == [None, f"bytes={len(server.content) // 2}-"]
 
-    def test_of_a_file_that_changed_meanwhile_begins_anew(
+    def test_of_a_changed_file_starts_over(
         self, server: Server, url: Callable[[str], str], place: Layout, folder: Path
     ) -> None:
         server.breaks = 1
         with refused("connection-broken"):
-            fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+            fetch_source(make_request(url("t.tar.gz")), place, SilentProgress())
         (folder / "setup.py").write_text("later\n")
-        server.content, server.etag = pack(folder, "t.tar.gz").read_bytes(), '"two"'
-        source = fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+        server.content = pack(folder, "t.tar.gz").read_bytes()
+        server.etag = '"two"'
+        source = fetch_source(make_request(url("t.tar.gz")), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "later\n"
 
-    def test_with_a_password_leaves_it_in_no_record(
+    def test_does_not_record_a_password(
         self, url: Callable[[str], str], server: Server, place: Layout
     ) -> None:
         address = url("t.tar.gz").replace("http://", "http://user:secret@")
-        source = fetch_source(asked(address), place, SilentProgress())
+        source = fetch_source(make_request(address), place, SilentProgress())
         assert "secret" not in (source.path.parent / "source.json").read_text(encoding="utf-8")
         server.content = b""
-        assert fetch_source(asked(address), place, SilentProgress()) == source, (
-            "it is known to be the same"
+        assert fetch_source(make_request(address), place, SilentProgress()) == source, (
+            "the fetched source is used again"
         )
 
-    def test_is_not_that_of_another_address(
+    def test_of_another_address_is_not_reused(
         self,
         url: Callable[[str], str],
         server: Server,
@@ -435,20 +440,22 @@ class TestADownload:
     ) -> None:
         with monkeypatch.context() as patched, refused("interrupted"):
             patched.setattr(local, "unpack_archive", Mock(side_effect=KeyboardInterrupt))
-            fetch_source(asked(url("one/t.tar.gz")), place, SilentProgress())
+            fetch_source(make_request(url("one/t.tar.gz")), place, SilentProgress())
         (folder / "setup.py").write_text("other\n")
         server.content = pack(folder, "t.tar.gz").read_bytes()
-        source = fetch_source(asked(url("two/t.tar.gz")), place, SilentProgress())
+        source = fetch_source(make_request(url("two/t.tar.gz")), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "other\n"
 
-    def test_of_nothing(self, url: Callable[[str], str], place: Layout) -> None:
+    def test_of_a_missing_file_is_refused(self, url: Callable[[str], str], place: Layout) -> None:
         with refused("download-refused"):
-            fetch_source(asked(url("t.zip")), place, SilentProgress())
+            fetch_source(make_request(url("t.zip")), place, SilentProgress())
 
-    def test_from_nobody(self, place: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_from_an_unreachable_host_is_refused(
+        self, place: Layout, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         with refused("host-unreachable"):
-            fetch_source(asked("http://127.0.0.1:1/t.tar.gz"), place, SilentProgress())
+            fetch_source(make_request("http://127.0.0.1:1/t.tar.gz"), place, SilentProgress())
 
     @pytest.mark.parametrize(
         ("origin", "code"),
@@ -457,26 +464,29 @@ class TestADownload:
             ("ftp://a/b.tar.gz", "unsupported-origin"),
         ],
     )
-    def test_of_something_else(self, place: Layout, origin: str, code: str) -> None:
+    def test_of_an_unsupported_origin_is_refused(
+        self, place: Layout, origin: str, code: str
+    ) -> None:
         with refused(code):
-            fetch_source(asked(origin), place, SilentProgress())
+            fetch_source(make_request(origin), place, SilentProgress())
 
 
-@pytest.mark.parametrize("more", [{"mirror": "https://m"}, {"ref": "main"}])
-def test_words_that_exclude_each_other(place: Layout, more: dict[str, str]) -> None:
-    wanted = SourceRequest(
+@pytest.mark.parametrize("option", [{"mirror": "https://m"}, {"ref": "main"}])
+def test_options_that_exclude_each_other_are_refused(place: Layout, option: dict[str, str]) -> None:
+    request = SourceRequest(
         package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x"
     )
-    wanted = replace(wanted, mirror=more.get("mirror"), ref=more.get("ref"))
+    request = replace(request, mirror=option.get("mirror"), ref=option.get("ref"))
     with refused("conflicting-options"):
-        fetch_source(wanted, place, SilentProgress())
+        fetch_source(request, place, SilentProgress())
 
 
-def test_a_hard_link_to_nothing_is_damage(tmp_path: Path) -> None:
+def test_a_hard_link_without_target_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
         link = tarfile.TarInfo("top/b")
-        link.type, link.linkname = tarfile.LNKTYPE, "top/gone"
+        link.type = tarfile.LNKTYPE
+        link.linkname = "top/gone"
         file.addfile(link)
     with refused("damaged-archive"):
         unpack_archive(archive, tmp_path / "out", SilentBar())
@@ -487,8 +497,10 @@ def test_a_zip_without_dates_is_unpacked(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr(zipfile.ZipInfo("top/setup.py"), "\n")
     content = bytearray(archive.read_bytes())
-    listed = content.find(b"PK\1\2")
-    content[10:14] = content[listed + 12 : listed + 16] = bytes(4)
+    # date and time, in the member's own header and in the central directory
+    directory = content.find(b"PK\1\2")
+    content[10:14] = bytes(4)
+    content[directory + 12 : directory + 16] = bytes(4)
     archive.write_bytes(content)
     unpack_archive(archive, tmp_path / "out", SilentBar())
     assert (tmp_path / "out/setup.py").read_text() == "\n"

@@ -1,4 +1,4 @@
-"""`--from debian`: releases from Debian's source archive."""
+"""`--from debian`: releases from Debian's source archive, and its lists."""
 
 import os
 import time
@@ -22,9 +22,9 @@ from torchmill.fetch.source.request import SourceRequest
 KEYRING = ("Signed-By", "/usr/share/keyrings/k.gpg")
 
 
-def asked(version: str = "1.13.1", listed: str = "1.13.1") -> SourceRequest:
-    known = package("https://github.com/pytorch/pytorch.git", {listed: "bookworm/pytorch"})
-    return SourceRequest(known, release(f"v{version}", None), origin="debian")
+def make_request(version: str = "1.13.1", listed: str = "1.13.1") -> SourceRequest:
+    torch = package("https://github.com/pytorch/pytorch.git", {listed: "bookworm/pytorch"})
+    return SourceRequest(torch, release(f"v{version}", None), origin="debian")
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def asked(version: str = "1.13.1", listed: str = "1.13.1") -> SourceRequest:
         ("1.0", "1.0"),
     ],
 )
-def test_upstream_version(debian: str, upstream: str) -> None:
+def test_upstream_versions(debian: str, upstream: str) -> None:
     assert SourcePackage("pytorch", debian, "", "").upstream == upstream
 
 
-def test_archives_of_a_machine(tmp_path: Path) -> None:
+def test_archives_are_read_from_both_formats(tmp_path: Path) -> None:
     parts = tmp_path / "sources.list.d"
     parts.mkdir()
     (tmp_path / "sources.list").write_text(
@@ -61,7 +61,7 @@ def test_archives_of_a_machine(tmp_path: Path) -> None:
     (parts / "apt.sources").write_text(
         dedent("""\
         Types: deb
-        # which one
+        # a comment
         URIs: http://a.example/debian http://b.example/debian
         Suites: bookworm bookworm-updates
         Components: main
@@ -92,19 +92,20 @@ def test_archives_of_a_machine(tmp_path: Path) -> None:
     )
 
 
-def test_a_key_written_out_stays_whole(tmp_path: Path) -> None:
+def test_a_key_of_several_lines_is_kept(tmp_path: Path) -> None:
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list.d/d.sources").write_text(
         "Types: deb\nURIs: http://a\nSuites: s\nComponents: c\nSigned-By:\n -----BEGIN\n .\n abc\n"
     )
     (archive,) = machine_archives(tmp_path)
     assert archive.stanza() == (
-        "Types: deb-src\nURIs: http://a\nSuites: s\nComponents: c\nSigned-By: \n -----BEGIN\n .\n abc\n"
+        "Types: deb-src\nURIs: http://a\nSuites: s\nComponents: c\n"
+        "Signed-By: \n -----BEGIN\n .\n abc\n"
     )
 
 
-def test_source_packages_that_apt_lists() -> None:
-    (found,) = parse_showsrc(
+def test_source_packages_are_parsed() -> None:
+    (package,) = parse_showsrc(
         dedent("""\
         Package: pytorch
         Version: 1.13.1+dfsg-4
@@ -119,12 +120,12 @@ def test_source_packages_that_apt_lists() -> None:
 
         """)
     )
-    assert (found.name, found.tarball, found.sha256) == (
+    assert (package.name, package.tarball, package.sha256) == (
         "pytorch",
         "pytorch_1.13.1+dfsg.orig.tar.xz",
         "d035",
     )
-    assert found.upstream == "1.13.1"
+    assert package.upstream == "1.13.1"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_source_packages_that_apt_lists() -> None:
         ("E: Malformed entry 1", SourceError, "apt-failed"),
     ],
 )
-def test_what_apt_complains_of(
+def test_errors_of_apt_are_explained(
     tmp_path: Path, output: str, kind: type[Exception], code: str
 ) -> None:
     error = explain_apt_error(output, tmp_path, "torch v1.13.1", "name a mirror (`--mirror URL`)")
@@ -148,23 +149,21 @@ def test_what_apt_complains_of(
     assert error.code == code
 
 
-def test_a_release_that_debian_does_not_have(tmp_path: Path) -> None:
+def test_a_release_that_debian_does_not_have_is_refused(tmp_path: Path) -> None:
     with refused("release-not-in-debian") as caught:
-        fetch_source(asked("2.4.0"), layout(tmp_path), SilentProgress())
+        fetch_source(make_request("2.4.0"), layout(tmp_path), SilentProgress())
     assert "torchmill knows of no suite of Debian with torch 2.4.0" in str(caught.value)
     assert "Debian was not asked" in str(caught.value)
 
 
-def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_apt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("apt-missing"):
-        fetch_source(asked(), layout(tmp_path), SilentProgress())
+        fetch_source(make_request(), layout(tmp_path), SilentProgress())
 
 
 @needs_apt
-def test_a_release_with_its_submodules_filled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_submodules_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = DebianArchive(tmp_path / "archive")
     archive.folder.mkdir()
     archive.add_source(
@@ -174,7 +173,9 @@ def test_a_release_with_its_submodules_filled(
     archive.publish()
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
     fill = {"third_party/deep": "deep", "third_party/near": "near"}
-    request = replace(asked(), package=replace(asked().package, debian_fill={"bookworm": fill}))
+    request = replace(
+        make_request(), package=replace(make_request().package, debian_fill={"bookworm": fill})
+    )
     source = fetch_source(request, layout(tmp_path), SilentProgress())
     assert (source.path / "third_party/deep/deep.h").read_text() == "theirs"
     assert (source.path / "third_party/near/near.h").read_text() == "own"
@@ -192,7 +193,7 @@ def test_a_release_with_its_submodules_filled(
 
 
 @needs_apt
-def test_a_suite_that_the_machine_does_not_use(
+def test_a_suite_that_the_machine_does_not_use_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = DebianArchive(tmp_path / "archive", "trixie")
@@ -202,24 +203,26 @@ def test_a_suite_that_the_machine_does_not_use(
     lines = archive.etc / "sources.list"
     lines.write_text(lines.read_text().replace("trixie", "bookworm"))
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
-    known = replace(
-        asked().package, debian={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"}
+    torch = replace(
+        make_request().package, debian={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"}
     )
-    newer = SourceRequest(known, release("v2.6.0", None), origin="debian")
+    newer = SourceRequest(torch, release("v2.6.0", None), origin="debian")
     assert fetch_source(newer, layout(tmp_path), SilentProgress()).origin.startswith(
         "Debian's pytorch 2.6.0+dfsg-7"
     )
 
 
-def test_a_suite_without_archive_or_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_without_archive_or_keys_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", tmp_path)
     monkeypatch.setattr(apt_archives, "KEYRINGS", tmp_path)
     monkeypatch.setattr("shutil.which", lambda name: name)
     with refused("no-apt-archive"):
-        fetch_source(asked(), layout(tmp_path), SilentProgress())
+        fetch_source(make_request(), layout(tmp_path), SilentProgress())
 
 
-def test_what_the_archive_lists_and_lacks_has_its_lists_read_anew(tmp_path: Path) -> None:
+def test_lists_are_renewed_after_a_listed_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "updated").touch()
     gone = "E: Failed to fetch http://d/x.deb  404  Not Found [IP: 1.2.3.4 80]"
     assert explain_apt_error(gone, tmp_path, "x", "WAYS").code == "debian-file-gone"
@@ -228,9 +231,7 @@ def test_what_the_archive_lists_and_lacks_has_its_lists_read_anew(tmp_path: Path
     assert explain_apt_error(sized, tmp_path, "x", "WAYS").code == "host-unreachable"
 
 
-def test_lists_from_the_future_are_not_fresh(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_from_the_future_are_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "updated").touch()
     os.utime(tmp_path / "updated", (time.time() + 1e7,) * 2)
     ran: list[tuple[str, ...]] = []

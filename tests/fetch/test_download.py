@@ -1,4 +1,4 @@
-"""What a download sends to which host, and which certificates it trusts."""
+"""Downloads: logins, limits, and the certificates that are trusted."""
 
 import hashlib
 import http.server
@@ -15,7 +15,7 @@ from torchmill.fetch.download import download_file, http_session
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Redirects to `target` if there is one, else serves four bytes; notes who was named to it."""
+    """Redirects to `target` if there is one, else serves four bytes; records the logins it got."""
 
     target = ""
     users: list[str | None]
@@ -56,16 +56,16 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
 
 
-def bring(url: str, folder: Path) -> Path:
+def download(url: str, folder: Path) -> Path:
     return download_file(url, folder, SilentBar(), network_hint="wait", refusal_hint="check it")
 
 
-def test_a_user_in_the_address_is_named_to_its_host_and_not_to_one_it_redirects_to(
+def test_a_login_is_sent_to_its_host_but_not_after_a_redirect(
     tmp_path: Path,
 ) -> None:
     with running() as first, running() as other:
         first.target = f"http://localhost:{other.server_port}/a.zip"
-        file = bring(f"http://me:p%40ss@127.0.0.1:{first.server_port}/a.zip", tmp_path)
+        file = download(f"http://me:p%40ss@127.0.0.1:{first.server_port}/a.zip", tmp_path)
     assert file.read_bytes() == b"file"
     assert first.users == ["Basic bWU6cEBzcw=="]
     assert other.users == [None]
@@ -75,12 +75,12 @@ def test_a_password_is_in_no_message(tmp_path: Path) -> None:
     with running() as server:
         port = server.server_port
     with refused("host-unreachable") as raised:
-        bring(f"http://me:s3cret@127.0.0.1:{port}/a.zip", tmp_path)
+        download(f"http://me:s3cret@127.0.0.1:{port}/a.zip", tmp_path)
     assert "s3cret" not in str(raised.value)
 
 
-def test_no_more_is_taken_than_a_file_is_said_to_have(tmp_path: Path) -> None:
-    """As of a host that sends without end: nothing is kept, and what was said right is taken."""
+def test_a_download_longer_than_listed_is_refused(tmp_path: Path) -> None:
+    """A host may send without end: nothing of that is kept."""
     sha256 = hashlib.sha256(b"file").hexdigest()
     with running() as server:
         url = f"http://127.0.0.1:{server.server_port}/a.zip"
@@ -107,7 +107,7 @@ def test_no_more_is_taken_than_a_file_is_said_to_have(tmp_path: Path) -> None:
     assert file.read_bytes() == b"file"
 
 
-def test_certificates_are_those_that_the_system_trusts(
+def test_the_certificate_file_of_the_system_is_trusted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     company = tmp_path / "company.pem"
@@ -120,10 +120,10 @@ def test_certificates_are_those_that_the_system_trusts(
     assert settings["verify"] == str(company)
 
 
-def test_a_folder_of_certificates_is_trusted_where_openssl_finds_them_in_it(
+def test_a_certificate_folder_is_trusted_if_openssl_can_read_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without such names, as in RHEL's, no server would be believed; requests brings certificates of its own."""
+    """OpenSSL needs hashed names; without them, as on RHEL, requests' own certificates are used."""
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     (tmp_path / "ca-bundle.crt").touch()

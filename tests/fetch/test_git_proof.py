@@ -1,4 +1,4 @@
-"""What is proven to be a commit, against all that real git can be told to lie about."""
+"""Prove that a folder is a commit, although real git can be made to lie about it."""
 
 import os
 import shutil
@@ -39,21 +39,21 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def forge(tmp_path: Path) -> Forge:
     """Return a release with a submodule in a submodule."""
-    made = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
-    deep = made.commit("a/deep", {"deep.h": "int deep;\n"})
-    middle = made.commit(
-        "a/middle", {"middle.h": "int middle;\n"}, (Link("deep", made.url("a/deep"), deep),)
+    forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+    deep = forge.commit("a/deep", {"deep.h": "int deep;\n"})
+    middle = forge.commit(
+        "a/middle", {"middle.h": "int middle;\n"}, (Link("deep", forge.url("a/deep"), deep),)
     )
-    made.commits["v1"] = made.commit(
-        "a/torch", FILES, (Link("third/middle", made.url("a/middle"), middle),), "v1"
+    forge.commits["v1"] = forge.commit(
+        "a/torch", FILES, (Link("third/middle", forge.url("a/middle"), middle),), "v1"
     )
-    made.commits |= {"deep": deep, "middle": middle}
-    return made
+    forge.commits |= {"deep": deep, "middle": middle}
+    return forge
 
 
 @pytest.fixture
 def clone(forge: Forge, tmp_path: Path) -> Path:
-    """Return somebody's own clone of it."""
+    """Return a user's clone of the release."""
     git(tmp_path, "clone", "-q", "--recurse-submodules", forge.url("a/torch"), "clone")
     return tmp_path / "clone"
 
@@ -63,13 +63,18 @@ def place(tmp_path: Path) -> Layout:
     return layout(tmp_path)
 
 
-def asked(forge: Forge, origin: Path | None = None) -> SourceRequest:
-    known = package(forge.url("a/torch")), release("v1", forge.commits["v1"])
-    return SourceRequest(*known, origin=str(origin) if origin else None)
+def make_request(forge: Forge, origin: Path | None = None) -> SourceRequest:
+    return SourceRequest(
+        package(forge.url("a/torch")),
+        release("v1", forge.commits["v1"]),
+        origin=str(origin) if origin else None,
+    )
 
 
 def differences(tree: Path, commit: str) -> list[str]:
-    return [str(one) for one in find_differences(tree, commit, worktree_repository(tree))]
+    return [
+        str(difference) for difference in find_differences(tree, commit, worktree_repository(tree))
+    ]
 
 
 def append(file: Path) -> None:
@@ -101,7 +106,7 @@ def keep_size_and_times(clone: Path) -> None:
 
 
 def replace_object(clone: Path) -> None:
-    """Let git show another tree for the release's commit."""
+    """Make git show another tree for the release's commit."""
     append(clone / "src/a.cpp")
     head = git(clone, "rev-parse", "HEAD")
     git(clone, "commit", "-q", "-a", "-m", "mine")
@@ -110,7 +115,7 @@ def replace_object(clone: Path) -> None:
 
 
 def filter_away(clone: Path) -> None:
-    """Let a filter show git what it expects."""
+    """Make a filter hide the change from git."""
     git(clone, "config", "filter.lie.clean", "sed /mine/d")
     (clone / ".git/info/attributes").write_text("*.cpp filter=lie\n")
     append(clone / "src/a.cpp")
@@ -119,7 +124,7 @@ def filter_away(clone: Path) -> None:
 
 def leave_out(clone: Path) -> None:
     git(clone, "sparse-checkout", "set", "--no-cone", "/*", "!/src/b.cpp")
-    (clone / "src/b.cpp").unlink(missing_ok=True)  # git leaves a file whose date it does not know
+    (clone / "src/b.cpp").unlink(missing_ok=True)  # git keeps a file whose date it does not know
 
 
 def add_untracked(clone: Path) -> None:
@@ -127,7 +132,7 @@ def add_untracked(clone: Path) -> None:
 
 
 def hide_untracked(clone: Path) -> None:
-    """Add a file that `git status` is told not to show."""
+    """Add a file, and configure `git status` not to show it."""
     git(clone, "config", "status.showUntrackedFiles", "no")
     add_untracked(clone)
 
@@ -173,61 +178,61 @@ DECEITS = [
 
 
 @pytest.mark.parametrize("deceive", DECEITS)
-def test_a_folder_that_only_looks_like_its_commit_is_of_none(
+def test_a_deceiving_folder_proves_no_commit(
     forge: Forge, clone: Path, place: Layout, deceive: Callable[[Path], None]
 ) -> None:
     deceive(clone)
-    source = fetch_source(asked(forge, clone), place, SilentProgress())
+    source = fetch_source(make_request(forge, clone), place, SilentProgress())
     assert (source.commit, source.verified) == (None, False)
     assert source.contents
     assert source.unproven
-    named = {path for path, commit in source.submodules.items() if commit}
+    proven = {path for path, commit in source.submodules.items() if commit}
     if deceive in {move_submodule, dirty_submodule}:
-        assert "third/middle" not in named
+        assert "third/middle" not in proven
     if deceive == skip_in_submodule:
-        assert "third/middle/deep" not in named
+        assert "third/middle/deep" not in proven
 
 
 def test_a_clean_clone_is_its_commit(forge: Forge, clone: Path, place: Layout) -> None:
-    """Also with what git ignores, which is not copied, and with line ends of another system, which are restored."""
+    """Ignored files are not copied, and line ends of another system are restored."""
     (clone / "build").mkdir()
     (clone / "build/old.cpp").touch()
     (clone / "src/a.o").touch()
     assert (clone / "dos.bat").read_bytes() == b"echo\r\n"
-    source = fetch_source(asked(forge, clone), place, SilentProgress())
+    source = fetch_source(make_request(forge, clone), place, SilentProgress())
     assert (source.commit, source.verified, source.unproven) == (forge.commits["v1"], True, "")
     expected = {"third/middle": forge.commits["middle"], "third/middle/deep": forge.commits["deep"]}
     assert source.submodules == expected
     assert (source.path / "dos.bat").read_bytes() == b"echo\n"
 
 
-@pytest.mark.parametrize("way", ["shallow", "shared", "worktree", "partial"])
-def test_ways_to_have_a_clone_that_change_no_file(
-    forge: Forge, tmp_path: Path, place: Layout, way: str
+@pytest.mark.parametrize("kind", ["shallow", "shared", "worktree", "partial"])
+def test_unusual_clones_are_verified(
+    forge: Forge, tmp_path: Path, place: Layout, kind: str
 ) -> None:
     url = forge.url("a/torch")
-    if way == "worktree":
+    if kind == "worktree":
         git(tmp_path, "clone", "-q", url, "main")
         git(tmp_path / "main", "worktree", "add", "-q", "../clone", "HEAD")
         git(tmp_path / "clone", "submodule", "update", "-q", "--init", "--recursive")
     else:
         git(forge.bare("a/torch"), "config", "uploadpack.allowFilter", "true")
-        words = {
+        options = {
             "shallow": ["--depth=1"],
             "shared": ["--shared"],
             "partial": ["--filter=blob:none"],
-        }[way]
-        origin = str(forge.bare("a/torch")) if way == "shared" else url
-        git(tmp_path, "clone", "-q", "--recurse-submodules", *words, origin, "clone")
-    source = fetch_source(asked(forge, tmp_path / "clone"), place, SilentProgress())
+        }[kind]
+        origin = str(forge.bare("a/torch")) if kind == "shared" else url
+        git(tmp_path, "clone", "-q", "--recurse-submodules", *options, origin, "clone")
+    source = fetch_source(make_request(forge, tmp_path / "clone"), place, SilentProgress())
     assert source.verified
 
 
-def test_a_folder_without_its_git_is_of_no_commit(forge: Forge, clone: Path, place: Layout) -> None:
-    for found in clone.rglob(".git"):
-        shutil.rmtree(found) if found.is_dir() else found.unlink()
+def test_a_folder_without_git_has_no_commit(forge: Forge, clone: Path, place: Layout) -> None:
+    for path in clone.rglob(".git"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     append(clone / "src/a.cpp")
-    source = fetch_source(asked(forge, clone), place, SilentProgress())
+    source = fetch_source(make_request(forge, clone), place, SilentProgress())
     assert (source.commit, source.declared, source.verified, source.submodules) == (
         None,
         None,
@@ -237,7 +242,7 @@ def test_a_folder_without_its_git_is_of_no_commit(forge: Forge, clone: Path, pla
     assert forge.commits["v1"] not in (place.source("torch") / "v1/source.json").read_text()
 
 
-def test_lfs_pointers_are_what_the_commit_has_and_their_contents_are_not(tmp_path: Path) -> None:
+def test_lfs_pointers_match_the_commit_but_their_contents_do_not(tmp_path: Path) -> None:
     forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 3\n"
     commit = forge.commit("a/torch", {"setup.py": "\n", "model.bin": pointer})
@@ -248,17 +253,15 @@ def test_lfs_pointers_are_what_the_commit_has_and_their_contents_are_not(tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["tree", "commit"])
-def test_objects_that_are_not_what_their_ids_say_prove_nothing(
-    clone: Path, forge: Forge, kind: str
-) -> None:
-    """A repository whose objects were exchanged on the disk; git itself reads packed ones unchecked."""
+def test_forged_objects_prove_nothing(clone: Path, forge: Forge, kind: str) -> None:
+    """Objects may be exchanged on the disk, and git does not check packed ones when it reads."""
     head = forge.commits["v1"]
     objects = clone / ".git/objects"
     append(clone / "src/a.cpp")
     git(clone, "commit", "-q", "-a", "-m", "mine")
-    mine = git(clone, "rev-parse", "HEAD" if kind == "commit" else "HEAD^{tree}")
-    wanted = head if kind == "commit" else git(clone, "rev-parse", f"{head}^{{tree}}")
-    forged = objects / wanted[:2] / wanted[2:]
+    other_object = git(clone, "rev-parse", "HEAD" if kind == "commit" else "HEAD^{tree}")
+    release_object = head if kind == "commit" else git(clone, "rev-parse", f"{head}^{{tree}}")
+    forged = objects / release_object[:2] / release_object[2:]
     forged.parent.mkdir(exist_ok=True)
     if forged.exists():
         forged.chmod(0o644)
@@ -271,12 +274,12 @@ def test_objects_that_are_not_what_their_ids_say_prove_nothing(
                 )
         if forged.exists():
             forged.chmod(0o644)
-    shutil.copy(objects / mine[:2] / mine[2:], forged)
+    shutil.copy(objects / other_object[:2] / other_object[2:], forged)
     assert differences(clone, head)
 
 
-def test_a_commit_with_padded_modes_is_read_as_it_is(tmp_path: Path) -> None:
-    """Such trees are in the history of widely used repositories; another spelling of them has another id."""
+def test_trees_with_padded_modes_are_read(tmp_path: Path) -> None:
+    """Widely used repositories have such trees, whose ids depend on the spelling of the modes."""
     git(tmp_path, "init", "-q", "repo")
     repo = tmp_path / "repo"
     (repo / "folder").mkdir()
@@ -293,14 +296,14 @@ def test_a_commit_with_padded_modes_is_read_as_it_is(tmp_path: Path) -> None:
 
     inner = write("tree", b"100664 file\0" + bytes.fromhex(blob))
     outer = write("tree", b"040000 folder\0" + bytes.fromhex(inner))
-    who = "a <a@example.org> 1600000000 +0000"
-    commit = write("commit", f"tree {outer}\nauthor {who}\ncommitter {who}\n\nx\n".encode())
+    author = "a <a@example.org> 1600000000 +0000"
+    commit = write("commit", f"tree {outer}\nauthor {author}\ncommitter {author}\n\nx\n".encode())
     assert differences(repo, commit) == []
     (repo / "folder/file").write_text("y\n")
     assert differences(repo, commit) == ["folder/file has other contents"]
 
 
-def test_names_that_are_no_text(tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_are_compared(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "repo")
     repo = tmp_path / "repo"
     name = os.fsdecode(b"caf\xe9 \xff.txt")
@@ -313,34 +316,34 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 class TestAFetchedClone:
     @pytest.fixture
     def source(self, forge: Forge, place: Layout) -> Source:
-        return fetch_source(asked(forge), place, SilentProgress())
+        return fetch_source(make_request(forge), place, SilentProgress())
 
     def test_is_proven(self, source: Source, forge: Forge, place: Layout) -> None:
         assert (source.commit, source.verified) == (forge.commits["v1"], True)
         verify_source(source, StatCache(place.stat_cache))
 
     @pytest.mark.parametrize(
-        "deceive", [one for one in DECEITS if one not in (move_submodule, replace_object)]
+        "deceive", [deceit for deceit in DECEITS if deceit not in (move_submodule, replace_object)]
     )
-    def test_that_was_changed_behind_gits_back_is_refused(
+    def test_changed_behind_gits_back_is_refused(
         self, source: Source, forge: Forge, place: Layout, deceive: Callable[[Path], None]
     ) -> None:
         deceive(source.path)
         with refused("uncommitted-changes"):
             verify_source(source, StatCache(place.stat_cache))
         with refused("uncommitted-changes"):
-            fetch_source(asked(forge), place, SilentProgress())
+            fetch_source(make_request(forge), place, SilentProgress())
         examined = load_examined_source(place, "torch", "v1", StatCache(place.stat_cache))
         assert examined is not None
         assert (examined.commit, examined.verified) == (None, False)
         assert examined.refusal
 
-    def test_with_files_that_git_ignores_is_not_built(
+    def test_with_ignored_files_is_not_built(
         self, source: Source, forge: Forge, place: Layout
     ) -> None:
-        """A build would find them: an old module, a header that is searched for first. No fetch loses them."""
+        """A build would use them (an old module, a header); a fetch keeps them."""
         (source.path / "src/old.o").write_text("made by a tool\n")
-        assert fetch_source(asked(forge), place, SilentProgress()) == source
+        assert fetch_source(make_request(forge), place, SilentProgress()) == source
         cache = StatCache(place.stat_cache)
         for _ in range(2):
             with refused("uncommitted-changes") as caught:

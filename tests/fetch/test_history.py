@@ -1,4 +1,4 @@
-"""The history of a package, and git's bisect in it: what is found, skipped, on two branches, and without a server."""
+"""The history of a package, and git's bisect in it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from torchmill.fetch.source.request import SourceRequest
 
 @pytest.fixture
 def forge(tmp_path: Path) -> Forge:
-    """Return an upstream: n0 to n9 on the main branch, and v1 on a branch of its own that begins at n2."""
+    """Return an upstream: n0 to n9 on the main branch, and v1 on a branch that begins at n2."""
     forge = Forge(tmp_path / "up", (tmp_path / "up").as_uri())
     for number in range(10):
         forge.commits[f"n{number}"] = forge.commit(
@@ -31,17 +31,19 @@ def forge(tmp_path: Path) -> Forge:
 
 @pytest.fixture
 def history(forge: Forge, tmp_path: Path) -> CommitHistory:
-    found = CommitHistory(tmp_path / "history.git")
-    found.fetch(SourceRequest(package(forge.url("pytorch/torch")), release("n0", None)))
-    return found
+    history = CommitHistory(tmp_path / "history.git")
+    history.fetch(SourceRequest(package(forge.url("pytorch/torch")), release("n0", None)))
+    return history
 
 
 def search(history: CommitHistory, verdict: Callable[[str], str]) -> list[str]:
-    """Return the commits that were tried, by their subjects."""
+    """Carry a search out, and return the subjects of the commits that were tried."""
     tried = []
-    while commit := history.next_step()[0]:
+    commit, _ = history.next_step()
+    while commit:
         tried.append(history.describe(commit).split()[-1])
         history.bisect(verdict(commit), commit)
+        commit, _ = history.next_step()
     return tried
 
 
@@ -50,51 +52,52 @@ def test_the_first_bad_commit_is_found_without_the_server(
 ) -> None:
     forge.folder.rename(
         forge.folder.with_name("away")
-    )  # git wants to show the files of what it found
+    )  # git would fetch the files of the commit to show them
     bad = {forge.commits[f"n{number}"] for number in range(6, 10)}
     history.start(forge.commits["n0"], forge.commits["n9"])
     tried = search(history, lambda commit: "bad" if commit in bad else "good")
     assert history.suspects() == [forge.commits["n6"]]
     assert {"n5", "n6"} <= {*tried}
     assert len(tried) == 3
-    assert history.next_step() == ("", ""), "asked again, it says the same"
+    assert history.next_step() == ("", ""), "the search remains at its end"
 
 
-def test_git_says_how_many_are_left(history: CommitHistory, forge: Forge) -> None:
+def test_the_number_of_remaining_commits_is_reported(history: CommitHistory, forge: Forge) -> None:
     history.start(forge.commits["n0"], forge.commits["n9"])
     assert (
         history.next_step()[1] == "Bisecting: 4 revisions left to test after this (roughly 2 steps)"
     )
 
 
-def test_skipped_commits_leave_several(history: CommitHistory, forge: Forge) -> None:
-    bad, skipped = (
-        {forge.commits[f"n{number}"] for number in numbers} for numbers in ((6, 7, 8, 9), (5, 6))
-    )
+def test_skipped_commits_leave_several_suspects(history: CommitHistory, forge: Forge) -> None:
+    skipped = {forge.commits[name] for name in ("n5", "n6")}
+    bad = {forge.commits[name] for name in ("n6", "n7", "n8", "n9")}
+
+    def verdict(commit: str) -> str:
+        if commit in skipped:
+            return "skip"
+        return "bad" if commit in bad else "good"
+
     history.start(forge.commits["n0"], forge.commits["n9"])
-    search(
-        history, lambda commit: "skip" if commit in skipped else "bad" if commit in bad else "good"
-    )
+    search(history, verdict)
     assert history.suspects() == [forge.commits[name] for name in ("n7", "n6", "n5")]
 
 
-def test_ends_on_two_branches_have_what_is_common_tried_first(
-    history: CommitHistory, forge: Forge
-) -> None:
+def test_a_merge_base_of_two_branches_is_tried_first(history: CommitHistory, forge: Forge) -> None:
     history.start(forge.commits["v1"], forge.commits["n9"])
-    commit, said = history.next_step()
-    assert (commit, said) == (forge.commits["n2"], "Bisecting: a merge base must be tested")
+    commit, message = history.next_step()
+    assert (commit, message) == (forge.commits["n2"], "Bisecting: a merge base must be tested")
     with refused("bisect-refused"):
         history.bisect("bad", commit)
 
 
-def test_what_git_refuses(history: CommitHistory, forge: Forge) -> None:
+def test_impossible_ends_are_refused(history: CommitHistory, forge: Forge) -> None:
     for good, bad in (("n5", "n5"), ("n9", "n5")):
         with refused("bisect-refused"):
             history.start(forge.commits[good], forge.commits[bad])
 
 
-def test_commits_by_tag_branch_and_beginning(history: CommitHistory, forge: Forge) -> None:
+def test_commits_are_found_by_tag_branch_and_short_id(history: CommitHistory, forge: Forge) -> None:
     commit = forge.commits["n9"]
     for name in ("n9", "main", commit, commit[:9]):
         assert history.find_commit(name) == commit
@@ -103,7 +106,7 @@ def test_commits_by_tag_branch_and_beginning(history: CommitHistory, forge: Forg
             history.find_commit(name)
 
 
-def test_a_history_in_which_git_fails_names_what_removes_it(tmp_path: Path) -> None:
+def test_a_damaged_history_names_the_command_that_removes_it(tmp_path: Path) -> None:
     forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
     forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n"}, (), "v1")
     history = tmp_path / "history.git"

@@ -33,7 +33,7 @@ def test_a_json_page_is_read() -> None:
     assert file.yanked
 
 
-def test_an_html_page_says_the_same() -> None:
+def test_an_html_page_is_read() -> None:
     index = Index(json=False)
     index.add(NAME, b"x", **{"requires-python": ">=3.8,<4"})
     index.add(NAME.replace("1.0.0", "1.0.1"), b"x", **{"upload-time": "2023-01-01", "yanked": ""})
@@ -58,10 +58,10 @@ def test_digest_and_size_of_a_file_are_read() -> None:
         (third, _) = project_files(session, index.url, "base")
     assert (first.sha256, first.size) == ("12ab", 1)
     assert (second.sha256, second.size) == (None, None)
-    assert (third.sha256, third.size) == ("0", None), "a page has it at the end of the link"
+    assert (third.sha256, third.size) == ("0", None), "in HTML it is at the end of the link"
 
 
-def test_an_index_that_does_not_answer_is_an_error() -> None:
+def test_an_unreachable_index_is_refused() -> None:
     with serving(Index()) as index:
         gone = index.url
     with (
@@ -71,7 +71,7 @@ def test_an_index_that_does_not_answer_is_an_error() -> None:
         project_files(session, gone, "base")
 
 
-def test_an_answer_that_is_no_page_is_an_error() -> None:
+def test_an_answer_that_is_no_page_is_refused() -> None:
     with serving(Index()) as index, requests.Session() as session, refused("index-unreadable"):
         project_files(session, index.url.replace("/simple", "/nowhere"), "base")
 
@@ -98,7 +98,7 @@ def test_the_index_is_the_one_that_pip_uses() -> None:
         "https://me:secret@[bad/simple",
     ],
 )
-def test_an_index_that_is_no_address_is_refused_without_its_password(index: str) -> None:
+def test_an_invalid_index_is_refused_without_its_password(index: str) -> None:
     with refused("index-unreadable") as caught:
         configured_index({**os.environ, "PIP_INDEX_URL": index})
     assert "secret" not in str(caught.value)
@@ -113,9 +113,9 @@ def test_sizes_and_digests_of_careless_indexes_are_read(size: Any, read: int | N
     assert (file.sha256, file.size) == ("12ab", read)
 
 
-@pytest.mark.parametrize("more", [{"filename": None}, {"size": "big"}])
-def test_an_index_that_says_nonsense_is_told_so(more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("attributes", [{"filename": None}, {"size": "big"}])
+def test_nonsense_on_a_page_is_refused(attributes: dict[str, Any]) -> None:
     index = Index()
-    index.add(NAME, b"x", **more)
+    index.add(NAME, b"x", **attributes)
     with serving(index), requests.Session() as session, refused("index-unreadable"):
         project_files(session, index.url, "base")

@@ -1,4 +1,4 @@
-"""`--from pypi`: archives of an index of our own, and what is wrong with some of them."""
+"""`--from pypi`: archives of a local index, intact and broken ones."""
 
 import gzip
 import hashlib
@@ -23,22 +23,22 @@ from torchmill.fetch.source.source_dir import load_source
 
 def sdist(version: str, setup: str = "setup.py") -> bytes:
     """Return a tiny source archive."""
-    made = io.BytesIO()
+    archive = io.BytesIO()
     with (
-        gzip.GzipFile(fileobj=made, mode="wb", mtime=0) as zipped,
+        gzip.GzipFile(fileobj=archive, mode="wb", mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as tar,
     ):
         for file in (setup, "PKG-INFO"):
             info = tarfile.TarInfo(f"torch-{version}/{file}")
             info.size = len(version)
             tar.addfile(info, io.BytesIO(version.encode()))
-    return made.getvalue()
+    return archive.getvalue()
 
 
-def add(index: Index, name: str, content: bytes, **said: Any) -> str:
-    """Put a file on the index, with its digest; return that."""
+def add(index: Index, name: str, content: bytes, **attributes: Any) -> str:
+    """Put a file on the index, and return its digest."""
     digest = hashlib.sha256(content).hexdigest()
-    index.add(name, content, **({"hashes": {"sha256": digest}} | said))
+    index.add(name, content, **({"hashes": {"sha256": digest}} | attributes))
     return digest
 
 
@@ -54,12 +54,12 @@ def place(tmp_path: Path) -> Layout:
     return layout(tmp_path)
 
 
-def asked(
+def make_request(
     tag: str = "v2.1", pypi: str | None = "Torch", sha256: str | None = None
 ) -> SourceRequest:
-    """Return a request for a release of a package that is nowhere but on PyPI."""
-    wanted = replace(package(""), pypi=pypi)
-    return SourceRequest(wanted, replace(release(tag, None), sha256=sha256), origin="pypi")
+    """Return a request for a release of a package that is only on PyPI."""
+    torch = replace(package(""), pypi=pypi)
+    return SourceRequest(torch, replace(release(tag, None), sha256=sha256), origin="pypi")
 
 
 def downloads(index: Index) -> int:
@@ -71,45 +71,45 @@ def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place:
     add(index, "torch-2.1-py3-none-any.whl", b"a wheel")
     digest = add(
         index, "torch-2.1.0.tar.gz", sdist("2.1.0"), yanked="old"
-    )  # asked for by its very version
-    found = fetcher.fetch_source(asked(sha256=digest), place, SilentProgress())
-    assert (found.path / "PKG-INFO").read_text() == "2.1.0"
-    assert (found.provider, found.commit, found.archive, found.verified) == (
+    )  # requested by exactly this version
+    source = fetcher.fetch_source(make_request(sha256=digest), place, SilentProgress())
+    assert (source.path / "PKG-INFO").read_text() == "2.1.0"
+    assert (source.provider, source.commit, source.archive, source.verified) == (
         "pypi",
         None,
         digest,
         True,
     )
-    assert found.origin == f"PyPI's torch-2.1.0.tar.gz (sha256 {digest}, as recorded)"
-    assert load_source(place, "torch", "v2.1") == found
-    verification.check_source(found)
+    assert source.origin == f"PyPI's torch-2.1.0.tar.gz (sha256 {digest}, as recorded)"
+    assert load_source(place, "torch", "v2.1") == source
+    verification.check_source(source)
     assert downloads(index) == 1
-    assert fetcher.fetch_source(asked(), place, SilentProgress()) == found
-    assert downloads(index) == 1, "what is there is not asked for again"
+    assert fetcher.fetch_source(make_request(), place, SilentProgress()) == source
+    assert downloads(index) == 1, "the second fetch downloads nothing"
     with refused("digest-differs-from-facts"):
-        fetcher.fetch_source(asked(sha256="e" * 64), place, SilentProgress())
+        fetcher.fetch_source(make_request(sha256="e" * 64), place, SilentProgress())
     assert {path.name for path in place.source("torch").iterdir()} == {"v2.1", "lock"}
 
 
-def test_digests_in_links_of_an_index_count(index: Index, place: Layout) -> None:
+def test_digests_in_links_are_compared(index: Index, place: Layout) -> None:
     index.json = False
     content = sdist("2.1")
     index.add("torch-2.1.tar.gz", content)
     with refused("wrong-digest"):
-        fetcher.fetch_source(asked(), place, SilentProgress())
+        fetcher.fetch_source(make_request(), place, SilentProgress())
 
 
-def test_what_changed_in_the_tree_is_named_with_its_cure(index: Index, place: Layout) -> None:
+def test_a_changed_tree_is_refused_with_the_command_that_helps(index: Index, place: Layout) -> None:
     add(index, "torch-2.1.tar.gz", sdist("2.1"))
-    found = fetcher.fetch_source(asked(), place, SilentProgress())
-    (found.path / "PKG-INFO").write_text("mine")
+    source = fetcher.fetch_source(make_request(), place, SilentProgress())
+    (source.path / "PKG-INFO").write_text("mine")
     with refused("source-changed") as raised:
-        verification.check_source(found)
+        verification.check_source(source)
     assert "PKG-INFO" in str(raised.value)
     assert "`invoke fetch --tag v2.1 --from pypi --discard`" in str(raised.value)
 
 
-Break = Callable[[Index], object]
+Damage = Callable[[Index], object]
 
 
 @pytest.mark.parametrize(
@@ -117,63 +117,61 @@ Break = Callable[[Index], object]
     [
         (
             lambda index: add(index, "torch-2.0.tar.gz", sdist("2.0")),
-            asked(),
+            make_request(),
             "release-not-on-index",
         ),
-        (lambda _: None, asked(), "release-not-on-index"),
+        (lambda _: None, make_request(), "release-not-on-index"),
         (
             lambda index: add(index, "torch-2.1.tar.gz", sdist("2.1"), hashes={"sha256": "f" * 64}),
-            asked(),
+            make_request(),
             "wrong-digest",
         ),
         (
             lambda index: index.add(
                 "torch-2.1.tar.gz", sdist("2.1"), url="../../files/torch-2.1.tar.gz"
             ),
-            asked(),
+            make_request(),
             "no-digest-on-index",
         ),
         (
             lambda index: add(index, "torch-2.1.tar.gz", sdist("2.1")),
-            asked(sha256="e" * 64),
+            make_request(sha256="e" * 64),
             "digest-differs-from-facts",
         ),
         (
             lambda index: add(index, "torch-2.1.tar.gz", sdist("2.1", "README")),
-            asked(),
+            make_request(),
             "no-python-project",
         ),
-        (lambda _: None, asked(pypi=None), "no-pypi-project"),
+        (lambda _: None, make_request(pypi=None), "no-pypi-project"),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_is_left(
-    index: Index, place: Layout, broken: Break, request_: SourceRequest, code: str
+def test_unusable_archives_are_refused_and_leave_nothing(
+    index: Index, place: Layout, broken: Damage, request_: SourceRequest, code: str
 ) -> None:
     broken(index)
     with refused(code):
         fetcher.fetch_source(request_, place, SilentProgress())
     assert load_source(place, "torch", "v2.1") is None
-    left = [
+    leftovers = [
         path for path in place.source("torch").rglob("*") if path.is_file() and path.name != "lock"
     ]
-    assert [path.name for path in left if path.suffix != ".gz"] == []
+    assert [path.name for path in leftovers if path.suffix != ".gz"] == []
 
 
-def test_whoever_the_index_knows_is_named_to_it_and_to_nobody_else(
+def test_a_login_is_sent_to_the_index_only(
     index: Index, place: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(index, "torch-2.1.tar.gz", sdist("2.1"))
     monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("://", "://me:p%40ss@"))
-    found = fetcher.fetch_source(asked(), place, SilentProgress())
-    assert (found.path / "PKG-INFO").read_text() == "2.1"
+    source = fetcher.fetch_source(make_request(), place, SilentProgress())
+    assert (source.path / "PKG-INFO").read_text() == "2.1"
     assert index.users == ["me:p@ss", "me:p@ss"]
     with refused("release-not-on-index"):
-        fetcher.fetch_source(asked("v2.2"), place, SilentProgress())
+        fetcher.fetch_source(make_request("v2.2"), place, SilentProgress())
 
 
-def test_an_index_that_does_not_answer_is_named_with_the_ways_out(
-    place: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_index_is_refused(place: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with refused("index-unreadable"):
-        fetcher.fetch_source(asked(), place, SilentProgress())
+        fetcher.fetch_source(make_request(), place, SilentProgress())

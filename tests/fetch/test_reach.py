@@ -1,4 +1,4 @@
-"""Whether addresses answer: told in seconds, whatever a server does."""
+"""Probing addresses ends within seconds, whatever a server does."""
 
 import socket
 import threading
@@ -15,7 +15,7 @@ from torchmill.fetch.reach import probe_addresses
 
 @contextmanager
 def trickling() -> Iterator[str]:
-    """Serve a head that never ends: a byte now and then keeps every limit on silence from being reached."""
+    """Serve a head that never ends, in single bytes, so that no timeout is reached."""
     ended = threading.Event()
 
     def trickle(client: socket.socket) -> None:
@@ -40,14 +40,14 @@ def trickling() -> Iterator[str]:
         ended.set()
 
 
-def test_pages_that_are_there_answer() -> None:
+def test_existing_pages_answer() -> None:
     with serving(Index()) as index:
         page = f"{index.url}/torch/"
         assert probe_addresses([page, page], {}) == {page: ""}
-        assert index.asked == ["GET /simple/torch/"], "each address is asked once"
+        assert index.asked == ["GET /simple/torch/"], "each address is probed once"
 
 
-def test_a_page_that_is_gone_is_named_without_its_password() -> None:
+def test_a_missing_page_is_named_without_its_password() -> None:
     with serving(Index()) as index:
         address = index.url.replace("http://", "http://me:s3cret@").replace(
             "/simple", "/channel/repodata.json?token=a"
@@ -57,13 +57,13 @@ def test_a_page_that_is_gone_is_named_without_its_password() -> None:
     assert "s3cret" not in complaint
 
 
-def test_a_host_that_is_gone_is_named_once() -> None:
+def test_an_unreachable_host_is_named_once() -> None:
     with gone_index() as gone:
         answers = probe_addresses([f"{gone.url}/a/", f"{gone.url}/b/"], {})
     assert set(answers.values()) == {"127.0.0.1 cannot be reached (connection refused)"}
 
 
-def test_servers_that_hang_are_given_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_servers_are_given_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "0.3")
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent, trickling() as slow:
@@ -76,20 +76,20 @@ def test_servers_that_hang_are_given_up_together(monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - began < 30, "not ten times the limit of a host"
 
 
-def test_files_are_looked_at(tmp_path: Path) -> None:
+def test_files_are_checked(tmp_path: Path) -> None:
     (tmp_path / "here").touch()
-    found = probe_addresses([str(tmp_path / "here"), (tmp_path / "gone").as_uri()], {})
-    assert list(found.values()) == ["", f"there is no {tmp_path}/gone"]
+    answers = probe_addresses([str(tmp_path / "here"), (tmp_path / "gone").as_uri()], {})
+    assert list(answers.values()) == ["", f"there is no {tmp_path}/gone"]
 
 
 @pytest.mark.parametrize(
     "address", ["git@github.com:pytorch/pytorch", "ssh://git@host/x", "http://[bad/", "s3://bucket"]
 )
-def test_what_cannot_be_asked_is_left_out(address: str) -> None:
+def test_addresses_that_cannot_be_probed_are_left_out(address: str) -> None:
     assert probe_addresses([address], {}) == {}
 
 
-def test_nothing_is_asked_where_that_is_unwanted(tmp_path: Path) -> None:
+def test_nothing_is_probed_if_that_is_switched_off(tmp_path: Path) -> None:
     assert (
         probe_addresses([str(tmp_path / "gone"), "http://127.0.0.1:1/"], {"TORCHMILL_PROBE": "off"})
         == {}

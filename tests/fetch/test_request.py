@@ -10,26 +10,26 @@ from torchmill.fetch.source.git_command import mirror_candidates, require_allowe
 from torchmill.fetch.source.request import source_requests
 
 
-def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None:
+def test_a_release_is_requested_alone_or_with_its_partners(known: Facts) -> None:
     release = find_release(known, "base", "v1.0.0")
     alone = source_requests(known, [release], ref="abc", mirror="file:///m", origin="")
-    assert [(one.title, one.mirror, one.origin) for one in alone] == [
+    assert [(request.title, request.mirror, request.origin) for request in alone] == [
         ("base abc", "file:///m", None)
     ]
-    both = source_requests(
+    with_partner = source_requests(
         known,
         partner_releases(known, release, ["base", "vision"]),
         ref="",
         mirror="",
         origin="debian",
     )
-    assert [(one.title, one.ref, one.origin) for one in both] == [
+    assert [(request.title, request.ref, request.origin) for request in with_partner] == [
         ("base v1.0.0", None, "debian"),
         ("addon v0.1.0", None, "debian"),
     ]
 
 
-def test_a_commit_is_of_one_package(known: Facts) -> None:
+def test_a_ref_of_several_packages_is_refused(known: Facts) -> None:
     release = find_release(known, "base", "v1.0.0")
     with refused("ref-of-several"):
         source_requests(
@@ -53,19 +53,19 @@ def test_a_commit_is_of_one_package(known: Facts) -> None:
         ("https://gitlab.com/group/a/b.git/", ("https://m/git/a/b.git", "https://m/git/b.git")),
     ],
 )
-def test_places_in_a_mirror(url: str, expected: tuple[str, ...]) -> None:
+def test_candidates_in_a_mirror(url: str, expected: tuple[str, ...]) -> None:
     assert mirror_candidates(url, "https://m/git/") == expected
 
 
 @pytest.mark.parametrize("old", ["git://github.com/a/b.git", "http://github.com/a/b.git"])
-def test_addresses_that_github_has_retired(old: str) -> None:
+def test_addresses_that_github_has_retired_are_replaced(old: str) -> None:
     assert mirror_candidates(old, None) == ("https://github.com/a/b.git",)
 
 
 @pytest.mark.parametrize(
     "url", ["http://h/a", "ext::sh -c x", "-oProxyCommand=x", "ftp://h/a", "fd::17", "a\nb"]
 )
-def test_addresses_that_are_not_fetched_from(url: str) -> None:
+def test_untrusted_addresses_are_refused(url: str) -> None:
     with refused("untrusted-protocol"):
         require_allowed_url(url)
 
@@ -79,7 +79,7 @@ def test_addresses_that_are_not_fetched_from(url: str) -> None:
         ("file:///a/b", "file:///a/b"),
     ],
 )
-def test_host_of(url: str, host: str) -> None:
+def test_host_of_an_address(url: str, host: str) -> None:
     assert host_of(url) == host
 
 

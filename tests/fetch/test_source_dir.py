@@ -1,4 +1,4 @@
-"""A fetched tree that was changed is noticed, even if times and sizes do not show it."""
+"""Changes in a fetched tree are noticed, even if times and sizes do not show them."""
 
 import io
 import os
@@ -28,12 +28,12 @@ from torchmill.fetch.source.verification import check_source, verify_source
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     monkeypatch.setattr(
         stat_cache, "SETTLED_SECONDS", -3600.0
-    )  # what was made just now is remembered too
+    )  # files that were written just now are remembered too
     return layout(tmp_path)
 
 
 @pytest.fixture
-def recall(tmp_path: Path) -> StatCache:
+def stat_cache_file(tmp_path: Path) -> StatCache:
     return StatCache(tmp_path / "recall.json")
 
 
@@ -61,7 +61,7 @@ def cloned(tmp_path: Path, place: Layout) -> Source:
 
 
 def edit(file: Path, text: str) -> None:
-    """Write a file as somebody does whose clock shows the time of the one before."""
+    """Change a file, but neither its size nor its time."""
     seen = file.stat()
     assert len(text) == seen.st_size
     file.write_text(text)
@@ -69,21 +69,21 @@ def edit(file: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["unpacked", "cloned"])
-def test_an_edit_that_times_and_sizes_hide_is_seen(
-    kind: str, request: pytest.FixtureRequest, recall: StatCache
+def test_an_edit_hidden_from_times_and_sizes_is_noticed(
+    kind: str, request: pytest.FixtureRequest, stat_cache_file: StatCache
 ) -> None:
     source = request.getfixturevalue(kind)
-    verify_source(source, recall)
+    verify_source(source, stat_cache_file)
     edit(source.path / "setup.py", "version = 2\n")
-    check_source(source)  # which looks at no more than those
+    check_source(source)  # compares only times and sizes
     for _ in range(2):
         with refused("uncommitted-changes" if kind == "cloned" else "source-changed"):
-            verify_source(source, recall)
+            verify_source(source, stat_cache_file)
     edit(source.path / "setup.py", "version = 1\n")
-    verify_source(source, recall)
+    verify_source(source, stat_cache_file)
 
 
-def test_all_files_have_one_date_whenever_each_was_written(tmp_path: Path, place: Layout) -> None:
+def test_all_files_get_one_date(tmp_path: Path, place: Layout) -> None:
     tree = tmp_path / "torch-1"
     tree.mkdir()
     for number, name in enumerate(("setup.py", "one.h", "other.h")):
@@ -99,27 +99,25 @@ def test_all_files_have_one_date_whenever_each_was_written(tmp_path: Path, place
     check_source(source)
 
 
-def test_a_copy_of_the_tree_is_as_good_and_looked_through_once(
-    unpacked: Source, recall: StatCache
-) -> None:
-    """As a cache of CI brings it back: every file is another to the file system."""
-    verify_source(unpacked, recall)
+def test_a_copy_of_the_tree_is_verified_anew(unpacked: Source, stat_cache_file: StatCache) -> None:
+    """A cache of CI restores the tree with other inodes and other times."""
+    verify_source(unpacked, stat_cache_file)
     aside = unpacked.path.with_name("aside")
     shutil.copytree(unpacked.path, aside, symlinks=True)
     shutil.rmtree(unpacked.path)
     aside.rename(unpacked.path)
-    verify_source(unpacked, recall)
-    for path in unpacked.path.iterdir():  # tar keeps seconds alone, other ways no times at all
+    verify_source(unpacked, stat_cache_file)
+    for path in unpacked.path.iterdir():  # tar keeps only seconds
         os.utime(path, (2 * 10**9, 2 * 10**9), follow_symlinks=False)
     check_source(unpacked)
-    verify_source(unpacked, recall)
+    verify_source(unpacked, stat_cache_file)
     record = read_record(unpacked.path.parent)
     assert record is not None
     assert record.source.contents
     (unpacked.path / "link").unlink()
     (unpacked.path / "link").symlink_to("absent")
     with refused("source-changed"):
-        verify_source(unpacked, recall)
+        verify_source(unpacked, stat_cache_file)
 
 
 @pytest.mark.parametrize(
@@ -130,25 +128,25 @@ def test_a_copy_of_the_tree_is_as_good_and_looked_through_once(
         ("~nosuchuser/src", "no-such-origin"),
     ],
 )
-def test_an_origin_that_is_no_address(tmp_path: Path, origin: str, code: str) -> None:
-    asked = SourceRequest(package("https://h/x.git"), release("v1", None), origin=origin)
+def test_an_invalid_origin_is_refused(tmp_path: Path, origin: str, code: str) -> None:
+    request = SourceRequest(package("https://h/x.git"), release("v1", None), origin=origin)
     with refused(code):
-        fetch_source(asked, layout(tmp_path), SilentProgress())
+        fetch_source(request, layout(tmp_path), SilentProgress())
 
 
-def test_the_digest_of_a_source_that_is_there_counts(tmp_path: Path) -> None:
+def test_a_fetched_source_with_another_digest_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
         member = tarfile.TarInfo("top/setup.py")
         member.size = 1
         file.addfile(member, io.BytesIO(b"\n"))
-    asked = SourceRequest(package("https://h/x.git"), release("v1", None), origin=str(archive))
-    fetch_source(asked, layout(tmp_path), SilentProgress())
+    request = SourceRequest(package("https://h/x.git"), release("v1", None), origin=str(archive))
+    fetch_source(request, layout(tmp_path), SilentProgress())
     with refused("wrong-digest"):
-        fetch_source(replace(asked, sha256="0" * 64), layout(tmp_path), SilentProgress())
+        fetch_source(replace(request, sha256="0" * 64), layout(tmp_path), SilentProgress())
 
 
-def test_what_is_changed_while_it_is_copied_is_noticed(
+def test_a_change_during_the_copy_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "src"
@@ -157,14 +155,14 @@ def test_what_is_changed_while_it_is_copied_is_noticed(
     copy = local._copy_folder
 
     def edit(source: Path, tree: Path, bar: ProgressBar) -> tuple[str, SourceProof]:
-        found = copy(source, tree, bar)
+        result = copy(source, tree, bar)
         (folder / "setup.py").write_text("twenty\n")
-        return found
+        return result
 
-    asked = SourceRequest(package("https://h/x.git"), release("v1", None), origin=str(folder))
+    request = SourceRequest(package("https://h/x.git"), release("v1", None), origin=str(folder))
     with monkeypatch.context() as patch:
         patch.setattr(local, "_copy_folder", edit)
-        fetch_source(asked, layout(tmp_path), SilentProgress())
+        fetch_source(request, layout(tmp_path), SilentProgress())
     assert (
-        fetch_source(asked, layout(tmp_path), SilentProgress()).path / "setup.py"
+        fetch_source(request, layout(tmp_path), SilentProgress()).path / "setup.py"
     ).read_text() == "twenty\n"

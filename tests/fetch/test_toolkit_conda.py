@@ -47,14 +47,18 @@ def package(
     files: Mapping[str, str],
     *,
     depends: Sequence[str] = (),
-    fixed: Sequence[str] = (),
+    relocated: Sequence[str] = (),
 ) -> Path:
-    """Write a package: "-> TARGET" as a file's text makes a link, `fixed` files hold the prefix."""
+    """Write a package; the text "-> TARGET" makes a link, `relocated` files contain the prefix."""
     entries = [
         {
             "_path": path,
             "path_type": "softlink" if text.startswith("-> ") else "hardlink",
-            **({"prefix_placeholder": "/made/here", "file_mode": "text"} if path in fixed else {}),
+            **(
+                {"prefix_placeholder": "/made/here", "file_mode": "text"}
+                if path in relocated
+                else {}
+            ),
         }
         for path, text in files.items()
     ]
@@ -71,10 +75,10 @@ def package(
         "info/paths.json": json.dumps({"paths": entries, "paths_version": 1}),
         "info/licenses/LICENSE": "terms",
     }
-    made = channel / SUBDIRS[ARCH] / f"{name}-{version}-0.tar.bz2"
-    made.parent.mkdir(parents=True, exist_ok=True)
+    file = channel / SUBDIRS[ARCH] / f"{name}-{version}-0.tar.bz2"
+    file.parent.mkdir(parents=True, exist_ok=True)
     (channel / "noarch").mkdir(exist_ok=True)
-    with bz2.open(made, "wb") as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+    with bz2.open(file, "wb") as stream, tarfile.open(fileobj=stream, mode="w") as archive:
         for path, text in {**about, **files}.items():
             info = tarfile.TarInfo(path)
             info.mode = 0o755 if "bin/" in path else 0o644
@@ -84,12 +88,12 @@ def package(
             else:
                 info.size = len(text.encode())
                 archive.addfile(info, io.BytesIO(text.encode()))
-    return made
+    return file
 
 
 @pytest.fixture
 def channel(tmp_path: Path) -> Path:
-    """Make a channel with the toolkits 12.6 and 12.5 in small, and a C++ compiler that one part asks for."""
+    """Make a channel with tiny toolkits 12.5 and 12.6, and a C++ compiler that they require."""
     folder = tmp_path / "channel"
     for version in ("12.5", "12.6"):
         package(folder, "cuda-version", version, {})
@@ -116,7 +120,7 @@ def channel(tmp_path: Path) -> Path:
                 f"{TARGET}/lib/cmake/where.cmake": "/made/here",
             },
             depends=[f"cuda-version {version}.*"],
-            fixed=["lib/pkgconfig/cudart.pc", f"{TARGET}/lib/cmake/where.cmake"],
+            relocated=["lib/pkgconfig/cudart.pc", f"{TARGET}/lib/cmake/where.cmake"],
         )
     package(folder, "gxx_impl", "13.3", {"bin/g++": "", "lib/libstdc++.so": ""})
     asyncio.run(rattler.index.index_fs(folder))
@@ -140,26 +144,26 @@ def served(channel: Path) -> Iterator[str]:
     server.server_close()
 
 
-WHOLE = ("cuda-nvcc-impl", "cuda-version {version}.*")
+PACKAGES = ("cuda-nvcc-impl", "cuda-version {version}.*")
 
 
-def asked(
-    cache: Path, *channels: str, packages: Sequence[str] = WHOLE
+def ask_channels(
+    cache: Path, *channels: str, packages: Sequence[str] = PACKAGES
 ) -> ProviderOffer | ProviderRefusal:
-    """Return what is answered to a wish for CUDA 12.6, for each channel as a source of its own."""
-    known = [
-        ToolkitSource("conda", "toolkit", ("12.6",), tuple(packages), (ARCH,), (one,), None, "")
-        for one in channels
+    """Request CUDA 12.6, with each channel as a source of its own, and return the answer."""
+    sources = [
+        ToolkitSource("conda", "toolkit", ("12.6",), tuple(packages), (ARCH,), (channel,), None, "")
+        for channel in channels
     ]
     answer = conda.offer(
-        ToolkitRequest("toolkit", "12.6", None, ARCH), known, cache, SilentProgress()
+        ToolkitRequest("toolkit", "12.6", None, ARCH), sources, cache, SilentProgress()
     )
     assert isinstance(answer, ProviderOffer | ProviderRefusal)
     return answer
 
 
 def test_a_solution_becomes_one_cuda_home(served: str, tmp_path: Path) -> None:
-    offer = asked(tmp_path / "cache", served)
+    offer = ask_channels(tmp_path / "cache", served)
     assert isinstance(offer, ProviderOffer), offer
     assert [(piece.name, piece.version) for piece in offer.pieces] == [
         ("cuda-cudart-dev", "12.6.77"),
@@ -171,67 +175,71 @@ def test_a_solution_becomes_one_cuda_home(served: str, tmp_path: Path) -> None:
     home = tmp_path / "place" / "home"
     home.mkdir(parents=True)
     offer.fill(home)
-    said = subprocess.run([home / "bin/nvcc"], capture_output=True, text=True, check=True).stdout
-    assert "release 12.6" in said
+    output = subprocess.run([home / "bin/nvcc"], capture_output=True, text=True, check=True).stdout
+    assert "release 12.6" in output
     assert not (home / "bin/nvcc").is_symlink()
     assert (home / "include/cuda_runtime_api.h").read_text() == "runtime 12.6"
     assert (home / "lib64/libcudart.so").resolve().name == "libcudart.so.12.6.77"
     assert (home / "lib64/stubs/libcuda.so").read_text() == "stub"
     assert (home / "licenses/cuda-cudart-dev/LICENSE").read_text() == "terms"
-    everything = [path.name for path in home.rglob("*")]
-    assert not {"g++", "libstdc++.so", "cudart.pc", "where.cmake", "info"} & set(everything)
-    assert [path.name for path in home.parent.iterdir()] == ["home"], "no scratch is left"
+    names = [path.name for path in home.rglob("*")]
+    assert not {"g++", "libstdc++.so", "cudart.pc", "where.cmake", "info"} & set(names)
+    assert [path.name for path in home.parent.iterdir()] == ["home"], "no temporary folder remains"
 
 
-def test_links_lead_to_files_wherever_the_folder_lies(channel: Path, tmp_path: Path) -> None:
-    offer = asked(tmp_path / "cache", channel.as_uri())
+def test_links_survive_moving_the_folder(channel: Path, tmp_path: Path) -> None:
+    offer = ask_channels(tmp_path / "cache", channel.as_uri())
     assert isinstance(offer, ProviderOffer), offer
     home = tmp_path / "place" / "home"
     home.mkdir(parents=True)
     offer.fill(home)
     moved = home.rename(tmp_path / "moved")
     assert [path for path in moved.rglob("*") if path.is_symlink() and not path.exists()] == []
-    assert not list((tmp_path / "cache").glob("downloads/conda/*")), "what lies here is not copied"
+    assert not list((tmp_path / "cache").glob("downloads/conda/*")), (
+        "files of a local channel are not copied"
+    )
 
 
-def test_the_next_channel_is_asked_where_one_lacks_it(served: str, tmp_path: Path) -> None:
+def test_the_next_channel_is_asked_if_one_does_not_have_it(served: str, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     package(empty, "cuda-version", "12.6", {})
     asyncio.run(rattler.index.index_fs(empty))
-    assert isinstance(asked(tmp_path / "cache", empty.as_uri(), served), ProviderOffer)
+    assert isinstance(ask_channels(tmp_path / "cache", empty.as_uri(), served), ProviderOffer)
 
 
-def test_a_channel_without_it_says_what_it_lacks(served: str, tmp_path: Path) -> None:
-    answer = asked(tmp_path / "cache", served, packages=("cuda-nvcc-impl", "cuda-version 12.7.*"))
+def test_the_refusal_names_what_a_channel_lacks(served: str, tmp_path: Path) -> None:
+    answer = ask_channels(
+        tmp_path / "cache", served, packages=("cuda-nvcc-impl", "cuda-version 12.7.*")
+    )
     assert isinstance(answer, ProviderRefusal)
     assert answer.reason.startswith(f"{served} does not have all of it (")
     assert "cuda-version 12.7.*" in answer.reason
     assert "\n" not in answer.reason
 
 
-def test_a_channel_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+def test_an_unreachable_channel_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    answer = asked(tmp_path / "cache", f"http://127.0.0.1:{port}/closed")
+    answer = ask_channels(tmp_path / "cache", f"http://127.0.0.1:{port}/closed")
     assert isinstance(answer, ProviderRefusal)
     assert answer.reason == "127.0.0.1 cannot be reached (connection refused)"
 
 
-def test_a_channel_that_stays_silent_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_channel_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "0.1")
-    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, and never answers
-        answer = asked(tmp_path / "cache", f"http://127.0.0.1:{server.getsockname()[1]}/silent")
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, but never answers
+        answer = ask_channels(
+            tmp_path / "cache", f"http://127.0.0.1:{server.getsockname()[1]}/silent"
+        )
     assert isinstance(answer, ProviderRefusal)
     assert "cannot be read (" in answer.reason
 
 
 def test_an_invalid_channel_is_named(served: str, tmp_path: Path) -> None:
-    answer = asked(tmp_path / "cache", f"{served}/nothing")
+    answer = ask_channels(tmp_path / "cache", f"{served}/nothing")
     assert isinstance(answer, ProviderRefusal)
     assert answer.reason.startswith(f"{served}/nothing ")
-    misnamed = asked(tmp_path / "cache", "http://:bad")
+    misnamed = ask_channels(tmp_path / "cache", "http://:bad")
     assert isinstance(misnamed, ProviderRefusal)
     assert misnamed.reason.startswith("http://:bad names no channel (")
 
@@ -239,7 +247,10 @@ def test_an_invalid_channel_is_named(served: str, tmp_path: Path) -> None:
 def test_a_package_that_is_not_the_listed_one_is_refused(
     channel: Path, served: str, tmp_path: Path
 ) -> None:
-    offers = asked(tmp_path / "one", served), asked(tmp_path / "two", channel.as_uri())
+    offers = (
+        ask_channels(tmp_path / "one", served),
+        ask_channels(tmp_path / "two", channel.as_uri()),
+    )
     name = f"{SUBDIRS[ARCH]}/cuda-cudart-dev-12.6.77-0.tar.bz2"
     (channel / name).write_bytes((channel / name).read_bytes()[:-7] + b"changed")
     home = tmp_path / "home"
@@ -250,58 +261,63 @@ def test_a_package_that_is_not_the_listed_one_is_refused(
             offer.fill(home)
 
 
-def test_without_py_rattler_and_an_index_the_refusal_says_why(
+def test_a_missing_py_rattler_is_the_reason_of_the_refusal(
     served: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rattler", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "rattler", None)  # as if it were not installed
     with gone_index() as gone:
         monkeypatch.setenv("PIP_INDEX_URL", gone.url)
-        answer = asked(tmp_path, served)
+        answer = ask_channels(tmp_path, served)
     assert isinstance(answer, ProviderRefusal)
     assert answer.reason.startswith(
         "it needs py-rattler, which could not be installed (cannot reach 127.0.0.1 ("
     )
 
 
-def test_py_rattler_is_not_brought_for_a_channel_that_does_not_answer(
+def test_py_rattler_is_not_installed_for_an_unreachable_channel(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "rattler", None)
     with serving(Index()) as index, gone_index() as gone:
         monkeypatch.setenv("PIP_INDEX_URL", index.url)
-        answer = asked(tmp_path, gone.url)
+        answer = ask_channels(tmp_path, gone.url)
     assert isinstance(answer, ProviderRefusal)
     assert answer.reason == "127.0.0.1 cannot be reached (connection refused)"
     assert index.asked == []
 
 
-def test_a_mirror_stands_for_anacondas_server(
+def test_a_mirror_replaces_the_server_of_anaconda(
     served: str, channel: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", served.removesuffix("/"))
     (channel / "nvidia" / "label").mkdir(parents=True)
     for folder in (SUBDIRS[ARCH], "noarch"):
         (channel / folder).rename(channel / "nvidia" / "label" / folder)
-    offer = asked(tmp_path / "cache", "nvidia/label")
+    offer = ask_channels(tmp_path / "cache", "nvidia/label")
     assert isinstance(offer, ProviderOffer), offer
     assert all(piece.url.startswith(f"{served}/nvidia/label/") for piece in offer.pieces)
     assert conda.channel_address("nvidia", {}) == "https://conda.anaconda.org/nvidia"
     assert conda.channel_address("https://own.example/channel") == "https://own.example/channel"
 
 
-def test_what_is_asked_of_channels_can_be_read() -> None:
-    known = read_facts(Path(__file__).parents[2] / "build_configs").toolkit_sources
-    toolkits = [one for one in known if one.provider == "conda"]
+def test_shipped_channels_and_packages_can_be_parsed() -> None:
+    sources = read_facts(Path(__file__).parents[2] / "build_configs").toolkit_sources
+    toolkits = [source for source in sources if source.provider == "conda"]
     assert toolkits
-    for one in toolkits:
-        assert all(rattler.Channel(name).base_url.startswith("https://") for name in one.where)
-        for spec in one.packages:
-            rattler.MatchSpec(spec.replace("{version}", one.versions[0]), strict=True)
-        if one.kind == "toolkit":
-            assert one.packages[0].split()[1].removeprefix("==").startswith(f"{one.versions[0]}.")
+    for source in toolkits:
+        assert all(rattler.Channel(name).base_url.startswith("https://") for name in source.where)
+        for spec in source.packages:
+            rattler.MatchSpec(spec.replace("{version}", source.versions[0]), strict=True)
+        if source.kind == "toolkit":
+            assert (
+                source.packages[0]
+                .split()[1]
+                .removeprefix("==")
+                .startswith(f"{source.versions[0]}.")
+            )
 
 
-def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: Path) -> None:
+def test_magma_is_found_by_the_beginning_of_a_version(tmp_path: Path) -> None:
     folder = tmp_path / "channel"
     for version in ("2.5.4", "2.6.1"):
         files = {
@@ -317,25 +333,25 @@ def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: 
     spec = ToolkitSource(
         "conda", "magma", (), ("magma-cuda118 ={version}",), (ARCH,), channel, "11.8", "", ("7.0",)
     )
-    for asked_for, version in (("", "2.6.1"), ("2.6", "2.6.1"), ("2.5.4", "2.5.4")):
+    for beginning, version in (("", "2.6.1"), ("2.6", "2.6.1"), ("2.5.4", "2.5.4")):
         answer = conda.offer(
-            ToolkitRequest("magma", asked_for, "11.8", ARCH),
+            ToolkitRequest("magma", beginning, "11.8", ARCH),
             [spec],
             tmp_path / "cache",
             SilentProgress(),
         )
         assert isinstance(answer, ProviderOffer), answer
         assert (answer.request.name, len(answer.pieces)) == (f"magma-{version}-cu118", 1)
-        home = tmp_path / version / asked_for / "home"
+        home = tmp_path / version / beginning / "home"
         home.mkdir(parents=True)
         answer.fill(home)
         assert (home / "lib/libmagma.a").read_text() == version
-        names = {str(one.relative_to(home)) for one in home.rglob("*") if one.is_file()}
+        names = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
         assert names == {"include/magma_v2.h", "lib/libmagma.a", "licenses/magma-cuda118/LICENSE"}
 
 
 @pytest.mark.parametrize(
-    ("path", "where"),
+    ("path", "place"),
     [
         ("bin/nvcc", "bin/nvcc"),
         ("lib/libcudart.so.11.0", "lib64/libcudart.so.11.0"),
@@ -353,8 +369,8 @@ def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: 
         ("lib/../../outside", None),
     ],
 )
-def test_files_go_where_a_toolkit_has_them(path: str, where: str | None) -> None:
-    assert placer("conda")(path) == where
+def test_files_of_packages_are_placed(path: str, place: str | None) -> None:
+    assert placer("conda")(path) == place
 
 
 @pytest.mark.parametrize(
@@ -368,7 +384,7 @@ def test_files_go_where_a_toolkit_has_them(path: str, where: str | None) -> None
         "libcusparse-dev",
     ],
 )
-def test_the_compiler_and_the_libraries_are_taken(package: str) -> None:
+def test_compiler_and_libraries_belong_to_a_toolkit(package: str) -> None:
     assert is_toolkit_package(package)
 
 
@@ -384,26 +400,26 @@ def test_the_compiler_and_the_libraries_are_taken(package: str) -> None:
         "libnpp",
     ],
 )
-def test_what_comes_along_is_not(package: str) -> None:
+def test_other_packages_do_not_belong_to_a_toolkit(package: str) -> None:
     assert not is_toolkit_package(package)
 
 
-ASKED = ToolkitRequest("toolkit", "12.6", None, "x86_64")
+REQUEST = ToolkitRequest("toolkit", "12.6", None, "x86_64")
 
 
 def of_channel(spec: str, channel: str) -> ToolkitSource:
     return ToolkitSource("conda", "toolkit", ("12.6",), (spec,), ("x86_64",), (channel,), None, "")
 
 
-def test_a_password_of_a_channel_is_in_no_title_and_no_refusal(served: str, tmp_path: Path) -> None:
+def test_a_password_of_a_channel_is_not_shown(served: str, tmp_path: Path) -> None:
     address = served.replace("http://", "http://me:secret@")
-    shown, source = io.StringIO(), of_channel("cuda-nvcc ==12.6.1", address)
-    answer = conda.offer(ASKED, [source], tmp_path, ProgressDisplay(shown))
+    screen, source = io.StringIO(), of_channel("cuda-nvcc ==12.6.1", address)
+    answer = conda.offer(REQUEST, [source], tmp_path, ProgressDisplay(screen))
     assert isinstance(answer, ProviderRefusal)
-    assert served.removeprefix("http://") in shown.getvalue()
-    assert "secret" not in f"{shown.getvalue()} {answer}"
+    assert served.removeprefix("http://") in screen.getvalue()
+    assert "secret" not in f"{screen.getvalue()} {answer}"
 
 
-def test_what_is_asked_wrongly_is_a_refusal(tmp_path: Path) -> None:
+def test_an_invalid_package_spec_is_refused(tmp_path: Path) -> None:
     source = of_channel("cuda-nvcc 12.6.1", tmp_path.as_uri())
-    assert isinstance(conda.offer(ASKED, [source], tmp_path, SilentProgress()), ProviderRefusal)
+    assert isinstance(conda.offer(REQUEST, [source], tmp_path, SilentProgress()), ProviderRefusal)

@@ -22,11 +22,10 @@ from torchmill.fetch.toolkit.layout import place_files, placer
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
-CUDA, GCC = (
-    ToolkitRequest(TOOLKIT, "11.8", None, "x86_64"),
-    ToolkitRequest(COMPILER, "gcc-11", None, "x86_64"),
-)
-LIB, OWN = "usr/lib/x86_64-linux-gnu", "usr/lib/nvidia-cuda-toolkit"
+CUDA = ToolkitRequest(TOOLKIT, "11.8", None, "x86_64")
+GCC = ToolkitRequest(COMPILER, "gcc-11", None, "x86_64")
+LIB = "usr/lib/x86_64-linux-gnu"
+NVIDIA = "usr/lib/nvidia-cuda-toolkit"
 VERSION = "11.8.89~11.8.0-5~deb12u1"
 MADE_FROM = "nvidia-cuda-toolkit (11.8.0-5~deb12u1)"
 tried_here = pytest.mark.skipif(
@@ -42,11 +41,11 @@ def source(kind: ToolkitKind, *packages: str, suite: str = "bookworm") -> Toolki
     )
 
 
-def ask(archive: DebianArchive, wanted: ToolkitRequest, *packages: str) -> ProviderOffer:
+def ask(archive: DebianArchive, request: ToolkitRequest, *packages: str) -> ProviderOffer:
     archive.publish()
     answer = offer(
-        wanted,
-        [source(cast("ToolkitKind", wanted.kind), *packages)],
+        request,
+        [source(cast("ToolkitKind", request.kind), *packages)],
         archive.folder / "cache",
         SilentProgress(),
         archive.etc,
@@ -59,11 +58,11 @@ def ask(archive: DebianArchive, wanted: ToolkitRequest, *packages: str) -> Provi
 def toolkit(tmp_path: Path) -> DebianArchive:
     archive = DebianArchive(tmp_path)
     programs = {
-        f"{OWN}/bin/nvcc": NVCC,
-        f"{OWN}/bin/cicc": "#!/bin/sh\n",
-        f"{OWN}/bin/g++": "-> ../../../bin/g++-11",
-        f"{OWN}/bin/nvcc.profile": "-> /etc/nvcc.profile",
-        f"{OWN}/libdevice/libdevice.10.bc": "BC",
+        f"{NVIDIA}/bin/nvcc": NVCC,
+        f"{NVIDIA}/bin/cicc": "#!/bin/sh\n",
+        f"{NVIDIA}/bin/g++": "-> ../../../bin/g++-11",
+        f"{NVIDIA}/bin/nvcc.profile": "-> /etc/nvcc.profile",
+        f"{NVIDIA}/libdevice/libdevice.10.bc": "BC",
         "usr/bin/nvcc": "#!/bin/sh\nexec elsewhere\n",
         "usr/bin/ptxas": "#!/bin/sh\n",
     }
@@ -90,7 +89,7 @@ def toolkit(tmp_path: Path) -> DebianArchive:
 
 
 @needs_apt
-def test_a_toolkit(toolkit: DebianArchive) -> None:
+def test_a_toolkit_is_installed(toolkit: DebianArchive) -> None:
     answer = ask(toolkit, CUDA, "nvidia-cuda-toolkit=11.8.89~11.8.0", "libthrust-dev")
     names = ["nvidia-cuda-toolkit", "libthrust-dev", "nvidia-cuda-dev", "libcudart11.0"]
     assert ([piece.name for piece in answer.pieces], answer.full) == (names, "11.8.0")
@@ -113,12 +112,14 @@ def test_a_toolkit(toolkit: DebianArchive) -> None:
 
 
 @needs_apt
-def test_what_was_downloaded_is_used_and_what_is_spoiled_is_not(toolkit: DebianArchive) -> None:
+def test_intact_downloads_are_reused(toolkit: DebianArchive) -> None:
     answer = ask(toolkit, CUDA, "nvidia-cuda-toolkit")
-    store, home = toolkit.folder / "cache/downloads/debian", toolkit.folder / "home"
+    store = toolkit.folder / "cache/downloads/debian"
+    home = toolkit.folder / "home"
     home.mkdir()
     answer.fill(home)
-    (again := toolkit.folder / "again").mkdir()
+    again = toolkit.folder / "again"
+    again.mkdir()
     for deb in (toolkit.folder / "pool").glob("*.deb"):
         deb.unlink()
     answer.fill(again)
@@ -130,7 +131,7 @@ def test_what_was_downloaded_is_used_and_what_is_spoiled_is_not(toolkit: DebianA
 
 
 @needs_apt
-def test_what_a_suite_does_not_have(toolkit: DebianArchive) -> None:
+def test_the_refusal_names_what_suites_lack(toolkit: DebianArchive) -> None:
     toolkit.publish()
     sources = [source(TOOLKIT, "nvidia-cuda-toolkit=11.8.0"), source(TOOLKIT, "cuda-nvcc-11-8")]
     answer = offer(CUDA, sources, toolkit.folder / "cache", SilentProgress(), toolkit.etc)
@@ -142,7 +143,7 @@ def test_what_a_suite_does_not_have(toolkit: DebianArchive) -> None:
 
 
 @needs_apt
-def test_an_archive_that_does_not_answer(tmp_path: Path) -> None:
+def test_an_unreachable_archive_is_refused(tmp_path: Path) -> None:
     archive = DebianArchive(tmp_path)
     answer = offer(
         CUDA,
@@ -167,31 +168,33 @@ def compiler(archive: DebianArchive, script: str, depends: str = "libc6 (>= 2.2)
 
 
 @needs_apt
-def test_a_compiler(tmp_path: Path) -> None:
+def test_a_compiler_is_installed(tmp_path: Path) -> None:
     answer = ask(
         compiler(DebianArchive(tmp_path), '#!/bin/sh\nexec c++ "$@"\n'), GCC, "g++-{major}"
     )
-    (home := tmp_path / "home").mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
     answer.fill(home)
-    assert (answer.full, sorted(one.name for one in home.iterdir())) == ("11.3.0", ["bin", "lib"])
+    assert (answer.full, sorted(path.name for path in home.iterdir())) == ("11.3.0", ["bin", "lib"])
     assert (home / "bin/g++-11").readlink() == Path("x86_64-linux-gnu-g++-11")
 
 
 @needs_apt
 @tried_here
-def test_a_compiler_that_does_not_run_here(tmp_path: Path) -> None:
+def test_a_compiler_that_does_not_run_is_refused(tmp_path: Path) -> None:
     script = (
         "#!/bin/sh\necho cc1plus: error while loading shared libraries: libisl.so.1 >&2\nexit 1\n"
     )
     answer = ask(compiler(DebianArchive(tmp_path), script), GCC, "g++-{major}")
-    (home := tmp_path / "home").mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
     with refused("compiler-does-not-work"):
         answer.fill(home)
 
 
 @needs_apt
 @tried_here
-def test_a_compiler_for_a_newer_machine(tmp_path: Path) -> None:
+def test_a_compiler_that_needs_a_newer_glibc_is_refused(tmp_path: Path) -> None:
     archive = compiler(DebianArchive(tmp_path), "#!/bin/sh\n", "libc6 (>= 9.1)")
     archive.publish()
     answer = offer(
@@ -203,14 +206,14 @@ def test_a_compiler_for_a_newer_machine(tmp_path: Path) -> None:
     )
 
 
-def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_apt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = offer(CUDA, [source(TOOLKIT, "nvidia-cuda-toolkit")], tmp_path, SilentProgress())
     assert answer == ProviderRefusal("debian", "it needs apt-get, which this machine does not have")
 
 
 @needs_apt
-def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_path: Path) -> None:
+def test_magma_is_installed_for_static_linking_only(tmp_path: Path) -> None:
     archive = DebianArchive(tmp_path)
     files = {
         "usr/include/magma_v2.h": "",
@@ -224,15 +227,15 @@ def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_
         "libmagma2", "2.6.2+ds-1", {"usr/lib/libmagma.so.2": "shared"}, "magma", "libcublas11"
     )
     answer = ask(archive, ToolkitRequest("magma", "2.6", "11.8", "x86_64"), "libmagma-dev")
-    assert ([one.name for one in answer.pieces], answer.full) == (["libmagma-dev"], "2.6.2")
+    assert ([path.name for path in answer.pieces], answer.full) == (["libmagma-dev"], "2.6.2")
     assert answer.request.name == "magma-2.6.2-cu118"
     home = archive.folder / "home"
     home.mkdir()
     answer.fill(home)
     names = {
-        str(one.relative_to(home))
-        for one in home.rglob("*")
-        if not one.is_dir() or one.is_symlink()
+        str(path.relative_to(home))
+        for path in home.rglob("*")
+        if not path.is_dir() or path.is_symlink()
     }
     assert names == {"include/magma_v2.h", "lib/libmagma.a", "licenses/magma/copyright"}
     other = offer(
@@ -261,7 +264,7 @@ def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_
         ("usr/lib/x86_64-linux-gnu/stubs/libcuda.so", "lib64/stubs/libcuda.so"),
         ("usr/lib/x86_64-linux-gnu/libnvvm.so.4", "nvvm/lib64/libnvvm.so.4"),
         ("usr/share/cmake/cub/cub-config.cmake", "lib64/cmake/cub/cub-config.cmake"),
-        # what would mislead nvcc or CMake, and what no build needs
+        # files that would mislead nvcc or CMake, or that no build needs
         ("usr/bin/nvcc", None),
         ("usr/lib/nvidia-cuda-toolkit/bin/g++", None),
         ("usr/lib/nvidia-cuda-toolkit/bin/nvcc.profile", None),
@@ -273,17 +276,17 @@ def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_
         ("usr/lib/nvidia-cuda-toolkit/compute-sanitizer/include/sanitizer.h", None),
     ],
 )
-def test_a_file_of_a_toolkit(path: str, new: str | None) -> None:
+def test_files_of_a_toolkit_are_placed(path: str, new: str | None) -> None:
     assert placer("debian", "x86_64")(path) == new
 
 
-def test_another_machine() -> None:
+def test_files_of_another_arch_are_placed() -> None:
     place = placer("debian", "aarch64")
     assert place("usr/lib/aarch64-linux-gnu/libcudart_static.a") == "lib64/libcudart_static.a"
     assert place("usr/lib/x86_64-linux-gnu/libcudart_static.a") is None
 
 
-def test_a_file_of_a_compiler() -> None:
+def test_files_of_a_compiler_are_placed() -> None:
     paths = [
         "usr/bin/g++-11",
         "usr/lib/gcc/x86_64-linux-gnu/11/cc1plus",
@@ -308,14 +311,17 @@ def test_a_file_of_a_compiler() -> None:
         ("usr/bin/x", "../../../../../usr/bin/ptxas", "ptxas"),
     ],
 )
-def test_a_link(tmp_path: Path, path: str, target: str, link: str | None) -> None:
-    """It leads to the same file in the toolkit, or is left out with that."""
-    place, home = placer("debian", "x86_64"), tmp_path / "home"
+def test_links_are_placed_with_their_targets(
+    tmp_path: Path, path: str, target: str, link: str | None
+) -> None:
+    """A link leads to the same file in the toolkit, or is left out together with it."""
+    place = placer("debian", "x86_64")
+    home = tmp_path / "home"
     packed = tmp_path / "package" / path
     packed.parent.mkdir(parents=True)
     packed.symlink_to(target)
     place_files(tmp_path / "package", home, place)
-    assert [str(one.readlink()) for one in home.rglob("*") if one.is_symlink()] == (
+    assert [str(path.readlink()) for path in home.rglob("*") if path.is_symlink()] == (
         [link] if link else []
     )
 
@@ -328,24 +334,25 @@ def read(uri: str, options: tuple[tuple[str, str], ...] = KEY) -> AptArchive:
     return AptArchive(uri, "bookworm", ("main", "non-free"), options, BINARIES)
 
 
-def test_a_suite() -> None:
+def test_a_suite_is_named_after_its_distribution() -> None:
     assert str(BOOKWORM) == "Debian's bookworm"
 
 
-def test_the_archive_of_the_machine(tmp_path: Path) -> None:
+def test_the_archive_of_the_machine_is_read(tmp_path: Path) -> None:
     machine = (
         AptArchive("http://a/debian", "bookworm", ("main",), KEY),
         AptArchive("http://a/debian", "bookworm-updates", ("main",), KEY),
         AptArchive("http://vendor/apt", "bookworm", ("stable",)),
     )
-    found = suite_archives(BOOKWORM, machine, tmp_path)
-    assert found == (read("http://a/debian"),)
-    assert found[0].stanza() == (
-        "Types: deb\nURIs: http://a/debian\nSuites: bookworm\nComponents: main non-free\nSigned-By: /k.gpg\n"
+    archives = suite_archives(BOOKWORM, machine, tmp_path)
+    assert archives == (read("http://a/debian"),)
+    assert archives[0].stanza() == (
+        "Types: deb\nURIs: http://a/debian\nSuites: bookworm\n"
+        "Components: main non-free\nSigned-By: /k.gpg\n"
     )
 
 
-def test_a_machine_of_another_suite_has_the_archive(tmp_path: Path) -> None:
+def test_an_archive_with_another_suite_is_read(tmp_path: Path) -> None:
     machine = (
         AptArchive("http://vendor/apt", "nodistro", ("main",)),
         AptArchive("http://mirror/debian", "trixie", ("main",), KEY),
@@ -358,11 +365,11 @@ def test_another_distribution_needs_the_keys(tmp_path: Path) -> None:
     assert suite_archives(BOOKWORM, machine, tmp_path) == ()
     key = tmp_path / "debian-archive-keyring.gpg"
     key.touch()
-    own = read("http://deb.debian.org/debian", (("Signed-By", str(key)),))
-    assert suite_archives(BOOKWORM, machine, tmp_path) == (own,)
+    debian = read("http://deb.debian.org/debian", (("Signed-By", str(key)),))
+    assert suite_archives(BOOKWORM, machine, tmp_path) == (debian,)
 
 
-def test_pins() -> None:
+def test_pinned_versions_are_parsed() -> None:
     assert pinned_versions(["libcub-dev", "nvidia-cuda-toolkit=11.2.2"], "11.2") == {
         "libcub-dev": "",
         "nvidia-cuda-toolkit": "11.2.2",
@@ -375,7 +382,7 @@ def keep(path: str) -> str | None:
 
 
 @needs_apt
-def test_unpack(tmp_path: Path) -> None:
+def test_packages_are_unpacked(tmp_path: Path) -> None:
     files = {
         "bin/tool": "#!/bin/sh\n",
         "lib/a.so": "-> a.so.1",
@@ -384,9 +391,10 @@ def test_unpack(tmp_path: Path) -> None:
         "lib/no": "-> ../doc/x",
     }
     deb = DebianArchive(tmp_path).add("tool", "1", files)
-    (home := tmp_path / "home").mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
     assert list(unpack_packages([deb], home, keep)) == [deb]
-    assert sorted(str(one.relative_to(home)) for one in home.rglob("*")) == [
+    assert sorted(str(path.relative_to(home)) for path in home.rglob("*")) == [
         "bin",
         "bin/tool",
         "lib",
@@ -398,38 +406,49 @@ def test_unpack(tmp_path: Path) -> None:
 
 
 @needs_apt
-def test_what_is_no_package(tmp_path: Path) -> None:
-    (broken := tmp_path / "broken.deb").write_text("not a package")
+def test_a_file_that_is_no_package_is_refused(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.deb"
+    broken.write_text("not a package")
     with refused("damaged-archive"):
         list(unpack_packages([broken], tmp_path, keep))
 
 
 @needs_apt
-def test_half_a_package(tmp_path: Path) -> None:
+def test_a_truncated_package_is_refused(tmp_path: Path) -> None:
     deb = DebianArchive(tmp_path).add("tool", "1", {"bin/tool": "#!" + "x" * 100_000})
     deb.write_bytes(deb.read_bytes()[:50_000])
-    (home := tmp_path / "home").mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
     with refused("damaged-archive"):
         list(unpack_packages([deb], home, keep))
 
 
-def test_a_full_disk_is_told_in_any_language(
+def test_a_full_disk_is_recognised_in_any_language(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (program := tmp_path / "bin/dpkg-deb").parent.mkdir()
-    words = '[ "$LC_ALL" = C ] && echo "No space left on device" || echo "Auf dem Gerät ist kein Speicherplatz mehr"'
-    program.write_text(f"#!/bin/sh\n{words}\nexit 2\n", encoding="utf-8")
+    program = tmp_path / "bin/dpkg-deb"
+    program.parent.mkdir()
+    script = """#!/bin/sh
+if [ "$LC_ALL" = C ]
+then echo "No space left on device"
+else echo "Auf dem Gerät ist kein Speicherplatz mehr"
+fi
+exit 2
+"""
+    program.write_text(script, encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    (package := tmp_path / "whole.deb").touch()
+    package = tmp_path / "whole.deb"
+    package.touch()
     with refused("disk-full"):
         list(unpack_packages([package], tmp_path, keep))
-    assert package.exists(), "nothing is wrong with it"
+    assert package.exists(), "the package itself is intact"
 
 
-def test_links_that_lead_nowhere(tmp_path: Path) -> None:
-    home, machine = tmp_path / "home", tmp_path / "machine"
+def test_dangling_links_are_mended_or_removed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    machine = tmp_path / "machine"
     home.mkdir()
     machine.mkdir()
     (machine / "libstdc++.so.6").touch()
@@ -438,7 +457,7 @@ def test_links_that_lead_nowhere(tmp_path: Path) -> None:
     (home / "libstdc++.so").symlink_to("../lib/libstdc++.so.6")
     (home / "libgone.so").symlink_to("libgone.so.1")
     mend_links(home, [tmp_path / "nowhere", machine])
-    assert {one.name: one.resolve() for one in home.iterdir()} == {
+    assert {path.name: path.resolve() for path in home.iterdir()} == {
         "whole": home / "there",
         "there": home / "there",
         "libstdc++.so": machine / "libstdc++.so.6",

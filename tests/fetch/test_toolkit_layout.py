@@ -1,4 +1,4 @@
-"""What a CUDA_HOME needs besides the files of its packages: links, and a stub of the driver's library."""
+"""The links of a toolkit, and the stub of the driver's library."""
 
 import ctypes
 import shutil
@@ -24,10 +24,10 @@ def home(folder: Path) -> Path:
     return folder
 
 
-def test_a_toolkit_gets_the_links_of_nvidias_own(tmp_path: Path) -> None:
+def test_a_toolkit_gets_the_links_of_nvidias_toolkits(tmp_path: Path) -> None:
     whole = home(tmp_path / "making")
     add_links(whole, "x86_64")
-    add_links(whole, "x86_64")  # nothing to do
+    add_links(whole, "x86_64")  # changes nothing
     whole = whole.rename(tmp_path / "made")
     for name in (
         "targets/x86_64-linux/include/cuda.h",
@@ -35,11 +35,11 @@ def test_a_toolkit_gets_the_links_of_nvidias_own(tmp_path: Path) -> None:
         "lib/libcudart.so",
     ):
         assert (whole / name).is_file(), name
-    assert not (whole / "targets/x86_64-linux/nvvm").is_symlink(), "there is none"
+    assert not (whole / "targets/x86_64-linux/nvvm").is_symlink(), "the toolkit has none"
     assert (whole / "targets/x86_64-linux/lib/libcudart.so").read_text() == "lib64/libcudart.so.13"
 
 
-def test_the_profiling_interface_lies_where_torch_looks_for_it(tmp_path: Path) -> None:
+def test_the_profiling_interface_is_linked_for_torch(tmp_path: Path) -> None:
     add_links(home(tmp_path), "x86_64")
     assert not (tmp_path / "extras").exists(), "the toolkit has none"
     (tmp_path / "include/cupti.h").touch()
@@ -53,7 +53,7 @@ def test_servers_with_arm_have_another_target(tmp_path: Path) -> None:
     assert (tmp_path / "targets/sbsa-linux/include/cuda.h").is_file()
 
 
-def test_a_link_that_is_there_stays(tmp_path: Path) -> None:
+def test_existing_links_stay(tmp_path: Path) -> None:
     for name in ("liba.so.1", "liba.so.2", "libnvrtc-builtins.so.13.0"):
         (tmp_path / name).touch()
     (tmp_path / "liba.so").symlink_to("liba.so.2")
@@ -74,7 +74,7 @@ CUresult CUDAAPI
 """
 
 
-def test_all_names_that_code_may_ask_for_are_found() -> None:
+def test_functions_of_the_driver_are_found_by_all_names() -> None:
     assert driver_functions([HEADER, "void CUDAAPI cuGLInit(void);"]) == (
         "cuDeviceTotalMem",
         "cuDeviceTotalMem_v2",
@@ -88,14 +88,14 @@ def test_all_names_that_code_may_ask_for_are_found() -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_functions_only_say_that_they_are_stubs(tmp_path: Path) -> None:
+def test_functions_of_a_stub_return_its_error(tmp_path: Path) -> None:
     (tmp_path / "include").mkdir()
     (tmp_path / "include/cuda.h").write_text("CUresult CUDAAPI cuInit(unsigned int flags);\n")
     add_driver_stub(tmp_path)
     assert ctypes.CDLL(str(tmp_path / "lib64/stubs/libcuda.so")).cuInit() == 34
 
 
-def test_a_stub_that_is_there_stays(tmp_path: Path) -> None:
+def test_an_existing_stub_stays(tmp_path: Path) -> None:
     stub = tmp_path / "lib64/stubs/libcuda.so"
     stub.parent.mkdir(parents=True)
     stub.write_text("NVIDIA's own")
@@ -103,9 +103,7 @@ def test_a_stub_that_is_there_stays(tmp_path: Path) -> None:
     assert stub.read_text() == "NVIDIA's own"
 
 
-def test_without_a_compiler_the_error_says_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_c_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("no-c-compiler"):
         add_driver_stub(tmp_path)

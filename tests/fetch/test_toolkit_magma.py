@@ -1,4 +1,4 @@
-"""MAGMA from packages."""
+"""MAGMA from packages: its name, its GPU code, and its files."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ NAME = "magma-2.6.1-cu118-7.0_8.6+PTX"
 MAGMA = source("conda", "magma", cuda="11.8")
 
 
-def asked(version: str = "2.6.1", listed: str = "") -> ToolkitRequest:
+def magma_request(version: str = "2.6.1", listed: str = "") -> ToolkitRequest:
     return ToolkitRequest("magma", version, "11.8", ARCH, listed)
 
 
@@ -37,7 +37,7 @@ def offering(
 
 
 @pytest.mark.parametrize(
-    ("path", "where"),
+    ("path", "place"),
     [
         ("include/magma_v2.h", "include/magma_v2.h"),
         ("usr/include/magma.h", "include/magma.h"),
@@ -49,32 +49,34 @@ def offering(
         ("lib/pkgconfig/magma.pc", None),
     ],
 )
-def test_headers_and_the_static_library_have_a_place(path: str, where: str | None) -> None:
-    assert placer("magma")(path) == where
+def test_headers_and_the_static_library_are_placed(path: str, place: str | None) -> None:
+    assert placer("magma")(path) == place
 
 
-def test_its_name_says_what_its_code_is_for(tmp_path: Path, shipped: Facts) -> None:
-    made = install_from_providers(asked("2.6"), offering(tmp_path, shipped))
-    assert (made.name, list_provisioned(tmp_path, ARCH)) == (NAME, {NAME: made})
-    assert (made.record.kind, made.record.version, made.home.name) == (
+def test_its_name_lists_the_capabilities(tmp_path: Path, shipped: Facts) -> None:
+    installed = install_from_providers(magma_request("2.6"), offering(tmp_path, shipped))
+    assert (installed.name, list_provisioned(tmp_path, ARCH)) == (NAME, {NAME: installed})
+    assert (installed.record.kind, installed.record.version, installed.home.name) == (
         "magma",
         "2.6.1",
         f"{NAME}-{ARCH}",
     )
     unable = offering(tmp_path, shipped, lambda _: pytest.fail("it is kept"))
-    assert install_from_providers(asked(listed="7.5;8.9"), unable) == made
-    assert install_from_providers(asked(""), unable) == made
+    assert install_from_providers(magma_request(listed="7.5;8.9"), unable) == installed
+    assert install_from_providers(magma_request(""), unable) == installed
 
 
-def test_one_of_other_capabilities_lies_beside_it(tmp_path: Path, shipped: Facts) -> None:
-    first = install_from_providers(asked(), offering(tmp_path, shipped))
+def test_magmas_of_other_capabilities_are_installed_beside_it(
+    tmp_path: Path, shipped: Facts
+) -> None:
+    first = install_from_providers(magma_request(), offering(tmp_path, shipped))
 
     def older(folder: Path) -> None:
         install(folder)
         (folder / "lib/libmagma.a").unlink()
         static(folder / "lib/libmagma.a", (piece(61),))
 
-    second = install_from_providers(asked(listed="6.1"), offering(tmp_path, shipped, older))
+    second = install_from_providers(magma_request(listed="6.1"), offering(tmp_path, shipped, older))
     assert (
         {first.name, second.name}
         == set(list_provisioned(tmp_path, ARCH))
@@ -85,14 +87,14 @@ def test_one_of_other_capabilities_lies_beside_it(tmp_path: Path, shipped: Facts
 def test_magma_without_the_capabilities_is_not_downloaded(tmp_path: Path, shipped: Facts) -> None:
     unable = offering(tmp_path, shipped, lambda _: pytest.fail("it does not serve"), "5.0", "7.0")
     with refused("no-provider") as raised:
-        install_from_providers(asked(listed="7.0;8.0"), unable)
+        install_from_providers(magma_request(listed="7.0;8.0"), unable)
     assert "\n  conda: it has code for 5.0;7.0, but none for 8.0\n" in str(raised.value)
     assert "`-- --set MAGMA_HOME=FOLDER`" in str(raised.value)
 
 
 def test_magma_that_proves_to_lack_capabilities_is_not_kept(tmp_path: Path, shipped: Facts) -> None:
     with refused("magma-lacks-capability"):
-        install_from_providers(asked(listed="5.0;7.0"), offering(tmp_path, shipped))
+        install_from_providers(magma_request(listed="5.0;7.0"), offering(tmp_path, shipped))
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
@@ -108,7 +110,7 @@ def test_magma_that_proves_to_lack_capabilities_is_not_kept(tmp_path: Path, ship
         (lambda folder: (folder / "lib/libmagma.a").unlink(), "incomplete-toolkit"),
     ],
 )
-def test_what_is_another_thing_is_refused(
+def test_a_wrong_or_incomplete_magma_is_refused(
     tmp_path: Path, shipped: Facts, spoil: Callable[[Path], object], code: str
 ) -> None:
     def spoilt(folder: Path) -> None:
@@ -118,5 +120,5 @@ def test_what_is_another_thing_is_refused(
         spoil(folder)
 
     with refused(code):
-        install_from_providers(asked(), offering(tmp_path, shipped, spoilt))
+        install_from_providers(magma_request(), offering(tmp_path, shipped, spoilt))
     assert list_provisioned(tmp_path, ARCH) == {}

@@ -17,46 +17,48 @@ pytestmark = made_up_programs
 KNOWN = [source(name) for name in ("conda", "debian", "pypi")]
 
 
-def test_the_first_provider_that_has_it_gives_it(tmp_path: Path) -> None:
+def test_the_first_provider_that_has_it_is_used(tmp_path: Path) -> None:
     conda, debian, pypi = MadeUp("conda"), MadeUp("debian", {"11.8": toolkit}), MadeUp("pypi")
-    made = install_from_providers(wanted(), shop(tmp_path, KNOWN, conda, debian, pypi))
-    assert made == list_provisioned(tmp_path, ARCH)["11.8"]
-    assert (made.record.provider, made.record.full) == ("debian", "11.8.89")
-    assert [piece.file for piece in made.record.pieces] == ["11.8.pkg"]
+    installed = install_from_providers(wanted(), shop(tmp_path, KNOWN, conda, debian, pypi))
+    assert installed == list_provisioned(tmp_path, ARCH)["11.8"]
+    assert (installed.record.provider, installed.record.full) == ("debian", "11.8.89")
+    assert [piece.file for piece in installed.record.pieces] == ["11.8.pkg"]
     assert (len(conda.asked), len(debian.asked), len(pypi.asked)) == (1, 1, 0)
-    assert list((tmp_path / "downloads/debian").iterdir()) == [], "it is whole"
-    assert install_from_providers(wanted(), shop(tmp_path, KNOWN, conda)) == made
-    assert len(conda.asked) == 1, "it is kept"
+    assert list((tmp_path / "downloads/debian").iterdir()) == [], "downloads are deleted"
+    assert install_from_providers(wanted(), shop(tmp_path, KNOWN, conda)) == installed
+    assert len(conda.asked) == 1, "it is installed"
 
 
 def test_the_error_lists_the_reason_of_each_provider(tmp_path: Path) -> None:
-    known = [source("conda"), source("debian", "toolkit", "11.8")]
+    sources = [source("conda"), source("debian", "toolkit", "11.8")]
     debian = MadeUp("debian")
     with refused("no-provider") as raised:
         install_from_providers(
-            wanted("11.7"), shop(tmp_path, known, MadeUp("conda"), debian, MadeUp("pypi"))
+            wanted("11.7"), shop(tmp_path, sources, MadeUp("conda"), debian, MadeUp("pypi"))
         )
     assert str(raised.value).splitlines()[1:4] == [
         "  conda: its host cannot be reached (no answer in 5 s)",
         "  debian: it has CUDA 11.8",
         "  pypi: it has no toolkit",
     ]
-    assert debian.asked == [], "the facts say that it has none"
+    assert debian.asked == [], "the facts rule it out"
 
 
-def test_a_library_is_kept_under_its_whole_version(tmp_path: Path) -> None:
+def test_a_library_is_installed_under_its_exact_version(tmp_path: Path) -> None:
     def cudnn(folder: Path) -> None:
         for name in ("include/cudnn.h", "lib/libcudnn.so"):
             (folder / name).parent.mkdir()
             (folder / name).touch()
 
-    known = [source("pypi", "cudnn", cuda="11")]
+    sources = [source("pypi", "cudnn", cuda="11")]
     first = install_from_providers(
-        wanted("8.5", "cudnn", "11"), shop(tmp_path, known, MadeUp("pypi", {"8.5.0.96": cudnn}))
+        wanted("8.5", "cudnn", "11"), shop(tmp_path, sources, MadeUp("pypi", {"8.5.0.96": cudnn}))
     )
     assert first.name == "cudnn-8.5.0.96-cu11"
-    unable = MadeUp("pypi", {"8.5.0.96": partial(pytest.fail, "it is kept")})
-    assert install_from_providers(wanted("", "cudnn", "11"), shop(tmp_path, known, unable)) == first
+    unable = MadeUp("pypi", {"8.5.0.96": partial(pytest.fail, "it is installed")})
+    assert (
+        install_from_providers(wanted("", "cudnn", "11"), shop(tmp_path, sources, unable)) == first
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_an_interruption_says_how_to_resume(tmp_path: Path) -> None:
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
-def test_a_compiler_must_run_here_as_its_version(tmp_path: Path) -> None:
+def test_an_nvcc_that_does_not_run_as_its_version_is_refused(tmp_path: Path) -> None:
     def foreign(folder: Path) -> None:
         toolkit(folder)
         script(folder / "bin", "nvcc", "echo wrong machine; exit 126")
@@ -94,19 +96,19 @@ def test_a_compiler_must_run_here_as_its_version(tmp_path: Path) -> None:
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
-def test_a_host_compiler_is_looked_for_by_its_name(tmp_path: Path) -> None:
+def test_a_host_compiler_is_found_by_its_name(tmp_path: Path) -> None:
     def gcc(folder: Path) -> None:
         script(folder / "bin", "g++-11", "true")
 
-    known = [source("debian", "compiler", "gcc-11")]
-    made = install_from_providers(
-        wanted("gcc-11", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-11": gcc}))
+    sources = [source("debian", "compiler", "gcc-11")]
+    installed = install_from_providers(
+        wanted("gcc-11", "compiler"), shop(tmp_path, sources, MadeUp("debian", {"gcc-11": gcc}))
     )
-    assert made.home == tmp_path / f"toolkits/gcc-11-{ARCH}"
-    known = [source("debian", "compiler", "gcc-12")]
+    assert installed.home == tmp_path / f"toolkits/gcc-11-{ARCH}"
+    sources = [source("debian", "compiler", "gcc-12")]
     with refused("incomplete-toolkit"):
         install_from_providers(
-            wanted("gcc-12", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-12": gcc}))
+            wanted("gcc-12", "compiler"), shop(tmp_path, sources, MadeUp("debian", {"gcc-12": gcc}))
         )
 
 
@@ -116,7 +118,7 @@ def test_a_toolkit_that_cannot_fit_is_not_downloaded(tmp_path: Path) -> None:
         install_from_providers(wanted(), shop(tmp_path / "not" / "yet", KNOWN, huge))
 
 
-def test_what_is_unpacked_takes_more_than_what_is_downloaded() -> None:
+def test_unpacked_packages_take_more_room_than_downloads() -> None:
     def one(provider: str) -> ProviderPackage:
         return ProviderPackage(provider, "nvcc", "1", "nvcc", "", "0", 1000)
 

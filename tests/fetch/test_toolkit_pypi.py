@@ -26,7 +26,7 @@ from torchmill.host.programs import make_runner
 from torchmill.host.provisioned import TOOLKIT, ProvisionRecord, format_provision_record
 
 ARCH = platform.machine()
-HERE = f"manylinux1_{ARCH}"
+TAG = f"manylinux1_{ARCH}"
 CUDA_H = """
 #define cuMemAlloc cuMemAlloc_v2
 #define cuMemcpyHtoD __CUDA_API_PTDS(cuMemcpyHtoD_v2)
@@ -57,26 +57,27 @@ def source(kind: ToolkitKind, *packages: str, cuda: str | None = None) -> list[T
     return [ToolkitSource("pypi", kind, versions, packages, (ARCH,), (), cuda, "")]
 
 
-def test_the_password_of_an_index_is_in_no_message_and_in_no_record() -> None:
-    """Links of a page are relative to its address, with the user and password that it was asked with."""
+def test_the_password_of_an_index_is_neither_shown_nor_recorded() -> None:
+    """Links of a page are relative to its address, which may contain a login."""
     (file,) = parse_html_page(
         '<a href="../x-1-py3-none-any.whl#sha256=0">x</a>', "http://user:secret@127.0.0.1:1/x/"
     )
-    (found,) = usable_wheels("x", [file], ARCH, (2, 17))
+    (usable,) = usable_wheels("x", [file], ARCH, (2, 17))
     with refused("index-unreadable") as caught, http_session() as session:
-        pypi.wheel_requirements_of(found, session)
+        pypi.wheel_requirements_of(usable, session)
     assert "http://127.0.0.1:1/x-1-py3-none-any.whl" in str(caught.value)
     assert "secret" not in str(caught.value)
-    record = ProvisionRecord(TOOLKIT, "13.0", "13.0.88", "pypi", (found.piece(),))
+    record = ProvisionRecord(TOOLKIT, "13.0", "13.0.88", "pypi", (usable.piece(),))
     assert "secret" not in format_provision_record(record, ARCH, "")
 
 
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    """Serve an index with a toolkit of three parts and what names them, and let pip use it."""
-    made = Index()
+    """Serve a toolkit of three wheels and the one that requires them; configure pip's index."""
+    index = Index()
     requires = [
-        f'nvidia-cuda-nvcc==13.0.88.*; sys_platform == "linux" and extra == "{one}"' for one in "an"
+        f'nvidia-cuda-nvcc==13.0.88.*; sys_platform == "linux" and extra == "{extra}"'
+        for extra in "an"
     ]
     requires += [
         'nvidia-cuda-runtime==13.0.96.*; sys_platform == "linux" and extra == "a"',
@@ -85,25 +86,25 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
         'nvidia-windows==1; sys_platform == "win32" and extra == "a"',
     ]
     name = "cuda_toolkit-13.0.2"
-    put(made, f"{name}-py2.py3-none-any.whl", wheel("x", {}, tuple(requires), name))
+    put(index, f"{name}-py2.py3-none-any.whl", wheel("x", {}, tuple(requires), name))
     for part, version in (
         ("nvidia_cuda_nvcc", "13.0.88"),
         ("nvidia_cuda_runtime", "13.0.96"),
         ("nvidia_nvvm", "13.0.88"),
     ):
         content = wheel("nvidia/cu13", PARTS[part], name=f"{part}-{version}")
-        put(made, f"{part}-{version}-py3-none-{HERE}.whl", content)
-        put(made, f"{part}-{version}-py3-none-win_amd64.whl", b"another system")
-        put(made, f"{part}-99-py3-none-{HERE}.whl", b"another version")
-    with serving(made):
-        monkeypatch.setenv("PIP_INDEX_URL", made.url)
-        yield made
+        put(index, f"{part}-{version}-py3-none-{TAG}.whl", content)
+        put(index, f"{part}-{version}-py3-none-win_amd64.whl", b"another system")
+        put(index, f"{part}-99-py3-none-{TAG}.whl", b"another version")
+    with serving(index):
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        yield index
 
 
 def toolkit(cache: Path, *packages: str) -> ProviderOffer:
-    """Return the offer of a toolkit; fail where there is none."""
-    wanted = ToolkitRequest("toolkit", "13.0", None, ARCH)
-    answer = pypi.offer(wanted, source("toolkit", *packages), cache, SilentProgress())
+    """Return the offer of a toolkit; fail if there is none."""
+    request = ToolkitRequest("toolkit", "13.0", None, ARCH)
+    answer = pypi.offer(request, source("toolkit", *packages), cache, SilentProgress())
     assert isinstance(answer, ProviderOffer), answer
     return answer
 
@@ -112,7 +113,7 @@ PINNED = ("cuda-toolkit[a]==13.0.2", "nvidia-nvvm==13.0.88")
 
 
 @pytest.mark.usefixtures("index")
-def test_a_toolkit_is_what_its_list_names(tmp_path: Path) -> None:
+def test_a_toolkit_consists_of_the_listed_wheels(tmp_path: Path) -> None:
     offer = toolkit(tmp_path, *PINNED)
     assert [(piece.name, piece.version) for piece in offer.pieces] == [
         ("cuda-toolkit", "13.0.2"),
@@ -120,12 +121,12 @@ def test_a_toolkit_is_what_its_list_names(tmp_path: Path) -> None:
         ("nvidia-cuda-nvcc", "13.0.88"),
         ("nvidia-cuda-runtime", "13.0.96"),
     ]
-    assert {piece.file.rpartition("-")[2] for piece in offer.pieces} == {"any.whl", f"{HERE}.whl"}
+    assert {piece.file.rpartition("-")[2] for piece in offer.pieces} == {"any.whl", f"{TAG}.whl"}
     assert (offer.full, offer.provider, offer.request.version) == ("13.0.2", "pypi", "13.0")
 
 
 @pytest.mark.usefixtures("index")
-def test_an_extra_brings_only_its_own(tmp_path: Path) -> None:
+def test_an_extra_adds_only_its_own_requirements(tmp_path: Path) -> None:
     offer = toolkit(tmp_path, "cuda-toolkit[n]==13.0.2")
     assert [piece.name for piece in offer.pieces] == ["cuda-toolkit", "nvidia-cuda-nvcc"]
 
@@ -135,13 +136,13 @@ def test_a_toolkit_becomes_one_cuda_home(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     toolkit(tmp_path, *PINNED).fill(home)
-    said = subprocess.run([home / "bin/nvcc"], capture_output=True, text=True, check=True).stdout
-    assert "release 13.0" in said
+    output = subprocess.run([home / "bin/nvcc"], capture_output=True, text=True, check=True).stdout
+    assert "release 13.0" in output
     assert not os.access(home / "bin/nvcc.profile", os.X_OK)
     assert (home / "lib64/libcudart.so").resolve().name == "libcudart.so.13"
-    for same in ("lib/libcudart_static.a", "targets/*-linux/lib/libcudart_static.a"):
-        (found,) = home.glob(same)
-        assert found.read_text() == "archive"
+    for pattern in ("lib/libcudart_static.a", "targets/*-linux/lib/libcudart_static.a"):
+        (library,) = home.glob(pattern)
+        assert library.read_text() == "archive"
     (header,) = home.glob("targets/*-linux/include/cuda_runtime_api.h")
     assert header.samefile(home / "include/cuda_runtime_api.h")
     assert os.access(home / "nvvm/bin/cicc", os.X_OK)
@@ -150,7 +151,7 @@ def test_a_toolkit_becomes_one_cuda_home(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("index")
-def test_a_toolkit_is_brought_into_the_cache(tmp_path: Path) -> None:
+def test_a_toolkit_is_installed_into_the_cache(tmp_path: Path) -> None:
     shop = ProvisionContext(
         {"pypi": pypi.offer},
         [*source("toolkit", *PINNED)],
@@ -162,7 +163,7 @@ def test_a_toolkit_is_brought_into_the_cache(tmp_path: Path) -> None:
     assert brought.home == tmp_path / "toolkits" / f"13.0-{ARCH}"
     assert (brought.record.full, len(brought.record.pieces)) == ("13.0.2", 4)
     stubs = brought.home / "lib64/stubs/libcuda.so"
-    assert str(tmp_path).encode() not in stubs.read_bytes(), "it was made elsewhere"
+    assert str(tmp_path).encode() not in stubs.read_bytes(), "it contains no path of its folder"
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -183,20 +184,20 @@ def test_a_program_links_with_the_stub_of_the_driver(tmp_path: Path) -> None:
 
 
 def library(index: Index, cache: Path, version: str) -> ProviderOffer | ProviderRefusal:
-    """Return what is answered to a wish for cuDNN; the index has several."""
+    """Request cuDNN from an index with several versions, and return the answer."""
     for name in ("8.5.0.96", "8.5.0.96-2", "8.9.7.29", "9.0.0.312.post1", "9.26.0.dev1"):
-        put(index, f"nvidia_cudnn_cu11-{name}-py3-none-{HERE}.whl", name.encode())
-    put(index, f"nvidia_cudnn_cu11-8.9.9.9-py3-none-{HERE}.whl", b"withdrawn", yanked="broken")
-    wanted = ToolkitRequest("cudnn", version, "11", ARCH)
+        put(index, f"nvidia_cudnn_cu11-{name}-py3-none-{TAG}.whl", name.encode())
+    put(index, f"nvidia_cudnn_cu11-8.9.9.9-py3-none-{TAG}.whl", b"withdrawn", yanked="broken")
+    request = ToolkitRequest("cudnn", version, "11", ARCH)
     answer = pypi.offer(
-        wanted, source("cudnn", "nvidia-cudnn-cu11", cuda="11"), cache, SilentProgress()
+        request, source("cudnn", "nvidia-cudnn-cu11", cuda="11"), cache, SilentProgress()
     )
     assert isinstance(answer, ProviderOffer | ProviderRefusal)
     return answer
 
 
 @pytest.mark.parametrize(
-    ("asked", "file", "exact"),
+    ("beginning", "file", "exact"),
     [
         ("8.5.0.96", "8.5.0.96-2", "8.5.0.96"),
         ("8.5", "8.5.0.96-2", "8.5.0.96"),
@@ -205,42 +206,42 @@ def library(index: Index, cache: Path, version: str) -> ProviderOffer | Provider
         ("", "9.0.0.312.post1", "9.0.0.312"),
     ],
 )
-def test_a_library_is_the_newest_that_begins_as_asked(
-    asked: str, file: str, exact: str, index: Index, tmp_path: Path
+def test_a_library_is_the_newest_with_the_requested_beginning(
+    beginning: str, file: str, exact: str, index: Index, tmp_path: Path
 ) -> None:
-    answer = library(index, tmp_path, asked)
+    answer = library(index, tmp_path, beginning)
     assert isinstance(answer, ProviderOffer)
     assert [piece.file for piece in answer.pieces] == [
-        f"nvidia_cudnn_cu11-{file}-py3-none-{HERE}.whl"
+        f"nvidia_cudnn_cu11-{file}-py3-none-{TAG}.whl"
     ]
     assert answer.request == ToolkitRequest("cudnn", exact, "11", ARCH)
 
 
-def test_versions_that_there_are_stand_for_one_that_is_not(index: Index, tmp_path: Path) -> None:
-    near = library(index, tmp_path, "8.5.1")
-    assert isinstance(near, ProviderRefusal)
-    assert near.reason == "it has 8.5.0.96, 8.9.7.29"
-    far = library(index, tmp_path, "7.6.5")
-    assert isinstance(far, ProviderRefusal)
-    assert (far.reason, far.versions) == (
+def test_available_versions_are_named_in_a_refusal(index: Index, tmp_path: Path) -> None:
+    same_major = library(index, tmp_path, "8.5.1")
+    assert isinstance(same_major, ProviderRefusal)
+    assert same_major.reason == "it has 8.5.0.96, 8.9.7.29"
+    other_major = library(index, tmp_path, "7.6.5")
+    assert isinstance(other_major, ProviderRefusal)
+    assert (other_major.reason, other_major.versions) == (
         "it has 8.5.0.96 to 9.0.0.312",
         ("8.5.0.96", "8.9.7.29", "9.0.0.312"),
     )
 
 
-def test_a_library_lies_in_lib(index: Index, tmp_path: Path) -> None:
+def test_a_library_is_installed_in_lib(index: Index, tmp_path: Path) -> None:
     files = {"include/nccl.h": "", "include/__init__.py": "", "lib/libnccl.so.2": "library"}
-    put(index, f"nvidia_nccl_cu11-2.14.3-py3-none-{HERE}.whl", wheel("nvidia/nccl", files))
-    wanted = ToolkitRequest("nccl", "2.14.3", "11", ARCH)
+    put(index, f"nvidia_nccl_cu11-2.14.3-py3-none-{TAG}.whl", wheel("nvidia/nccl", files))
+    request = ToolkitRequest("nccl", "2.14.3", "11", ARCH)
     answer = pypi.offer(
-        wanted, source("nccl", "nvidia-nccl-cu11", cuda="11"), tmp_path, SilentProgress()
+        request, source("nccl", "nvidia-nccl-cu11", cuda="11"), tmp_path, SilentProgress()
     )
     assert isinstance(answer, ProviderOffer)
     home = tmp_path / "home"
     home.mkdir()
     answer.fill(home)
-    found = sorted(str(path.relative_to(home)) for path in home.rglob("*") if not path.is_dir())
-    assert found == [
+    files_of_home = [path for path in home.rglob("*") if not path.is_dir()]
+    assert sorted(str(path.relative_to(home)) for path in files_of_home) == [
         "include/nccl.h",
         "lib/libnccl.so",
         "lib/libnccl.so.2",
@@ -263,14 +264,12 @@ def test_a_wheel_that_is_not_the_listed_one_is_refused(index: Index, tmp_path: P
         index.files[name] = changed
         with refused(code):
             offer.fill(home)
-    assert not list(tmp_path.rglob(name)), "what is wrong is not kept for the next try"
+    assert not list(tmp_path.rglob(name)), "a wrong file is deleted"
 
 
 @pytest.mark.parametrize("length", [100, None])
-def test_a_download_goes_on_where_it_broke(
-    index: Index, tmp_path: Path, length: int | None
-) -> None:
-    """Also one that was killed when all had arrived, of which the host has no more."""
+def test_a_broken_download_is_resumed(index: Index, tmp_path: Path, length: int | None) -> None:
+    """Also one that was killed after the last byte, of which the host has no more to send."""
     offer = toolkit(tmp_path, *PINNED)
     name = next(
         name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
@@ -281,12 +280,12 @@ def test_a_download_goes_on_where_it_broke(
     arrived = part.stat().st_size
     home = tmp_path / "home"
     home.mkdir()
-    offer.fill(home)  # the index says no version of a file: its digest has to do
+    offer.fill(home)  # without a version from the server, the digest decides
     assert f"GET /files/{name} bytes={arrived}-" in index.asked
     assert (home / "nvvm/bin/cicc").read_text() == PARTS["nvidia_nvvm"]["nvvm/bin/cicc"]
 
 
-def test_a_download_that_began_as_another_file_comes_anew(index: Index, tmp_path: Path) -> None:
+def test_a_part_of_another_file_is_downloaded_anew(index: Index, tmp_path: Path) -> None:
     offer = toolkit(tmp_path, *PINNED)
     name = next(
         name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
@@ -302,10 +301,10 @@ def test_a_download_that_began_as_another_file_comes_anew(index: Index, tmp_path
     assert (home / "nvvm/bin/cicc").is_file()
 
 
-def lacking(cache: Path) -> str:
-    """Return why there is no toolkit."""
-    wanted = ToolkitRequest("toolkit", "13.0", None, ARCH)
-    answer = pypi.offer(wanted, source("toolkit", *PINNED), cache, SilentProgress())
+def refusal_reason(cache: Path) -> str:
+    """Return why the index has no toolkit."""
+    request = ToolkitRequest("toolkit", "13.0", None, ARCH)
+    answer = pypi.offer(request, source("toolkit", *PINNED), cache, SilentProgress())
     assert isinstance(answer, ProviderRefusal), answer
     return answer.reason
 
@@ -313,41 +312,46 @@ def lacking(cache: Path) -> str:
 def test_a_part_that_the_index_lacks_is_named(index: Index, tmp_path: Path) -> None:
     for name in [name for name in index.files if name.startswith("nvidia_cuda_runtime-13")]:
         del index.files[name]
-    assert lacking(tmp_path).startswith(
+    assert refusal_reason(tmp_path).startswith(
         f"it has no nvidia-cuda-runtime==13.0.96.* for {ARCH} and glibc 2."
     )
 
 
-def test_a_list_that_is_not_the_listed_file_is_refused(index: Index, tmp_path: Path) -> None:
+def test_a_list_with_another_digest_is_refused(index: Index, tmp_path: Path) -> None:
     name = "cuda_toolkit-13.0.2-py2.py3-none-any.whl"
     index.files[name] = wheel("x", {}, ("nvidia-other",), "cuda_toolkit-13.0.2")
-    assert lacking(tmp_path) == f"its {name} is not the file that the index lists"
+    assert refusal_reason(tmp_path) == f"its {name} is not the file that the index lists"
 
 
-def test_a_file_without_a_digest_is_not_taken(index: Index, tmp_path: Path) -> None:
+def test_a_file_without_a_digest_is_refused(index: Index, tmp_path: Path) -> None:
     name = next(
         name for name in index.files if name.startswith("nvidia_nvvm-13.0.88-py3-none-many")
     )
     index.attributes[name] = {"url": f"../../files/{name}"}
-    assert lacking(tmp_path) == f"its index lists no sha256 of {name}, which could not be checked"
+    assert (
+        refusal_reason(tmp_path)
+        == f"its index lists no sha256 of {name}, which could not be checked"
+    )
 
 
-def test_an_index_that_does_not_answer_has_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_unreachable_index_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with gone_index() as gone:
         monkeypatch.setenv("PIP_INDEX_URL", gone.url)
-        assert "/simple/cuda-toolkit/ cannot be read (connection refused)" in lacking(tmp_path)
+        assert "/simple/cuda-toolkit/ cannot be read (connection refused)" in refusal_reason(
+            tmp_path
+        )
 
 
 def test_toolkits_of_pypi_are_pinned() -> None:
-    known = read_facts(Path(__file__).parents[2] / "build_configs").toolkit_sources
-    toolkits = [one for one in known if (one.provider, one.kind) == ("pypi", "toolkit")]
+    sources = read_facts(Path(__file__).parents[2] / "build_configs").toolkit_sources
+    toolkits = [
+        toolkit for toolkit in sources if (toolkit.provider, toolkit.kind) == ("pypi", "toolkit")
+    ]
     assert toolkits
-    for one in toolkits:
-        pins = [Requirement(package).specifier for package in one.packages]
-        assert all(str(pin).startswith("==") for pin in pins), one.versions
-        assert str(pins[0]).startswith(f"=={one.versions[0]}.")
+    for toolkit in toolkits:
+        pins = [Requirement(package).specifier for package in toolkit.packages]
+        assert all(str(pin).startswith("==") for pin in pins), toolkit.versions
+        assert str(pins[0]).startswith(f"=={toolkit.versions[0]}.")
 
 
 @pytest.mark.parametrize(
@@ -364,7 +368,7 @@ def test_toolkits_of_pypi_are_pinned() -> None:
         ("win_amd64", False),
     ],
 )
-def test_a_wheel_is_for_a_machine_and_its_c_library(platform: str, fits: bool) -> None:
+def test_platform_tags_are_compared_with_arch_and_glibc(platform: str, fits: bool) -> None:
     assert platform_runs(platform, "x86_64", (2, 27)) is fits
 
 
@@ -382,8 +386,8 @@ def test_the_best_wheel_comes_last() -> None:
         file("2.12", "manylinux2014_aarch64"),
         IndexFile("a-2.13.tar.gz", "", None, None, yanked=False),
     ]
-    found = usable_wheels("a", files, "x86_64", (2, 17))
-    assert [(str(wheel.version), wheel.build) for wheel in found] == [
+    wheels = usable_wheels("a", files, "x86_64", (2, 17))
+    assert [(str(wheel.version), wheel.build) for wheel in wheels] == [
         ("2.9", 0),
         ("2.10", 0),
         ("2.10", 2),
@@ -391,7 +395,7 @@ def test_the_best_wheel_comes_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("member", "where"),
+    ("member", "place"),
     [
         ("nvidia/cu13/lib/libcudart.so.13", "lib64/libcudart.so.13"),
         ("nvidia/cublas/include/cublas_v2.h", "include/cublas_v2.h"),
@@ -412,9 +416,9 @@ def test_the_best_wheel_comes_last() -> None:
         ("nvidia/cu13/lib/../../../../outside", None),
     ],
 )
-def test_members_go_where_a_toolkit_has_them(member: str, where: str | None) -> None:
-    assert place_wheel_member(member, "lib64") == where
+def test_members_of_wheels_are_placed(member: str, place: str | None) -> None:
+    assert place_wheel_member(member, "lib64") == place
 
 
-def test_a_library_of_its_own_keeps_lib() -> None:
+def test_a_separate_library_keeps_lib() -> None:
     assert place_wheel_member("nvidia/nccl/lib/libnccl.so.2", "lib") == "lib/libnccl.so.2"

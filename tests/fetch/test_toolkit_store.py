@@ -34,7 +34,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def unneeded(_: Path) -> tuple[str, ProvisionRecord]:
+def fail_if_called(_: Path) -> tuple[str, ProvisionRecord]:
     raise AssertionError("it is there")
 
 
@@ -51,16 +51,16 @@ def make(
 
 def test_an_installed_toolkit_has_its_record(tmp_path: Path) -> None:
     assert list_provisioned(tmp_path, "x86_64") == {}
-    made = make(tmp_path, filled)
-    assert made.home == tmp_path / "toolkits/11.8-x86_64"
-    assert (made.home / "bin/nvcc").read_text() == "nvcc"
-    assert list_provisioned(tmp_path, "x86_64") == {"11.8": made}
-    assert made.record == RECORDED
-    assert list_provisioned(tmp_path, "aarch64") == {}, "of another machine"
-    assert make(tmp_path, unneeded) == made
+    installed = make(tmp_path, filled)
+    assert installed.home == tmp_path / "toolkits/11.8-x86_64"
+    assert (installed.home / "bin/nvcc").read_text() == "nvcc"
+    assert list_provisioned(tmp_path, "x86_64") == {"11.8": installed}
+    assert installed.record == RECORDED
+    assert list_provisioned(tmp_path, "aarch64") == {}, "it is for another arch"
+    assert make(tmp_path, fail_if_called) == installed
 
 
-def test_what_fails_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
+def test_a_failed_installation_leaves_nothing(tmp_path: Path) -> None:
     def broken(folder: Path) -> tuple[str, ProvisionRecord]:
         (folder / "half").write_text("half")
         raise HostError("no", code="no")
@@ -69,17 +69,17 @@ def test_what_fails_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
         with refused("no"):
             make(tmp_path, broken)
     assert list_provisioned(tmp_path, "x86_64") == {}
-    left = tmp_path / "toolkits/.making-11.8-x86_64/whole"
-    left.mkdir()
-    (left / "half").write_text("of a run that was killed")
+    leftover = tmp_path / "toolkits/.making-11.8-x86_64/whole"
+    leftover.mkdir()
+    (leftover / "half").write_text("of a run that was killed")
     make(tmp_path, filled)
-    assert not left.exists()
+    assert not leftover.exists()
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"kind": "toolkit", "pieces": [{"nonsense": 1}]}']
 )
-def test_a_folder_without_a_record_is_made_anew(tmp_path: Path, text: str) -> None:
+def test_a_folder_without_a_record_is_installed_anew(tmp_path: Path, text: str) -> None:
     folder = make(tmp_path, filled).home
     (folder / RECORD).write_text(text)
     assert list_provisioned(tmp_path, "x86_64") == {}
@@ -88,7 +88,7 @@ def test_a_folder_without_a_record_is_made_anew(tmp_path: Path, text: str) -> No
     assert (folder / "bin/nvcc").read_text() == "nvcc"
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     def full(_: Path) -> tuple[str, ProvisionRecord]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -96,10 +96,10 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
         make(tmp_path, full)
 
 
-def test_two_at_once_make_it_once(tmp_path: Path) -> None:
+def test_two_processes_install_once(tmp_path: Path) -> None:
     noted = threading.Event()
     begun = threading.Event()
-    said: list[str] = []
+    notes: list[str] = []
 
     def slow(folder: Path) -> tuple[str, ProvisionRecord]:
         begun.set()
@@ -107,18 +107,18 @@ def test_two_at_once_make_it_once(tmp_path: Path) -> None:
         return filled(folder)
 
     def note(text: str) -> None:
-        said.append(text)
+        notes.append(text)
         noted.set()
 
     first = threading.Thread(target=make, args=(tmp_path, slow))
     first.start()
     assert begun.wait(60)
-    assert make(tmp_path, unneeded, note).record == RECORDED
+    assert make(tmp_path, fail_if_called, note).record == RECORDED
     first.join()
-    assert said == [f"waiting for the run that installs 11.8 (process {os.getpid()})"]
+    assert notes == [f"waiting for the run that installs 11.8 (process {os.getpid()})"]
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "toolkits").write_text("a file")
     with pytest.raises(HostError):
         make(tmp_path, filled)
@@ -152,7 +152,7 @@ def test_a_piece_is_downloaded_once(tmp_path: Path) -> None:
         assert len(index.asked) == 1
 
 
-def test_a_piece_that_is_not_what_the_index_says_goes(tmp_path: Path) -> None:
+def test_a_piece_with_another_digest_is_deleted(tmp_path: Path) -> None:
     with serving(Index()) as index:
         index.add("nvcc.whl", CONTENT)
         with refused("wrong-digest"):
@@ -161,7 +161,7 @@ def test_a_piece_that_is_not_what_the_index_says_goes(tmp_path: Path) -> None:
         assert fetch_piece(piece(index.url), tmp_path, SilentBar()).is_file()
 
 
-def test_what_is_not_there_or_not_reached_is_told(tmp_path: Path) -> None:
+def test_missing_files_and_hosts_are_reported(tmp_path: Path) -> None:
     with serving(Index()) as index:
         with refused("download-refused"):
             fetch_piece(piece(index.url), tmp_path, SilentBar())
@@ -170,7 +170,7 @@ def test_what_is_not_there_or_not_reached_is_told(tmp_path: Path) -> None:
         fetch_piece(piece(url), tmp_path, SilentBar())
 
 
-def test_what_lies_there_already_is_checked_too(tmp_path: Path) -> None:
+def test_an_earlier_download_is_checked(tmp_path: Path) -> None:
     folder = tmp_path / "downloads/pypi"
     folder.mkdir(parents=True)
     with serving(Index()) as index:
@@ -181,7 +181,7 @@ def test_what_lies_there_already_is_checked_too(tmp_path: Path) -> None:
         assert fetch_piece(piece(index.url), tmp_path, SilentBar()).read_bytes() == CONTENT
 
 
-def test_a_piece_of_which_no_digest_is_known_is_not_taken(tmp_path: Path) -> None:
+def test_a_piece_without_a_digest_is_refused(tmp_path: Path) -> None:
     with serving(Index()) as index:
         index.add("nvcc.whl", CONTENT)
         with refused("wrong-digest"):

