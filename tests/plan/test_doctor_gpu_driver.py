@@ -16,9 +16,9 @@ from torchmill.config.release_lookup import find_release
 from torchmill.host.host import Host, HostResources
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
-from torchmill.plan.doctor import gpu_driver
+from torchmill.plan.doctor import gpu_code, gpu_driver
+from torchmill.plan.doctor.absent_gpu import absence_reason, explain_no_gpu
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.doctor.gpu_driver import explain_no_gpu, why_no_gpu
 
 LINUX = Host("x86_64", "linux", HostResources(4, 2**34), complete=True)
 GPUS = (
@@ -45,10 +45,9 @@ def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[st
         facts, "wheel-3.10-cu118", "x86_64", find_release(facts, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(facts, cell, host, Options(arch_list=capabilities))
-    return {
-        one.subject: one
-        for one in gpu_driver.check_driver(CheckContext(facts, cell, host, computed))
-    }
+    context = CheckContext(facts, cell, host, computed)
+    findings = [*gpu_driver.check_driver(context), *gpu_code.check_gpus(context)]
+    return {finding.subject: finding for finding in findings}
 
 
 @pytest.mark.parametrize(
@@ -212,16 +211,16 @@ ERROR_804 = (
 
 
 def test_a_machine_without_a_gpu_is_not_asked() -> None:
-    assert "no NVIDIA GPU" in (why_no_gpu(LINUX) or "")
-    assert why_no_gpu(HOME) is None
+    assert "no NVIDIA GPU" in (absence_reason(LINUX) or "")
+    assert absence_reason(HOME) is None
     assert (
-        why_no_gpu(change_host(LINUX, gpus={"driver": "535.104.05"})) is None
+        absence_reason(change_host(LINUX, gpus={"driver": "535.104.05"})) is None
     )  # only asking tells
 
 
 def test_a_container_without_the_drivers_library_is_told_so() -> None:
     assert "--gpus all" in (
-        why_no_gpu(change_host(LINUX, gpus={"kernel_driver": "535.104.05", "devices": (RTX,)}))
+        absence_reason(change_host(LINUX, gpus={"kernel_driver": "535.104.05", "devices": (RTX,)}))
         or ""
     )
 
@@ -345,7 +344,7 @@ def test_what_has_code_for_a_gpu_goes_before_ptx(
     )
     cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     computed = build_plan.compute_plan(shipped, cell, host, Options())
-    every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))
+    every = gpu_code.check_gpus(CheckContext(shipped, cell, host, computed))
     (told,) = [one for one in every if one.subject == "GPU"]
     assert first in told.because
     assert told.cure.startswith(cure)
@@ -382,7 +381,7 @@ def test_what_is_advised_for_a_gpu_is_a_list_that_can_be_built(
     host = change_host(LINUX, gpus={"devices": (Gpu("some", capability),), "driver": "580.65.06"})
     cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
     computed = build_plan.compute_plan(shipped, cell, host, Options(arch_list=listed))
-    every = gpu_driver.check_driver(CheckContext(shipped, cell, host, computed))
+    every = gpu_code.check_gpus(CheckContext(shipped, cell, host, computed))
     (told,) = [one for one in every if one.subject == "GPU"]
     ways = [way for way in (told.cure, *told.other_cures) if "--arch-list" in way]
     assert [f"nox -s {name} -- --arch-list '{advised}'" in way for way in ways] == [True] * bool(
@@ -390,7 +389,7 @@ def test_what_is_advised_for_a_gpu_is_a_list_that_can_be_built(
     )
     if advised:
         again = build_plan.compute_plan(shipped, cell, host, Options(arch_list=advised))
-        every = gpu_driver.check_driver(CheckContext(shipped, cell, host, again))
+        every = gpu_code.check_gpus(CheckContext(shipped, cell, host, again))
         (told,) = [finding for finding in every if finding.subject == "GPU"]
         assert told.runs_here
         # of PTX alone it is said that the libraries of an older toolkit may have no code

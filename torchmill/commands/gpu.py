@@ -17,7 +17,7 @@ from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.host import environments, interpreters, native
 from torchmill.host.measurement import measure_host
 from torchmill.plan.base_package import find_installed
-from torchmill.plan.doctor import gpu_driver
+from torchmill.plan.doctor import absent_gpu
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult
@@ -58,7 +58,7 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
         layout.dist, native.native_arch()
     )
     machine = measure_host(layout.root)
-    if reason := gpu_driver.why_no_gpu(machine):
+    if reason := absent_gpu.absence_reason(machine):
         raise GpuError(reason, code="no-gpu")
     here = [found.name for gpu in machine.gpus.devices if (found := gpu_capability(facts, gpu))]
     useless = [
@@ -76,7 +76,7 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
         toolkit = next(
             (wheel.manifest["toolkit"] for wheel in wheels if wheel.manifest.get("toolkit")), None
         )
-        why = gpu_driver.explain_no_gpu(facts, machine, toolkit, checks["device"].detail)
+        why = absent_gpu.explain_no_gpu(facts, machine, toolkit, checks["device"].detail)
         raise GpuError(f"{names}: {why}", code="gpu-not-usable")
     wrong = [f"\n  {name}: {check.detail}" for name, check in checks.items() if not check.ok]
     if wrong:

@@ -16,6 +16,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.cuda import check_cudnn_code
 from torchmill.plan.doctor.finding import CheckContext, Finding
+from torchmill.plan.doctor.gpu_code import check_gpus
 from torchmill.plan.doctor.gpu_driver import check_driver
 from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
@@ -84,6 +85,7 @@ def runs_here(judgements: Iterable[Judgement]) -> bool:
 def check_result(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on whether the wheel runs on this machine."""
     yield from check_driver(context)
+    yield from check_gpus(context)
     yield from _check_arch_list(context)
 
 

@@ -1,0 +1,76 @@
+"""Explain why no GPU answers on a machine."""
+
+from collections.abc import Iterator
+
+from torchmill.config.facts import Facts
+from torchmill.host.host import Host
+from torchmill.plan.boards import board_driver_support
+from torchmill.plan.causes import diagnose
+from torchmill.plan.doctor.gpu_driver import driver_mismatch, forward_compatibility, is_bridged
+from torchmill.plan.drivers import is_driven, oldest_driver
+
+
+def absence_reason(host: Host) -> str | None:
+    """Return why no program can reach a GPU of a measured host; None if it is worth asking one."""
+    if host.gpus_unknown:
+        return (
+            f"cannot tell which GPUs are here: {host.gpus_unknown}, "
+            "as happens if a GPU or its driver has failed"
+        )
+    if not host.gpus.devices and not host.gpus.running_driver:
+        return (
+            "no NVIDIA GPU here, or no driver for it: "
+            "try the wheels on a machine where `nvidia-smi` lists one"
+        )
+    if host.gpus.kernel_driver and host.gpus.driver is None and host.system == "linux":
+        return (
+            f"the kernel has driver {host.gpus.kernel_driver}, but its library libcuda.so.1 is not "
+            "where the loader looks: start a container with `--gpus all`, "
+            "or install the library of exactly that version"
+        )
+    return None
+
+
+def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, message: str) -> str:
+    """Return a sentence on why no GPU answers what a toolkit compiled, and what to do about it.
+
+    `message` is what torch answered. What can be seen of the driver counts more than what the
+    message says.
+    """
+    lines = message.strip().splitlines()
+    words = lines[0].rstrip(". ") if lines else "no GPU answers"
+    for reason, cure in _visible_causes(facts, host, toolkit):
+        return f"{words}: {reason}: {cure}"
+    match = diagnose(facts.causes, [message]).match
+    if match is not None and match.cause.precedence != "report":
+        return f"{words}: {match.cause.cause}: {match.cause.cure}"
+    return f"{words}: `invoke doctor` shows what is known of the GPU and its driver"
+
+
+def _visible_causes(facts: Facts, host: Host, cuda: str | None) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the driver of a host, and the cure, the most certain first."""
+    for finding in driver_mismatch(host):
+        yield f"the driver's {finding.found} are of two versions", finding.cure
+    toolkit = facts.toolkit(cuda)
+    if toolkit is not None and not is_driven(toolkit, host):
+        if board_driver_support(host, toolkit.version):
+            reason = f"the driver of {host.platform.distribution} does not run what CUDA {cuda} makes by itself"
+            cure = (
+                "build with the toolkit of that JetPack; "
+                "`invoke doctor` on the board names another way"
+            )
+            yield reason, cure
+        elif not is_bridged(host):
+            oldest = oldest_driver(toolkit, host.system)
+            reason = (
+                f"driver {host.gpus.running_driver} is older than {oldest}, "
+                f"the oldest that runs what CUDA {cuda} makes"
+            )
+            if host.gpus.compat_folders:
+                reason += (
+                    f", and {host.gpus.compat_folders[0]} makes up for it only on data-centre GPUs"
+                )
+            yield reason, f"install driver {oldest} or newer, or build with an older toolkit"
+    for finding in forward_compatibility(host):
+        if finding.verdict == "warning":
+            yield f"the loader finds {finding.found}, and {finding.because}", finding.cure
