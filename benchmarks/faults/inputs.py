@@ -29,6 +29,7 @@ from torchmill.config.arch_list import parse_arch_list
 from torchmill.config.release_lookup import base_package, find_release
 from torchmill.core import ninja, stat_cache, units, urls
 from torchmill.core.errors import TorchmillError, UnforeseenError
+from torchmill.core.log_reader import read_log
 from torchmill.deliver import agreement, signature
 from torchmill.deliver.publish.targets import choose_target
 from torchmill.fetch.package_index import parse_html_page
@@ -37,7 +38,6 @@ from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.source.tree import build_backend
 from torchmill.host.description import load_host
 from torchmill.plan import build_plan, causes, cell_lookup, estimate, matrix, render
-from torchmill.plan.first_error import read_log
 from torchmill.plan.options import parse_options
 from torchmill.wheel import finished_wheel
 

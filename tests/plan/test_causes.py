@@ -16,7 +16,8 @@ from tests.support import commands, provoked
 from tests.support.refusals import refused
 from torchmill.config import facts_reader
 from torchmill.config.facts import FailureCause
-from torchmill.plan import causes, first_error
+from torchmill.core import log_reader
+from torchmill.plan import causes
 
 ROOT = Path(__file__).parents[2]
 HARMLESS = Path(__file__).parents[1] / "golden" / "harmless-build.txt"
@@ -254,7 +255,7 @@ def test_the_cause_at_the_end_of_a_long_log_is_found(tmp_path: Path) -> None:
     for text in (warned, flood):
         log = tmp_path / "log"
         log.write_text(text + "c++: fatal error: Killed signal terminated program cc1plus\n")
-        found = causes.diagnose(CATALOGUE, first_error.read_log(str(log))).match
+        found = causes.diagnose(CATALOGUE, log_reader.read_log(str(log))).match
         assert found is not None
         assert found.cause.name == "memory"
 

@@ -12,9 +12,11 @@ from textwrap import dedent
 import pytest
 
 from tests.support.refusals import refused
+from torchmill.core.log_reader import read_log
 from torchmill.core.ninja import Edge, parse_edge
-from torchmill.plan import first_error
-from torchmill.plan.first_error import BuildFailure, LogLine, read_log, telling_lines
+from torchmill.plan import first_error, log_lines
+from torchmill.plan.first_error import BuildFailure
+from torchmill.plan.log_lines import LogLine, telling_lines
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be-bom"])
@@ -40,7 +42,7 @@ def test_bytes_that_are_no_utf_8_do_not_stop_the_reading(tmp_path: Path) -> None
 
 
 def test_standard_input() -> None:
-    code = "from torchmill.plan.first_error import read_log; print(list(read_log('-')))"
+    code = "from torchmill.core.log_reader import read_log; print(list(read_log('-')))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         input="a\nb\n",
@@ -139,7 +141,7 @@ needs_build_tools = pytest.mark.skipif(
 
 
 def diagnose(lines: list[str]) -> BuildFailure | None:
-    return first_error.first_failure(first_error.last_run(lines).lines)
+    return first_error.first_failure(log_lines.last_run(lines).lines)
 
 
 def run(argv: list[str], cwd: Path) -> list[str]:
@@ -411,7 +413,7 @@ def test_a_log_of_any_size_takes_little_memory(tmp_path: Path) -> None:
             file.write(lines)
         file.write(b"FAILED: last.o\nc++ -c last.cpp\n/last.cpp:9: error: the last\n")
     tracemalloc.start()
-    run = first_error.last_run(read_log(str(log))).lines
+    run = log_lines.last_run(read_log(str(log))).lines
     assert tracemalloc.get_traced_memory()[1] < 100 << 20
     tracemalloc.stop()
     assert [line.number for line in run[1:4:2]] == [2, 4]
@@ -446,7 +448,7 @@ def test_the_middle_of_a_very_long_log_is_skipped_and_lines_keep_their_numbers(
     with log.open("w") as file:
         file.writelines(f"[{number}/900000] Building a{number}.o\n" for number in range(1, 900_001))
         file.write("a.cpp:1:2: error: the last line\n")
-    reading = first_error.last_run(read_log(str(log)))
+    reading = log_lines.last_run(read_log(str(log)))
     assert reading.lines[-1].number == 900_001
     assert re.fullmatch(r"the log is too long: lines \d+ to \d+ were not read", reading.skipped)
     assert str(first_error.first_failure(reading.lines)) == "a.cpp:1: the last line"

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from torchmill.config.facts import Facts
-from torchmill.plan.first_error import LOG_WORDS
 from torchmill.plan.line_patterns import (
     LONGEST_TEXT,
     LinePattern,
@@ -16,6 +15,7 @@ from torchmill.plan.line_patterns import (
     literals_of,
     may_match,
 )
+from torchmill.plan.log_lines import LOG_WORDS
 
 MOST_GROWTH = 40  # of the time for four times the characters: 16 is quadratic, 64 cubic
 LEAST_SECONDS = 0.05  # of processor time: of less nothing is said

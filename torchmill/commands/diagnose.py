@@ -3,10 +3,10 @@
 from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.facts import Facts
+from torchmill.core.log_reader import read_log
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.plan import causes
-from torchmill.plan.first_error import read_log
 
 
 def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> CommandOutput:

@@ -11,6 +11,7 @@
 - homes: tell whether what lies in a home is the user's, by a mark that no repository can bring
 - lenient_paths: ask the file system about paths that may be closed to us
 - locks: lock folders against other runs: refuse, or wait for the holder to end
+- log_reader: read the log of a build, in any encoding and of any size
 - ninja: read ninja's progress and its record of files read
 - package_data: tables that lie beside the modules that read them
 - paths: where everything is kept: the only module that knows folder names

@@ -26,7 +26,7 @@ from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
 from torchmill.host import measurement, native, programs
-from torchmill.plan import cuda_toolkit, first_error
+from torchmill.plan import cuda_toolkit, first_error, log_lines
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 
@@ -82,7 +82,7 @@ def try_archive(
         try:
             stream(command, cwd=scratch, env=environ, log=log, on_line=printed.append)
         except CommandError as error:
-            last_run = first_error.last_run(error.output.splitlines())
+            last_run = log_lines.last_run(error.output.splitlines())
             cause = first_error.first_failure(last_run.lines) or error
             raise VerifyError(
                 f"{archive.name}: a C++ program could not be {step} against it, so it is not "

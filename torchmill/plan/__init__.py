@@ -20,7 +20,7 @@
 - drivers: which drivers run what a CUDA toolkit makes
 - estimate: estimate time, memory and disk of a build from measured builds, also in shares on
   several machines
-- first_error: read build logs, and find the first real error in one
+- first_error: find the first real error in a build's log, and not ninja's report of it
 - gpu_hosts: superchips and boards: GPUs that exist only together with a processor, and so tell what
   machine they are in
 - host_compiler: choose the C++ compiler of a build: one that the release takes, and nvcc
@@ -30,9 +30,14 @@
   bounded
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - local_gpus: the GPUs of the machine that builds, as the default of a list of compute capabilities
+- log_lines: the lines of a build's log that may tell of a failure, without what tools put around
+  them
 - matrix: the matrix: which cells exist, which a release can build, and why not
 - official_parts: what official wheels are built with, and which of these parts a plan has not
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
+- pattern_cost: how the time of a regular expression grows with the length of a line
+- pattern_literals: literals that every match of a regular expression contains
+- pattern_tree: regular expressions as trees: take one apart, and compile the parts
 - plan: the plan of one build: all that will happen, computed before anything is touched
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run

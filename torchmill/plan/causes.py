@@ -1,4 +1,4 @@
-"""Diagnose a build's log: match the first error against the catalogue in causes.toml."""
+"""Diagnose a build's log: match its lines against the catalogue of causes in causes.toml."""
 
 import re
 import time
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import translate
 from functools import cache, lru_cache
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from torchmill.config.facts import FailureCause, Precedence
 from torchmill.config.versions import is_within
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
 from torchmill.core.paths import locate_page
 from torchmill.plan import first_error
-from torchmill.plan.first_error import LOG_WORDS, BuildFailure, LogLine
+from torchmill.plan.first_error import BuildFailure
 from torchmill.plan.line_patterns import (
     LinePattern,
     PatternIndex,
@@ -22,26 +22,27 @@ from torchmill.plan.line_patterns import (
     literals_of,
     may_match,
 )
+from torchmill.plan.log_lines import LOG_WORDS, LogLine, LogReading, last_run
 
-# All quotes are made one, and the words of all tools those of GNU's in English, which patterns know.
+# Tools quote in many ways. Patterns know only one, as they know only the English words of GNU tools.
 _QUOTES = str.maketrans(
     dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'")
 )
-_MOST_LINES = (
-    20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
-)
-_SHARE_OF_HEAD = 0.5  # of the time for a diagnosis that is spent on the first lines of a long log
-_RANKS = get_args(Precedence)
-_SECONDS = 1.5  # of processor time for the comparison with the catalogue
 _WORDINGS = [
     (literals_of(pattern), bounded_pattern(pattern), words)
     for pattern, words in LOG_WORDS["wordings"]
 ]
+_RANKS = get_args(Precedence)  # the best first
+_MACHINE_RANK = 0  # of causes that the machine lacks something
+# In a flood of errors, so many lines are compared with the catalogue: the first ones, and the last.
+_MOST_LINES = 20_000
+_SECONDS = 1.5  # of processor time for the comparison with the catalogue
+_SHARE_OF_HEAD = 0.5  # of that time, for the first lines of a log that also has last ones
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosedCause:
-    """A cause, and what told it: a line of the log, and what was being made there."""
+    """A cause from the catalogue, the line of the log that shows it, and what was made there."""
 
     cause: FailureCause
     line: LogLine
@@ -50,32 +51,41 @@ class DiagnosedCause:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What a log says: the first error, and the cause that the catalogue knows for it."""
+    """The first error of a log, and the cause that the catalogue has for it."""
 
-    failure: BuildFailure | None  # None: the log names none
+    failure: BuildFailure | None  # None: the log shows none
     match: DiagnosedCause | None  # None: the catalogue has no entry for it
-    unread: str = ""  # what was not looked at, as a sentence
+    unread: str = ""  # what was not compared with the catalogue, as a sentence
 
     @property
     def headline(self) -> str:
-        """Return what failed, in the words of the tool that said it."""
-        if self.match is None or (self.failure and self.failure.number == self.match.line.number):
+        """Return what failed, in the words of the tool that reported it."""
+        if self.match is None:
             return str(self.failure) if self.failure else "no failure"
+        if self.failure and self.failure.number == self.match.line.number:
+            return str(self.failure)
         words = first_error.shorten_message(self.match.line.text)
         return f"{self.match.target}: {words}" if self.match.target else words
 
     @property
     def line_number(self) -> int:
-        """Return the number of the line that says it, counted from 1; 0 where there is none."""
-        said = self.match.line if self.match else self.failure
-        return said.number if said else 0
+        """Return the number of the line that shows the cause, counted from 1; 0 for none."""
+        if self.match:
+            return self.match.line.number
+        return self.failure.number if self.failure else 0
 
     @property
     def exit_code(self) -> int:
-        """Return 0 where the cause is known, 8 where only the failure is, or a report of it, 1 where there is none."""
+        """Return the exit code of a command that diagnosed the log.
+
+        It is 0 if the cause is known, 8 if only the failure is, or a tool's report of it, and 1 if
+        the log shows no failure.
+        """
         if self.match and self.match.cause.precedence != "report":
             return 0
-        return BuildError.exit_code if self.failure or self.match else TorchmillError.exit_code
+        if self.match or self.failure:
+            return BuildError.exit_code
+        return TorchmillError.exit_code
 
 
 def diagnose(
@@ -84,31 +94,38 @@ def diagnose(
     release: str | None = None,
     clock: Callable[[], float] = time.process_time,
 ) -> Diagnosis:
-    """Return the first error in the lines of a log and the cause that tells it best.
+    """Return the first error in the lines of a log and the cause that explains it best.
 
-    `release` is the torch release that was built, where that is known: it rules causes out. Of the
-    causes that a line tells, what the machine lacks goes before all others and a general one behind
-    them; then the earliest line wins, and on one line the earlier entry of the catalogue. A mere report
-    is looked for in the first error alone. `clock` tells the processor time, of which no more than some seconds are
-    spent. Raises ConfigError for a pattern that is no regular expression.
+    `release` is the torch release that was built, if known: it rules causes out. Of the causes that
+    lines show, what the machine lacks goes before all others, and a general cause behind them.
+    Then the earliest line wins, and on one line the earlier entry of the catalogue. A mere report
+    counts only if the first error has it.
+
+    `clock` returns the processor time in seconds, of which no more than some are spent. Raises
+    ConfigError for a pattern that is not a regular expression.
     """
-    reading = first_error.last_run(log)
-    run = reading.lines
-    fitting = [cause for cause in catalogue if release is None or is_within(cause.release, release)]
-    failure = first_error.first_failure(run)
-    first = [line for line in run if failure and line.number == failure.number]
-    reports = [cause for cause in fitting if cause.precedence == "report"]
-    causes = [cause for cause in fitting if cause.precedence != "report"]
+    reading = last_run(log)
+    failure = first_error.first_failure(reading.lines)
+    causes: list[FailureCause] = []
+    reports: list[FailureCause] = []
+    for cause in catalogue:
+        if release is None or is_within(cause.release, release):
+            (reports if cause.precedence == "report" else causes).append(cause)
     budget = DiagnosisBudget(_SECONDS, clock)
-    match = _match_cause(causes, run, budget) or _match_cause(reports, first, budget)
-    return Diagnosis(failure, match, _unread(reading, budget))
+    match = _match_cause(causes, reading.lines, budget)
+    if match is None and failure is not None:
+        first_lines = [line for line in reading.lines if line.number == failure.number]
+        match = _match_cause(reports, first_lines, budget)
+    return Diagnosis(failure, match, _describe_unread(reading, budget))
 
 
 class DiagnosisBudget:
-    """Processor time that is spent; the first line for which none was left."""
+    """The processor time for a diagnosis, and the first line for which none was left."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        self._clock, self._seconds, self._began = clock, seconds, clock()
+        self._clock = clock
+        self._seconds = seconds
+        self._began = clock()
         self.stopped_at = 0  # number of a line, counted from 1; 0: there was time for all
 
     def allows(self, line: LogLine, share: float = 1.0) -> bool:
@@ -119,118 +136,164 @@ class DiagnosisBudget:
         return False
 
 
-def _unread(reading: first_error.LogReading, budget: DiagnosisBudget) -> str:
-    """Return a sentence on what was not looked at; "" if everything was."""
-    parts = [reading.skipped] if reading.skipped else []
+def _describe_unread(reading: LogReading, budget: DiagnosisBudget) -> str:
+    """Return a sentence on what was not read or compared; "" if everything was."""
+    clauses: list[str] = []
+    if reading.skipped:
+        clauses.append(reading.skipped)
     if budget.stopped_at:
-        parts.append(
-            f"lines from {budget.stopped_at} on were not compared with the catalogue: that took too long"
+        clauses.append(
+            f"lines from {budget.stopped_at} on were not compared with the catalogue: that took "
+            "too long"
         )
-    return "; ".join(parts)
+    return "; ".join(clauses)
+
+
+class _CauseInLine(NamedTuple):
+    """A cause, and the line that shows it."""
+
+    cause: FailureCause
+    line: LogLine
 
 
 class _Catalogue:
-    """Causes in the order of their precedence, and the patterns by which a line tells them."""
+    """Causes in the order of their precedence, with an index of their patterns."""
 
     def __init__(self, causes: Sequence[FailureCause]) -> None:
-        self.causes = sorted(causes, key=_rank)
-        self._patterns = [
-            (number, pattern)
-            for number, cause in enumerate(self.causes)
-            for pattern in _patterns(cause)
-        ]
+        self._patterns: list[tuple[FailureCause, LinePattern]] = []
+        for cause in sorted(causes, key=_rank):
+            self._patterns.extend((cause, pattern) for pattern in _compile_patterns(cause))
         self._index = PatternIndex([pattern for _, pattern in self._patterns])
 
-    def told_cause(self, said: str, below: int) -> FailureCause | None:
-        """Return the first cause that a line tells, of those whose rank is below a number."""
-        for candidate in self._index.candidates(said):
-            number, pattern = self._patterns[candidate]
-            cause = self.causes[number]
+    def find_cause(self, text: str, below: int) -> FailureCause | None:
+        """Return the first cause that a text shows, if its rank is below a number."""
+        for number in self._index.candidates(text):
+            cause, pattern = self._patterns[number]
             if _rank(cause) >= below:
                 return None
-            if (match := pattern.search(said)) and (told := _with_name(cause, pattern, match)):
-                return told
+            match = pattern.search(text)
+            named = _fill_name(cause, pattern, match) if match else None
+            if named:
+                return named
         return None
 
 
+# A command diagnoses many logs with the same causes: without reports, and reports alone.
 @lru_cache(maxsize=4)
 def _index_catalogue(causes: tuple[FailureCause, ...]) -> _Catalogue:
     return _Catalogue(causes)
 
 
 def _match_cause(
-    catalogue: Sequence[FailureCause], run: Sequence[LogLine], budget: DiagnosisBudget
+    causes: Sequence[FailureCause], run: Sequence[LogLine], budget: DiagnosisBudget
 ) -> DiagnosedCause | None:
-    telling = {
-        line.text: line
-        for line in reversed(run)
-        if any(word in line.text for word in LOG_WORDS["trouble"])
-    }
-    suspects = list(reversed(telling.values()))  # each text once
-    known = _index_catalogue(tuple(catalogue))
-    head, tail = suspects[:_MOST_LINES], suspects[_MOST_LINES:][-_MOST_LINES:]
-    found = _earliest(known, head, len(_RANKS), budget, _SHARE_OF_HEAD if tail else 1.0)
-    if found is None or _rank(found[0]) > 0:
-        # A machine that ran out of something says so at the end, so what is nearest to the end goes first.
-        found = _earliest(known, reversed(tail), 1, budget) or found
-    return found and DiagnosedCause(*found, first_error.target_of_line(run, run.index(found[1])))
+    """Return the cause that the lines of a run show best."""
+    catalogue = _index_catalogue(tuple(causes))
+    suspects = _suspect_lines(run)
+    head = suspects[:_MOST_LINES]
+    tail = suspects[_MOST_LINES:][-_MOST_LINES:]
+    share = _SHARE_OF_HEAD if tail else 1.0
+    best = _find_best(catalogue, head, len(_RANKS), budget, share)
+    if best is None or _rank(best.cause) > _MACHINE_RANK:
+        # A machine that runs out of something shows it at the end, so the last line goes first.
+        lacks = _find_best(catalogue, reversed(tail), _MACHINE_RANK + 1, budget)
+        best = lacks or best
+    if best is None:
+        return None
+    target = first_error.target_of_line(run, run.index(best.line))
+    return DiagnosedCause(best.cause, best.line, target)
 
 
-def _earliest(
+def _suspect_lines(run: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines with a word of trouble; of lines with the same text, the first.
+
+    They are in the order of the last line with each text: what is repeated at the end of a log
+    belongs to its end.
+    """
+    first_lines: dict[str, LogLine] = {}
+    for line in reversed(run):
+        if any(word in line.text for word in LOG_WORDS["trouble"]):
+            first_lines[line.text] = line
+    return list(reversed(first_lines.values()))
+
+
+def _find_best(
     catalogue: _Catalogue,
     lines: Iterable[LogLine],
     below: int,
     budget: DiagnosisBudget,
     share: float = 1.0,
-) -> tuple[FailureCause, LogLine] | None:
-    """Return the cause of the best precedence below a rank, and the first of the lines that tells it."""
-    found: tuple[FailureCause, LogLine] | None = None
+) -> _CauseInLine | None:
+    """Return the cause of the best rank below a number, and the first of the lines that shows it."""
+    best: _CauseInLine | None = None
     for line in lines:
         if below == 0 or not budget.allows(line, share):
             break
-        if told := catalogue.told_cause(_in_gnus_words(line.text), below):
-            found, below = (told, line), _rank(told)
-    return found
+        cause = catalogue.find_cause(_in_gnu_words(line.text), below)
+        if cause:
+            best = _CauseInLine(cause, line)
+            below = _rank(cause)
+    return best
 
 
-def _in_gnus_words(text: str) -> str:
-    said = cut_text(text).translate(_QUOTES)
+def _in_gnu_words(text: str) -> str:
+    """Return a line with the quotes and the English words of GNU tools in place of others."""
+    text = cut_text(text).translate(_QUOTES)
     for literals, pattern, words in _WORDINGS:
-        if may_match(literals, said.lower()):
-            said = pattern.sub(words, said)
-    return cut_text(said)
+        if may_match(literals, text.lower()):
+            text = pattern.sub(words, text)
+    return cut_text(text)
 
 
-def _with_name(
+def _fill_name(
     cause: FailureCause, pattern: LinePattern, match: re.Match[str]
 ) -> FailureCause | None:
-    """Return the cause with what is known of the name in the line; None where nothing is known of that name."""
+    """Return a cause with the name that the line has, and what is known of that name.
+
+    None if the cause holds only for names that it knows, and this is none of them.
+    """
     if "name" not in pattern.names:
         return cause
     name = _unmangle(match["name"])
-    known = [answer for names, answer in _answers(cause.known) if names.fullmatch(name)]
-    if cause.known and not known:
-        return None
-    told = {key: getattr(cause, key).replace("{name}", name) for key in ("cause", "cure")}
+    answer = ""
+    if cause.known:
+        answers = [text for names, text in _parse_answers(cause.known) if names.fullmatch(name)]
+        if not answers:
+            return None
+        answer = answers[0]
     return replace(
-        cause, **{key: text.replace("{answer}", "".join(known[:1])) for key, text in told.items()}
+        cause,
+        cause=cause.cause.replace("{name}", name).replace("{answer}", answer),
+        cure=cause.cure.replace("{name}", name).replace("{answer}", answer),
     )
 
 
 @cache
-def _answers(known: str) -> list[tuple[re.Pattern[str], str]]:
-    lines = (line.rpartition(": ") for line in known.splitlines())  # "zlib1g-dev: zlib.h zconf.h"
-    return [
-        (re.compile("|".join(map(translate, names.split()))), answer) for answer, _, names in lines
-    ]
+def _parse_answers(known: str) -> list[tuple[re.Pattern[str], str]]:
+    """Return the names of each line "zlib1g-dev: zlib.h zconf.h", as a pattern, with its answer."""
+    answers: list[tuple[re.Pattern[str], str]] = []
+    for line in known.splitlines():
+        answer, _, names = line.rpartition(": ")
+        pattern = "|".join(map(translate, names.split()))
+        answers.append((re.compile(pattern), answer))
+    return answers
 
 
 def _unmangle(name: str) -> str:
-    """Return the scopes and the name in a C++ name as linkers know it ("c10::Error"), or the name itself."""
-    parts, rest = [], re.sub(r"_Z(?:T[VIS]|GV)?N?[rVKRO]*", "", name, count=1)
-    while name.startswith("_Z") and (length := re.match(r"\d+", rest)):
-        end = length.end() + int(length[0])
-        parts.append(rest[length.end() : end])
+    """Return a C++ name that linkers know, such as "_ZN3c105ErrorE", as "c10::Error".
+
+    Other names are returned as they are, and so is what stands behind the name: arguments. In a
+    mangled name, the length of each part stands before it.
+    https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
+    """
+    if not name.startswith("_Z"):
+        return name
+    parts: list[str] = []
+    rest = re.sub(r"_Z(?:T[VIS]|GV)?N?[rVKRO]*", "", name, count=1)
+    while length := re.match(r"\d+", rest):
+        start = length.end()
+        end = start + int(length[0])
+        parts.append(rest[start:end])
         rest = rest[end:]
     return "::".join(parts) or name
 
@@ -240,31 +303,33 @@ def _rank(cause: FailureCause) -> int:
 
 
 @cache
-def _patterns(cause: FailureCause) -> list[LinePattern]:
+def _compile_patterns(cause: FailureCause) -> list[LinePattern]:
     try:
         return [LinePattern(pattern) for pattern in cause.patterns]
     except re.error as error:
         raise ConfigError(
-            f"causes.toml: {cause.name}: {error.pattern!r} is not a valid regular expression: {error}",
+            f"causes.toml: {cause.name}: {error.pattern!r} is not a valid regular expression: "
+            f"{error}",
             code="invalid-cause-pattern",
         ) from None
 
 
 def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
-    """Return a diagnosis for a person to read; `log` is what the log is called."""
-    unread = [f"  {diagnosis.unread}"] if diagnosis.unread else []
-    if diagnosis.failure is None and diagnosis.match is None:
-        return "\n".join(
-            [f"{log} shows no failure{' in what was read' if unread else ''}", *unread]
-        )
-    lines = [f"{log}:{diagnosis.line_number}: {diagnosis.headline}", *diagnosis_advice(diagnosis)]
-    if (
-        diagnosis.match
-        and diagnosis.failure
-        and diagnosis.failure.number < diagnosis.match.line.number
-    ):
-        lines.append(f"  before that, on line {diagnosis.failure.number}: {diagnosis.failure}")
-    return "\n".join([*lines, *unread])
+    """Return a diagnosis for people; `log` is the log's name."""
+    match = diagnosis.match
+    failure = diagnosis.failure
+    lines: list[str] = []
+    if failure is None and match is None:
+        in_part = " in what was read" if diagnosis.unread else ""
+        lines.append(f"{log} shows no failure{in_part}")
+    else:
+        lines.append(f"{log}:{diagnosis.line_number}: {diagnosis.headline}")
+        lines.extend(diagnosis_advice(diagnosis))
+        if match and failure and failure.number < match.line.number:
+            lines.append(f"  before that, on line {failure.number}: {failure}")
+    if diagnosis.unread:
+        lines.append(f"  {diagnosis.unread}")
+    return "\n".join(lines)
 
 
 def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
@@ -278,14 +343,21 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
 
 def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
     """Return a diagnosis as JSON-ready data; what is not known is null."""
-    told, failure = diagnosis.match, diagnosis.failure
-    cause = told and {
-        name: getattr(told.cause, name) for name in ("name", "cause", "cure", "source")
-    }
-    line = told and {"line": told.line.number, "text": told.line.text, "making": told.target}
+    match = diagnosis.match
+    cause: dict[str, Any] | None = None
+    if match:
+        cause = {
+            "name": match.cause.name,
+            "cause": match.cause.cause,
+            "cure": match.cause.cure,
+            "source": match.cause.source,
+            "line": match.line.number,
+            "text": match.line.text,
+            "making": match.target,
+        }
     return {
         "log": log,
-        "failure": asdict(failure) if failure else None,
-        "cause": cause and line and cause | line,
+        "failure": asdict(diagnosis.failure) if diagnosis.failure else None,
+        "cause": cause,
         "unread": diagnosis.unread or None,
     }

@@ -1,0 +1,191 @@
+"""The lines of a build's log that may tell of a failure, without what tools put around them."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torchmill.core.log_reader import SkippedLines, cut_line
+from torchmill.core.ninja import parse_edge, strip_colours
+from torchmill.core.package_data import read_table_beside
+
+LOG_WORDS = read_table_beside(__file__, "log_words.toml")
+_PREFIX = re.compile("|".join(LOG_WORDS["prefixes"]))
+_MOST_PREFIXES = 20  # of a line
+_PREFIXED = frozenset("\ufeff ┃#:[0123456789ADFJMNOS")  # first characters of prefixes
+_HARMLESS = re.compile("|".join(LOG_WORDS["harmless"]))
+_WARNING = re.compile(LOG_WORDS["warning"])
+_MESSAGE = re.compile(r"(?:rror|fatal)(?: \w+)? *: |undefined |relocation ")  # in no command
+_CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation )?Warning)\b")
+_MOST_MESSAGE_LINES = 60  # lines of one message of CMake
+# What ninja writes of a failed step, and when it stops.
+FAILED_STEP = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
+_STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
+_RUN_BYTES = 16 << 20  # of lines from the beginning of a run, and at least as many from its end
+_LINE_BYTES = 120  # of a line in memory, beside its text
+
+
+class LogLine(NamedTuple):
+    """A line that may tell something: its number in the log, counted from 1, and its text."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """The last run of a log, as far as it was read."""
+
+    lines: list[LogLine]  # that may tell something
+    skipped: str = ""  # which lines were not read, as a sentence; "" if all were
+
+
+def telling_lines(lines: Iterable[str]) -> Iterator[LogLine]:
+    """Yield the lines that may tell of a failure, without colours and prefixes.
+
+    A message of CMake becomes one line. Of progress lines that follow one another the first is
+    yielded: it ends the messages before it.
+    """
+    edge_before = False
+    for line in _join_cmake_messages(_without_harmless(lines)):
+        edge = line.text.lstrip().startswith("[") and parse_edge(line.text) is not None
+        if not (edge and edge_before):
+            yield line
+        edge_before = edge
+
+
+def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
+    """Yield lines with their numbers, without commands, warnings, and what shows source."""
+    number = 0
+    behind_failed = False
+    for raw_line in lines:
+        number += raw_line.line_count if isinstance(raw_line, SkippedLines) else 1
+        text = _strip_prefixes(strip_colours(cut_line(raw_line)).rstrip())
+        words = text.lstrip()
+        # Behind "FAILED: a.o", ninja shows the command, which may hold any word.
+        is_command = behind_failed and not _MESSAGE.search(words)
+        behind_failed = words.startswith("FAILED: ")
+        if is_command or _is_warning(words) or _HARMLESS.match(words):
+            continue
+        yield LogLine(number, text)
+
+
+def _is_warning(words: str) -> bool:
+    # The pattern takes long, and few lines have one of the words.
+    if "arning" not in words and "note" not in words and "remark" not in words:
+        return False
+    return _WARNING.match(words) is not None
+
+
+def _strip_prefixes(text: str) -> str:
+    """Return a line without what runners, containers and other tools write before it."""
+    for _ in range(_MOST_PREFIXES):
+        if not text or not _may_have_prefix(text):
+            break
+        prefix = _PREFIX.match(text)
+        if prefix is None:
+            break
+        text = text[prefix.end() :]
+    return text
+
+
+def _may_have_prefix(text: str) -> bool:
+    """Tell whether a line may begin with a prefix: far faster than the pattern."""
+    if text[0] in _PREFIXED:
+        return True
+    return ">" in text[:14] or "\t" in text[:80] or " | " in text[:40]
+
+
+def _join_cmake_messages(lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    """Yield lines, with each error of CMake as one; its warnings are left out."""
+    message: list[LogLine] = []
+    for line in lines:
+        if message:
+            belongs = not line.text or _indent(line.text) > _indent(message[0].text)
+            if belongs and len(message) <= _MOST_MESSAGE_LINES:
+                message.append(line)
+                continue
+            yield from _join_message(message)
+            message = []
+        if "CMake " in line.text and _CMAKE_MESSAGE.match(line.text):
+            message = [line]
+        else:
+            yield line
+    if message:
+        yield from _join_message(message)
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
+
+
+def _join_message(message: Sequence[LogLine]) -> Iterator[LogLine]:
+    """Yield a message of CMake as one line, unless it is a warning."""
+    head = message[0]
+    match = _CMAKE_MESSAGE.match(head.text)
+    if match is None or match["kind"] != "Error":
+        return
+    words = " ".join(line.text for line in message).split()
+    yield LogLine(head.number, match["indent"] + " ".join(words))
+
+
+def last_run(log: Iterable[str]) -> LogReading:
+    """Return the telling lines of the last run in a log to which resumed builds were appended.
+
+    Of a run with very many lines, the middle is left out: first errors stand at the beginning, and
+    what follows from them at the end.
+    """
+    run: list[LogLine] = []
+    skipped: list[str] = []
+    size = 0  # about the bytes of the run in memory
+    next_run = 0  # the index of the first line behind ninja's stop; 0: it did not stop
+    for line in telling_lines(_note_skipped(log, skipped)):
+        # Behind the stop come reports of the same run, until a step of another run fails.
+        if next_run and FAILED_STEP.match(line.text):
+            del run[:next_run]
+            next_run = 0
+            size = _size_of_lines(run)
+        run.append(line)
+        size += _size(line)
+        if _STOPPED.match(line.text):
+            next_run = len(run)
+        if size > 3 * _RUN_BYTES:
+            first = _lines_within_limit(run)
+            last = len(run) - _lines_within_limit(reversed(run))
+            del run[first:last]
+            next_run = max(min(next_run, first), next_run - (last - first))
+            size = _size_of_lines(run)
+    return LogReading(run, "".join(skipped))
+
+
+def _note_skipped(log: Iterable[str], skipped: list[str]) -> Iterator[str]:
+    """Yield the lines of a log, and append a sentence to `skipped` on lines that were not read."""
+    number = 1
+    for line in log:
+        if isinstance(line, SkippedLines):
+            last = number + line.line_count - 1
+            skipped.append(f"the log is too long: lines {number} to {last} were not read")
+            number = last
+        number += 1
+        yield line
+
+
+def _size(line: LogLine) -> int:
+    return sys.getsizeof(line.text) + _LINE_BYTES
+
+
+def _size_of_lines(lines: Iterable[LogLine]) -> int:
+    return sum(map(_size, lines))
+
+
+def _lines_within_limit(lines: Iterable[LogLine]) -> int:
+    """Return how many of the first lines have less than _RUN_BYTES."""
+    count = 0
+    size = 0
+    for line in lines:
+        size += _size(line)
+        if size >= _RUN_BYTES:
+            break
+        count += 1
+    return count
