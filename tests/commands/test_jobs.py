@@ -20,9 +20,9 @@ NODE = Budget(
         LimitReading("physical memory", 64 * GIB, used=4 * GIB),
         LimitReading(GROUP, 16 * GIB, used=10 * GIB, reclaimable=6 * GIB),
     ),
-    of_one=(),
+    process_memory=(),
     processors=(CpuQuota("affinity", 16), CpuQuota("/sys/fs/cgroup/cpu.max", 7.5)),
-    asked=None,
+    requested_processors=None,
     demands=(
         CompileDemand("torch 2.4.0 cu124", CostRange(3 * GIB, 5 * GIB)),
         CompileDemand("addon cpu", CostRange(1, GIB)),
@@ -56,7 +56,9 @@ def test_what_follows_is_told() -> None:
 
 
 def test_what_the_user_asks_for_counts() -> None:
-    asked = replace(NODE, memory=(*NODE.memory, LimitReading("--memory", 3 * GIB)), asked=24)
+    asked = replace(
+        NODE, memory=(*NODE.memory, LimitReading("--memory", 3 * GIB)), requested_processors=24
+    )
     text = asked.as_text()
     assert row(text, "--memory") == "--memory 3.0 GiB 0 B 3.0 GiB binds"
     assert row(text, "--jobs") == "--jobs 24 binds"
@@ -75,7 +77,7 @@ def test_a_compile_that_does_not_fit_is_told() -> None:
 
 
 def test_a_limit_of_each_process_is_told_and_bounds_no_sum() -> None:
-    text = replace(NODE, of_one=(LimitReading("ulimit -v", 4 * GIB),)).as_text()
+    text = replace(NODE, process_memory=(LimitReading("ulimit -v", 4 * GIB),)).as_text()
     assert row(text, "ulimit") == "ulimit -v, each process 4.0 GiB"
     assert row(text, "memory for all").endswith(" 12.0 GiB")
     assert (

@@ -10,12 +10,19 @@ from torchmill.plan import causes
 
 
 def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> CommandOutput:
-    """Say from its log why a build failed, and what fixes it."""
-    release = selection.selected_release(facts, layout, tag) if tag else None
-    diagnosis = causes.diagnose(facts.causes, read_log(log), release.version if release else None)
-    shown = hide_password(log)
-    text, data = (
-        causes.diagnosis_as_text(diagnosis, shown),
-        causes.diagnosis_as_data(diagnosis, shown),
+    """Return why a build failed, and what fixes it.
+
+    `log` is a path, or "-" for standard input. The release of `tag` rules out causes that it
+    cannot have.
+    """
+    version = None
+    if tag:
+        release = selection.selected_release(facts, layout, tag)
+        version = release.version if release else None
+    diagnosis = causes.diagnose(facts.causes, read_log(log), version)
+    shown_log = hide_password(log)
+    return CommandOutput(
+        causes.diagnosis_as_text(diagnosis, shown_log),
+        causes.diagnosis_as_data(diagnosis, shown_log),
+        exit_code=diagnosis.exit_code,
     )
-    return CommandOutput(text, data, exit_code=diagnosis.exit_code)

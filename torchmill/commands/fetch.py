@@ -1,4 +1,4 @@
-"""`invoke fetch`: fetch a release and its submodules, verify the commit, and select the release."""
+"""`invoke fetch`: fetch a release and its submodules, verify the commit, select the release."""
 
 from torchmill.config import selection
 from torchmill.config.facts import Facts
@@ -24,52 +24,71 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     sha256: str = "",
     discard: bool = False,
 ) -> str:
-    """Fetch a release, verify its commit, and select it."""
+    """Fetch the sources of a release and select it; return a sentence on what is selected now.
+
+    Each source is described as soon as it is there. A package that cannot be fetched keeps no
+    other from being fetched: SourceError or NetworkError is raised at the end.
+    """
     if all_ and package:
         raise ConfigError(
             "--all fetches every package: leave out --package, or --all",
             code="contradictory-options",
         )
     release = selection.selected_or_newest(facts, layout, tag)
-    names = [one.package for one in releases_of(facts, release)] if all_ else package or ()
-    missing: dict[str, SourceError | NetworkError] = {}
+    names = package or []
+    if all_:
+        names = [partner.package for partner in releases_of(facts, release)]
+    requests = source_requests(
+        facts,
+        partner_releases(facts, release, names),
+        ref=ref,
+        mirror=mirror,
+        origin=from_,
+        sha256=sha256,
+        discard=discard,
+    )
+    failures: dict[str, SourceError | NetworkError] = {}
     with console.show_progress() as progress:
-        releases = partner_releases(facts, release, names)
-        for request in source_requests(
-            facts, releases, ref=ref, mirror=mirror, origin=from_, sha256=sha256, discard=discard
-        ):
+        for request in requests:
             try:
-                print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
-            except (SourceError, NetworkError) as error:  # told once the others are there
+                source = fetcher.fetch_source(request, layout, progress)
+            except (SourceError, NetworkError) as error:
+                # Debian does not have every package: of all packages, those that it has will do.
                 if all_ and error.code == "release-not-in-debian" and request.package.after:
                     print_now(f"left out: {error}")
                 else:
-                    missing[request.package.name] = error
-    if release.package not in missing:
+                    failures[request.package.name] = error
+            else:
+                print_now(describe_source(source))
+    if release.package not in failures:
         selection.select_release(layout, release)
-    if missing:
-        first = next(iter(missing.values()))
-        raise type(first)("; ".join(map(str, missing.values())), code=first.code)
-    own = selection.selected_tag(layout)
-    before = (
-        f", but TORCHMILL_TAG is {own}, which overrides it: unset it" if own != release.tag else ""
+    if failures:
+        first = next(iter(failures.values()))
+        raise type(first)("; ".join(map(str, failures.values())), code=first.code)
+    selected = selection.selected_tag(layout)
+    overridden = ""
+    if selected != release.tag:
+        overridden = f", but TORCHMILL_TAG is {selected}, which overrides it: unset it"
+    return (
+        f"selected {release.package} {release.tag}{overridden}: "
+        "`nox -l` lists what this machine can build of it"
     )
-    return f"selected {release.package} {release.tag}{before}: `nox -l` lists what this machine can build of it"
 
 
 def describe_source(source: Source) -> str:
     """Return two lines on a fetched source: what it is, and how far it can be trusted."""
     submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
     if source.commit:
-        trust = (
-            "the recorded commit" if source.verified else "no commit is recorded to compare it with"
-        )
-        known = f"{source.commit} ({trust}){submodules}"
+        trust = "no commit is recorded to compare it with"
+        if source.verified:
+            trust = "the recorded commit"
+        identity = f"{source.commit} ({trust}){submodules}"
     else:
-        named = f"; it is said to be {source.declared}" if source.declared else ""
-        recorded = ", the archive that is recorded for the release" if source.verified else ""
-        known = (
-            f"not proven to be any commit ({source.unproven}{named}{recorded}), "
+        claim = f"; it is said to be {source.declared}" if source.declared else ""
+        if source.verified:
+            claim += ", the archive that is recorded for the release"
+        identity = (
+            f"not proven to be any commit ({source.unproven}{claim}), "
             f"contents {source.contents}{submodules}"
         )
-    return f"{source.package} {source.tag}: {known}\n  from {source.origin} in {source.path}"
+    return f"{source.package} {source.tag}: {identity}\n  from {source.origin} in {source.path}"

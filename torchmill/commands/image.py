@@ -1,4 +1,4 @@
-"""`invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build them."""
+"""`invoke image`: write Dockerfiles for a builder, a runtime or a dev container; build them."""
 
 import os
 import shlex
@@ -18,9 +18,10 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.lenient_paths import real_path
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
-from torchmill.deliver.image import builder, devcontainer, folder, request, runtime
+from torchmill.deliver.image import builder, devcontainer, runtime
+from torchmill.deliver.image.folder import write_image_folder
 from torchmill.deliver.image.recipe import ImageRecipe
-from torchmill.deliver.image.request import ImageOptions, ImageRequest
+from torchmill.deliver.image.request import ImageOptions, ImageRequest, make_image_request
 from torchmill.host.native import container_arch, native_arch
 from torchmill.wheel import finished_wheel
 
@@ -42,100 +43,121 @@ def write_image(  # noqa: PLR0917 - every one is an option
     build: bool = False,
     engine: str = "",
 ) -> str:
-    """Write a Dockerfile: a builder, a runtime, a dev container; build it."""
+    """Write the folder of an image, and with `build` make the image; return how to use it."""
     release = selection.selected_or_newest(facts, layout, tag)
-    own = tuple(
-        map(os.path.expanduser, client or ())
-    )  # which leaves an unknown user's name as it is
+    # Unlike Path.expanduser, it leaves the name of an unknown user as it is.
+    clients = [os.path.expanduser(path) for path in client or ()]  # noqa: PTH111
     options = ImageOptions(
-        kind, tuple(python or ()), toolkit, arch, purpose, base, index, tuple(gpu or ()), own
+        kind,
+        tuple(python or ()),
+        toolkit,
+        arch,
+        purpose,
+        base,
+        index,
+        tuple(gpu or ()),
+        tuple(clients),
     )
-    wanted = request.make_image_request(facts, options, release, native_arch())
+    request = make_image_request(facts, options, release, native_arch())
     if engine and not build:
         raise ConfigError(
             "invoke image: --engine names what builds the image: give --build, too",
             code="engine-without-build",
         )
-    with_engine = (
-        find_engine(os.environ, engine) if build else None
-    )  # refused before anything is written
-    place = layout.images / wanted.name
-    if into:
-        place = real_path(os.path.expanduser(into))  # noqa: PTH111 - as above
-    elif wanted.kind == "devcontainer":
-        place = layout.root / ".devcontainer" / wanted.name.removeprefix("devcontainer-")
+    # Before anything is written: without an engine there will be no image.
+    image_engine = find_engine(os.environ, engine) if build else None
+    folder = _image_folder(layout, request, into)
     with (
-        locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag),
-        fresh_path(layout.images / f"{wanted.name}.slim") as slim_folder,
+        locks.hold_lock(layout.images / ".locks" / request.name, request.tag),
+        fresh_path(layout.images / f"{request.name}.slim") as slim_folder,
     ):
-        recipe, wheels = recipe_of(facts, wanted, layout, slim_folder, [Path(one) for one in own])
-        lines = [f"note: {note}" for note in recipe.notes]
-        folder.write_image_folder(
-            place, recipe, {path.name: path for path in wheels}, facts.patches.parent
+        recipe, wheels = recipe_of(
+            facts, request, layout, slim_folder, [Path(path) for path in clients]
         )
-        if with_engine is None:
-            lines.append(f"{place}: written")
-            if wanted.kind != "devcontainer":
-                lines.append(f"build it: docker build --tag {wanted.tag} {shlex.quote(str(place))}")
+        write_image_folder(
+            folder, recipe, {path.name: path for path in wheels}, facts.patches.parent
+        )
+        lines = [f"note: {note}" for note in recipe.notes]
+        if image_engine is None:
+            lines.append(f"{folder}: written")
+            if request.kind != "devcontainer":
+                command = f"docker build --tag {request.tag} {shlex.quote(str(folder))}"
+                lines.append(f"build it: {command}")
         else:
-            job = image.ImageBuild(
-                with_engine, place, wanted.tag, wanted.arch, container_arch(native_arch())
-            )
-            size = image.build_image(
-                job, layout.logs / f"image-{wanted.name}.log", os.environ, _say, facts.causes
-            )
-            lines.append(f"{wanted.tag}: built by {with_engine.name}, {size}")
-    return "\n".join((*lines, *_how_to_run(wanted, recipe, with_engine, place)))
+            machine = container_arch(native_arch())
+            job = image.ImageBuild(image_engine, folder, request.tag, request.arch, machine)
+            log = layout.logs / f"image-{request.name}.log"
+            size = image.build_image(job, log, os.environ, _print_remark, facts.causes)
+            lines.append(f"{request.tag}: built by {image_engine.name}, {size}")
+    lines += _usage(request, recipe, image_engine, folder)
+    return "\n".join(lines)
+
+
+def _image_folder(layout: Layout, request: ImageRequest, into: str) -> Path:
+    """Return the folder that an image's files are written to."""
+    if into:
+        return real_path(os.path.expanduser(into))  # noqa: PTH111 - as for clients
+    if request.kind == "devcontainer":
+        # Editors look there: https://containers.dev/implementors/spec/#devcontainerjson
+        return layout.root / ".devcontainer" / request.name.removeprefix("devcontainer-")
+    return layout.images / request.name
 
 
 def recipe_of(
     facts: Facts,
-    wanted: ImageRequest,
+    request: ImageRequest,
     layout: Layout,
     slim_folder: Path,
     clients: Sequence[Path] = (),
 ) -> tuple[ImageRecipe, Sequence[Path]]:
-    """Return the files of an image, and the wheels that go into it, made slim in a folder where that is wanted.
+    """Return the files of an image, and the wheels that go into it.
 
-    `clients` are the user's own. Raises what the kinds' own recipes raise, DeliveryError for what is no wheel.
+    If the image is for some GPUs, wheels are made slim in `slim_folder`. `clients` are the user's
+    own wheels. Raises as the recipe of the kind does, and DeliveryError for a file that is no
+    wheel.
     """
-    if wanted.kind == "builder":
-        return builder.builder_recipe(facts, wanted), ()
-    if wanted.kind == "devcontainer":
-        return devcontainer.devcontainer_recipe(facts, wanted), ()
-    own = [finished_wheel.read_wheel(one).path for one in clients]
-    if wanted.index:
-        there = runtime.image_releases(facts, wanted)
-        required = [f"{one.package}=={one.version}+{wanted.variant}" for one in there]
-        return runtime.runtime_recipe(facts, wanted, [one.name for one in own], required), own
-    brought: Sequence[Path] = runtime.image_wheels(facts, wanted, layout.dist)
-    if wanted.arch_list:
-        _say(f"making {', '.join(path.name for path in brought)} slim for {wanted.arch_list}")
-        brought = slim_for_image(facts, layout, wanted.arch_list, slim_folder, brought)
-    brought = [*brought, *own]
-    recipe = runtime.runtime_recipe(facts, wanted, [path.name for path in brought], ())
-    lacking = runtime.missing_releases(facts, wanted, brought)
-    notes = tuple(
-        f"{layout.dist} has no {one} ({wanted.variant}) for it: the image has none"
-        for one in lacking
-    )
-    return replace(recipe, notes=recipe.notes + notes), brought
+    if request.kind == "builder":
+        return builder.builder_recipe(facts, request), ()
+    if request.kind == "devcontainer":
+        return devcontainer.devcontainer_recipe(facts, request), ()
+    own_wheels = [finished_wheel.read_wheel(path).path for path in clients]
+    if request.index:
+        requirements = [
+            f"{release.package}=={release.version}+{request.variant}"
+            for release in runtime.image_releases(facts, request)
+        ]
+        names = [path.name for path in own_wheels]
+        return runtime.runtime_recipe(facts, request, names, requirements), own_wheels
+    wheels: Sequence[Path] = runtime.image_wheels(facts, request, layout.dist)
+    if request.arch_list:
+        names = [path.name for path in wheels]
+        _print_remark(f"making {', '.join(names)} slim for {request.arch_list}")
+        wheels = slim_for_image(facts, layout, request.arch_list, slim_folder, wheels)
+    wheels = [*wheels, *own_wheels]
+    recipe = runtime.runtime_recipe(facts, request, [path.name for path in wheels], ())
+    notes = [
+        f"{layout.dist} has no {release} ({request.variant}) for it: the image has none"
+        for release in runtime.missing_releases(facts, request, wheels)
+    ]
+    return replace(recipe, notes=(*recipe.notes, *notes)), wheels
 
 
-def _how_to_run(
-    wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None, place: Path
+def _usage(
+    request: ImageRequest, recipe: ImageRecipe, engine: Engine | None, folder: Path
 ) -> Iterator[str]:
-    if wanted.kind == "devcontainer":
-        yield f"use it: {recipe.run.format(place=shlex.quote(str(place)))}"
+    """Yield how an image is used."""
+    if request.kind == "devcontainer":
+        yield f"use it: {recipe.run.format(place=shlex.quote(str(folder)))}"
         return
-    name = engine.name if engine else "docker"
-    # buildah keeps its images where podman does, and runs none itself
-    program = "podman" if name == "buildah" else name
-    yield f"run it: {recipe.run.format(engine=program, image=wanted.tag)}"
-    if wanted.kind == "runtime":
+    program = engine.name if engine else "docker"
+    if program == "buildah":
+        # It keeps its images where podman does, and runs none itself.
+        program = "podman"
+    yield f"run it: {recipe.run.format(engine=program, image=request.tag)}"
+    if request.kind == "runtime":
         reason = f"{runtime.SHM_REASON}; with less they can end with {runtime.SHM_FAILURE}"
         yield f"{runtime.SHM_OPTION}, or --ipc=host: {reason}"
 
 
-def _say(line: str) -> None:
+def _print_remark(line: str) -> None:
     sys.stderr.write(as_plain_text(line) + "\n")

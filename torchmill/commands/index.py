@@ -26,10 +26,10 @@ from torchmill.deliver.index.scan import ScannedWheel, read_companions, scan_whe
 from torchmill.deliver.index.state import FOLDER, IndexState, load_state
 from torchmill.wheel import dist_files, finished_wheel
 
-PLACEHOLDERS, _PLACEHOLDER = ("package", "version", "tag"), r"\{(.*?)\}"  # of --base-url
-Contents = Mapping[
-    str, Mapping[str, bytes]
-]  # of the files beside a wheel, by its name and their suffixes
+_PLACEHOLDER = re.compile(r"\{(.*?)\}")  # of --base-url
+PLACEHOLDERS = ("package", "version", "tag")
+# The contents of the files beside a wheel, by its name and by their suffixes.
+Companions = Mapping[str, Mapping[str, bytes]]
 
 
 def write_index(  # noqa: PLR0917 - every one is an option
@@ -47,143 +47,181 @@ def write_index(  # noqa: PLR0917 - every one is an option
     keep: str = "",
     conda: bool = False,
 ) -> CommandOutput:
-    """Write a static package index of the wheels in dist/."""
+    """Write a static package index of the wheels in dist/, or with `conda` a channel of packages."""
     if conda:
-        if (
-            dist
-            or files != LINK
-            or base_url
-            or yank
-            or unyank
-            or reason
-            or replace
-            or manifest
-            or keep
-        ):
+        others = (dist, base_url, yank, unyank, reason, replace, manifest, keep)
+        if any(others) or files != LINK:
             raise ConfigError(
-                "--conda writes a channel of conda packages: of the other options it takes only --out and --json",
+                "--conda writes a channel of conda packages: of the other options it takes only "
+                "--out and --json",
                 code="contradictory-options",
             )
-        from torchmill.deliver.conda import channel
-
-        target = _absolute(out) if out else layout.channel
-        return CommandOutput(channel.write_channel(facts, layout, target), {"channel": str(target)})
+        return _write_channel(facts, layout, out)
     require_choice("--files", files, (LINK, COPY, STAY), "unknown-files")
     target = _absolute(out) if out else layout.index
-    dists = [_absolute(each) for each in dist or ()] or [layout.dist]
-    replaced = [yanks.parse_yanked_version("--replace", each) for each in replace or ()]
+    dists = [_absolute(path) for path in dist or ()] or [layout.dist]
+    replaced = [yanks.parse_yanked_version("--replace", text) for text in replace or ()]
     change = yanks.parse_yank_options(yank or (), unyank or (), reason)
-    base, most = _base(base_url) if base_url else "", retention.parse_keep(keep)
+    base = _parse_base_url(base_url) if base_url else ""
+    most = retention.parse_keep(keep)
     folder.require_index_folder(target)
-    for each in dists:
-        if not wheel_file.list_wheels(each):  # an index of nothing would remove what is there
-            raise DeliveryError(
-                f"{each}: holds no wheels: build one (`nox -l`), or name another folder with --dist",
-                code="no-wheels",
-            )
+    _require_wheels(dists)
     with locks.hold_lock(target / FOLDER, str(target)):
         before = load_state(target) or IndexState()
         scanned = scan_wheels(dists, before.wheels, replaced)
-        yanked = yanks.apply_yanks(before.yanked, change, [one.entry for one in scanned])
+        entries = [wheel.entry for wheel in scanned]
+        yanked = yanks.apply_yanks(before.yanked, change, entries)
         withdrawn = [
-            one.entry.file for one in scanned if yanks.yank_reason(yanked, one.entry) is not None
+            entry.file for entry in entries if yanks.yank_reason(yanked, entry) is not None
         ]
-        older = retention.older_wheels((one.entry.file for one in scanned), most, withdrawn)
-        wheels = [one for one in scanned if one.entry.file not in older]
-        entries = [one.entry for one in wheels]
-        beside = {one.entry.file: read_companions(one, manifest=manifest) for one in wheels}
-        written = _pages(wheels, yanked, files, base, target, beside)
-        state = IndexState({}, {one.entry.file: one.remembered for one in scanned}, yanked)
-        lying = () if files == STAY else wheels
-        outcome = folder.write_folder(
-            target, IndexContents(written, tuple(lying), state, beside), before, files
+        older = retention.older_wheels((entry.file for entry in entries), most, withdrawn)
+        wheels = [wheel for wheel in scanned if wheel.entry.file not in older]
+        companions = {
+            wheel.entry.file: read_companions(wheel, manifest=manifest) for wheel in wheels
+        }
+        contents = IndexContents(
+            _compute_pages(wheels, yanked, files, base, target, companions),
+            () if files == STAY else tuple(wheels),
+            IndexState({}, {wheel.entry.file: wheel.remembered for wheel in scanned}, yanked),
+            companions,
         )
+        outcome = folder.write_folder(target, contents, before, files)
+    return _report_index(target, wheels, outcome, older, most)
+
+
+def _write_channel(facts: Facts, layout: Layout, out: str) -> CommandOutput:
+    from torchmill.deliver.conda import channel
+
+    target = _absolute(out) if out else layout.channel
+    return CommandOutput(channel.write_channel(facts, layout, target), {"channel": str(target)})
+
+
+def _require_wheels(folders: Sequence[Path]) -> None:
+    """Raise DeliveryError for a folder without wheels: an index of nothing would remove all."""
+    for path in folders:
+        if not wheel_file.list_wheels(path):
+            raise DeliveryError(
+                f"{path}: holds no wheels: build one (`nox -l`), or name another folder with --dist",
+                code="no-wheels",
+            )
+
+
+def _report_index(
+    target: Path,
+    wheels: Sequence[ScannedWheel],
+    outcome: IndexOutcome,
+    older: Sequence[str],
+    most: int,
+) -> CommandOutput:
+    """Return what became of an index; `older` are the wheels that are not of the newest `most`."""
+    entries = [wheel.entry for wheel in wheels]
     warnings = [
-        f"{one.path.name}: {first_problems(one.notes, MAX_NOTES)}" for one in wheels if one.notes
+        f"{wheel.path.name}: {first_problems(wheel.notes, MAX_NOTES)}"
+        for wheel in wheels
+        if wheel.notes
     ]
     warnings += requirement_differences(entries)
-    data = asdict(outcome) | {
+    variants = {entry.version.local for entry in entries if entry.version.local}
+    data = {
+        **asdict(outcome),
         "index": str(target),
-        "wheels": [one.file for one in entries],
+        "wheels": [entry.file for entry in entries],
         "older": older,
-    }
-    data |= {
-        "variants": sorted({one.version.local for one in entries if one.version.local}),
+        "variants": sorted(variants),
         "warnings": warnings,
     }
     notes = [f"  left out, not of the newest {most}: {file}" for file in older]
     notes += [f"warning: {warning}" for warning in warnings]
-    return CommandOutput("\n".join(_report(target, entries, outcome, notes)), data)
+    return CommandOutput("\n".join(_report_lines(target, entries, outcome, notes)), data)
 
 
-def _report(
+def _report_lines(
     target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]
 ) -> Iterator[str]:
     """Yield what the run did, and the lines to try."""
-    names, count = ", ".join(dict.fromkeys(one.name for one in entries)), len(entries)
-    did = f"{len(outcome.written)} files written, {len(outcome.removed)} removed"
-    if not outcome.written and not outcome.removed:
-        did = "nothing had to be written"
-    yield f"{target}: {count} wheel{'s' * (count != 1)} of {names}; {did}"
+    names = ", ".join(dict.fromkeys(entry.name for entry in entries))
+    work = "nothing had to be written"
+    if outcome.written or outcome.removed:
+        work = f"{len(outcome.written)} files written, {len(outcome.removed)} removed"
+    plural = "" if len(entries) == 1 else "s"
+    yield f"{target}: {len(entries)} wheel{plural} of {names}; {work}"
     if outcome.foreign:
         yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
     yield from notes
-    last, index = entries[-1], f"{target.as_uri()}/"
-    whole = "." in (
-        last.version.local or "."
-    )  # that of an extension ("cu130.torch2.11.0") is without torch itself
-    url, pin = index if whole else f"{index}{last.version.local}/", f"{last.name}=={last.version}"
-    yield f"  pip install --extra-index-url {url} {pin}"
-    yield f"  uv pip install --index {url} {pin}"
+    newest = entries[-1]
+    local = newest.version.local
+    index = f"{target.as_uri()}/"
+    # Each variant has an index of its own, "cu118/". That of an extension, "cu130.torch2.11.0",
+    # is without torch itself: the index of everything has both.
+    if local and "." not in local:
+        index = f"{index}{local}/"
+    pin = f"{newest.name}=={newest.version}"
+    yield f"  pip install --extra-index-url {index} {pin}"
+    yield f"  uv pip install --index {index} {pin}"
 
 
 def _absolute(path: str) -> Path:
-    """Return a path from the root on, its links as they are."""
+    """Return a path from the root on; links in it stay."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib's leaves `..` in it
 
 
-def _pages(  # noqa: PLR0917
+def _compute_pages(  # noqa: PLR0917
     wheels: Sequence[ScannedWheel],
     yanked: dict[str, str],
     files: str,
     base: str,
-    out: Path,
-    beside: Contents,
+    target: Path,
+    companions: Companions,
 ) -> dict[str, str]:
-    digests = {
-        file: {end: sha256(content).hexdigest() for end, content in found.items()}
-        for file, found in beside.items()
-    }
-    paths = {one.entry.file: one.path for one in wheels}
-    bases = {one.entry.file: _fill(base, one) for one in wheels}
+    """Return the pages of an index by their path in its folder `target`.
 
-    def where(entry: IndexEntry, inside: str) -> str:
+    `files` says how the wheels get into it; `base` is --base-url, or "" for relative links.
+    """
+    digests = {}
+    for file, contents in companions.items():
+        digests[file] = {suffix: sha256(data).hexdigest() for suffix, data in contents.items()}
+    paths = {wheel.entry.file: wheel.path for wheel in wheels}
+    bases = {wheel.entry.file: _fill_base_url(base, wheel) for wheel in wheels}
+
+    def link(entry: IndexEntry, page_folder: str) -> str:
+        """Return the address of a wheel from a page in a folder of the index."""
         if base:
-            return f"{bases[entry.file]}/{quote(entry.file if files == STAY else entry.place)}"
+            place = entry.file if files == STAY else entry.place
+            return f"{bases[entry.file]}/{quote(place)}"
         if files == STAY:
-            return quote(os.path.relpath(paths[entry.file], out / inside))
-        return quote(posixpath.relpath(entry.place, inside or "."))
+            return quote(os.path.relpath(paths[entry.file], target / page_folder))
+        return quote(posixpath.relpath(entry.place, page_folder or "."))
 
     return pages.compute_pages(
-        [one.entry for one in wheels], yanked, where, digests, metadata=files != STAY
+        [wheel.entry for wheel in wheels], yanked, link, digests, metadata=files != STAY
     )
 
 
-def _fill(base: str, wheel: ScannedWheel) -> str:
-    """Return --base-url with what its placeholders stand for."""
+def _fill_base_url(base: str, wheel: ScannedWheel) -> str:
+    """Return --base-url with a wheel's values for its placeholders."""
     version = wheel.entry.version
-    tag = finished_wheel.source_tag(
-        version, dist_files.read_manifest(wheel.path) if "{tag}" in base else {}
+    # Only the manifest knows the tag: it is not read in vain.
+    manifest = dist_files.read_manifest(wheel.path) if "{tag}" in base else {}
+    values = {
+        "package": wheel.entry.name,
+        "version": version.public,
+        "tag": finished_wheel.source_tag(version, manifest),
+    }
+    return _PLACEHOLDER.sub(lambda match: quote(values[match[1]]), base)
+
+
+def _parse_base_url(url: str) -> str:
+    """Return the address of the files, with its placeholders, without its last slash.
+
+    Raises ConfigError for an unknown placeholder, and for what is no address.
+    """
+    for name in _PLACEHOLDER.findall(url):
+        require_choice("placeholder of --base-url", name, PLACEHOLDERS, "unknown-placeholder")
+    urls.validate_url(
+        "--base-url",
+        _PLACEHOLDER.sub("x", url),
+        ("https", "http", "file"),
+        "https://wheels.example/whl",
+        "every page would show the password in it: leave user and password out",
     )
-    values = dict(zip(PLACEHOLDERS, (wheel.entry.name, version.public, tag), strict=True))
-    return re.sub(_PLACEHOLDER, lambda match: quote(values[match[1]]), base)
-
-
-def _base(url: str) -> str:
-    """Return the address of the files, with its placeholders, without its last slash. Raises ConfigError."""
-    for word in re.findall(_PLACEHOLDER, url):
-        require_choice("placeholder of --base-url", word, PLACEHOLDERS, "unknown-placeholder")
-    filled, example = re.sub(_PLACEHOLDER, "x", url), "https://wheels.example/whl"
-    no_login = "every page would show the password in it: leave user and password out"
-    urls.validate_url("--base-url", filled, ("https", "http", "file"), example, no_login)
     return url.rstrip("/")

@@ -25,12 +25,12 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.job_count import JobCount, count_jobs, guarded_slots, largest_compile
 from torchmill.plan.matrix import buildable_cells
 
-FEW = 4  # variants are named one by one
+_MOST_VARIANTS = 4  # that are named one by one
 
 
 @dataclass(frozen=True, slots=True)
 class CompileDemand:
-    """Builds whose largest compiles take alike."""
+    """Builds whose largest compiles need the same memory."""
 
     builds: str  # "torch 1.13.1 cpu"
     largest: CostRange  # bytes
@@ -38,12 +38,12 @@ class CompileDemand:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a build may use, limit by limit; what the user asked for is one of the limits."""
+    """What a build may use, limit by limit; what the user asks for is one of the limits."""
 
-    memory: Sequence[LimitReading]
-    of_one: Sequence[LimitReading]  # each process, rather than all together
+    memory: Sequence[LimitReading]  # of all processes together
+    process_memory: Sequence[LimitReading]  # of each process
     processors: Sequence[CpuQuota]
-    asked: int | None  # processors, whatever the limits say
+    requested_processors: int | None  # whatever the limits say
     demands: Sequence[CompileDemand]
     system: str  # "linux", "macos", "windows"
 
@@ -55,80 +55,96 @@ class Budget:
     @property
     def cores(self) -> CpuQuota:
         """Return what limits the processors that are kept busy."""
-        return (
-            CpuQuota("--jobs", self.asked)
-            if self.asked
-            else min(self.processors, key=limits.tightness)
-        )
-
-    def unguarded(self, demand: CompileDemand) -> JobCount:
-        """Return how many compilers run at a time without a guard."""
-        cores = min(self.processors, key=limits.tightness).count
-        return count_jobs(cores, self.allowed.available, int(demand.largest.high), self.asked)
+        if self.requested_processors:
+            return CpuQuota("--jobs", self.requested_processors)
+        return min(self.processors, key=limits.tightness)
 
     @property
     def slots(self) -> int:
         """Return how many compilers may be started under the guard, most of them waiting."""
         return guarded_slots(self.cores.count, self.allowed.available)
 
+    def unguarded(self, demand: CompileDemand) -> JobCount:
+        """Return how many compilers run at a time without a guard."""
+        cores = min(self.processors, key=limits.tightness).count
+        return count_jobs(
+            cores, self.allowed.available, int(demand.largest.high), self.requested_processors
+        )
+
     def as_data(self) -> dict[str, Any]:
         """Return all of it as JSON-ready data."""
-        memory, processors = self.allowed, self.cores
-        allowed = {
-            "memory": {"bytes": memory.available, "source": memory.source},
-            "processors": {"count": processors.count, "source": processors.source},
-            "slots": self.slots,
-        }
+        memory = [{**asdict(limit), "available": limit.available} for limit in self.memory]
+        process_memory = [
+            {"source": limit.source, "limit": limit.limit} for limit in self.process_memory
+        ]
+        builds = [
+            {**asdict(demand), "unguarded": asdict(self.unguarded(demand))}
+            for demand in self.demands
+        ]
         return {
-            "memory": [asdict(one) | {"available": one.available} for one in self.memory],
-            "memory_of_one_process": [
-                {"source": one.source, "limit": one.limit} for one in self.of_one
-            ],
-            "processors": [asdict(one) for one in self.processors],
-            "allowed": allowed,
-            "builds": [
-                asdict(one) | {"unguarded": asdict(self.unguarded(one))} for one in self.demands
-            ],
+            "memory": memory,
+            "memory_of_one_process": process_memory,
+            "processors": [asdict(quota) for quota in self.processors],
+            "allowed": {
+                "memory": {"bytes": self.allowed.available, "source": self.allowed.source},
+                "processors": {"count": self.cores.count, "source": self.cores.source},
+                "slots": self.slots,
+            },
+            "builds": builds,
             "warnings": list(_warnings(self)),
         }
 
     def as_text(self) -> str:
-        """Return a table of each kind of limit, and what follows."""
-        memory = [
-            (
-                one.source,
-                *map(format_bytes, (one.limit, one.used)),
-                format_bytes(one.reclaimable) if one.reclaimable else "",
-                format_bytes(one.available),
-                "binds" if one.source == self.allowed.source else "",
-            )
-            for one in self.memory
-        ]
-        memory += [
-            (f"{one.source}, each process", format_bytes(one.limit), *[""] * 4)
-            for one in self.of_one
-        ]
-        processors = [(one.source, f"{one.cores:g}") for one in self.processors]
-        processors += [("--jobs", str(self.asked))] if self.asked else []
-        follows = [
+        """Return a table of each kind of limit, and what follows from them."""
+        consequences = [
             ("processors kept busy", str(self.cores.count)),
             ("memory for all compilers together", format_bytes(self.allowed.available)),
             ("compilers that may be started, most of them waiting", str(self.slots)),
         ]
         builds = [
-            (one.builds, one.largest.in_bytes, self.unguarded(one).reason) for one in self.demands
+            (demand.builds, demand.largest.in_bytes, self.unguarded(demand).reason)
+            for demand in self.demands
         ]
-        tables = (
-            (("memory", "limit", "used", "of it cache", "available", ""), memory),
-            (
-                ("processors", "number", ""),
-                [(*row, "binds" if row[0] == self.cores.source else "") for row in processors],
+        tables = [
+            console.format_table(
+                ("memory", "limit", "used", "of it cache", "available", ""), self._memory_rows()
             ),
-            (("with the memory guard", ""), follows),
-            (("build", "largest compiles", "at a time without the guard"), builds),
-        )
-        texts = [console.format_table(headers, rows) for headers, rows in tables]
-        return "\n\n".join([*texts, *(f"warning: {one}" for one in _warnings(self))])
+            console.format_table(("processors", "number", ""), self._processor_rows()),
+            console.format_table(("with the memory guard", ""), consequences),
+            console.format_table(
+                ("build", "largest compiles", "at a time without the guard"), builds
+            ),
+        ]
+        warnings = [f"warning: {warning}" for warning in _warnings(self)]
+        return "\n\n".join([*tables, *warnings])
+
+    def _memory_rows(self) -> list[list[str]]:
+        rows = []
+        for limit in self.memory:
+            cache = format_bytes(limit.reclaimable) if limit.reclaimable else ""
+            row = [
+                limit.source,
+                format_bytes(limit.limit),
+                format_bytes(limit.used),
+                cache,
+                format_bytes(limit.available),
+                "binds" if limit.source == self.allowed.source else "",
+            ]
+            rows.append(row)
+        for limit in self.process_memory:
+            row = [f"{limit.source}, each process", format_bytes(limit.limit), "", "", "", ""]
+            rows.append(row)
+        return rows
+
+    def _processor_rows(self) -> list[Sequence[str]]:
+        numbers = {quota.source: f"{quota.cores:g}" for quota in self.processors}
+        if self.requested_processors:
+            numbers["--jobs"] = str(self.requested_processors)
+        binding = self.cores.source
+        return [
+            (source, number, "binds" if source == binding else "")
+            for source, number in numbers.items()
+        ]
 
 
 def show_budget(  # noqa: PLR0917 - every one is an option
@@ -139,48 +155,58 @@ def show_budget(  # noqa: PLR0917 - every one is an option
     host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Say what limits memory and processors, and what a build makes of it."""
-    machine, release = (
-        load_host(Path(host)) if host else None,
-        selection.selected_release(facts, layout, tag),
-    )
-    native, of = machine.arch if machine else native_arch(), release or newest_release(facts)
-    named = (
-        [cell_lookup.find_cell(facts, build, native, release)]
-        if build
-        else buildable_cells(facts, of, native)
-    )
-    budget = measure_budget(compile_demands(facts, named), options, machine)
+    """Return what limits memory and processors, and what one build, or each of a release, makes of it."""
+    machine = load_host(Path(host)) if host else None
+    arch = machine.arch if machine else native_arch()
+    release = selection.selected_release(facts, layout, tag)
+    if build:
+        cells: Iterable[Cell] = [cell_lookup.find_cell(facts, build, arch, release)]
+    else:
+        cells = buildable_cells(facts, release or newest_release(facts), arch)
+    budget = measure_budget(compile_demands(facts, cells), options, machine)
     return CommandOutput(budget.as_text(), budget.as_data())
 
 
 def measure_budget(
     demands: Sequence[CompileDemand], options: Options, host: Host | None = None
 ) -> Budget:
-    """Measure what this machine allows builds with these demands and options, or return what another one would."""
-    cap = [LimitReading("--memory", options.memory)] if options.memory else []
+    """Return what this machine, or `host`, allows builds with these demands and options."""
+    requested_memory = []
+    if options.memory:
+        requested_memory.append(LimitReading("--memory", options.memory))
     if host:
-        memory, processors = (
-            LimitReading("the machine's memory", host.resources.memory),
-            CpuQuota("its processors", host.resources.cores),
+        return Budget(
+            memory=[LimitReading("the machine's memory", host.resources.memory), *requested_memory],
+            process_memory=(),
+            processors=[CpuQuota("its processors", host.resources.cores)],
+            requested_processors=options.jobs,
+            demands=demands,
+            system=host.system,
         )
-        return Budget([memory, *cap], (), [processors], options.jobs, demands, host.system)
     meter = limits.LimitMeter()
-    readings, each = [*meter.readings(), *cap], limits.process_memory_limits()
-    return Budget(readings, each, meter.quotas(), options.jobs, demands, native_system())
+    return Budget(
+        memory=[*meter.readings(), *requested_memory],
+        process_memory=limits.process_memory_limits(),
+        processors=meter.quotas(),
+        requested_processors=options.jobs,
+        demands=demands,
+        system=native_system(),
+    )
 
 
 def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand, ...]:
-    """Return what the largest compiles of builds take, those that take alike as one."""
+    """Return what the largest compiles of builds need; variants that need the same are one demand."""
+    # The inner dictionaries are sets that keep their order.
     variants: dict[tuple[str, CostRange], dict[str, None]] = {}
     for cell in cells:
-        need = largest_compile(facts, cell.build, cell.release.version)
-        variants.setdefault((str(cell.release), need), {})[cell.build.variant] = None
+        largest = largest_compile(facts, cell.build, cell.release.version)
+        variants.setdefault((str(cell.release), largest), {})[cell.build.variant] = None
     demands = []
-    for (release, need), names in variants.items():
-        first, *more = names
-        listed = ", ".join((first, *more) if len(more) < FEW else (first, "…", more[-1]))
-        demands.append(CompileDemand(f"{release} {listed}", need))
+    for (release, largest), names in variants.items():
+        listed = list(names)
+        if len(listed) > _MOST_VARIANTS:
+            listed = [listed[0], "…", listed[-1]]
+        demands.append(CompileDemand(f"{release} {', '.join(listed)}", largest))
     return tuple(demands)
 
 
@@ -189,11 +215,16 @@ def _warnings(budget: Budget) -> Iterator[str]:
         yield "there is no guard on Windows: the number without it applies"
     if not budget.demands:
         return
-    hungriest = max(budget.demands, key=lambda one: one.largest.high)
-    need = f"the largest compiles of {hungriest.builds} take up to {format_bytes(hungriest.largest.high)}"
-    if hungriest.largest.high > budget.allowed.available:
-        yield f"{need}, more than there is: such a file is compiled alone, and may fail even then"
-    for one in budget.of_one:
-        if hungriest.largest.high > one.limit:
-            allows = f"{one.source} allows a process {format_bytes(one.limit)}"
-            yield f"{need}, and {allows}: `{one.source} unlimited` lifts that"
+    hungriest = max(budget.demands, key=lambda demand: demand.largest.high)
+    need = hungriest.largest.high
+    sentence = f"the largest compiles of {hungriest.builds} take up to {format_bytes(need)}"
+    if need > budget.allowed.available:
+        yield (
+            f"{sentence}, more than there is: such a file is compiled alone, and may fail even then"
+        )
+    for limit in budget.process_memory:
+        if need > limit.limit:
+            yield (
+                f"{sentence}, and {limit.source} allows a process {format_bytes(limit.limit)}: "
+                f"`{limit.source} unlimited` lifts that"
+            )

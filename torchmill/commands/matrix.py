@@ -26,19 +26,19 @@ from torchmill.plan.matrix import UNTRIED, release_grid
 from torchmill.plan.published import find_published, target_host, unpublished_reason
 from torchmill.plan.trial import STANDINGS, Standing, find_trial
 
-FEW = 3  # variants are named one by one
-_POSSIBILITY: dict[Standing, str] = {
-    "wheel": "possible",
-    "tried": "possible",
-    "untried": "untried, and may build",
-    "impossible": "impossible",
-}
 MARKS: dict[Standing, str] = {
     "wheel": "wheel",
     "tried": "tried",
     "untried": "?",
     "impossible": "no",
 }
+_POSSIBILITY: dict[Standing, str] = {
+    "wheel": "possible",
+    "tried": "possible",
+    "untried": "untried, and may build",
+    "impossible": "impossible",
+}
+_MOST_VARIANTS = 3  # that are named one by one
 
 
 def show_matrix(  # noqa: PLR0917 - every one is an option
@@ -50,160 +50,186 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
     json: bool = False,
     all_: bool = False,
 ) -> str:
-    """Print the Pythons and toolkits of a release, and why no others."""
+    """Return the Pythons and toolkits of a release, and why no others.
+
+    Without options, of its torch on this machine; with `json` or `all_`, of all its packages on
+    all machines. Raises ConfigError if nothing is left.
+    """
     release = selection.selected_or_newest(facts, layout, tag)
     if not (json or all_):
-        arch, package = arch or native_arch(), package or release.package
-    cells = [
-        cell
-        for one in releases_of(facts, release)
-        if package in {"", one.package, facts.packages[one.package].session}
-        for cell in release_grid(facts, one)
-        if arch in {"", cell.build.arch}
-    ]
+        arch = arch or native_arch()
+        package = package or release.package
+    cells = []
+    for partner in releases_of(facts, release):
+        if package in {"", partner.package, facts.packages[partner.package].session}:
+            cells += [
+                cell for cell in release_grid(facts, partner) if arch in {"", cell.build.arch}
+            ]
     if not cells:
         refuse_left_out(facts, package)
         cell_lookup.require_machine(facts, native_arch())
         raise ConfigError(
-            f"{release.tag} has no build with --arch '{arch or 'any'}' and --package '{package or 'any'}': "
-            f"choose from {', '.join(facts.arches)}, and of packages from {', '.join(facts.packages)}",
+            f"{release.tag} has no build with --arch '{arch or 'any'}' and "
+            f"--package '{package or 'any'}': choose from {', '.join(facts.arches)}, and of "
+            f"packages from {', '.join(facts.packages)}",
             code="empty-grid",
         )
     if json:
         return dumps(cells_as_data(facts, cells, native_arch()), indent=1)
-    return "\n\n".join(
-        filter(None, (cells_as_text(facts, cells), selection.describe_selection(layout, tag)))
-    )
+    text = cells_as_text(facts, cells)
+    selected = selection.describe_selection(layout, tag)
+    return f"{text}\n\n{selected}" if selected else text
 
 
 def explain_cell_name(
     facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = ""
 ) -> CommandOutput:
-    """Say if a build is possible, and who tried it; if not, what is."""
+    """Return whether a build is possible, and who tried it; if it is not, raise with what is."""
     machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
     selected = selection.describe_selection(layout, tag)
     try:
         product, cell = product_cell(facts, identifier, machine.arch, release)
     except (ImpossibleBuildError, UnknownReleaseError) as error:
-        raise type(error)(
-            "\n".join(filter(None, (str(error), selected))), code=error.code
-        ) from None
+        message = f"{error}\n{selected}" if selected else str(error)
+        raise type(error)(message, code=error.code) from None
     name = cell.build.identifier(machine.arch)
     native = cell_lookup.uncontained_arch(facts, [identifier], machine.arch)
-    where = target_host(facts, machine, cell.build.arch)
-    options = outlook.options_here(facts, cell, where, NO_OPTIONS, native)
-    wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))
-    why = "" if wheel else unpublished_reason(facts, cell)
-    trial = find_trial(facts, cell, () if host else read_own_runs(facts, layout.dist))
+    target = target_host(facts, machine, cell.build.arch)
+    options = outlook.options_here(facts, cell, target, NO_OPTIONS, native)
+    official = find_published(facts, cell, machine, official_arch_list(facts, cell))
+    no_official = "" if official else unpublished_reason(facts, cell)
+    own_runs = () if host else read_own_runs(facts, layout.dist)
+    trial = find_trial(facts, cell, own_runs)
+    # Who tried it is said in a line of its own.
     judgements = [
-        one for one in outlook.judge_cell(facts, cell, where, options) if one.subject != TRIED
+        judgement
+        for judgement in outlook.judge_cell(facts, cell, target, options)
+        if judgement.subject != TRIED
     ]
-    lines = [
-        f"{identifier} is made of the wheel of {name}" if product else "",
-        f"{name} is {_POSSIBILITY[trial.standing]}: {cell.release}",
-        f"{trial.text}{f' ({trial.source})' if trial.source else ''}",
-        *map(str, judgements),
-        str(wheel or why),
-        selected,
-    ]
+    lines = []
+    if product:
+        lines.append(f"{identifier} is made of the wheel of {name}")
+    lines.append(f"{name} is {_POSSIBILITY[trial.standing]}: {cell.release}")
+    lines.append(f"{trial.text} ({trial.source})" if trial.source else trial.text)
+    lines += [str(judgement) for judgement in judgements]
+    lines += [str(official or no_official), selected]
     data = {
         "identifier": identifier,
         "release": str(cell.release),
         "standing": trial.standing,
         "because": trial.text,
         "source": trial.source,
-        "judgements": [one.as_data() for one in judgements],
-        "published": wheel and wheel.as_data(),
-        "why": why,
+        "judgements": [judgement.as_data() for judgement in judgements],
+        "published": official and official.as_data(),
+        "why": no_official,
     }
-    return CommandOutput("\n".join(filter(None, lines)), data)
+    return CommandOutput("\n".join(line for line in lines if line), data)
 
 
 def cells_as_data(facts: Facts, cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
-    """Return one JSON-ready entry per cell: whether it can be built, who has built it, and why it cannot be."""
-    fields = ("package", "python", "variant", "arch")
+    """Return an entry for each cell: whether it can be built, who built it, and why it cannot be.
+
+    `native` is the architecture that an identifier does not name.
+    """
     entries = []
     for cell in cells:
         trial = find_trial(facts, cell)
-        named = {field: getattr(cell.build, field) for field in fields}
-        known = {"standing": trial.standing, "because": trial.text, "source": trial.source}
-        entries.append(
-            {"identifier": cell.build.identifier(native)}
-            | named
-            | {"possible": cell.possible, "reason": cell.reason}
-            | known
-        )
+        build = cell.build
+        entry = {
+            "identifier": build.identifier(native),
+            "package": build.package,
+            "python": build.python,
+            "variant": build.variant,
+            "arch": build.arch,
+            "possible": cell.possible,
+            "reason": cell.reason,
+            "standing": trial.standing,
+            "because": trial.text,
+            "source": trial.source,
+        }
+        entries.append(entry)
     return entries
 
 
 def cells_as_text(facts: Facts, cells: Sequence[Cell]) -> str:
-    """Return a table per package and machine, under it the reasons for the gaps, and what the marks mean."""
+    """Return a table for each package and machine, reasons for the gaps, and what marks mean."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.release.package, cell.build.arch), []).append(cell)
-    tables = (
-        "\n".join([*_table(facts, group), *_reasons(facts, group)]) for group in groups.values()
-    )
-    legend = "\n".join(f"{MARKS[standing]:6} {meaning}" for standing, meaning in STANDINGS.items())
-    return "\n\n".join([*tables, legend])
+    paragraphs = []
+    for group in groups.values():
+        lines = [*_table(facts, group), *_reasons(facts, group)]
+        paragraphs.append("\n".join(lines))
+    legend = [f"{MARKS[standing]:6} {meaning}" for standing, meaning in STANDINGS.items()]
+    return "\n\n".join([*paragraphs, "\n".join(legend)])
 
 
 def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the rows of one table: a mark for each cell of a Python and a variant with which anything can be built."""
-    release, arch = cells[0].release, cells[0].build.arch
-    possible = [cell.build for cell in cells if cell.possible]
-    pythons = dict.fromkeys(build.python for build in possible)
-    variants = sorted(
-        {build.variant for build in possible}, key=lambda one: variant_key(facts, one)
-    )
-    marks = {(cell.build.python, cell.build.variant): _mark(facts, cell) for cell in cells}
-    yield f"{release} on {arch}"
-    if not possible:
+    """Yield the rows of one table, with a mark for each cell.
+
+    It has the Pythons and the variants with which anything can be built.
+    """
+    yield f"{cells[0].release} on {cells[0].build.arch}"
+    builds = [cell.build for cell in cells if cell.possible]
+    if not builds:
         yield "  nothing can be built"
         return
-    rows = {"Python": [*pythons]} | {
-        variant: [marks[python, variant] for python in pythons] for variant in variants
-    }
-    for name, row in rows.items():
-        yield f"  {name:8}{''.join(f'{text:6}' for text in row)}".rstrip()
+    pythons = list(dict.fromkeys(build.python for build in builds))
+    variants = sorted(
+        {build.variant for build in builds}, key=lambda variant: variant_key(facts, variant)
+    )
+    marks = {}
+    for cell in cells:
+        standing = find_trial(facts, cell).standing if cell.possible else "impossible"
+        marks[cell.build.python, cell.build.variant] = MARKS[standing]
+    yield _format_row("Python", pythons)
+    for variant in variants:
+        yield _format_row(variant, [marks[python, variant] for python in pythons])
 
 
-def _mark(facts: Facts, cell: Cell) -> str:
-    return MARKS[find_trial(facts, cell).standing if cell.possible else "impossible"]
+def _format_row(head: str, columns: Sequence[str]) -> str:
+    padded = "".join(f"{column:6}" for column in columns)
+    return f"  {head:8}{padded}".rstrip()
 
 
 def variant_key(facts: Facts, variant: str) -> int:
     """Return what orders variants: cpu, then toolkits, oldest first."""
-    return next(
-        (number for number, one in enumerate(facts.toolkits, 1) if one.variant == variant), 0
-    )
+    for number, toolkit in enumerate(facts.toolkits, start=1):
+        if toolkit.variant == variant:
+            return number
+    return 0
 
 
 def _reasons(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
     """Yield each reason once, with the cells that it rules out, folded for a terminal."""
     ruled_out: dict[str, list[Cell]] = {}
-    shown = {cell.build.variant for cell in cells if cell.possible}
     for cell in cells:
-        if cell.reason:  # those that differ in the toolkit alone are one
+        if cell.reason:
+            # Reasons that differ in the toolkit alone are one.
             reason = cell.reason.replace(f"CUDA {cell.build.cuda} exists", "it exists")
             ruled_out.setdefault(reason, []).append(cell)
+    possible = {cell.build.variant for cell in cells if cell.possible}
     for reason, group in ruled_out.items():
         word = "untried" if reason.endswith(UNTRIED) else "no"
-        yield fold_text(f"  {word} {_span(facts, group, shown)}: {reason}")
+        yield fold_text(f"  {word} {_span(facts, group, possible)}: {reason}")
 
 
-def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:
-    """Name a group of cells by the axis they share; of a variant that other Pythons have, also the Pythons."""
-    pythons = tuple(dict.fromkeys(cell.build.python for cell in cells))
-    variants = tuple(dict.fromkeys(cell.build.variant for cell in cells))
-    if len(variants) == 1 and variants[0] in shown:
+def _span(facts: Facts, cells: Sequence[Cell], possible: Collection[str]) -> str:
+    """Return the name of a group of cells: the Python or the variants that they share.
+
+    A variant that is `possible` with other Pythons is named together with the Pythons.
+    """
+    pythons = list(dict.fromkeys(cell.build.python for cell in cells))
+    variants = list(dict.fromkeys(cell.build.variant for cell in cells))
+    if len(variants) == 1 and variants[0] in possible:
         return f"{variants[0]} with Python {', '.join(pythons)}"
     if len(pythons) == 1:
         return f"Python {pythons[0]} ({len(variants)} variants)"
-    if CPU in variants and variants[1:]:
+    if CPU in variants and len(variants) > 1:
         return f"Python {', '.join(pythons)}"
-    numbers = [variant_key(facts, one) for one in variants]
-    if len(variants) > FEW and numbers[-1] - numbers[0] == len(variants) - 1:
+    numbers = [variant_key(facts, variant) for variant in variants]
+    is_range = numbers[-1] - numbers[0] == len(variants) - 1
+    if len(variants) > _MOST_VARIANTS and is_range:
         return f"{variants[0]} to {variants[-1]}"
     return ", ".join(variants)

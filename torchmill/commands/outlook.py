@@ -1,4 +1,4 @@
-"""What is known beforehand of the wheels that are asked for, and the question whether to build them all the same."""
+"""What is known of wheels before they are built, and the question whether to build them anyway."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,23 +20,33 @@ from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.plan import Plan
 
 ELSEWHERE = "--elsewhere"
-_INSTEAD = "`invoke build --gpu local` chooses a release and a toolkit for those of this machine"
+_ALTERNATIVE = (
+    "`invoke build --gpu local` chooses a release and a toolkit for those of this machine"
+)
 
 
 def judged_host(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
-    """Return the machine that wheels are for: this one, or if other GPUs are named, one with those alone.
+    """Return the machine that wheels are for: this one, or one with `gpus` alone if it has others.
 
-    Of the driver of another machine nothing is known.
+    Nothing is known of the driver of another machine.
     """
-    here = {found.name for gpu in host.gpus.devices if (found := gpu_capability(facts, gpu))}
-    if {one.name for one in gpus} <= here:
+    local_names = set()
+    for gpu in host.gpus.devices:
+        capability = gpu_capability(facts, gpu)
+        if capability:
+            local_names.add(capability.name)
+    if local_names.issuperset(capability.name for capability in gpus):
         return host
-    named = tuple(Gpu(one.architecture, one.name) for one in gpus)
-    board = replace(host.platform.distribution, l4t=None) if host.platform.distribution else None
+    distribution = host.platform.distribution
+    if distribution:
+        distribution = replace(distribution, l4t=None)
+    devices = tuple(Gpu(capability.architecture, capability.name) for capability in gpus)
     return replace(
         host,
-        platform=replace(host.platform, distribution=board),
-        gpus=replace(host.gpus, devices=named, driver=None, kernel_driver=None, compat_folders=()),
+        platform=replace(host.platform, distribution=distribution),
+        gpus=replace(
+            host.gpus, devices=devices, driver=None, kernel_driver=None, compat_folders=()
+        ),
     )
 
 
@@ -44,53 +54,63 @@ def judge_cell(
     facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None
 ) -> list[Judgement]:
     """Return what is known beforehand of one cell on a machine, with the options of its session."""
-    return judge_plan(facts, cell, host, compute_plan(facts, cell, host, options, source), source)
+    plan = compute_plan(facts, cell, host, options, source)
+    return judge_plan(facts, cell, host, plan, source)
 
 
 def judge_plan(
     facts: Facts, cell: Cell, host: Host, plan: Plan, source: Source | None = None
 ) -> list[Judgement]:
-    """Return what is known beforehand of a cell, of which there is a plan."""
-    return [*judge(CheckContext(facts, cell, host, plan, source))]
+    """Return what is known beforehand of a cell that has a plan."""
+    return list(judge(CheckContext(facts, cell, host, plan, source)))
 
 
 def options_here(facts: Facts, cell: Cell, host: Host, options: Options, native: str) -> Options:
-    """Return options as a session on a machine takes them: with its GPUs, if no list was asked for.
+    """Return options as a session takes them on a machine: with its GPUs, if no list names others.
 
-    `native` is the arch that is built without a container; in one, no GPU is seen.
+    `native` is the architecture that is built without a container: no GPU is visible in one.
     """
-    return with_local_gpus(facts, cell, host, options) if cell.build.arch == native else options
+    if cell.build.arch != native:
+        return options
+    return with_local_gpus(facts, cell, host, options)
 
 
 def format_outlook(judged: Mapping[str, Iterable[Judgement]]) -> str:
-    """Return each judgement of some cells once, with the cells that it is of unless it is of all."""
+    """Return each judgement once, after the names of its cells unless it is about all of them.
+
+    `judged` has the judgements by the name of a cell.
+    """
     cells: dict[Judgement, list[str]] = {}
     for name, judgements in judged.items():
-        for one in judgements:
-            cells.setdefault(one, []).append(name)
+        for judgement in judgements:
+            cells.setdefault(judgement, []).append(name)
     lines = []
-    for one, names in cells.items():
-        lines.append(str(one) if len(names) == len(judged) else f"{', '.join(names)}: {one}")
+    for judgement, names in cells.items():
+        if len(names) == len(judged):
+            lines.append(str(judgement))
+        else:
+            lines.append(f"{', '.join(names)}: {judgement}")
     return "\n".join(lines)
 
 
 def agree_to_outlook(
     judged: Mapping[str, Iterable[Judgement]], *, elsewhere: bool, yes: bool
 ) -> bool:
-    """Tell whether wheels are wanted that would run on no GPU of this machine, or of those that are named.
+    """Tell whether wheels are to be built although they would run on no GPU of this machine.
 
-    `elsewhere`: they are for another machine. That everything was agreed to (`yes`) does not say so. Raises ConfigError
-    if nobody can be asked.
+    They are if they are for another machine (`elsewhere`). To have agreed to everything (`yes`)
+    does not say so. Raises ConfigError if nobody can be asked.
     """
     unfit = [name for name, judgements in judged.items() if not runs_here(judgements)]
     if not unfit or elsewhere:
         return True
+    names = ", ".join(unfit)
     if yes or not sys.stdin.isatty():
-        why = "--yes does not answer that" if yes else "nobody can be asked here"
+        reason = "--yes does not answer that" if yes else "nobody can be asked here"
         raise ConfigError(
-            f"{', '.join(unfit)}: what is built would run on none of these GPUs, and {why}: add {ELSEWHERE} if it is "
-            f"meant for another machine; {_INSTEAD}",
+            f"{names}: what is built would run on none of these GPUs, and {reason}: add "
+            f"{ELSEWHERE} if it is meant for another machine; {_ALTERNATIVE}",
             code="would-not-run-here",
         )
-    question = f"{', '.join(unfit)} would run on none of these GPUs ({_INSTEAD}). Build anyway?"
+    question = f"{names} would run on none of these GPUs ({_ALTERNATIVE}). Build anyway?"
     return agree(question, yes=False, default=False)

@@ -2,14 +2,15 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from json import dumps
 from typing import Any
 
 from torchmill.cell.context import describe_unread, has_finished_tree
 from torchmill.commands import outlook
 from torchmill.config import selection
+from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
 from torchmill.config.release_lookup import selecting_tag
@@ -19,6 +20,7 @@ from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.products import product_cell
+from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.verification import load_examined_source
 from torchmill.host.host import Host
 from torchmill.host.measurement import read_or_measure_host, with_named_compiler
@@ -29,9 +31,35 @@ from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_lookup import uncontained_arch
 from torchmill.plan.cuda_libraries import used_cudnn
+from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.job_count import usable_memory
 from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedPlan:
+    """A plan that is only shown, and what it was computed from."""
+
+    facts: Facts
+    layout: Layout
+    cell: Cell
+    host: Host
+    described: bool  # the host comes from a file: what was fetched and built here does not count
+    requested: Options  # as they were given
+    options: Options  # with the GPUs of the host
+    source: Source | None
+    plan: Plan
+    product: str  # what else is made of the wheel, such as "conda"; "" for the wheel itself
+    product_file: str  # its path in dist/; "" if it is no file
+    native: str  # the architecture that is built without a container
+
+    @property
+    def own_runs(self) -> Sequence[MeasuredRun]:
+        """Return how long this machine took for its own builds."""
+        if self.described:
+            return ()
+        return estimate.read_own_runs(self.facts, self.layout.dist)
 
 
 def show_plan(  # noqa: PLR0917 - every one is an option
@@ -45,94 +73,145 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     all_: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
-    """Print what a session would do and cost; with --all, every detail."""
+    """Return what a session would do and cost, with `all_` in every detail.
+
+    With `json` as data, with `sh` as a script that builds the wheel without torchmill.
+    """
     if sh and json:
         raise ConfigError(
             "invoke plan: --sh prints a script, --json data: give one", code="contradictory-options"
         )
-    machine = read_or_measure_host(host, layout.root, identifier)
-    release = selection.selected_release(facts, layout, tag)
-    product, cell = product_cell(facts, identifier, machine.arch, release)
-    if (
-        facts.arches[cell.build.arch].system != machine.system
-    ):  # of whose machines nothing is known here
-        machine = replace(published.target_host(facts, machine, cell.build.arch), arch=machine.arch)
-    if not host:
-        machine = with_named_compiler(machine, options.settings, os.environ)
-        processor = resolve_processor(
-            facts, cell.build.arch, machine, options.cpu, options.settings
-        )
-        options = replace(options, processor=processor)
-    native = uncontained_arch(facts, [identifier], machine.arch)
-    asked, options = options, outlook.options_here(facts, cell, machine, options, native)
-    # On another machine, what was fetched and built here does not count.
-    cache = StatCache(layout.stat_cache)
-    fetched = (
-        None if host else load_examined_source(layout, cell.build.package, cell.release.tag, cache)
-    )
-    runs = () if host else estimate.read_own_runs(facts, layout.dist)
-    plan = compute_plan(facts, cell, machine, options, fetched)
-    for remark in _remarks(facts, layout, cell, plan, tag=tag, here=not host):
-        print(as_plain_text(remark), file=sys.stderr)  # noqa: T201 - beside what is printed
-    file = _product_file(facts, cell, plan, machine, product)
-    gpus = known_capabilities(facts, machine.gpus.devices)
-    judgements = outlook.judge_plan(facts, cell, machine, plan, fetched)
+    preview = _preview(facts, layout, identifier, tag, host, options)
+    for remark in _remarks(preview, tag):
+        # Standard output is the plan alone.
+        print(as_plain_text(remark), file=sys.stderr)  # noqa: T201
     if sh:
-        return render.plan_as_script(plan, facts, machine)
+        return render.plan_as_script(preview.plan, facts, preview.host)
+    judgements = outlook.judge_plan(facts, preview.cell, preview.host, preview.plan, preview.source)
     container: tuple[str, dict[str, Any]] | None = None
-    if not host and cell.build.arch != native:
+    if not host and preview.cell.build.arch != preview.native:
         from torchmill.commands.cross_build import preview_cross_build
 
-        container = preview_cross_build(facts, cell, machine, options, all_)
-        plan = replace(plan, identifier=cell.build.identifier(native))
+        container = preview_cross_build(
+            facts, preview.cell, preview.host, preview.options, whole=all_
+        )
+        identifier = preview.cell.build.identifier(preview.native)
+        preview = replace(preview, plan=replace(preview.plan, identifier=identifier))
     if json:
-        data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs, gpus)
-        data |= {"judgements": [one.as_data() for one in judgements]}
-        data |= {"product": {"session": product, "file": file}} if product else {}
-        return dumps(
-            stamp_output(data | ({"container": container[1]} if container else {})), indent=2
-        )
-    then = f"then       {product}: " + (
-        f"makes dist/{file} of the wheel" if file else "tries the wheel"
+        return _plan_as_json(preview, judgements, container[1] if container else None)
+    lines = [_plan_in_detail(preview) if all_ else _summarize_plan(preview)]
+    if preview.product:
+        file = preview.product_file
+        action = f"makes dist/{file} of the wheel" if file else "tries the wheel"
+        lines.append(f"then       {preview.product}: {action}")
+    lines += [str(judgement) for judgement in judgements]
+    if container:
+        lines.append(container[0])
+    return "\n".join(lines)
+
+
+def _preview(  # noqa: PLR0917
+    facts: Facts, layout: Layout, identifier: str, tag: str, host: str, options: Options
+) -> PreviewedPlan:
+    """Return the plan of a cell on this machine, or on that of the file `host`."""
+    machine = read_or_measure_host(host, layout.root, identifier)
+    selected = selection.selected_release(facts, layout, tag)
+    product, cell = product_cell(facts, identifier, machine.arch, selected)
+    arch = cell.build.arch
+    if facts.arches[arch].system != machine.system:
+        # Nothing is known here of a machine with another system.
+        machine = replace(published.target_host(facts, machine, arch), arch=machine.arch)
+    if not host:
+        machine = with_named_compiler(machine, options.settings, os.environ)
+        processor = resolve_processor(facts, arch, machine, options.cpu, options.settings)
+        options = replace(options, processor=processor)
+    native = uncontained_arch(facts, [identifier], machine.arch)
+    host_options = outlook.options_here(facts, cell, machine, options, native)
+    source = None
+    if not host:
+        cache = StatCache(layout.stat_cache)
+        source = load_examined_source(layout, cell.build.package, cell.release.tag, cache)
+    plan = compute_plan(facts, cell, machine, host_options, source)
+    return PreviewedPlan(
+        facts=facts,
+        layout=layout,
+        cell=cell,
+        host=machine,
+        described=bool(host),
+        requested=options,
+        options=host_options,
+        source=source,
+        plan=plan,
+        product=product,
+        product_file=_product_file(facts, cell, plan, machine, product),
+        native=native,
     )
-    more = [
-        *([then] if product else []),
-        *map(str, judgements),
-        *([container[0]] if container else []),
-    ]
-    if not all_:
-        further = not host and has_finished_tree(layout, facts, cell, native)
-        costs = estimate.cost_rows(facts, plan, runs, further=further)
-        selected = selecting_tag(facts, cell.release)
-        return "\n".join(
-            [render.plan_summary(plan, machine, costs, selected, format_options(asked)), *more]
-        )
-    cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs, gpus)
-    return "\n".join([render.plan_as_text(plan, machine), cost, *more])
 
 
-def _remarks(
-    facts: Facts, layout: Layout, cell: Cell, plan: Plan, *, tag: str, here: bool
-) -> Iterator[str]:
-    """Yield which release a plan is of if the question did not name one, and what of the shell it does not read."""
-    selected = selection.describe_selection(layout, tag)
-    if not tag:
-        tag_of_cell = selecting_tag(facts, cell.release)
-        yield selected or f"no release is selected: {tag_of_cell} is the newest that supports it"
-    if here and (unread := describe_unread(plan)):
-        yield unread
-
-
-def _product_file(facts: Facts, cell: Cell, plan: Plan, machine: Host, product: str) -> str:
-    """Return what a session makes of a plan's wheel, as its path in dist/; "" where that is no file."""
+def _product_file(facts: Facts, cell: Cell, plan: Plan, host: Host, product: str) -> str:
+    """Return the path in dist/ of what is made of a plan's wheel; "" if that is no file."""
     if product == "conda":
         from torchmill.deliver.conda.recipe import planned_package
 
-        return planned_package(facts, cell, plan, used_cudnn(plan, machine))
+        return planned_package(facts, cell, plan, used_cudnn(plan, host))
     if product != "libtorch":
         return ""
     from torchmill.deliver.libtorch import archive_name
 
-    package, system = facts.packages[cell.build.package], facts.arches[cell.build.arch].system
-    abi = "cxx11-abi-" * (plan.variables.get("_GLIBCXX_USE_CXX11_ABI") != "0")
-    return archive_name(package.import_name, plan.wheel.version, system, cell.build.arch, abi)
+    build = cell.build
+    new_abi = plan.variables.get("_GLIBCXX_USE_CXX11_ABI") != "0"
+    return archive_name(
+        facts.packages[build.package].import_name,
+        plan.wheel.version,
+        facts.arches[build.arch].system,
+        build.arch,
+        "cxx11-abi-" if new_abi else "",
+    )
+
+
+def _remarks(preview: PreviewedPlan, tag: str) -> Iterator[str]:
+    """Yield which release a plan is for unless --tag says so, and what of the shell it ignores."""
+    if not tag:
+        tag_of_cell = selecting_tag(preview.facts, preview.cell.release)
+        selected = selection.describe_selection(preview.layout, tag)
+        yield selected or f"no release is selected: {tag_of_cell} is the newest that supports it"
+    unread = "" if preview.described else describe_unread(preview.plan)
+    if unread:
+        yield unread
+
+
+def _plan_as_json(
+    preview: PreviewedPlan, judgements: Sequence[Judgement], container: dict[str, Any] | None
+) -> str:
+    gpus = known_capabilities(preview.facts, preview.host.gpus.devices)
+    data = render.plan_as_data(preview.plan)
+    data |= estimate.estimate_as_data(preview.facts, preview.plan, preview.own_runs, gpus)
+    data["judgements"] = [judgement.as_data() for judgement in judgements]
+    if preview.product:
+        data["product"] = {"session": preview.product, "file": preview.product_file}
+    if container:
+        data["container"] = container
+    return dumps(stamp_output(data), indent=2)
+
+
+def _summarize_plan(preview: PreviewedPlan) -> str:
+    """Return a plan in a few lines."""
+    # Another Python of the same variant is built in the same tree, and costs little.
+    in_tree = not preview.described and has_finished_tree(
+        preview.layout, preview.facts, preview.cell, preview.native
+    )
+    costs = estimate.cost_rows(preview.facts, preview.plan, preview.own_runs, further=in_tree)
+    tag = selecting_tag(preview.facts, preview.cell.release)
+    words = format_options(preview.requested)
+    return render.plan_summary(preview.plan, preview.host, costs, tag, words)
+
+
+def _plan_in_detail(preview: PreviewedPlan) -> str:
+    cost = estimate.estimate_as_text(
+        preview.facts,
+        preview.plan,
+        usable_memory(preview.host, preview.options),
+        preview.own_runs,
+        known_capabilities(preview.facts, preview.host.gpus.devices),
+    )
+    return f"{render.plan_as_text(preview.plan, preview.host)}\n{cost}"

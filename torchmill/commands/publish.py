@@ -1,4 +1,7 @@
-"""`invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket; replace nothing."""
+"""`invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket.
+
+Nothing that is published is ever replaced.
+"""
 
 import os
 import sys
@@ -37,75 +40,98 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     keep: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Publish verified wheels to an index, GitHub, a folder or a bucket."""
-    target, most = targets.choose_target(to, os.environ, simple), retention.parse_keep(keep)
+    """Publish verified wheels, and return what became of each file."""
+    target = targets.choose_target(to, os.environ, simple)
+    most = retention.parse_keep(keep)
     if (sign_key or most or manifest) and not target.takes_documents:
         raise ConfigError(
-            f"{target.name} takes only wheels: --sign-key, --keep and --manifest are for folders, GitHub and buckets",
+            f"{target.name} takes only wheels: --sign-key, --keep and --manifest are for folders, "
+            "GitHub and buckets",
             code="contradictory-options",
         )
-    chosen = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)
-    wheels, late, stale = retention.plan_retention(target, chosen, most)
+    folder = Path(dist) if dist else layout.dist
+    selected = select_wheels(folder, name or (), variant, tag)
+    wheels, outdated_names, outdated_files = retention.plan_retention(target, selected, most)
     sign_wheels([wheel.path for wheel in wheels], sign_key, dry_run=dry_run)
-    beside = (*DOCUMENT_SUFFIXES, *SIGNATURE_SUFFIXES, *([MANIFEST_SUFFIX] if manifest else []))
-    suffixes = beside if target.takes_documents else ()
-    files = [file for wheel in wheels for file in upload_set.upload_files(wheel, suffixes)]
+    suffixes: list[str] = []
+    if target.takes_documents:
+        suffixes += [*DOCUMENT_SUFFIXES, *SIGNATURE_SUFFIXES]
+    if manifest:
+        suffixes.append(MANIFEST_SUFFIX)
+    files: list[UploadFile] = []
+    for wheel in wheels:
+        files += upload_set.upload_files(wheel, suffixes)
     outcomes = deliver_files(target, files, dry_run=dry_run)
     if not dry_run:
-        retention.remove_files(stale)
-    older = [(wheel, "not uploaded") for wheel in late]
-    older += [(file.name, "would be removed" if dry_run else "removed") for file in stale]
-    lines = [f"to {target.name}", *(f"  {file.name}: {outcome}" for file, outcome in outcomes)]
+        retention.remove_files(outdated_files)
+    removal = "would be removed" if dry_run else "removed"
+    older = [(wheel, "not uploaded") for wheel in outdated_names]
+    older += [(file.name, removal) for file in outdated_files]
+    lines = [f"to {target.name}"]
+    lines += [f"  {file.name}: {outcome}" for file, outcome in outcomes]
     if older:
-        lines += [
-            f"not of the newest {most}:",
-            *(f"  {file}: {outcome}" for file, outcome in older),
-        ]
-    data = [
-        {"name": file.name, "sha256": file.sha256, "size": file.size, "said": said}
-        for file, said in outcomes
-    ]
-    dropped = [{"name": file, "said": outcome} for file, outcome in older]
-    return CommandOutput("\n".join(lines), {"to": target.name, "files": data, "older": dropped})
+        lines.append(f"not of the newest {most}:")
+        lines += [f"  {file_name}: {outcome}" for file_name, outcome in older]
+    data = {
+        "to": target.name,
+        "files": [
+            {"name": file.name, "sha256": file.sha256, "size": file.size, "said": outcome}
+            for file, outcome in outcomes
+        ],
+        "older": [{"name": file_name, "said": outcome} for file_name, outcome in older],
+    }
+    return CommandOutput("\n".join(lines), data)
 
 
 def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> list[FinishedWheel]:
     """Return the wheels of some names, a variant and a release; what is empty selects all.
 
-    Raises DeliveryError that names every wheel that is not what it claims to be, or if there is none.
+    Raises DeliveryError, which names every wheel that is not what it claims to be, or if there is
+    no wheel.
     """
-    wanted = {canonicalize_name(name) for name in names}
-    wheels = [
-        wheel
-        for wheel in finished_wheel.read_wheels(wheel_file.list_wheels(dist))
-        if (not wanted or wheel.name in wanted)
-        and variant in {"", wheel.version.local}
-        and tag in {"", str(wheel.manifest.get("tag", ""))}  # only the manifest knows it
-    ]
+    packages = {canonicalize_name(name) for name in names}
+    wheels = []
+    for wheel in finished_wheel.read_wheels(wheel_file.list_wheels(dist)):
+        wheel_tag = str(wheel.manifest.get("tag", ""))  # only the manifest knows it
+        fits_name = not packages or wheel.name in packages
+        if fits_name and variant in {"", wheel.version.local} and tag in {"", wheel_tag}:
+            wheels.append(wheel)
     if not wheels:
-        of_these = " of that --name, --variant and --tag" if names or variant or tag else ""
-        told = f"{dist} has no wheel{of_these}: `invoke verify` lists what it has, `nox -l` what can be built"
-        raise DeliveryError(told, code="no-such-wheel")
-    verdicts = [agreement.examine_wheel(wheel.path, distribution=wheel) for wheel in wheels]
-    if wrong := [
-        str(one) if one.problems else f"{one.wheel}: {one.sentence}"
-        for one in verdicts
-        if one.status != VOUCHED
-    ]:
-        head = "nothing is published, because not every wheel is what it claims to be, or says who made it:"
-        raise DeliveryError("\n  ".join([head, *wrong]), code="wheels-disagree")
+        filters = " of that --name, --variant and --tag" if names or variant or tag else ""
+        raise DeliveryError(
+            f"{dist} has no wheel{filters}: `invoke verify` lists what it has, `nox -l` what can "
+            "be built",
+            code="no-such-wheel",
+        )
+    refusals = []
+    for wheel in wheels:
+        verdict = agreement.examine_wheel(wheel.path, distribution=wheel)
+        if verdict.problems:
+            refusals.append(str(verdict))
+        elif verdict.status != VOUCHED:
+            refusals.append(f"{verdict.wheel}: {verdict.sentence}")
+    if refusals:
+        head = (
+            "nothing is published, because not every wheel is what it claims to be, or says who "
+            "made it:"
+        )
+        raise DeliveryError("\n  ".join([head, *refusals]), code="wheels-disagree")
     return wheels
 
 
 def sign_wheels(wheels: Sequence[Path], sign_key: str, *, dry_run: bool) -> None:
-    """Sign wheels with the private key in a file, if one is named, and see that all signatures beside them fit.
+    """Sign wheels with the private key in a file, if one is named, and check all signatures.
 
-    Raises ConfigError for what is no key, DeliveryError for a signature of something else, HostError.
+    Raises ConfigError if the file has no key, DeliveryError for a signature of something else,
+    HostError.
     """
-    signer = signature.read_signer(sign_key, os.environ) if sign_key else None
-    if signer and dry_run:
-        return
-    signers = Signers((signer.public_key,)) if signer else Signers()
+    signers = Signers()
+    signer = None
+    if sign_key:
+        signer = signature.read_signer(sign_key, os.environ)
+        if dry_run:
+            return
+        signers = Signers((signer.public_key,))
     for wheel in wheels:
         if signer:
             with report_unwritable(wheel.parent):
@@ -118,31 +144,38 @@ def deliver_files(
 ) -> list[tuple[UploadFile, str]]:
     """Upload what a target lacks, and return what became of each file.
 
-    Nothing is uploaded if the target refuses one of them, or has another of its name. Raises TorchmillError.
+    Nothing is uploaded if the target refuses one of them, or has another file of its name. Raises
+    TorchmillError.
     """
-    if complaints := [text for file in files if (text := target.complaint(file))]:
+    complaints = [complaint for complaint in map(target.complaint, files) if complaint]
+    if complaints:
         head = f"nothing is published to {target.name}:"
         raise DeliveryError("\n  ".join([head, *complaints]), code="target-refuses")
-    for file in (one for one in files if one.size > target.usual_limit):
-        limit = f"{target.name} takes {format_bytes(target.usual_limit)} a file"
-        warning = f"{file.name} has {format_bytes(file.size)}: {limit}, unless it granted the project more"
-        sys.stderr.write(as_plain_text(f"warning: {warning}\n"))
-    missing = upload_set.files_to_upload(files, target.existing_digests(files), target.name)
-    if dry_run:
-        return [
-            (file, upload_set.ABSENT if file in missing else upload_set.PRESENT) for file in files
-        ]
+    for file in files:
+        if file.size > target.usual_limit:
+            warning = (
+                f"{file.name} has {format_bytes(file.size)}: {target.name} takes "
+                f"{format_bytes(target.usual_limit)} a file, unless it granted the project more"
+            )
+            sys.stderr.write(as_plain_text(f"warning: {warning}\n"))
+    present = target.existing_digests(files)
+    missing = upload_set.files_to_upload(files, present, target.name)
+    if not dry_run:
+        _upload(target, missing, len(files))
+    outcome = upload_set.ABSENT if dry_run else upload_set.UPLOADED
+    return [(file, outcome if file in missing else upload_set.PRESENT) for file in files]
+
+
+def _upload(target: PublishTarget, missing: Sequence[UploadFile], total: int) -> None:
+    """Upload what is missing of a total of files, and see that it arrived."""
     for number, file in enumerate(missing):
         try:
             target.upload(file)
         except TorchmillError as error:
-            done = len(files) - len(missing) + number
+            arrived = total - len(missing) + number
             raise type(error)(
-                f"{error} ({done} of {len(files)} files are there)", code=error.code
+                f"{error} ({arrived} of {total} files are there)", code=error.code
             ) from None
     if missing:
         upload_set.confirm_uploads(target, missing)
     target.finish()
-    return [
-        (file, upload_set.UPLOADED if file in missing else upload_set.PRESENT) for file in files
-    ]

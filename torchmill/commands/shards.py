@@ -19,8 +19,8 @@ from torchmill.plan.estimate import SharedBuild, format_estimate
 from torchmill.plan.options import format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
-_COUNTS = (1, 2, 4, 8, 16, 32, 64)
-_WIDTH = 30  # columns of the longest bar
+_COUNTS = (1, 2, 4, 8, 16, 32, 64)  # of machines
+_BAR_COLUMNS = 30  # of the longest bar
 
 
 def show_shards(  # noqa: PLR0917 - every one is an option
@@ -32,82 +32,93 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Say how long a build takes on 1 to 64 machines, and what that costs."""
-    asked = [require_count("--count", count, 1, MOST_SHARDS, "invalid-shard")] if count else _COUNTS
+    """Return how long a build takes on 1 to 64 machines, or on `count`, and what that costs.
+
+    Raises ConfigError if nothing like the build was ever measured.
+    """
+    counts: Sequence[int] = _COUNTS
+    if count:
+        counts = [require_count("--count", count, 1, MOST_SHARDS, "invalid-shard")]
     machine = read_or_measure_host(host, layout.root, cell)
-    found = cell_lookup.find_cell(
-        facts, cell, machine.arch, selection.selected_release(facts, layout, tag)
-    )
+    selected = selection.selected_release(facts, layout, tag)
+    build_cell = cell_lookup.find_cell(facts, cell, machine.arch, selected)
     if not host:
-        processor = resolve_processor(
-            facts, found.build.arch, machine, options.cpu, options.settings
-        )
+        arch = build_cell.build.arch
+        processor = resolve_processor(facts, arch, machine, options.cpu, options.settings)
         options = replace(options, processor=processor)
-    plan = compute_plan(facts, found, machine, options)
-    whole = estimate.estimate_build(
-        facts, plan, () if host else estimate.read_own_runs(facts, layout.dist)
-    )
+    plan = compute_plan(facts, build_cell, machine, options)
+    own_runs = () if host else estimate.read_own_runs(facts, layout.dist)
+    whole = estimate.estimate_build(facts, plan, own_runs)
     if whole is None or facts.assumed is None:
         raise ConfigError(
             f"{cell}: nothing like it was ever measured: no time can be predicted",
             code="not-measured",
         )
-    longest = estimate.longest_compile(facts, found.release)
+    longest = estimate.longest_compile(facts, build_cell.release)
+    # One machine is what the others are compared with.
     builds = list(
-        estimate.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *asked}))
+        estimate.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *counts}))
     )
     advised = estimate.advised_machines(builds)
-    rows = [
-        asdict(one) | {"wall": one.wall, "machine_seconds": one.machine_seconds} for one in builds
+    words = [cell]
+    if tag:
+        words.append(f"--tag={tag}")
+    words += format_options(options)
+    lines = [
+        f"{cell} of {build_cell.release}: {whole.cpu} of processor time, {plan.jobs} jobs at a time",
+        "",
+        _format_builds(builds),
+        "█ the shares  ░ the last build; queues, uploads and downloads come on top",
     ]
-    about = {
+    if longest:
+        lines.append(f"no share is shorter than the longest compile: {format_estimate(longest)}")
+    if plan.cuda.toolkit:
+        lines.append(
+            "single compiles of device code were never measured: the longest may take longer"
+        )
+    lines += ["", _format_advice(words, builds[0], advised)]
+    data = {
         "cpu": asdict(whole.cpu),
         "jobs": plan.jobs,
         "longest": longest,
         "advised": advised.machines,
+        "builds": [_build_as_data(build) for build in builds],
     }
-    lines = [
-        f"{cell} of {found.release}: {whole.cpu} of processor time, {plan.jobs} jobs at a time",
-        "",
-        _table(builds),
-        "█ the shares  ░ the last build; queues, uploads and downloads come on top",
-        *(
-            [f"no share is shorter than the longest compile: {format_estimate(longest)}"]
-            if longest
-            else []
-        ),
-        *(
-            ["single compiles of device code were never measured: the longest may take longer"]
-            if plan.cuda.toolkit
-            else []
-        ),
-        "",
-        _advice(
-            [cell, *([f"--tag={tag}"] if tag else []), *format_options(options)], builds[0], advised
-        ),
-    ]
-    return CommandOutput("\n".join(lines), about | {"builds": rows})
+    return CommandOutput("\n".join(lines), data)
 
 
-def _table(builds: list[SharedBuild]) -> str:
-    headers = ("machines", "the wheel after", "machine time", "")
-    scale = _WIDTH / max(one.wall for one in builds)
-    rows = [
-        (
-            str(one.machines),
-            format_estimate(one.wall),
-            f"{format_estimate(one.machine_seconds)} ({one.machine_seconds / builds[0].machine_seconds:.1f})",
-            "█" * max(1, round(one.share * scale)) + "░" * round(one.finish * scale),
+def _build_as_data(build: SharedBuild) -> dict[str, object]:
+    return {**asdict(build), "wall": build.wall, "machine_seconds": build.machine_seconds}
+
+
+def _format_builds(builds: Sequence[SharedBuild]) -> str:
+    """Return a table of builds on ever more machines, with a bar for the time of each."""
+    alone = builds[0]
+    columns_per_second = _BAR_COLUMNS / max(build.wall for build in builds)
+    rows = []
+    for build in builds:
+        factor = build.machine_seconds / alone.machine_seconds
+        shares = "█" * max(1, round(build.share * columns_per_second))
+        last_build = "░" * round(build.finish * columns_per_second)
+        rows.append(
+            (
+                str(build.machines),
+                format_estimate(build.wall),
+                f"{format_estimate(build.machine_seconds)} ({factor:.1f})",
+                shares + last_build,
+            )
         )
-        for one in builds
-    ]
-    return console.format_table(headers, rows)
+    return console.format_table(("machines", "the wheel after", "machine time", ""), rows)
 
 
-def _advice(words: Sequence[str], one: SharedBuild, advised: SharedBuild) -> str:
-    """Return on how many machines to build; `words` are the cell, and what was said of its build."""
+def _format_advice(words: Sequence[str], alone: SharedBuild, advised: SharedBuild) -> str:
+    """Return on how many machines to build; `words` are the cell and the options of its build."""
     if advised.machines == 1:
         return f"one machine is cheaper: `invoke build {shlex.join(words)}`"
-    count, cost = advised.machines, advised.machine_seconds / one.machine_seconds
-    sooner = f"{one.wall / advised.wall:.1f} times as fast for {cost:.1f} times the machine time"
-    return f"{count} machines: {sooner}; `invoke cluster {shlex.join(words)} --shards {count}`"
+    speed = alone.wall / advised.wall
+    cost = advised.machine_seconds / alone.machine_seconds
+    command = f"invoke cluster {shlex.join(words)} --shards {advised.machines}"
+    return (
+        f"{advised.machines} machines: {speed:.1f} times as fast for {cost:.1f} times the "
+        f"machine time; `{command}`"
+    )

@@ -1,4 +1,4 @@
-"""`invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
+"""`invoke slim`: leave out of wheels, or of an environment, GPU code that its GPUs do not run."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -8,9 +8,9 @@ from millpress import wheel_file
 from millpress.errors import InputError, WheelError
 
 from torchmill.commands.verify import named_wheels
-from torchmill.config.arch_list import parse_arch_list
+from torchmill.config.arch_list import ArchTarget, parse_arch_list
 from torchmill.config.facts import Facts
-from torchmill.config.gpu_names import find_gpus, gpus_of_host
+from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host
 from torchmill.config.release_lookup import newest_release
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.console import format_table
@@ -41,58 +41,76 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
     out: str = "",
     dry_run: bool = False,
 ) -> str:
-    """Drop GPU code that your GPUs do not run from wheels."""
+    """Leave out GPU code that the named GPUs do not run, and return what came of each wheel."""
     request = _request(facts, layout, arch_list, gpu or (), local)
     if bool(wheel) == bool(environment) or (environment and out):
-        why = "name wheels, or --environment .venv, which takes no --out: it is changed in place"
-        raise ConfigError(why, code="nothing-to-slim")
-    if environment:
-        return "\n".join(_slim_environment(Path(environment), request, dry_run))
-    return "\n".join(
-        _slim_each(
-            named_wheels(layout, wheel or ()), request, Path(out) if out else layout.dist, dry_run
+        raise ConfigError(
+            "name wheels, or --environment .venv, which takes no --out: it is changed in place",
+            code="nothing-to-slim",
         )
-    )
+    if environment:
+        lines = _slim_environment(Path(environment), request, dry_run)
+    else:
+        folder = Path(out) if out else layout.dist
+        lines = _slim_each(named_wheels(layout, wheel or ()), request, folder, dry_run)
+    return "\n".join(lines)
 
 
 def _request(
-    facts: Facts, layout: Layout, listed: str, names: Sequence[str], local: bool
+    facts: Facts, layout: Layout, arch_list: str, gpu_names: Sequence[str], local: bool
 ) -> Request:
-    """Return the GPUs that were named in any way. Raises ConfigError."""
-    targets, problems = (
-        parse_arch_list(facts, listed, newest_release(facts).torch_version) if listed else ([], [])
-    )
-    if problems:
-        raise ConfigError(f"--arch-list {listed}: {'; '.join(problems)}", code="invalid-arch-list")
-    found = [one for name in names for one in find_gpus(facts, name)]
+    """Return the GPUs that are named in any way, each with whether it needs PTX.
+
+    Raises ConfigError if there is none, or for one that nobody knows.
+    """
+    targets: list[ArchTarget] = []
+    if arch_list:
+        targets, problems = parse_arch_list(facts, arch_list, newest_release(facts).torch_version)
+        if problems:
+            raise ConfigError(
+                f"--arch-list {arch_list}: {'; '.join(problems)}", code="invalid-arch-list"
+            )
+    gpus: list[NamedGpu] = []
+    for name in gpu_names:
+        gpus += find_gpus(facts, name)
     if local:
         machine = measure_host(layout.root)
-        found += gpus_of_host(facts, machine.gpus.devices, machine.gpus_unknown)
-    wanted = {each.capability.name: False for each in found}
+        gpus += gpus_of_host(facts, machine.gpus.devices, machine.gpus_unknown)
+    needs_ptx = {gpu.capability.name: False for gpu in gpus}
     for target in targets:
-        wanted[target.capability] = target.ptx or wanted.get(target.capability, False)
-    gpus = [(facts.capability(name), wanted[name]) for name in sorted(wanted, key=code_order)]
-    if unknown := [name for name in wanted if facts.capability(name) is None]:
+        needs_ptx[target.capability] = target.ptx or needs_ptx.get(target.capability, False)
+    pairs = []
+    unknown = []
+    for name in sorted(needs_ptx, key=code_order):
+        capability = facts.capability(name)
+        if capability is None:
+            unknown.append(name)
+        else:
+            pairs.append((capability, needs_ptx[name]))
+    if unknown:
         raise ConfigError(
             f"gpus.toml knows no GPU of {', '.join(unknown)}", code="unknown-capability"
         )
-    if not gpus:
+    if not pairs:
         raise ConfigError(
             "for which GPUs? --arch-list 8.6, --gpu 'RTX 3090', or --local", code="no-capability"
         )
-    return Request(facts, tuple((gpu, ptx) for gpu, ptx in gpus if gpu is not None))
+    return Request(facts, tuple(pairs))
 
 
 def slim_for_image(
     facts: Facts, layout: Layout, arch_list: str, folder: Path, wheels: Sequence[Path]
 ) -> list[Path]:
-    """Return wheels slimmed into a folder; one without code for GPUs stays, unless it is the only one."""
-    list(
-        _slim_each(
-            wheels, _request(facts, layout, arch_list, (), local=False), folder, dry_run=False
-        )
-    )
-    slim = {wheel_file.parse_file_name(path)[0]: path for path in wheel_file.list_wheels(folder)}
+    """Return wheels, slimmed into a folder for some GPUs.
+
+    A wheel without code for GPUs stays as it is, unless it is the only one.
+    """
+    request = _request(facts, layout, arch_list, (), local=False)
+    for _ in _slim_each(wheels, request, folder, dry_run=False):
+        pass  # nobody reads what comes of each: the wheels are written as the lines are made
+    slim = {}
+    for path in wheel_file.list_wheels(folder):
+        slim[wheel_file.parse_file_name(path)[0]] = path
     return [slim.get(wheel_file.parse_file_name(path)[0], path) for path in wheels]
 
 
@@ -100,49 +118,73 @@ def _slim_each(
     wheels: Sequence[Path], request: Request, destination: Path, dry_run: bool
 ) -> Iterator[str]:
     """Slim wheels one after the other, and yield what came of each."""
-    bases: dict[str, str] = {}
-    for wheel in sorted(
-        wheels, key=lambda each: not each.name.startswith("torch-")
-    ):  # others may pin it
-        found = slim_wheel.require_sound(wheel)
-        if slim_wheel.slim_version(found.version, request, "") == str(found.version):
-            yield f"{wheel.name}: is slim for these GPUs already; it stays as it is"
-            continue
-        with (
-            report_unwritable(destination),
-            fresh_path(destination / f"{wheel.stem}.slim") as folder,
-        ):
-            folder.mkdir()
-            files = slim_wheel.stage_libraries(wheel, folder, request.facts.kept_libraries)
-            libraries = slim_wheel.plan_libraries(files, request)
-            if libraries or len(wheels) == 1:
-                slim_wheel.require_served(wheel.name, libraries, request)
-            elif slim_wheel.new_base(found, bases) is None:
-                yield f"{wheel.name}: has no code for GPUs that may be left out; it stays as it is"
-                continue
-            if not slim_wheel.removes_code(libraries) and slim_wheel.new_base(found, bases) is None:
-                yield f"{wheel.name}: {_NOTHING_TO_REMOVE}"
-                continue
-            yield from _describe(libraries)
-            if dry_run:
-                yield f"{wheel.name}: nothing was written"
-                continue
-            staged = StagedLibraries(found, folder, libraries)
-            try:
-                slimmed = slim_wheel.write_slim_wheel(staged, request, destination, bases)
-            except DOCUMENT_ERRORS as error:
-                why = f"{wheel}: its manifest cannot be understood ({error}): remove it, or fetch it again"
-                raise DeliveryError(why, code="foreign-document") from None
-        bases[f"{found.name}=={found.version}"] = f"{found.name}=={slimmed.name.split('-')[1]}"
-        yield f"{slimmed}: {format_bytes(found.size)} before, {format_bytes(slimmed.stat().st_size)} now"
+    # torch goes first: other wheels may pin its version, which changes.
+    ordered = sorted(wheels, key=lambda wheel: not wheel.name.startswith("torch-"))
+    new_pins: dict[str, str] = {}
+    for wheel in ordered:
+        yield from _slim_one(wheel, request, destination, new_pins, len(wheels) == 1, dry_run)
+
+
+def _slim_one(  # noqa: PLR0917
+    wheel: Path,
+    request: Request,
+    destination: Path,
+    new_pins: dict[str, str],
+    alone: bool,
+    dry_run: bool,
+) -> Iterator[str]:
+    """Slim a wheel, and yield what came of it; without code for GPUs it is refused if it is `alone`.
+
+    `new_pins` has the versions that earlier wheels got, "torch==2.4.1+cu121" to the new one; that
+    of this wheel is added.
+    """
+    distribution = slim_wheel.require_sound(wheel)
+    version = str(distribution.version)
+    if slim_wheel.slim_version(distribution.version, request, "") == version:
+        yield f"{wheel.name}: is slim for these GPUs already; it stays as it is"
+        return
+    with (
+        report_unwritable(destination),
+        fresh_path(destination / f"{wheel.stem}.slim") as folder,
+    ):
+        folder.mkdir()
+        files = slim_wheel.stage_libraries(wheel, folder, request.facts.kept_libraries)
+        libraries = slim_wheel.plan_libraries(files, request)
+        pins_new_base = slim_wheel.new_base(distribution, new_pins) is not None
+        if libraries or alone:
+            slim_wheel.require_served(wheel.name, libraries, request)
+        elif not pins_new_base:
+            yield f"{wheel.name}: has no code for GPUs that may be left out; it stays as it is"
+            return
+        if not slim_wheel.removes_code(libraries) and not pins_new_base:
+            yield f"{wheel.name}: {_NOTHING_TO_REMOVE}"
+            return
+        yield _format_libraries(libraries)
+        if dry_run:
+            yield f"{wheel.name}: nothing was written"
+            return
+        staged = StagedLibraries(distribution, folder, libraries)
+        try:
+            slimmed = slim_wheel.write_slim_wheel(staged, request, destination, new_pins)
+        except DOCUMENT_ERRORS as error:
+            raise DeliveryError(
+                f"{wheel}: its manifest cannot be understood ({error}): remove it, or fetch it "
+                "again",
+                code="foreign-document",
+            ) from None
+    new_version = slimmed.name.split("-")[1]
+    new_pins[f"{distribution.name}=={version}"] = f"{distribution.name}=={new_version}"
+    new_size = slimmed.stat().st_size
+    yield f"{slimmed}: {format_bytes(distribution.size)} before, {format_bytes(new_size)} now"
 
 
 def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Iterator[str]:
     """Slim what an environment has installed, and yield what came of each package."""
-    pins, words = [], "would be left" if dry_run else "are left"
+    pins = []
     for package in slim_wheel.list_packages(environment, request.facts.kept_libraries):
         try:
-            if not (libraries := slim_wheel.plan_libraries(package.files, request)):
+            libraries = slim_wheel.plan_libraries(package.files, request)
+            if not libraries:
                 continue
             slim_wheel.require_served(package.name, libraries, request)
             slim_wheel.require_unchanged(package, libraries)
@@ -152,33 +194,38 @@ def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Ite
         except (BuildError, DeliveryError, InputError, WheelError) as error:
             yield f"{error}; it stays as it is"
             continue
-        yield from _describe(libraries)
+        yield _format_libraries(libraries)
         if not dry_run:
             slim_wheel.slim_package(package, libraries)
-        sizes = (
-            sum(each.plan.size for each in libraries),
-            sum(each.new_size for each in libraries),
-        )
-        yield f"{package.name} {package.version}: of {format_bytes(sizes[0])} {format_bytes(sizes[1])} {words}"
+        before = format_bytes(sum(library.plan.size for library in libraries))
+        after = format_bytes(sum(library.new_size for library in libraries))
+        ending = "would be left" if dry_run else "are left"
+        yield f"{package.name} {package.version}: of {before} {after} {ending}"
         pins.append(f"{package.name}=={package.version}")
     if not pins:
         yield f"{environment}: nothing in it can be slimmed"
     elif not dry_run:
-        pip = environment / "bin" / "pip"
-        command = f"{shlex.quote(str(pip))} install --force-reinstall"
-        if not pip.exists():  # as uv makes environments
-            command = f"uv pip install --python {shlex.quote(str(environment))} --reinstall"
-        yield f"to undo this: {command} --no-deps {' '.join(pins)}"
+        yield f"to undo this: {_install_command(environment)} --no-deps {' '.join(pins)}"
 
 
-def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:
-    """Yield a table of what each library has now and then."""
-    rows: list[tuple[str, ...]] = []
-    for each in libraries:
-        plan, way = each.plan, "cut out" if each.plan.cuts.ranges else "holes"
-        rows.append((each.name, "all", format_bytes(plan.size), format_bytes(each.new_size), way))
-        sizes = (
-            (name, plan.code[name], plan.kept[name]) for name in sorted(plan.code, key=code_order)
-        )
-        rows += [("", name, format_bytes(now), format_bytes(then), "") for name, now, then in sizes]
-    yield format_table(["library", "code for", "now", "then", "room"], rows)
+def _install_command(environment: Path) -> str:
+    """Return the command that installs packages again into an environment."""
+    pip = environment / "bin" / "pip"
+    if pip.exists():
+        return f"{shlex.quote(str(pip))} install --force-reinstall"
+    # Environments that uv makes have no pip.
+    return f"uv pip install --python {shlex.quote(str(environment))} --reinstall"
+
+
+def _format_libraries(libraries: Sequence[SlimLibrary]) -> str:
+    """Return a table of what each library has now and then, in all and for each GPU."""
+    rows = []
+    for library in libraries:
+        plan = library.plan
+        room = "cut out" if plan.cuts.ranges else "holes"
+        sizes = (format_bytes(plan.size), format_bytes(library.new_size))
+        rows.append((library.name, "all", *sizes, room))
+        for code in sorted(plan.code, key=code_order):
+            sizes = (format_bytes(plan.code[code]), format_bytes(plan.kept[code]))
+            rows.append(("", code, *sizes, ""))
+    return format_table(["library", "code for", "now", "then", "room"], rows)

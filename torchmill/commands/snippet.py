@@ -24,10 +24,10 @@ from torchmill.deliver.snippet.stock import (
     is_offer_of,
     read_stock,
 )
-from torchmill.deliver.snippet.tools import snippet_tools
+from torchmill.deliver.snippet.tools import Render, snippet_tools
 from torchmill.host import native
 
-_OF_PYPROJECT = ("uv", "poetry", "pdm")
+_PYPROJECT_TOOLS = ("uv", "poetry", "pdm")  # whose settings --into edits
 
 
 def write_snippet(  # noqa: PLR0917 - every one is an option
@@ -43,126 +43,161 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     into: str = "",
     extra: str = "",
 ) -> str:
-    """Print what a project needs to use the wheels, for uv, pip, others."""
+    """Return what a project declares to use the wheels; with `into`, edit its pyproject.toml.
+
+    Raises ConfigError for options that do not go together, DeliveryError if there are no such
+    wheels.
+    """
+    variants = list(dict.fromkeys(variant or ()))
+    render = _renderer(facts, tool, variants)
+    _refuse_edit_options(tool, variants, into, extra)
+    platforms = find_platforms(facts, platform or ())
+    selected = selection.selected_release(facts, layout, tag)
+    stock = read_stock(facts, layout, index, official=selected is not None)
+    base = _base_release(facts, selected, stock)
+    offers = _base_offers(facts, stock, base)
+    variants = variants or _only_variant(facts, stock, base, offers)
+    platforms = platforms or _served_platforms(facts, offers, variants, base, stock)
+    names: Sequence[str] = package or ()
+    if into and not package:
+        # A project gets the packages that it names, and the base.
+        declared = project_file.declared_packages(Path(into))
+        names = [name for name in declared if name in facts.packages] or [base.package]
+    releases = _releases(facts, stock, base, variants, names)
+    decisions = []
+    for name in variants:
+        request = SnippetRequest(releases, name, platforms, native.native_arch(), direct)
+        decisions.append(decide(facts, stock, request))
+    common = set.intersection(*(set(decision.pythons) for decision in decisions))
+    if not common:
+        pythons = "; ".join(
+            f"{decision.variant}: {', '.join(decision.pythons)}" for decision in decisions
+        )
+        raise DeliveryError(
+            f"no Python has wheels of all variants ({pythons}): name one", code="no-common-python"
+        )
+    snippet = render(decisions)
+    if not into:
+        return snippet
+    # The comments at the top of a snippet are notes for whoever uses it.
+    notes = snippet.partition("\n\n")[0].splitlines()
+    lines = [project_file.edit_project(Path(into), snippet, tool, extra)]
+    lines += [note.removeprefix("# ") for note in notes]
+    return "\n".join(lines)
+
+
+def _renderer(facts: Facts, tool: str, variants: Sequence[str]) -> Render:
+    """Return what writes the snippet of a tool; raises ConfigError for a tool that cannot."""
     tools = snippet_tools(facts)
     if tool not in tools:
         raise ConfigError(
             f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool"
         )
-    several, render = tools[tool]
-    variants = tuple(dict.fromkeys(variant or ()))
-    if len(variants) > 1 and not several:
+    takes_several, render = tools[tool]
+    if len(variants) > 1 and not takes_several:
         raise ConfigError(
-            f"--variant {' --variant '.join(variants)}: {tool} cannot keep two apart in one project: name "
-            "one, or use uv or pixi",
+            f"--variant {' --variant '.join(variants)}: {tool} cannot keep two apart in one "
+            "project: name one, or use uv or pixi",
             code="several-variants",
         )
-    if (into and tool not in _OF_PYPROJECT) or (extra and (not into or len(variants) > 1)):
+    return render
+
+
+def _refuse_edit_options(tool: str, variants: Sequence[str], into: str, extra: str) -> None:
+    """Raise ConfigError if --into or --extra does not go with the other options."""
+    cannot_edit = into and tool not in _PYPROJECT_TOOLS
+    cannot_be_extra = extra and (not into or len(variants) > 1)
+    if cannot_edit or cannot_be_extra:
         raise ConfigError(
-            f"--into edits the pyproject.toml of {', '.join(_OF_PYPROJECT)}; --extra needs it, and only one --variant",
+            f"--into edits the pyproject.toml of {', '.join(_PYPROJECT_TOOLS)}; --extra needs it, "
+            "and only one --variant",
             code="contradictory-options",
         )
     if extra:
         parse_option("--extra", extra, partial(canonicalize_name, validate=True), "invalid-extra")
-    wanted = find_platforms(facts, platform or ())
-    chosen = selection.selected_release(facts, layout, tag)
-    stock = read_stock(facts, layout, index, official=chosen is not None)
-    base = _release(facts, chosen, stock)
-    ours = _base_offers(facts, stock, base)
-    there = tuple(sorted({one.variant for one in ours}))
-    if len(there) > 1 and not variants:
-        raise ConfigError(
-            f"{stock.title} has {base} as {', '.join(there)}: name one with --variant (uv and pixi take several)",
-            code="several-variants",
-        )
-    variants = variants or there or _require_variant(facts, base)
-    wanted = wanted or _served(facts, ours, variants, base, stock)
-    names = package or ()
-    if into and not package:  # a project gets the packages that it names, and the base
-        names = [
-            name for name in project_file.declared_packages(Path(into)) if name in facts.packages
-        ] or [base.package]
-    releases = _releases(facts, stock, base, variants, names)
-    requests = [
-        SnippetRequest(releases, one, wanted, native.native_arch(), direct) for one in variants
-    ]
-    decisions = [decide(facts, stock, request) for request in requests]
-    if not set.intersection(*(set(one.pythons) for one in decisions)):
-        pythons = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
-        raise DeliveryError(
-            f"no Python has wheels of all variants ({pythons}): name one", code="no-common-python"
-        )
-    text = render(decisions)
-    if not into:
-        return text
-    told = (
-        line.removeprefix("# ") for line in text.partition("\n\n")[0].splitlines()
-    )  # at the snippet's top
-    return "\n".join([project_file.edit_project(Path(into), text, tool, extra), *told])
 
 
-def _release(facts: Facts, chosen: Release | None, stock: WheelStock) -> Release:
-    """Return the selected release, or the newest with a wheel, or with an extension built against it.
+def _base_release(facts: Facts, selected: Release | None, stock: WheelStock) -> Release:
+    """Return the selected release, or the newest with a wheel, or with an extension built for it.
 
     Raises DeliveryError if there is none.
     """
     package = base_package(facts).name
-    if chosen and not stock.offers:
-        return chosen  # of which the official wheels are meant
-    for release in [chosen] if chosen else reversed(facts.releases[package]):
+    if selected and not stock.offers:
+        return selected  # its official wheels are meant
+    candidates = [selected] if selected else reversed(facts.releases[package])
+    for release in candidates:
         if _base_offers(facts, stock, release):
             return release
-    has = (
-        ", ".join(sorted({str(one.version) for one in stock.offers if one.package == package}))
-        or "none"
-    )
-    wanted = chosen or f"a known release of {package}"
+    versions = {str(offer.version) for offer in stock.offers if offer.package == package}
+    listed = ", ".join(sorted(versions)) or "none"
     raise DeliveryError(
-        f"{stock.title} has no wheel of {wanted} (of {package}: {has}): build it, name another release with "
-        "--tag, or another index with --index",
+        f"{stock.title} has no wheel of {selected or f'a known release of {package}'} "
+        f"(of {package}: {listed}): build it, name another release with --tag, or another index "
+        "with --index",
         code="no-such-wheel",
     )
 
 
 def _base_offers(facts: Facts, stock: WheelStock, base: Release) -> list[WheelOffer]:
-    """Return the wheels of a release of the base; if there are none, those of extensions that were built against it."""
-    ours = [offer for offer in stock.offers if is_offer_of(facts, offer, base)]
-    paired = [offer for offer in stock.offers if offer.paired == f"{base.package}{base.version}"]
-    return ours or paired
+    """Return the wheels of a release of the base; without any, those of extensions built for it."""
+    offers = [offer for offer in stock.offers if is_offer_of(facts, offer, base)]
+    if offers:
+        return offers
+    return [offer for offer in stock.offers if offer.paired == f"{base.package}{base.version}"]
 
 
-def _require_variant(facts: Facts, base: Release) -> tuple[str, ...]:
-    """Raise DeliveryError: nothing says which official wheel is meant."""
-    named = [CPU, *(toolkit.variant for toolkit in facts.toolkits)]
-    known = ", ".join(variant for variant in named if _is_official(facts, base, variant))
+def _only_variant(
+    facts: Facts, stock: WheelStock, base: Release, offers: Sequence[WheelOffer]
+) -> list[str]:
+    """Return the variant that wheels have in common.
+
+    Raises ConfigError if there are several, DeliveryError if there are no wheels: nothing says
+    which official one is meant.
+    """
+    variants = sorted({offer.variant for offer in offers})
+    if len(variants) > 1:
+        raise ConfigError(
+            f"{stock.title} has {base} as {', '.join(variants)}: name one with --variant (uv and "
+            "pixi take several)",
+            code="several-variants",
+        )
+    if variants:
+        return variants
+    candidates = [CPU, *(toolkit.variant for toolkit in facts.toolkits)]
+    official = [name for name in candidates if _is_official(facts, base, name)]
     raise DeliveryError(
-        f"there is no wheel of ours, and {base} has official ones as {known}: name one with --variant",
+        f"there is no wheel of ours, and {base} has official ones as {', '.join(official)}: name "
+        "one with --variant",
         code="no-wheels",
     )
 
 
 def _is_official(facts: Facts, base: Release, variant: str) -> bool:
     """Tell whether there are official wheels of a variant for any machine."""
-    places = [place for arch in facts.arches for place in wheel_places(facts, base, variant, arch)]
-    return bool(places)
+    return any(any(wheel_places(facts, base, variant, arch)) for arch in facts.arches)
 
 
-def _served(
+def _served_platforms(
     facts: Facts,
-    ours: Sequence[WheelOffer],
+    offers: Sequence[WheelOffer],
     variants: Sequence[str],
     base: Release,
     stock: WheelStock,
 ) -> tuple[Arch, ...]:
-    """Return the platforms that have wheels; without any of ours, this machine. Raises DeliveryError for none."""
+    """Return the platforms that have wheels; without any of ours, this machine.
+
+    Raises DeliveryError if no platform has one.
+    """
     if not stock.offers:
-        return tuple(arch for arch in facts.arches.values() if arch.name == native.native_arch())
-    names = {one.arch for one in ours if one.variant in variants}
+        names = {native.native_arch()}
+    else:
+        names = {offer.arch for offer in offers if offer.variant in variants}
     if not names:
-        has = ", ".join(sorted({one.variant for one in ours}))
+        present = ", ".join(sorted({offer.variant for offer in offers}))
         raise DeliveryError(
-            f"{stock.title} has no wheel of {base} as {', '.join(variants)}, but as {has}: name one of "
-            "these, or name with --platform what the official wheels are to be taken for",
+            f"{stock.title} has no wheel of {base} as {', '.join(variants)}, but as {present}: name "
+            "one of these, or name with --platform what the official wheels are to be taken for",
             code="no-such-wheel",
         )
     return tuple(arch for arch in facts.arches.values() if arch.name in names)
@@ -171,16 +206,18 @@ def _served(
 def _releases(
     facts: Facts, stock: WheelStock, base: Release, variants: Sequence[str], names: Sequence[str]
 ) -> tuple[Release, ...]:
-    """Return the base and the releases of the named packages, or of all that there are such wheels of.
+    """Return the base and the releases of the named packages, or of all that have such wheels.
 
-    Raises ConfigError for a name that is no package, UnknownReleaseError where none goes with the base.
+    Raises ConfigError for a name that is no package, UnknownReleaseError if no release of it goes
+    with the base.
     """
     if names:
-        asked = partner_releases(facts, base, names)
+        partners = list(partner_releases(facts, base, names))
     else:
-        paired = (paired_release(facts, name, base) for name in facts.packages)
-        offers = [one for one in stock.offers if one.variant in variants]
-        asked = tuple(
-            one for one in paired if one and any(is_offer_of(facts, each, one) for each in offers)
-        )
-    return (base, *(one for one in asked if one != base))
+        offers = [offer for offer in stock.offers if offer.variant in variants]
+        partners = []
+        for name in facts.packages:
+            release = paired_release(facts, name, base)
+            if release and any(is_offer_of(facts, offer, release) for offer in offers):
+                partners.append(release)
+    return (base, *(release for release in partners if release != base))

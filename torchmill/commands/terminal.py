@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable
 from importlib.util import find_spec
-from itertools import takewhile
 
 from torchmill.commands.command import CommandOutput
 from torchmill.core.console import fit_screen
@@ -16,28 +15,34 @@ from torchmill.core.process import run_in_terminal
 from torchmill.core.urls import hide_password
 from torchmill.plan.doctor.cures import Cures
 
-FETCH = "invoke fetch"  # whose cure is of a warning: the doctor is asked before there are sources
+# The doctor is asked before there are sources: that they are missing is a warning then, but a
+# build does not go on without them.
+FETCH = "invoke fetch"
 STOPPED = "stopped: the same command goes on from here"
-_FINDS = {"nox": "--noxfile", "invoke": "--search-root"}  # the suite, whatever folder this is
-Trial = tuple[
-    str, str
-]  # a command, and what was found before it ran: that differs once another step was done
-_OF_PYTHON = {"invoke", "nox", "pip", "uv"}  # run by the Python that runs this
+# The Python that runs this runs these as modules: what PATH has may be of another environment.
+_MODULES = {"invoke", "nox", "pip", "uv"}
+
+# A command, and what was found before it ran. The same command may be due once more if another
+# step has changed what is found.
+Trial = tuple[str, str]
 
 
 def agree(question: str, *, yes: bool, default: bool = True) -> bool:
-    """Ask, and return whether the answer is yes; it is where all was agreed to before.
+    """Ask a question, and tell whether the answer is yes; with `yes` it is not asked.
 
-    Raises ConfigError where nobody can be asked.
+    `default` is the answer of an empty line. Raises ConfigError if nobody can be asked.
     """
     if yes:
         return True
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} Nobody can be asked here: add --yes", code="nobody-to-ask")
     print_now(f"{question} [{'Y/n' if default else 'y/N'}] ", end="")
-    answer = sys.stdin.readline()
-    agreed = {"y", "yes", *([""] if default else [])}
-    return answer != "" and answer.strip().lower() in agreed  # at its end, a terminal gives ""
+    line = sys.stdin.readline()
+    if line == "":
+        # The end of the input, such as Ctrl-D: not even an empty line.
+        return False
+    answer = line.strip().lower()
+    return answer in {"y", "yes"} or (default and answer == "")
 
 
 def bring_missing(
@@ -47,79 +52,99 @@ def bring_missing(
     yes: bool = False,
     agreed: Collection[str] = (),
 ) -> CommandOutput | None:
-    """Run the cures of what is missing, and those that only then appear; ask before each that was not `agreed` to.
+    """Run the cures of what is missing, and those that appear only then; ask before each.
 
-    Return how it ended where it did not succeed. Raises HostError where `all_of_it` is needed, and something is
-    missing that no command brings.
+    Nothing is asked about commands that were `agreed` to. Return how it ended if it did not
+    succeed. Raises HostError if `all_of_it` is needed, and something is missing that no command
+    brings.
     """
-    done: set[Trial] = set()
+    tried: set[Trial] = set()
     while True:
         cures = examine()
         if all_of_it:
-            _require_curable(cures, done)
-        new = [
+            _require_curable(cures, tried)
+        commands = [
             command
             for command, finding in cures.commands.items()
-            if (command, finding.found) not in done
+            if (command, finding.found) not in tried
         ]
-        if not new:
+        if not commands:
             return None
-        if unseen := [command for command in new if command not in agreed]:
+        unseen = [command for command in commands if command not in agreed]
+        if unseen:
             print_now(fit_screen(hide_password(show_cures(cures, unseen))))
             if not agree("Go on?", yes=yes):
-                return CommandOutput("nothing was done" if not done else STOPPED, exit_code=1)
-        done |= {(command, cures.commands[command].found) for command in new}
-        if code := _run_cures(cures, new):
+                return CommandOutput(STOPPED if tried else "nothing was done", exit_code=1)
+        tried.update((command, cures.commands[command].found) for command in commands)
+        code = _run_cures(cures, commands)
+        if code:
             return CommandOutput(STOPPED, exit_code=code)
 
 
 def show_cures(cures: Cures, commands: Iterable[str]) -> str:
     """Return a list of commands with what each is for."""
-    found = [(command, cures.commands[command]) for command in commands]
-    return "\n".join(
-        [
-            "to do, in this order:",
-            *(f"  {how}\n      {one.subject}: {one.found}" for how, one in found),
-        ]
-    )
+    lines = ["to do, in this order:"]
+    for command in commands:
+        finding = cures.commands[command]
+        lines.append(f"  {command}\n      {finding.subject}: {finding.found}")
+    return "\n".join(lines)
 
 
-def _require_curable(cures: Cures, done: Collection[Trial]) -> None:
-    tried = [
-        finding
-        for command, finding in cures.commands.items()
-        if (command, finding.found) in done and finding.verdict == "failure"
-    ]
-    if lacking := [*cures.incurable, *tried]:
-        lines = "\n".join(
-            dict.fromkeys(f"  {one.sentence()}" for one in lacking)
-        )  # cells lack the same
+def _require_curable(cures: Cures, tried: Collection[Trial]) -> None:
+    """Raise HostError for failures that no command cures, or that are the same after theirs."""
+    failures = [*cures.incurable]
+    for command, finding in cures.commands.items():
+        if (command, finding.found) in tried and finding.verdict == "failure":
+            failures.append(finding)
+    if failures:
+        # Several cells lack the same: it is said once.
+        lines = dict.fromkeys(f"  {finding.sentence()}" for finding in failures)
         raise HostError(
-            f"this machine lacks what no command can install:\n{lines}", code="not-curable"
+            "this machine lacks what no command can install:\n" + "\n".join(lines),
+            code="not-curable",
         )
 
 
 def _run_cures(cures: Cures, commands: Iterable[str]) -> int:
-    """Run commands; return the exit code of the first that fails where a build does not go on without it."""
+    """Run commands; return the exit code of the first failure that stops the build, or 0."""
     for command in commands:
         code = run_step(command)
-        if code and (cures.commands[command].verdict == "failure" or command.startswith(FETCH)):
+        if not code:
+            continue
+        if cures.commands[command].verdict == "failure" or command.startswith(FETCH):
             return code
-        if code:
-            print_now(f"`{hide_password(command)}` failed: the build goes on without it")
+        print_now(f"`{hide_password(command)}` failed: the build goes on without it")
     return 0
 
 
 def run_step(line: str) -> int:
-    """Run one command as a user would, in this terminal, and return its exit code."""
+    """Run one command as a user would, in this terminal, and return its exit code.
+
+    Variables may be set in front of it: "CC=gcc-11 nox -s wheel-3.10-cpu".
+    """
     print_now(f"\n$ {hide_password(line)}")
+    variables = {}
     words = shlex.split(line)
-    variables = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, words))
-    program, *rest = words[len(variables) :]
-    argv = [sys.executable, "-P", "-m", program] if program in _OF_PYTHON else [program]
-    if program == "pip" and find_spec("pip") is None:  # environments that uv makes have none
-        argv = [*argv[:-1], "uv", "pip"]
+    while "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    program, *arguments = words
+    if program == "pip" and find_spec("pip") is None:
+        # Environments that uv makes have no pip, but uv.
+        argv = [sys.executable, "-P", "-m", "uv", "pip"]
         variables["UV_PYTHON"] = sys.executable
-    if program in _FINDS:
-        argv += [_FINDS[program], str(CHECKOUT / ("noxfile.py" if program == "nox" else ""))]
-    return run_in_terminal([*argv, *rest], {**os.environ, **variables})
+    else:
+        argv = _start_of(program)
+    return run_in_terminal([*argv, *arguments], {**os.environ, **variables})
+
+
+def _start_of(program: str) -> list[str]:
+    """Return the words that start a program; nox and invoke find the suite from any folder."""
+    if program not in _MODULES:
+        return [program]
+    argv = [sys.executable, "-P", "-m", program]
+    if program == "nox":
+        return [*argv, "--noxfile", str(CHECKOUT / "noxfile.py")]
+    if program == "invoke":
+        return [*argv, "--search-root", str(CHECKOUT)]
+    return argv

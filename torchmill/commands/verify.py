@@ -1,6 +1,6 @@
 """`invoke verify`: check that wheels, manifests, statements and SBOMs agree."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,32 +31,34 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     issuer: str = "",
     trusted_root: str = "",
 ) -> CommandOutput:
-    """Check that wheels, manifests, statements, SBOMs, contents agree.
+    """Return whether wheels, their manifests, statements, SBOMs and contents agree.
 
-    Ends well for a sound wheel, whether or not anything says who made it: --key and --identity demand that.
+    A sound wheel is accepted whether or not anything says who made it: --key and --identity demand
+    that. With `write`, statements and SBOMs that are missing are written first.
     """
     files = named_wheels(layout, wheel or ())
     if write:
         write_missing(files)
-    named = Path(original) if original else None
-    if named and not named.is_file():
-        raise ConfigError(f"--original {named}: no such file", code="not-a-wheel")
+    original_wheel = Path(original) if original else None
+    if original_wheel and not original_wheel.is_file():
+        raise ConfigError(f"--original {original_wheel}: no such file", code="not-a-wheel")
     signers = signature.read_public_keys(key or ())
     if identity or issuer or trusted_root:
-        signers = replace(
-            signature.read_identity(identity, issuer, trusted_root), keys=signers.keys
-        )
-    verdicts = [
-        _with_processor(signature.add_check(agreement.examine_wheel(file, named), signers))
-        for file in files
-    ]
+        sigstore = signature.read_identity(identity, issuer, trusted_root)
+        signers = replace(sigstore, keys=signers.keys)
+    verdicts = []
+    for file in files:
+        verdict = agreement.examine_wheel(file, original_wheel)
+        verdict = signature.add_check(verdict, signers)
+        verdicts.append(_with_processor(verdict))
     lines = []
-    for one in verdicts:
-        lines += [f"{one.wheel.name}: {one.sentence}", *(f"  {check.text}" for check in one.checks)]
+    for verdict in verdicts:
+        lines.append(f"{verdict.wheel.name}: {verdict.sentence}")
+        lines += [f"  {check.text}" for check in verdict.checks]
     return CommandOutput(
         "\n".join(lines),
-        {"wheels": list(map(_as_data, verdicts))},
-        partial(require_sound, verdicts),
+        {"wheels": [_as_data(verdict) for verdict in verdicts]},
+        require=partial(require_sound, verdicts),
     )
 
 
@@ -82,68 +84,89 @@ def _as_data(verdict: AgreementVerdict) -> dict[str, object]:
 
 
 def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
-    """Raise DeliveryError that names every problem of every wheel."""
-    wrong = [one for one in verdicts if one.problems]
-    if len(wrong) == 1:
-        wrong[0].require()
-    if wrong:
-        head = f"{len(wrong)} of {len(verdicts)} wheels are not what they claim to be; do not use them:"
-        raise DeliveryError("\n  ".join([head, *map(str, wrong)]), code="wheels-disagree")
+    """Raise DeliveryError, which names every problem of every wheel, if there is any."""
+    unsound = [verdict for verdict in verdicts if verdict.problems]
+    if len(unsound) == 1:
+        unsound[0].require()
+    if unsound:
+        head = (
+            f"{len(unsound)} of {len(verdicts)} wheels are not what they claim to be; do not use "
+            "them:"
+        )
+        raise DeliveryError("\n  ".join([head, *map(str, unsound)]), code="wheels-disagree")
 
 
 def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
-    """Add whether this machine can run a wheel that was built for one processor."""
-    wanted = dist_files.read_manifest(verdict.wheel).get("processor")
-    if wanted is None:
+    """Add whether this machine can run the wheel, if that was built for one processor."""
+    processor = dist_files.read_manifest(verdict.wheel).get("processor")
+    if processor is None:
         return verdict
     try:
-        problems = processor_problems(wanted["needs"], processor_flags())
-        check = AgreementCheck("processor", f"{wanted['name']}, which this machine runs", problems)
+        problems = processor_problems(processor["needs"], processor_flags())
+        summary = f"{processor['name']}, which this machine runs"
+        check = AgreementCheck("processor", summary, problems)
     except agreement.DOCUMENT_ERRORS as error:
         check = agreement.damaged_check("processor", error)
     return replace(verdict, checks=(*verdict.checks, check))
 
 
 def named_wheels(layout: Layout, names: Sequence[str]) -> list[Path]:
-    """Return the wheels that are named, or lie in folders that are, by default dist/, each once.
+    """Return the wheels of paths to wheels and to folders of them, each once; by default dist/'s.
 
-    Raises ConfigError for what is neither, DeliveryError for a folder without wheels.
+    Raises ConfigError for a path that is neither, DeliveryError for a folder without wheels.
     """
+    if not names:
+        return _wheels_of_folder(layout.dist)
     files: list[Path] = []
-    for named in map(Path, names or [str(layout.dist)]):
-        if (names and not named.exists()) or (named.is_file() and named.suffix != ".whl"):
-            what = "not a wheel" if named.exists() else "no such file"
-            raise ConfigError(
-                f"{named}: {what}: name wheels, or folders of them", code="not-a-wheel"
-            )
-        found = [named] if named.is_file() else wheel_file.list_wheels(named)
-        if not found:
-            raise DeliveryError(
-                f"{named} has no wheels: build one with nox, or name another folder",
-                code="no-wheels",
-            )
-        files += found
+    for path in map(Path, names):
+        if not path.exists():
+            raise _not_a_wheel(path, "no such file")
+        if not path.is_file():
+            files += _wheels_of_folder(path)
+        elif path.suffix == ".whl":
+            files.append(path)
+        else:
+            raise _not_a_wheel(path, "not a wheel")
     return list(dict.fromkeys(files))
+
+
+def _not_a_wheel(path: Path, problem: str) -> ConfigError:
+    return ConfigError(f"{path}: {problem}: name wheels, or folders of them", code="not-a-wheel")
+
+
+def _wheels_of_folder(folder: Path) -> list[Path]:
+    wheels = wheel_file.list_wheels(folder)
+    if not wheels:
+        raise DeliveryError(
+            f"{folder} has no wheels: build one with nox, or name another folder",
+            code="no-wheels",
+        )
+    return wheels
 
 
 def write_missing(wheels: Iterable[Path]) -> None:
     """Write the documents that are missing beside wheels.
 
-    Only if the manifest is of this very wheel, and of the format that is written now; what is wrong with either,
-    `examine_wheel` reports. Raises HostError if the disk refuses.
+    Nothing is written if the manifest is of another wheel or of another format than this torchmill
+    writes: `examine_wheel` reports that. Raises HostError if a file cannot be written.
     """
     for wheel in wheels:
         files = [dist_files.document_path(wheel, suffix) for suffix in dist_files.DOCUMENT_SUFFIXES]
         if all(file.exists() for file in files):
             continue
-        try:
-            manifest = finished_wheel.read_wheel(wheel).manifest
-            known = manifest and formats.judge_format(manifest, formats.MANIFEST) == "same"
-            documents = dist_files.compose_documents(manifest, wheel) if known else {}
-        except (WheelError, *agreement.DOCUMENT_ERRORS):
-            documents = {}
-        for suffix, content in documents.items():
+        for suffix, content in _compose_documents(wheel).items():
             file = dist_files.document_path(wheel, suffix)
             with report_unwritable(file):
                 if not file.exists():
                     write_atomically(file, content)
+
+
+def _compose_documents(wheel: Path) -> Mapping[str, bytes]:
+    """Return the documents of a wheel by their suffix; none if its manifest does not allow that."""
+    try:
+        manifest = finished_wheel.read_wheel(wheel).manifest
+        if not manifest or formats.judge_format(manifest, formats.MANIFEST) != "same":
+            return {}
+        return dist_files.compose_documents(manifest, wheel)
+    except (WheelError, *agreement.DOCUMENT_ERRORS):
+        return {}
