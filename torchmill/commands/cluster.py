@@ -1,4 +1,4 @@
-"""`invoke cluster`: write the jobs that build a cell in shares, for Slurm or another engine; submit them to Slurm."""
+"""`invoke cluster`: write jobs that build a cell in shares, for Slurm or another engine."""
 
 import json
 import re
@@ -37,9 +37,9 @@ from torchmill.plan.options import HELP, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _ENGINES = read_table_beside(__file__, "cluster.toml")
-_NAME = re.compile(
-    r"[\w$][\w.:/@${}+-]*"
-)  # of an image, a volume or a queue: what YAML and JSON take as it is
+# Of an image, a volume or a queue: what YAML and JSON take without quotes.
+_NAME = re.compile(r"[\w$][\w.:/@${}+-]*")
+_SLURM_OPTIONS = ("sbatch", "prologue", "submit")
 
 
 def write_jobs(  # noqa: PLR0917 - every one is an option
@@ -57,56 +57,40 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     submit: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
-    """Write jobs that share one build among machines, as for Slurm."""
-    named = {"image": image, "volume": volume, "queue": queue}
-    _check_options(
-        engine, shards, {**named, "sbatch": sbatch, "prologue": prologue, "submit": submit}, options
-    )
-    found = cell_lookup.find_cell(
-        facts, cell, native_arch(), selection.selected_release(facts, layout, tag)
-    )
+    """Write jobs that share one build among machines, and return how to submit them.
+
+    With `submit` they are submitted to Slurm, and its answer is returned.
+    """
+    names = {"image": image, "volume": volume, "queue": queue}
+    slurm: dict[str, str | bool] = {"sbatch": sbatch, "prologue": prologue, "submit": submit}
+    _check_options(engine, shards, {**names, **slurm}, options)
+    selected = selection.selected_release(facts, layout, tag)
+    build_cell = cell_lookup.find_cell(facts, cell, native_arch(), selected)
     if engine == "slurm":
-        require_source(layout, facts, found)  # nodes may have no network
-    if found.build.arch != native_arch():
+        # Nodes may have no network: they see the sources of this machine.
+        require_source(layout, facts, build_cell)
+    if build_cell.build.arch != native_arch():
         raise ImpossibleBuildError(
             f"{cell} is for a different architecture than this machine", code="not-native"
         )
-    if facts.packages[found.build.package].after and options.torch is None:
+    if facts.packages[build_cell.build.package].after and options.torch is None:
         raise ConfigError(
             f"{cell}: each share builds torch: give --torch WHEEL or PyPI",
             code="share-without-torch",
         )
-    folder = layout.cluster / f"{found.release.tag}-{cell}" / engine
-    checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
-    paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}
-    paths |= {
-        "configs": _facts_for_nodes(layout, folder),
-        "environments": nox_environments_folder(),
-    }
-    words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
-    words |= {
-        "tag": selecting_tag(facts, found.release),
-        "fetch": cell_lookup.fetch_command(facts, found),
-    }
-    words |= {
-        "nox": shlex.join([sys.executable, "-m", "nox"]),
+    folder = layout.cluster / f"{build_cell.release.tag}-{cell}" / engine
+    words = {
+        **_path_words(layout, folder),
+        **_option_words(options),
+        **names,
+        "cell": cell,
+        "tag": selecting_tag(facts, build_cell.release),
+        "fetch": cell_lookup.fetch_command(facts, build_cell),
         "name": f"torchmill-{nox_environment_name(cell)}",
-    }
-    words |= {
-        "log": str(folder).replace("%", "%%"),
         "shards": str(int(shards)),
-        "jobs": str(options.jobs),
-    }
-    words |= {
-        "mib": str((options.memory or 0) >> 20),
         "sbatch": shlex.join(shlex.split(sbatch)),
         "prologue": prologue,
     }
-    words |= {
-        "options": (said := shlex.join(format_options(options))),
-        "json_options": json.dumps(said)[1:-1],
-    }
-    words |= {"args_options": said.replace("$", "$$")}  # Kubernetes makes one of two
     for template in (Path(__file__).parent / "engines" / engine).iterdir():
         write_script(folder / template.name, template, words)
     command = ["bash", str(folder / "submit.sh")]
@@ -119,53 +103,117 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     return capture(command).rstrip()
 
 
+def _path_words(layout: Layout, folder: Path) -> dict[str, str]:
+    """Return the paths that the scripts in a folder have, by their names in the templates."""
+    is_checkout = (CHECKOUT / "noxfile.py").is_file()
+    paths = {
+        "sources": layout.sources,
+        "checkout": CHECKOUT if is_checkout else layout.root,
+        "home": layout.root,
+        "folder": folder,
+        "configs": _facts_for_nodes(layout, folder),
+        "environments": nox_environments_folder(),
+    }
+    words = {name: shlex.quote(str(path)) for name, path in paths.items()}
+    words["nox"] = shlex.join([sys.executable, "-m", "nox"])
+    # Slurm replaces what follows a % in the name of a log.
+    words["log"] = str(folder).replace("%", "%%")
+    return words
+
+
+def _option_words(options: Options) -> dict[str, str]:
+    """Return the options of each share, by their names in the templates."""
+    text = shlex.join(format_options(options))
+    return {
+        "jobs": str(options.jobs),
+        "mib": str((options.memory or 0) >> 20),
+        "options": text,
+        "json_options": json.dumps(text)[1:-1],
+        # Kubernetes makes one $ of two in the arguments of a container.
+        "args_options": text.replace("$", "$$"),
+    }
+
+
 def _facts_for_nodes(layout: Layout, folder: Path) -> Path:
-    """Return the folder of facts that jobs read: a copy beside them if nodes may not see it, in the user's cache."""
+    """Return the folder of facts that jobs read.
+
+    It is a copy beside the jobs if the facts are in the user's cache, which nodes may not see.
+    """
     facts = facts_folder(CHECKOUT)
     if not facts.is_relative_to(layout.cache):
         return facts
-    copied = folder / "facts" / facts.name
-    if not copied.is_dir():  # its name is a digest of what it holds
-        with fresh_path(copied) as fresh:
+    # The name is a digest of the contents: a copy of that name is never out of date.
+    copy = folder / "facts" / facts.name
+    if not copy.is_dir():
+        with fresh_path(copy) as fresh:
             shutil.copytree(facts, fresh)
-            fresh.rename(copied)
-    return copied
+            fresh.rename(copy)
+    return copy
 
 
 def _check_options(
-    engine: str, shards: str, told: Mapping[str, str | bool], options: Options
+    engine: str, shards: str, values: Mapping[str, str | bool], options: Options
 ) -> None:
-    """Raise ConfigError where an engine does not take what it was told, or lacks what it needs."""
-    array = _ENGINES[require_choice("--engine", engine, _ENGINES, "unknown-engine")]
-    needed = array["needs"]
-    require_count(
-        "--shards", shards, array["least"], array.get("most", MOST_SHARDS), "invalid-shard"
-    )
-    taken = needed or ("sbatch", "prologue", "submit")
-    for name in (name for name, value in told.items() if value and name not in taken):
-        hint = (
-            ": without it, the command that submits the jobs is printed" if name == "submit" else ""
-        )
-        raise ConfigError(
-            f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine"
-        )
+    """Raise ConfigError if an engine does not take an option, or lacks one that it needs.
+
+    `values` are the options of engines by name; what is empty was not given.
+    """
+    require_choice("--engine", engine, _ENGINES, "unknown-engine")
+    needed = _ENGINES[engine]["needs"]
+    most = _ENGINES[engine].get("most", MOST_SHARDS)
+    require_count("--shards", shards, _ENGINES[engine]["least"], most, "invalid-shard")
+    for name, value in values.items():
+        if value and name not in (needed or _SLURM_OPTIONS):
+            hint = ""
+            if name == "submit":
+                hint = ": without it, the command that submits the jobs is printed"
+            raise ConfigError(
+                f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine"
+            )
     if options.cpu == "native":
-        why = "each share would use its own node's processor: name one, such as x86-64-v3"
-        raise ConfigError(f"--cpu native: {why}", code="invalid-option")
-    every = {**told, "jobs": options.jobs, "memory": options.memory}
-    for name in (name for name in needed if not _NAME.fullmatch(str(every[name] or ""))):
-        why = {**read_help()["cluster"], **HELP}[name]
-        raise ConfigError(f"--engine {engine} needs --{name}: {why}", code="engine-option-missing")
-    plain = "".join(format_options(options)).isprintable()  # else a line of YAML would end in it
-    if needed and (options.patches or options.torch not in {None, PYPI} or not plain):
-        why = "its containers see no --patch and no --torch of this machine, and each option must fit on one line"
-        raise ConfigError(f"--engine {engine}: {why}", code="option-of-another-engine")
-    try:
-        shlex.split(str(told["sbatch"]))
-        if told["prologue"]:
-            capture(["bash", "-n", "-c", str(told["prologue"])])
-    except (ValueError, CommandError) as error:
-        name = "sbatch" if isinstance(error, ValueError) else "prologue"
         raise ConfigError(
-            f"--{name} {told[name]}: {str(error).lower()}", code="invalid-option"
+            "--cpu native: each share would use its own node's processor: name one, such as "
+            "x86-64-v3",
+            code="invalid-option",
+        )
+    all_values = {**values, "jobs": options.jobs, "memory": options.memory}
+    meanings = {**read_help()["cluster"], **HELP}
+    for name in needed:
+        if not _NAME.fullmatch(str(all_values[name] or "")):
+            raise ConfigError(
+                f"--engine {engine} needs --{name}: {meanings[name]}", code="engine-option-missing"
+            )
+    if needed:
+        _check_container_options(engine, options)
+    _check_shell(str(values["sbatch"]), str(values["prologue"]))
+
+
+def _check_container_options(engine: str, options: Options) -> None:
+    """Raise ConfigError for an option of a build that containers elsewhere cannot be given."""
+    is_local = options.patches or options.torch not in {None, PYPI}
+    # A line break would end the line of YAML that an option is on.
+    fits_line = "".join(format_options(options)).isprintable()
+    if is_local or not fits_line:
+        raise ConfigError(
+            f"--engine {engine}: its containers see no --patch and no --torch of this machine, "
+            "and each option must fit on one line",
+            code="option-of-another-engine",
+        )
+
+
+def _check_shell(sbatch: str, prologue: str) -> None:
+    """Raise ConfigError for options that no shell can read."""
+    try:
+        shlex.split(sbatch)
+    except ValueError as error:
+        raise ConfigError(
+            f"--sbatch {sbatch}: {str(error).lower()}", code="invalid-option"
+        ) from None
+    if not prologue:
+        return
+    try:
+        capture(["bash", "-n", "-c", prologue])
+    except CommandError as error:
+        raise ConfigError(
+            f"--prologue {prologue}: {str(error).lower()}", code="invalid-option"
         ) from None

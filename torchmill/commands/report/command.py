@@ -1,7 +1,9 @@
 """`invoke report`: show what a build did with memory and time, and what it made."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from millguard.timeline import SUFFIX
 
@@ -13,47 +15,101 @@ from torchmill.core.strict_json import read_json_object
 from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel.dist_files import read_manifest
 
+_MOST_NAMES = 4  # of builds that a message lists
+
+
+def draw_build(layout: Layout, build: str | None = None, out: str = "") -> str:
+    """Write a page, a picture and a trace of a build into the folder `out`; return a summary.
+
+    `build` is a name as for `find_timeline`.
+    """
+    name = build or ""
+    path, notes = find_timeline(name, layout)
+    recording = read_timeline(path)
+    recording = replace(recording, notes=(*notes, *recording.notes))
+    # Drawing loads matplotlib: not if there is nothing to draw.
+    from torchmill.commands.report.picture import render_page, render_picture
+
+    page = Path(out, f"{recording.name}.html")
+    picture = Path(out, f"{recording.name}.png")
+    trace = Path(out, f"{recording.name}.trace.json")
+    contents: dict[Path, str | bytes] = {
+        trace: format_trace(recording),
+        picture: render_picture(recording),
+        page: render_page(recording, find_wheel(name, path, layout)),
+    }
+    for file, content in contents.items():
+        with report_unwritable(file):
+            write_atomically(file, content)
+    return (
+        f"{summarize_recording(recording)}\n\n"
+        f"page:    {page}\n"
+        f"picture: {picture}\n"
+        f"trace:   {trace} (open it in ui.perfetto.dev)"
+    )
+
 
 def find_timeline(name: str, layout: Layout) -> tuple[Path, tuple[str, ...]]:
-    """Return the timeline that `name` stands for, and notes on it; "" stands for the newest.
+    """Return the timeline that a name stands for, and notes on it; "" stands for the newest.
 
-    A name is a path, or that of a wheel in dist/, of a log or of a build: "wheel-3.10-cpu" stands for the newest of
-    any release, "wheel-3.10-cpu-aarch64" for one in a container. Raises ConfigError if there is none.
+    A name is a path, or the name of a wheel in dist/, of a log or of a build: "wheel-3.10-cpu"
+    stands for the newest of any release, "wheel-3.10-cpu-aarch64" for one in a container. Raises
+    ConfigError if there is none.
     """
-    inside = layout.state.glob(f"*/logs/*{SUFFIX}")  # of containers, by their arch
-    timelines = sorted(
-        (*layout.logs.glob(f"*{SUFFIX}"), *inside), key=lambda path: -path.stat().st_mtime
-    )
+    timelines = _list_timelines(layout)
     if not name and timelines:
         return timelines[0], ()
-    names = {path: _build_name(path, layout) for path in timelines}
-    asked = name.removesuffix(SUFFIX)
-    of_build = (path for path in timelines if f"-{names[path]}".endswith(f"-{asked}"))
-    places = (Path(name), layout.dist / name, layout.logs / name, *of_build)
-    named = next((place for place in places if name and place.is_file()), None)
-    if named is None:
+    file = _find_file(name, timelines, layout)
+    if file is None:
+        recorded = [_build_name(path, layout) for path in timelines[:_MOST_NAMES]]
+        listed = ", ".join(recorded) or "none yet, a guarded build leaves one"
         raise ConfigError(
-            f"{name or layout.logs}: no timeline of a build: name a build, a wheel, a log or its timeline; "
-            f"recorded in {layout.logs}: {', '.join([*names.values()][:4]) or 'none yet, a guarded build leaves one'}",
+            f"{name or layout.logs}: no timeline of a build: name a build, a wheel, a log or its "
+            f"timeline; recorded in {layout.logs}: {listed}",
             code="no-timeline",
         )
-    if named.name.endswith((".whl", ".whl.json")):
-        return _timeline_of_wheel(named.with_name(f"{named.name.removesuffix('.json')}.json"))
-    timeline = named.with_suffix(SUFFIX) if named.suffix == ".log" else named
+    if file.name.endswith((".whl", ".whl.json")):
+        manifest = file.with_name(f"{file.name.removesuffix('.json')}.json")
+        return _timeline_of_wheel(manifest)
+    timeline = file.with_suffix(SUFFIX) if file.suffix == ".log" else file
     if not timeline.is_file():
-        raise _unguarded(named)
+        raise _unguarded_build(file)
     return timeline, ()
 
 
+def _list_timelines(layout: Layout) -> list[Path]:
+    """Return all timelines, the newest first."""
+    of_machine = layout.logs.glob(f"*{SUFFIX}")
+    of_containers = layout.state.glob(f"*/logs/*{SUFFIX}")  # in a folder for each architecture
+    timelines = [*of_machine, *of_containers]
+    return sorted(timelines, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _find_file(name: str, timelines: Sequence[Path], layout: Layout) -> Path | None:
+    """Return the file that a name stands for: a wheel, its manifest, a log or a timeline."""
+    if not name:
+        return None
+    candidates = [Path(name), layout.dist / name, layout.logs / name]
+    # "wheel-3.10-cpu" is the end of "v1.13.1-wheel-3.10-cpu", and of "v2.4.1-wheel-3.10-cpu".
+    ending = f"-{name.removesuffix(SUFFIX)}"
+    candidates += [
+        timeline for timeline in timelines if f"-{_build_name(timeline, layout)}".endswith(ending)
+    ]
+    return next((path for path in candidates if path.is_file()), None)
+
+
 def _build_name(timeline: Path, layout: Layout) -> str:
-    """Return "v1.13.1-wheel-3.10-cpu", with the arch of its container where it was built in one."""
-    arch = "" if timeline.parent == layout.logs else f"-{timeline.parent.parent.name}"
-    return f"{timeline.name.removesuffix(SUFFIX)}{arch}"
+    """Return "v1.13.1-wheel-3.10-cpu"; the architecture follows for a build in a container."""
+    name = timeline.name.removesuffix(SUFFIX)
+    if timeline.parent == layout.logs:
+        return name
+    return f"{name}-{timeline.parent.parent.name}"
 
 
-def _unguarded(built: Path) -> ConfigError:
+def _unguarded_build(file: Path) -> ConfigError:
     return ConfigError(
-        f"{built} was built without the memory guard, so it has no timeline: a build with the guard has one",
+        f"{file} was built without the memory guard, so it has no timeline: a build with the guard "
+        "has one",
         code="built-without-guard",
     )
 
@@ -61,56 +117,42 @@ def _unguarded(built: Path) -> ConfigError:
 def _timeline_of_wheel(manifest: Path) -> tuple[Path, tuple[str, ...]]:
     """Return the timeline that a wheel's manifest names, and notes on it."""
     try:
-        guard = read_json_object(manifest).get("guard")
+        record = read_json_object(manifest)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{manifest} is not the manifest of a wheel that was built here ({error}): build the wheel again",
+            f"{manifest} is not the manifest of a wheel that was built here ({error}): build the "
+            "wheel again",
             code="no-manifest",
         ) from None
-    named = guard.get("timeline") if isinstance(guard, dict) else None
-    if not isinstance(named, str) or not named:
-        raise _unguarded(manifest.with_suffix(""))
-    timeline = manifest.parent / named
+    timeline = _named_timeline(record, manifest.parent)
+    if timeline is None:
+        raise _unguarded_build(manifest.with_suffix(""))
     if not timeline.is_file():
         raise ConfigError(
-            f"the timeline of {manifest.stem} is gone: its manifest names {timeline}; build the wheel again",
+            f"the timeline of {manifest.stem} is gone: its manifest names {timeline}; build the "
+            "wheel again",
             code="no-timeline",
         )
     if timeline.stat().st_mtime > manifest.stat().st_mtime:
-        return timeline, (
-            f"{timeline.name} was written after {manifest.stem}: a later build's, it seems",
-        )
+        note = f"{timeline.name} was written after {manifest.stem}: a later build's, it seems"
+        return timeline, (note,)
     return timeline, ()
 
 
+def _named_timeline(manifest: Mapping[str, Any], folder: Path) -> Path | None:
+    """Return the timeline that the manifest of a wheel in a folder names, if it names one."""
+    guard = manifest.get("guard")
+    name = guard.get("timeline") if isinstance(guard, dict) else None
+    return folder / name if isinstance(name, str) and name else None
+
+
 def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
-    """Return the wheel of a timeline: what `name` stands for, or one in dist/; None where there is none."""
-    places = [Path(name), layout.dist / name] if name else []
-    for wheel in (*places, *sorted(layout.dist.glob("*.whl"))):
-        guard = read_manifest(wheel).get("guard")
-        named = guard.get("timeline") if isinstance(guard, dict) else None
-        if isinstance(named, str) and (wheel.parent / named).resolve() == timeline.resolve():
+    """Return the wheel of a timeline: what `name` stands for, or one in dist/; None without any."""
+    wheels = sorted(layout.dist.glob("*.whl"))
+    if name:
+        wheels = [Path(name), layout.dist / name, *wheels]
+    for wheel in wheels:
+        path = _named_timeline(read_manifest(wheel), wheel.parent)
+        if path is not None and path.resolve() == timeline.resolve():
             return wheel
     return None
-
-
-def draw_build(layout: Layout, build: str | None = None, out: str = "") -> str:
-    """Show how a build used memory and time, as a page or a picture."""
-    path, notes = find_timeline(build or "", layout)
-    recording = read_timeline(path)
-    recording = replace(recording, notes=(*notes, *recording.notes))
-    page, drawing, tracing = (
-        Path(out, f"{recording.name}{suffix}") for suffix in (".html", ".png", ".trace.json")
-    )
-    from torchmill.commands.report.picture import render_page, render_picture
-
-    whole = render_page(recording, find_wheel(build or "", path, layout))
-    for file, content in (
-        (tracing, format_trace(recording)),
-        (drawing, render_picture(recording)),
-        (page, whole),
-    ):
-        with report_unwritable(file):
-            write_atomically(file, content)
-    made = f"page:    {page}\npicture: {drawing}\ntrace:   {tracing} (open it in ui.perfetto.dev)"
-    return f"{summarize_recording(recording)}\n\n{made}"

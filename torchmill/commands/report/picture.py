@@ -1,11 +1,10 @@
-"""Draw a recording as a PNG (memory, running units, events), and as one page of HTML that needs nothing else."""
+"""Draw a recording as a PNG (memory, running units, events), and as one page of HTML."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader
@@ -31,70 +30,48 @@ from torchmill.toolchain.compiler_cache import CacheHits
 from torchmill.wheel.dist_files import companion_paths, read_manifest
 
 GIB = 2**30
-WIDTH, DPI = 13.0, 140  # inches, and dots in each
-LEFT, RIGHT, TOP, BOTTOM, GAP = (
-    0.62,
-    0.3,
-    1.2,
-    0.6,
-    0.44,
-)  # inches around the parts, and between them
+STYLE = Path(__file__).with_name("picture.mplstyle")
+# Inches, and dots in each.
+WIDTH, DPI = 13.0, 140
+LEFT, RIGHT, TOP, BOTTOM, GAP = 0.62, 0.3, 1.2, 0.6, 0.44
+MEMORY_HEIGHT, UNITS_HEIGHT, BAR_HEIGHT = 3.0, 1.7, 0.22
 BARS = 20  # units whose time is shown
+FEWEST_BARS = 4  # that there is room for, whatever there is to show
 FINE, COARSE = 1400, 360  # columns of the memory, and of the units, which change all the time
-FAR = 4  # times the memory used
+FAR = 4  # times the memory used: what is allowed from there on is not drawn to scale
 LONGEST_TITLE = 48  # characters
-STEPS = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1800,
-    3600,
-    7200,
-    14400,
-    28800,
-    86400,
-)  # seconds
+# Seconds between the ticks of time.
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 TICKS = 12
 MEMBERS = 15  # the largest of the wheel
 
 _LOOK = read_table_beside(__file__, "picture.toml")
-INK, FAINT, USED, ALLOWED, SHORT = (
-    _LOOK[name] for name in ("ink", "faint", "used", "allowed", "short")
-)
-UNITS, FAMILIES, CUT_SHORT, MARKS = (
-    _LOOK[name] for name in ("units", "families", "cut_short", "marks")
-)
-STYLE = Path(__file__).with_name("picture.mplstyle")
+INK, FAINT = _LOOK["ink"], _LOOK["faint"]
+USED, ALLOWED, SHORT = _LOOK["used"], _LOOK["allowed"], _LOOK["short"]
+UNITS, FAMILIES = _LOOK["units"], _LOOK["families"]
+CUT_SHORT, MARKS = _LOOK["cut_short"], _LOOK["marks"]
 
 
 def render_picture(recording: Recording) -> bytes:
     """Return the picture of a recording as a PNG."""
+    file = BytesIO()
     with style.context(STYLE):
-        draw_picture(recording).savefig(file := BytesIO(), format="png", dpi=DPI)
+        draw_picture(recording).savefig(file, format="png", dpi=DPI)
     return file.getvalue()
 
 
 def render_page(recording: Recording, wheel: Path | None) -> str:
-    """Return the page of a recording; `wheel` is what its build made, None where that is not known."""
+    """Return the page of a recording; `wheel` is what its build made, None if that is not known."""
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
     pages.filters |= {"bytes": format_bytes, "clock": format_clock, "unit": unit_title}
-    sums, cache, members = (
-        sum_up(recording),
-        read_manifest(wheel).get("cache") if wheel else None,
-        [],
-    )
-    with suppress(OSError, BadZipFile), ZipFile(wheel or "") as archive:
-        members = sorted(archive.infolist(), key=lambda one: -one.file_size)[:MEMBERS]
-    # Names of files are others' text: markup in them is escaped, and the door takes out what hides
-    # or reorders text, as in a terminal.
+    sums = sum_up(recording)
+    cache = None
+    files: list[Path] = []
+    if wheel:
+        cache = read_manifest(wheel).get("cache")
+        files = [path for path in (wheel, *companion_paths(wheel)) if path.is_file()]
+    # Names of files are others' text: markup in them is escaped, and `as_plain_text` takes out what
+    # hides or reorders text, as for a terminal.
     page = pages.get_template("page.html").render(
         recording=recording,
         wall=max(recording.wall, 1.0),
@@ -102,159 +79,199 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
         columns=columns(recording.moments, FINE) if recording.moments else [],
         far=FAR,
         gib=GIB,
-        runs=sorted(recording.runs, key=lambda one: -one.seconds)[:BARS],
-        cache=cache and CacheHits(**cache),
-        files=[one for one in (wheel, *companion_paths(wheel)) if one.is_file()] if wheel else [],
-        members=members,
+        runs=_longest_runs(recording),
+        cache=CacheHits(**cache) if cache else cache,
+        files=files,
+        members=_largest_members(wheel) if wheel else [],
     )
     return as_plain_text(page)
 
 
+def _largest_members(wheel: Path) -> list[ZipInfo]:
+    """Return the largest files in a wheel; none if it cannot be read."""
+    try:
+        with ZipFile(wheel) as archive:
+            members = archive.infolist()
+    except (OSError, BadZipFile):
+        return []
+    return sorted(members, key=lambda member: -member.file_size)[:MEMBERS]
+
+
+def _longest_runs(recording: Recording) -> list[UnitRun]:
+    return sorted(recording.runs, key=lambda run: -run.seconds)[:BARS]
+
+
 def draw_picture(recording: Recording) -> Figure:
     """Return the picture, not yet drawn to a file."""
-    sums, longest = sum_up(recording), sorted(recording.runs, key=lambda one: -one.seconds)[:BARS]
-    shown = sorted(longest, key=lambda one: one.begun)
-    heights = (3.0, 1.7, 0.22 * max(len(shown), 4))  # inches: more bars make a taller picture
-    tall = TOP + sum(heights) + 2 * GAP + BOTTOM
-    figure = Figure(figsize=(WIDTH, tall), facecolor="white")
-    margins = {
+    sums = sum_up(recording)
+    runs = sorted(_longest_runs(recording), key=lambda run: run.begun)
+    # More bars make a taller picture.
+    heights = (MEMORY_HEIGHT, UNITS_HEIGHT, BAR_HEIGHT * max(len(runs), FEWEST_BARS))
+    height = TOP + sum(heights) + 2 * GAP + BOTTOM
+    figure = Figure(figsize=(WIDTH, height), facecolor="white")
+    # Matplotlib takes shares of the figure, and for gaps shares of an average part.
+    grid = {
+        "height_ratios": heights,
+        "hspace": 3 * GAP / sum(heights),
         "left": LEFT / WIDTH,
         "right": 1 - RIGHT / WIDTH,
-        "top": 1 - TOP / tall,
-        "bottom": BOTTOM / tall,
+        "top": 1 - TOP / height,
+        "bottom": BOTTOM / height,
     }
-    grid = {"height_ratios": heights, "hspace": 3 * GAP / sum(heights), **margins}
     memory, units, bars = figure.subplots(3, 1, sharex=True, gridspec_kw=grid)
     _title(figure, recording, sums)
     _memory(memory, recording.moments, sums)
     _events(memory, recording.events)
     _units(units, recording.moments)
-    _bars(bars, shown, recording.wall)
+    _bars(bars, runs, recording.wall)
     _time(bars, recording.wall)
-    for one in (memory, units, bars):
-        if one.get_legend_handles_labels()[0]:
-            one.legend(
-                loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=10, borderaxespad=0.2, columnspacing=1.2,
+    for axes in (memory, units, bars):
+        handles, _ = axes.get_legend_handles_labels()
+        if handles:
+            axes.legend(
+                loc="lower right",
+                bbox_to_anchor=(1.0, 1.0),
+                ncols=10,
+                borderaxespad=0.2,
+                columnspacing=1.2,
                 handlelength=1.3,
-            )  # fmt: skip
+            )
     return figure
 
 
 def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
-    tall = figure.get_figheight()
+    """Write the name of the build, its sums, and at the bottom its notes."""
+    height = figure.get_figheight()
     left = LEFT / WIDTH
-    figure.text(left, 1 - 0.46 / tall, recording.name, fontsize=15, fontweight="bold")
-    said = [build_headline(sums)]
+    figure.text(left, 1 - 0.46 / height, recording.name, fontsize=15, fontweight="bold")
+    parts = [build_headline(sums)]
     if sums.peak is not None:
-        said.append(f"at most {format_share(sums.peak.used, sums.peak.allowed)}")
+        parts.append(f"at most {format_share(sums.peak.used, sums.peak.allowed)}")
     if sums.short:
-        said.append(f"{format_clock(sums.short)} short of memory")
-    figure.text(left, 1 - 0.74 / tall, "  ·  ".join(said), fontsize=9.5, color=FAINT)
+        parts.append(f"{format_clock(sums.short)} short of memory")
+    figure.text(left, 1 - 0.74 / height, "  ·  ".join(parts), fontsize=9.5, color=FAINT)
     if recording.notes:
-        figure.text(
-            left, 0.14 / tall, "; ".join(recording.notes), fontsize=8.5, color=CUT_SHORT["killed"]
-        )
+        notes = "; ".join(recording.notes)
+        figure.text(left, 0.14 / height, notes, fontsize=8.5, color=CUT_SHORT["killed"])
 
 
 def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
-    """Return arrays with a number for each of at most `width` equal spans of time, and one more to end the last.
+    """Return arrays with a number for each of at most `width` spans of time, and one for the end.
 
-    They are: its beginning; the most memory used, and the least allowed; of units running, paused, waiting, and
-    of processors the averages; the share of the time in which memory kept units waiting.
+    They are: the beginning of a span; the most memory used, and the least allowed (GiB); of units
+    running, paused, waiting, and of processors the averages; the share of the time in which memory
+    kept units waiting.
     """
-    at = np.array([one.at for one in moments])
-    starts = np.unique(np.searchsorted(at, np.linspace(0, at[-1], width, endpoint=False)))
+    at = np.array([moment.at for moment in moments])
+    spans = np.linspace(0, at[-1], width, endpoint=False)
+    # The first moment of each span; spans without a moment are left out.
+    starts = np.unique(np.searchsorted(at, spans))
     ends = np.append(starts[1:], len(at))
-    counts = np.array([[one.running, one.paused, one.waiting, one.cores] for one in moments], float)
-    so_far = np.array([one.short for one in moments])[ends - 1]
-    passed = np.diff(at[ends - 1], prepend=0.0)
-    columns = [
-        np.maximum.reduceat([one.used / GIB for one in moments], starts),
-        np.minimum.reduceat([one.allowed / GIB for one in moments], starts),
-        np.add.reduceat(counts, starts) / (ends - starts)[:, None],
-        np.divide(
-            np.diff(so_far, prepend=0.0), passed, out=np.zeros_like(passed), where=passed > 0
-        ),
+    used = [moment.used / GIB for moment in moments]
+    allowed = [moment.allowed / GIB for moment in moments]
+    counts = np.array(
+        [[moment.running, moment.paused, moment.waiting, moment.cores] for moment in moments],
+        float,
+    )
+    averages = np.add.reduceat(counts, starts) / (ends - starts)[:, None]
+    # Each moment has the seconds without memory since the build's start.
+    short = np.array([moment.short for moment in moments])[ends - 1]
+    seconds = np.diff(at[ends - 1], prepend=0.0)
+    short_share = np.divide(
+        np.diff(short, prepend=0.0), seconds, out=np.zeros_like(seconds), where=seconds > 0
+    )
+    arrays = [
+        np.maximum.reduceat(used, starts),
+        np.minimum.reduceat(allowed, starts),
+        averages,
+        short_share,
     ]
-    return [
-        np.append(at[starts], at[-1]),
-        *(np.append(values, values[-1:], axis=0) for values in columns),
-    ]
+    # The last value is drawn up to the last moment.
+    extended = [np.append(values, values[-1:], axis=0) for values in arrays]
+    return [np.append(at[starts], at[-1]), *extended]
 
 
 def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None:
+    """Draw the memory that was used and allowed."""
     _label(axes, "memory, GiB")
     if sums.peak is None:
         return
     at, used, allowed, *_ = columns(moments, FINE)
     axes.fill_between(at, used, step="post", color=USED, alpha=0.35, linewidth=0)
     axes.step(at, used, where="post", color=USED, linewidth=1.0, label="used")
-    highest, least = max(*used, 0.1), min(allowed)
-    if least > FAR * highest:  # to scale, what is used would be a line at the bottom
-        axes.plot(
-            [],
-            [],
-            color=ALLOWED,
-            linewidth=1.1,
-            label=f"allowed: {least:.1f} GiB and more, far above",
-        )
+    highest = max(*used, 0.1)
+    least = min(allowed)
+    if least > FAR * highest:
+        # To scale, what is used would be a line at the bottom: the limit is in the legend alone.
+        label = f"allowed: {least:.1f} GiB and more, far above"
+        axes.plot([], [], color=ALLOWED, linewidth=1.1, label=label)
     else:
         axes.step(at, allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
         highest = max(highest, *allowed)
     axes.set_ylim(0, highest * 1.14)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.plot(
-        [sums.peak.at],
-        [sums.peak.used / GIB],
-        "o",
-        color=USED,
-        markeredgecolor="white",
-        markersize=6,
-    )
+    peak = ([sums.peak.at], [sums.peak.used / GIB])
+    axes.plot(*peak, "o", color=USED, markeredgecolor="white", markersize=6)
 
 
-def _events(axes: Axes, events: tuple[TimelineEvent, ...]) -> None:
+def _events(axes: Axes, events: Sequence[TimelineEvent]) -> None:
     """Mark what the guard did, above the memory that it did it for."""
     for kind, (sign, colour, name) in MARKS.items():
-        times = [one.at for one in events if one.kind == kind]
-        if times:
-            edge = colour if sign == "|" else "white"
-            axes.plot(
-                times, [0.965] * len(times), sign, color=colour, markersize=8, markeredgecolor=edge,
-                markeredgewidth=1.4 if sign == "|" else 0.6, label=f"{len(times)} {name}",
-                transform=axes.get_xaxis_transform(),
-            )  # fmt: skip
+        times = [event.at for event in events if event.kind == kind]
+        if not times:
+            continue
+        is_line = sign == "|"
+        axes.plot(
+            times,
+            [0.965] * len(times),
+            sign,
+            color=colour,
+            markersize=8,
+            markeredgecolor=colour if is_line else "white",
+            markeredgewidth=1.4 if is_line else 0.6,
+            label=f"{len(times)} {name}",
+            transform=axes.get_xaxis_transform(),  # the height is a share of the axes'
+        )
 
 
 def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
+    """Draw how many units ran, were paused and waited, and when memory was short."""
     _label(axes, "units")
     if not moments:
         return
     at, _, _, counts, short = columns(moments, COARSE)
     *stacks, cores = counts.T
-    names = [name if any(stack) else f"_{name}" for name, stack in zip(UNITS, stacks, strict=True)]
-    axes.stackplot(at, *stacks, labels=names, colors=UNITS.values(), step="post", linewidth=0)
+    # A label that begins with "_" is not in the legend.
+    labels = [name if any(stack) else f"_{name}" for name, stack in zip(UNITS, stacks, strict=True)]
+    axes.stackplot(at, *stacks, labels=labels, colors=UNITS.values(), step="post", linewidth=0)
     if any(cores):
         axes.step(
             at, cores, where="post", color=INK, linewidth=1.0, linestyle="--", label="processors"
         )
     axes.set_ylim(0, max(*sum(stacks), *cores, 1) * 1.12)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
-    mostly = short > 0.5  # noqa: PLR2004 - most of the time
-    if any(mostly):
+    mostly_short = short > 0.5  # noqa: PLR2004 - most of the time
+    if any(mostly_short):
         axes.fill_between(
-            at, 0, 0.03, where=mostly, step="post", color=SHORT, linewidth=0, label="short of memory",
-            transform=axes.get_xaxis_transform(),
-        )  # fmt: skip
+            at,
+            0,
+            0.03,
+            where=mostly_short,
+            step="post",
+            color=SHORT,
+            linewidth=0,
+            label="short of memory",
+            transform=axes.get_xaxis_transform(),  # a strip at the bottom, 3 % of the height
+        )
 
 
-def _bars(axes: Axes, shown: list[UnitRun], wall: float) -> None:
+def _bars(axes: Axes, runs: Sequence[UnitRun], wall: float) -> None:
     """Draw when the longest units ran."""
-    _label(axes, f"the {len(shown)} longest units" if shown else "no unit ended")
+    _label(axes, f"the {len(runs)} longest units" if runs else "no unit ended")
     axes.set_yticks([])
-    axes.set_ylim(max(len(shown), 4) - 0.4, -0.6)
+    axes.set_ylim(max(len(runs), FEWEST_BARS) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    for row, run in enumerate(shown):
+    for row, run in enumerate(runs):
         colour = FAMILIES.get(run.family, FAINT)
         axes.barh(
             row,
@@ -266,39 +283,46 @@ def _bars(axes: Axes, shown: list[UnitRun], wall: float) -> None:
             linewidth=0.8,
         )
         if run.outcome in CUT_SHORT:
-            axes.plot(
-                [run.ended], [row], "X", color=CUT_SHORT[run.outcome], markeredgecolor="white"
-            )
-        _beside(axes, row, run, wall)
+            colour = CUT_SHORT[run.outcome]
+            axes.plot([run.ended], [row], "X", color=colour, markeredgecolor="white")
+        _bar_title(axes, row, run, wall)
+    # The legend has only what is in the picture.
+    families = {run.family for run in runs}
+    outcomes = {run.outcome for run in runs}
     for name, colour in FAMILIES.items():
-        if any(one.family == name for one in shown):
+        if name in families:
             axes.barh(0, 0, color=colour, label=name)
     for name, colour in CUT_SHORT.items():
-        if any(one.outcome == name for one in shown):
+        if name in outcomes:
             axes.plot([], [], "X", color=colour, markeredgecolor="white", label=name)
 
 
-def _beside(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
-    """Write what a bar is to its right or left, or into it if that is roomier."""
-    before, after = run.begun, wall - run.ended
-    inside = max(before, after) < min(run.seconds, wall / 3)
-    right = inside or after > before
-    name = unit_title(run.key)
-    short = name if len(name) <= LONGEST_TITLE else f"…{name[1 - LONGEST_TITLE :]}"
+def _bar_title(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
+    """Write the unit of a bar to its right or left, or into it if that is roomier."""
+    left_room = run.begun
+    right_room = wall - run.ended
+    inside = max(left_room, right_room) < min(run.seconds, wall / 3)
+    starts_there = inside or right_room > left_room  # else the text ends at the bar
+    title = unit_title(run.key)
+    if len(title) > LONGEST_TITLE:
+        title = f"…{title[1 - LONGEST_TITLE :]}"
     axes.annotate(
-        f"{short}   {format_clock(run.seconds)}   {format_bytes(run.peak)}",
-        (run.begun if inside or not right else run.ended, row), xytext=(6 if right else -5, -0.5),
-        textcoords="offset points", ha="left" if right else "right", va="center", fontsize=8,
+        f"{title}   {format_clock(run.seconds)}   {format_bytes(run.peak)}",
+        (run.begun if inside or not starts_there else run.ended, row),
+        xytext=(6 if starts_there else -5, -0.5),
+        textcoords="offset points",
+        ha="left" if starts_there else "right",
+        va="center",
+        fontsize=8,
         color="white" if inside else INK,
-    )  # fmt: skip
+    )
 
 
 def _time(axes: Axes, wall: float) -> None:
+    """Scale the axis of time to the build."""
     axes.set_xlim(0, max(wall, 1.0))
-    step = next(
-        (one for one in STEPS if wall / one <= TICKS),
-        STEPS[-1] * max(1, wall // STEPS[-1] // TICKS),
-    )
+    longest = STEPS[-1] * max(1, wall // STEPS[-1] // TICKS)  # of a build of weeks
+    step = next((seconds for seconds in STEPS if wall / seconds <= TICKS), longest)
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_clock(seconds)))
 

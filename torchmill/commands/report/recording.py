@@ -24,13 +24,13 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.units import format_bytes, format_share
 
-_LONGEST = 2**20  # bytes of a line; a record has a few hundred
+DEEDS = read_table_beside(__file__, "deeds.toml")  # of the guard, by the kind of event
 OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short
 UNITS_SHOWN = 10  # units of each list
-DEEDS = read_table_beside(__file__, "deeds.toml")  # of the guard, by the kind of event
-_GUARD = (
-    1  # the thread of what it did; the lanes of units follow. 0 is the idle thread for Perfetto
-)
+_LONGEST_LINE = 2**20  # bytes; a record has a few hundred
+_BEGIN_OF_RECORD = b'{"record":'
+# Threads of a trace: Perfetto takes 0 for its idle thread. The lanes of units follow the guard's.
+_GUARD_THREAD = 1
 
 
 @dataclass(frozen=True)
@@ -41,72 +41,94 @@ class Recording:
     moments: tuple[TimelineMoment, ...]
     runs: tuple[UnitRun, ...]  # by their beginning
     events: tuple[TimelineEvent, ...]
-    notes: tuple[str, ...] = ()  # what must be said of it
+    notes: tuple[str, ...] = ()  # on what is missing or may be wrong
 
     @cached_property
     def wall(self) -> float:
-        """Return the seconds from the build's start to the last that was seen of it."""
-        moments = max((one.at for one in self.moments), default=0.0)
-        return max([moments, *(one.ended for one in self.runs), *(one.at for one in self.events)])
+        """Return the seconds from the build's start to the last record of it."""
+        times = [0.0]
+        times += [moment.at for moment in self.moments]
+        times += [run.ended for run in self.runs]
+        times += [event.at for event in self.events]
+        return max(times)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The lines of a timeline, read."""
+
+    records: list[Record]
+    broken: list[int]  # the numbers of lines that hold no record, from 1
+    count: int  # of lines that were read
+    first: bytes  # the first line
 
 
 def read_timeline(path: Path) -> Recording:
-    """Return what a timeline holds; lines that were not written whole are left out, and a note says so.
+    """Return the recording of a timeline; a note says if lines were not written whole.
 
-    Raises ConfigError if it cannot be read, is empty, or is no timeline.
+    Raises ConfigError if the file cannot be read, is empty, or is no timeline.
     """
-    records: list[Record] = []
-    broken: list[int] = []  # numbers of the lines that hold no record
-    number, first = 0, b""
-    try:
-        with path.open("rb") as file:
-            while line := file.readline(_LONGEST):
-                number, first = number + 1, first or line
-                try:
-                    records.append(parse_record(line))
-                except ValueError:
-                    broken.append(number)
-                    if not first.startswith(b'{"record":'):
-                        break  # whatever it is, however long
-    except OSError as error:
+    lines = _read_lines(path)
+    # An empty file, or the beginning of the first record.
+    is_cut_off = lines.count <= 1 and lines.first.startswith(_BEGIN_OF_RECORD[: len(lines.first)])
+    if not lines.records and is_cut_off:
         raise ConfigError(
-            f"{path} cannot be read ({error.strerror}): name a file that can",
-            code="unreadable-timeline",
-        ) from None
-    if not records and number <= 1 and first.startswith(b'{"record":'[: len(first)]):
-        raise ConfigError(
-            f"{path} is empty or cut off: that build was stopped before its guard saw anything of it",
+            f"{path} is empty or cut off: that build was stopped before its guard saw anything of "
+            "it",
             code="empty-timeline",
         )
-    if not records or broken[:1] == [1]:
+    if not lines.records or lines.broken[:1] == [1]:
         raise ConfigError(
             f"{path} is not the timeline of a build: name a wheel, a build's log, or its {SUFFIX}",
             code="not-a-timeline",
         )
     notes = []
-    if broken[-1:] == [number]:
+    if lines.broken[-1:] == [lines.count]:
         notes.append("its last line is cut off: the build was stopped there, or goes on")
-    if torn := [one for one in broken if one != number]:
+    inner = [number for number in lines.broken if number != lines.count]
+    if inner:
         notes.append(
-            f"{len(torn)} of its {number} lines hold no record and are left out (first: {torn[0]})"
+            f"{len(inner)} of its {lines.count} lines hold no record and are left out "
+            f"(first: {inner[0]})"
         )
+    moments = [record for record in lines.records if isinstance(record, TimelineMoment)]
+    runs = [record for record in lines.records if isinstance(record, UnitRun)]
+    events = [record for record in lines.records if isinstance(record, TimelineEvent)]
     return Recording(
         path.name.removesuffix(SUFFIX),
-        tuple(
-            sorted(
-                (one for one in records if isinstance(one, TimelineMoment)), key=lambda one: one.at
-            )
-        ),
-        tuple(
-            sorted((one for one in records if isinstance(one, UnitRun)), key=lambda one: one.begun)
-        ),
-        tuple(
-            sorted(
-                (one for one in records if isinstance(one, TimelineEvent)), key=lambda one: one.at
-            )
-        ),
+        tuple(sorted(moments, key=lambda moment: moment.at)),
+        tuple(sorted(runs, key=lambda run: run.begun)),
+        tuple(sorted(events, key=lambda event: event.at)),
         tuple(notes),
     )
+
+
+def _read_lines(path: Path) -> _Lines:
+    """Return the lines of a timeline; of a file that is none, those up to the first that shows it.
+
+    Raises ConfigError if it cannot be read.
+    """
+    records: list[Record] = []
+    broken: list[int] = []
+    number = 0
+    first = b""
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(_LONGEST_LINE):
+                number += 1
+                first = first or line
+                try:
+                    records.append(parse_record(line))
+                except ValueError:
+                    broken.append(number)
+                    if not first.startswith(_BEGIN_OF_RECORD):
+                        break  # it is no timeline, and may be huge
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}): name a file that can",
+            code="unreadable-timeline",
+        ) from None
+    return _Lines(records, broken, number, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,37 +147,41 @@ class Totals:
 
 def sum_up(recording: Recording) -> Totals:
     """Return the sums of a recording."""
-    outcomes = Counter(one.outcome for one in recording.runs)
-    spent = sum(one.seconds for one in recording.runs)
+    outcomes = Counter(run.outcome for run in recording.runs)
+    seconds = sum(run.seconds for run in recording.runs)
     return Totals(
         wall=recording.wall,
-        units=sum(outcomes[one] for one in OWN_END),
+        units=sum(outcomes[outcome] for outcome in OWN_END),
         failed=outcomes["failed"],
-        together=spent / recording.wall if recording.wall else 0.0,
-        peak=max(recording.moments, key=lambda one: one.used, default=None),
-        short=max((one.short for one in recording.moments), default=0.0),
-        lost=sum(one.seconds for one in recording.runs if one.outcome not in OWN_END),
-        events=Counter(one.kind for one in recording.events),
+        together=seconds / recording.wall if recording.wall else 0.0,
+        peak=max(recording.moments, key=lambda moment: moment.used, default=None),
+        short=max((moment.short for moment in recording.moments), default=0.0),
+        lost=sum(run.seconds for run in recording.runs if run.outcome not in OWN_END),
+        events=Counter(event.kind for event in recording.events),
     )
 
 
 def summarize_recording(recording: Recording) -> str:
-    """Return what a person wants to know of a build."""
-    sums, runs = sum_up(recording), recording.runs
+    """Return a summary of a build for people: its sums, events and most expensive units."""
+    sums = sum_up(recording)
     lines = [f"{recording.name}: {build_headline(sums)}"]
-    lines += [f"  {line}" for line in (*describe_sums(sums), *_describe_events(recording.events))]
+    lines += [f"  {sentence}" for sentence in describe_sums(sums)]
+    lines += [f"  {line}" for line in _describe_events(recording.events)]
     lines += [f"  note: {note}" for note in recording.notes]
-    misjudged = [one for one in runs if one.outcome == "done" and one.peak != one.expected]
-    for heading, listed in (
-        ("the longest", sorted(runs, key=lambda one: -one.seconds)),
-        ("the largest", sorted(runs, key=lambda one: -one.peak)),
-        (
-            "farthest from what was expected",
-            sorted(misjudged, key=lambda one: -abs(one.peak - one.expected)),
+    misjudged = [
+        run for run in recording.runs if run.outcome == "done" and run.peak != run.expected
+    ]
+    lists = {
+        "the longest": sorted(recording.runs, key=lambda run: -run.seconds),
+        "the largest": sorted(recording.runs, key=lambda run: -run.peak),
+        "farthest from what was expected": sorted(
+            misjudged, key=lambda run: -abs(run.peak - run.expected)
         ),
-    ):
-        if listed:
-            lines += ["", heading, *(f"  {line}" for line in _table(listed[:UNITS_SHOWN]))]
+    }
+    for heading, runs in lists.items():
+        if runs:
+            lines += ["", heading]
+            lines += [f"  {line}" for line in _table(runs[:UNITS_SHOWN])]
     return "\n".join(lines)
 
 
@@ -169,7 +195,8 @@ def build_headline(sums: Totals) -> str:
 def describe_sums(sums: Totals) -> Iterator[str]:
     """Yield what the sums say, a sentence each."""
     if sums.peak is not None:
-        yield f"memory: at most {format_share(sums.peak.used, sums.peak.allowed)}, at {format_clock(sums.peak.at)}"
+        share = format_share(sums.peak.used, sums.peak.allowed)
+        yield f"memory: at most {share}, at {format_clock(sums.peak.at)}"
     if sums.short:
         yield f"waiting for memory while a processor was free: {format_clock(sums.short)}"
     deeds = [f"{sums.events[kind]} {deed}" for kind, deed in DEEDS.items() if sums.events[kind]]
@@ -179,35 +206,47 @@ def describe_sums(sums: Totals) -> Iterator[str]:
 
 
 def _describe_events(events: Sequence[TimelineEvent]) -> list[str]:
-    """Return what events say beyond that they happened, a few of them."""
-    telling = [one for one in events if one.text]
-    lines = [
-        ": ".join(filter(None, (one.kind, unit_title(one.key), one.text)))
-        for one in telling[:UNITS_SHOWN]
-    ]
-    more = len(telling) - len(lines)
-    return [*lines, f"… and {more} more"] if more else lines
+    """Return the first events that say more than that they happened, and how many others do."""
+    described = [event for event in events if event.text]
+    lines = []
+    for event in described[:UNITS_SHOWN]:
+        parts = (event.kind, unit_title(event.key), event.text)
+        lines.append(": ".join(part for part in parts if part))
+    rest = len(described) - len(lines)
+    if rest:
+        lines.append(f"… and {rest} more")
+    return lines
 
 
 def _table(runs: Sequence[UnitRun]) -> list[str]:
-    rows = [
-        (
-            format_clock(one.seconds),
-            format_bytes(one.peak),
-            format_bytes(one.expected),
-            "its last run" if one.measured else "its kind",
-            unit_title(one.key)
-            if one.outcome == "done"
-            else f"{unit_title(one.key)} ({one.outcome})",
+    """Return the lines of a table of runs."""
+    rows = []
+    for run in runs:
+        title = unit_title(run.key)
+        if run.outcome != "done":
+            title = f"{title} ({run.outcome})"
+        row = (
+            format_clock(run.seconds),
+            format_bytes(run.peak),
+            format_bytes(run.expected),
+            _basis_of(run),
+            title,
         )
-        for one in runs
-    ]
+        rows.append(row)
     return format_table(("time", "memory", "expected", "by", "unit"), rows).splitlines()
 
 
+def _basis_of(run: UnitRun) -> str:
+    """Return by what the memory of a run was expected."""
+    return "its last run" if run.measured else "its kind"
+
+
 def format_trace(recording: Recording) -> str:
-    """Return the trace of a recording, an event a line."""
-    lines = (json.dumps(event, separators=(",", ":")) for event in trace_events(recording))
+    """Return the trace of a recording, an event a line.
+
+    The format is that of https://ui.perfetto.dev and chrome://tracing.
+    """
+    lines = [json.dumps(event, separators=(",", ":")) for event in trace_events(recording)]
     text = ",\n".join(lines)
     return f'{{"displayTimeUnit":"ms","traceEvents":[\n{text}\n]}}\n'
 
@@ -216,47 +255,60 @@ def trace_events(recording: Recording) -> Iterator[dict[str, Any]]:
     """Yield the events of a trace; times in microseconds since the build's start."""
     lanes = assign_lanes(recording.runs)
     yield _event("M", 0, "process_name", args={"name": recording.name})
-    threads = {_GUARD: "the guard"} | {_GUARD + lane: f"lane {lane}" for lane in sorted(set(lanes))}
-    for thread, name in threads.items():
-        yield _event("M", 0, "thread_name", thread, args={"name": name})
+    yield _event("M", 0, "thread_name", _GUARD_THREAD, args={"name": "the guard"})
+    for lane in sorted(set(lanes)):
+        yield _event("M", 0, "thread_name", _GUARD_THREAD + lane, args={"name": f"lane {lane}"})
     for run, lane in zip(recording.runs, lanes, strict=True):
         begun, ended = _span(run)
         args = {
             "outcome": run.outcome,
             "peak": format_bytes(run.peak),
             "expected": format_bytes(run.expected),
-            "expected by": "its last run" if run.measured else "its kind",
+            "expected by": _basis_of(run),
             "key": run.key,
         }
-        more = {"cat": run.family, "dur": ended - begun, "args": args}
-        yield _event("X", begun, unit_title(run.key), _GUARD + lane, **more)
+        yield _event(
+            "X",
+            begun,
+            unit_title(run.key),
+            _GUARD_THREAD + lane,
+            cat=run.family,
+            dur=ended - begun,
+            args=args,
+        )
     yield from _counters(recording.moments)
-    for one in recording.events:
-        args = {"unit": one.key, "text": one.text}
-        yield _event("i", _microseconds(one.at), one.kind, cat="guard", s="t", args=args)
+    for event in recording.events:
+        args = {"unit": event.key, "text": event.text}
+        yield _event("i", _microseconds(event.at), event.kind, cat="guard", s="t", args=args)
 
 
-def _event(phase: str, at: int, name: str, thread: int = _GUARD, **more: Any) -> dict[str, Any]:
-    return {"name": name, "ph": phase, "ts": at, "pid": 1, "tid": thread, **more}
+def _event(
+    phase: str, at: int, name: str, thread: int = _GUARD_THREAD, **fields: Any
+) -> dict[str, Any]:
+    return {"name": name, "ph": phase, "ts": at, "pid": 1, "tid": thread, **fields}
 
 
 def assign_lanes(runs: Sequence[UnitRun]) -> list[int]:
-    """Return a lane for each run, from 1, as few as possible: what shares one does not overlap.
+    """Return a lane for each run, from 1, as few as possible: runs in one lane do not overlap.
 
-    The runs are given by their beginning.
+    The runs are in the order of their beginning.
     """
     lanes: list[int] = []
-    ends: dict[int, int] = {}  # of each lane: the end of its last run
+    ends: dict[int, int] = {}  # by lane, the end of its last run
     for run in runs:
         begun, ended = _span(run)
-        lane = next((one for one, end in ends.items() if end <= begun), len(ends) + 1)
+        free = (lane for lane, end in ends.items() if end <= begun)
+        lane = next(free, len(ends) + 1)
         ends[lane] = ended
         lanes.append(lane)
     return lanes
 
 
 def _span(run: UnitRun) -> tuple[int, int]:
-    """Return the microseconds at which a run begins and ends: a whole one apart, or it is not shown."""
+    """Return the microseconds at which a run begins and ends.
+
+    They are at least one apart: a shorter event is not shown.
+    """
     begun = _microseconds(run.begun)
     return begun, max(begun + 1, _microseconds(run.ended))
 
@@ -266,18 +318,23 @@ def _microseconds(seconds: float) -> int:
 
 
 def _counters(moments: Sequence[TimelineMoment]) -> Iterator[dict[str, Any]]:
-    """Yield what changed: a counter keeps its last value.
+    """Yield the values that changed: a counter keeps its last one.
 
-    Perfetto shows "memory used MiB" and "units running"; chrome://tracing stacks the units on each other.
+    Perfetto shows "memory used MiB" and "units running"; chrome://tracing stacks the units on each
+    other.
     """
-    shown: dict[str, dict[str, int]] = {}
-    for one in moments:
-        values = {
-            "memory used": {"MiB": one.used >> 20},
-            "memory allowed": {"MiB": one.allowed >> 20},
-            "units": {"running": one.running, "paused": one.paused, "waiting": one.waiting},
+    last: dict[str, dict[str, int]] = {}
+    for moment in moments:
+        counters = {
+            "memory used": {"MiB": moment.used >> 20},
+            "memory allowed": {"MiB": moment.allowed >> 20},
+            "units": {
+                "running": moment.running,
+                "paused": moment.paused,
+                "waiting": moment.waiting,
+            },
         }
-        for name, value in values.items():
-            if shown.get(name) != value:
-                shown[name] = value
-                yield _event("C", _microseconds(one.at), name, args=value)
+        for name, values in counters.items():
+            if last.get(name) != values:
+                last[name] = values
+                yield _event("C", _microseconds(moment.at), name, args=values)
