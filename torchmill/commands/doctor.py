@@ -1,10 +1,9 @@
-"""`invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes."""
+"""`invoke doctor`: examine a machine, for a build or in general; report findings and fixes."""
 
 import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from torchmill.toolchain import remote_cache
 
 RATTLER = "py-rattler-build"  # packs conda packages
 _NO_FIX = "torchmill knows no fix for that on this machine"
-_PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
+_PROBLEMS = ("warning", "failure")  # verdicts that have a fix
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,66 +52,84 @@ class DoctorReport:
 
     subject: str  # "wheel-3.10-cpu (torch 1.13.1)", or "this machine"
     findings: Sequence[Finding]
-    refusal: str  # what the subject cannot do where something is missing
-    every_cure: bool = False  # other ways are shown beside the best of each finding
+    refusal: str  # what the subject cannot do if something is missing
+    every_cure: bool = False  # show other fixes beside the best of each finding
 
     def as_text(self) -> str:
         """Return the table and the fixes, with the outcome as the last line."""
-        rows = [(one.verdict, one.subject, one.found, one.needed) for one in self.findings]
+        rows = [
+            (finding.verdict, finding.subject, finding.found, finding.needed)
+            for finding in self.findings
+        ]
         lines = [console.format_table(("verdict", "check", "found", "needed"), rows)]
-        for one in self.findings:
-            fix = one.cure if one.verdict in _PLURAL else ""
-            if one.because or fix or one.verdict == "failure":
-                lines.append(
-                    f"\n{one.subject}: {one.because or f'{one.found} here, needed {one.needed}'}"
-                )
-            if fix or one.verdict == "failure":
-                lines.append(f"    {fix or _NO_FIX}")
-            lines += [f"    or: {other}" for other in one.other_cures if fix and self.every_cure]
-        if (
-            any(one.other_cures for one in self.findings if one.verdict in _PLURAL)
-            and not self.every_cure
-        ):
+        has_other_cures = False
+        for finding in self.findings:
+            lines += self._explain(finding)
+            if finding.verdict in _PROBLEMS and finding.other_cures:
+                has_other_cures = True
+        if has_other_cures and not self.every_cure:
             lines.append("\n`--all` shows other fixes, too")
-        counts = Counter(one.verdict for one in self.findings)
-        summary = ", ".join(
-            f"{counts[one]} {one}{'s' * (one in _PLURAL and counts[one] > 1)}"
-            for one in VERDICTS
-            if counts[one]
-        )
-        return "\n".join([*lines, f"\n{self.subject}: {summary}"])
+        lines.append(f"\n{self.subject}: {self._summary()}")
+        return "\n".join(lines)
+
+    def _explain(self, finding: Finding) -> list[str]:
+        """Return why a finding is what it is, and what fixes it; nothing if there is no more to say."""
+        fix = finding.cure if finding.verdict in _PROBLEMS else ""
+        is_failure = finding.verdict == "failure"
+        lines = []
+        if finding.because or fix or is_failure:
+            reason = finding.because or f"{finding.found} here, needed {finding.needed}"
+            lines.append(f"\n{finding.subject}: {reason}")
+        if fix or is_failure:
+            lines.append(f"    {fix or _NO_FIX}")
+        if fix and self.every_cure:
+            lines += [f"    or: {cure}" for cure in finding.other_cures]
+        return lines
+
+    def _summary(self) -> str:
+        """Return how many findings have each verdict: "2 warnings, 7 ok"."""
+        counts = Counter(finding.verdict for finding in self.findings)
+        parts = []
+        for verdict in VERDICTS:
+            count = counts[verdict]
+            plural = "s" if verdict in _PROBLEMS and count > 1 else ""
+            if count:
+                parts.append(f"{count} {verdict}{plural}")
+        return ", ".join(parts)
 
     def as_data(self) -> dict[str, Any]:
         """Return the report as JSON-ready data."""
         return {
             "subject": self.subject,
             "can_start": examination.can_start(self.findings),
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
     def require(self) -> None:
         """Raise HostError unless a build can start."""
-        if not examination.can_start(self.findings):
-            failures = [one for one in self.findings if one.verdict == "failure"]
-            failed = ", ".join(one.subject for one in failures)
-            raise HostError(
-                f"{self.subject} {self.refusal} ({failed}): {_way_out(failures)}",
-                code="machine-not-ready",
-            )
+        if examination.can_start(self.findings):
+            return
+        failures = [finding for finding in self.findings if finding.verdict == "failure"]
+        subjects = ", ".join(finding.subject for finding in failures)
+        raise HostError(
+            f"{self.subject} {self.refusal} ({subjects}): {_way_out(failures)}",
+            code="machine-not-ready",
+        )
 
 
 def _way_out(failures: Sequence[Finding]) -> str:
-    """Return where to look for the fixes of failures, and for which of them none is known.
+    """Return where the fixes of failures are, and which of them have none.
 
-    Of a single failure that no command cures, it is what to do.
+    For a single failure that no command cures, it is the cure itself.
     """
-    without = [one.subject for one in failures if not one.cure]
-    if len(without) == len(failures):
+    unfixed = [finding.subject for finding in failures if not finding.cure]
+    if len(unfixed) == len(failures):
         return _NO_FIX
     if len(failures) == 1 and not is_command(failures[0].cure):
         return failures[0].cure
-    unfixed = f"; torchmill knows none for {', '.join(without)}" if without else ""
-    return f"see the fixes above{unfixed}"
+    if unfixed:
+        return f"see the fixes above; torchmill knows none for {', '.join(unfixed)}"
+    return "see the fixes above"
 
 
 def examine_host(  # noqa: PLR0917 - what is examined, and for what
@@ -124,12 +141,12 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     options: Options = NO_OPTIONS,
     foreseen: Source | None = None,
 ) -> DoctorReport:
-    """Examine a host for the cell of that name, with its options, or for itself where the name is empty.
+    """Return the report on a host, for the cell of a name or, if that is empty, in general.
 
-    `foreseen` stands for a source that is not fetched yet. Without a layout the host is another machine, and what was
-    fetched here does not count.
-    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible,
-    ConfigError for options that contradict it, or that are given without a cell.
+    `foreseen` stands for a source that is not fetched yet. Without a layout the host is another
+    machine: what was fetched here does not count. Raises UnknownReleaseError for a name that is no
+    cell, ImpossibleBuildError for a cell that is impossible, ConfigError for options that
+    contradict it, or that are given without a cell.
     """
     if not identifier:
         if options != NO_OPTIONS:
@@ -138,78 +155,81 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
                 code="options-without-build",
             )
         cell_lookup.require_machine(facts, host.arch)
+        subject = "this machine" if layout else "the machine"
         findings = examination.examine_machine(facts, host, release)
-        return DoctorReport(
-            "this machine" if layout else "the machine", findings, "cannot build anything yet"
-        )
+        return DoctorReport(subject, findings, "cannot build anything yet")
     product, cell = products.product_cell(facts, identifier, host.arch, release)
-    fetched = foreseen
+    arch = cell.build.arch
+    contained = arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
+    in_container = False
+    source = foreseen
+    wheels: tuple[str, ...] | None = None
     if layout:
+        in_container = contained and cross.has_containers(facts.arches[arch])
         cache = StatCache(layout.stat_cache)
-        fetched = (
-            load_examined_source(layout, cell.build.package, cell.release.tag, cache) or foreseen
-        )
-    contained = cell.build.arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
-    in_container = (
-        layout is not None and contained and cross.has_containers(facts.arches[cell.build.arch])
-    )
-    if layout:
+        fetched = load_examined_source(layout, cell.build.package, cell.release.tag, cache)
+        source = fetched or foreseen
         host = measurement.with_named_compiler(host, options.settings, os.environ)
-        processor = resolve_processor(facts, cell.build.arch, host, options.cpu, options.settings)
+        processor = resolve_processor(facts, arch, host, options.cpu, options.settings)
         options = replace(options, processor=processor)
-    options = options if contained else with_local_gpus(facts, cell, host, options)
-    computed = build_plan.compute_plan(facts, cell, host, options, fetched)
+        wheels = tuple(path.name for path in sorted(layout.dist.glob("*.whl")))
+    if not contained:
+        options = with_local_gpus(facts, cell, host, options)
+    plan = build_plan.compute_plan(facts, cell, host, options, source)
     if layout:
         folders = cell_folders(layout, cell, host, in_container=in_container)
-        host = disk_space.with_disk_space(host, facts, layout, folders, fetched)
-    wheels = tuple(path.name for path in sorted(layout.dist.glob("*.whl"))) if layout else None
-    question = CheckContext(facts, cell, host, computed, fetched, wheels)
+        host = disk_space.with_disk_space(host, facts, layout, folders, source)
+    context = CheckContext(facts, cell, host, plan, source, wheels)
     if in_container:
         from torchmill.commands.cross_build import examine_way_into_container
 
-        findings = examine_way_into_container(question)
+        findings = examine_way_into_container(context)
     else:
-        findings = examination.examine_build(question)
+        findings = examination.examine_build(context)
     if product == "conda" and layout:
-        version = products.installed_version(RATTLER)
-        verdict: Verdict = "ok" if version else "failure"
-        findings = (
-            *findings,
-            Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}"),
-        )
+        findings = (*findings, _examine_rattler())
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
 
 
+def _examine_rattler() -> Finding:
+    """Return whether there is what packs conda packages."""
+    version = products.installed_version(RATTLER)
+    verdict: Verdict = "ok" if version else "failure"
+    return Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}")
+
+
 def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:
-    """Return where a build would go on, in the newest tree that may be its own."""
-    native, environments = host.arch, nox_environments_folder()
-    if in_container:  # as this machine sees them
-        native, layout = cell.build.arch, cross.guest_layout(layout, cell.build.arch)
+    """Return the folders in which a build would go on, in the newest tree that may be its own."""
+    native = host.arch
+    environments = nox_environments_folder()
+    if in_container:
+        # The folders of the suite in the container, as this machine sees them.
+        native = cell.build.arch
+        layout = cross.guest_layout(layout, native)
         environments = layout.state / "environments"
-    tag, identifier = cell.release.tag, cell.build.identifier(native)
+    tag = cell.release.tag
+    identifier = cell.build.identifier(native)
     tree = disk_space.newest_tree(layout, tag, cell.build.family(native), identifier)
-    return BuildFolders(
-        tree, layout.tree(tag, identifier), environments / nox_environment_name(identifier)
-    )
+    environment = environments / nox_environment_name(identifier)
+    return BuildFolders(tree, layout.tree(tag, identifier), environment)
 
 
 def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> Host:
-    """Return this machine, measured now, with what facts ask of it; for builds of the CPU alone without its GPUs."""
-    gpus = not (cells and all(map(measurement.is_for_cpu, cells)))
-    return examination.survey_host(
-        facts, measurement.measure_host(layout.root, gpus=gpus), os.environ
-    )
+    """Return this machine, measured now, with what the facts ask about it.
+
+    If all `cells` are for the CPU alone, its GPUs are not measured, which takes a while.
+    """
+    only_cpu = bool(cells) and all(map(measurement.is_for_cpu, cells))
+    host = measurement.measure_host(layout.root, gpus=not only_cpu)
+    return examination.survey_host(facts, host, os.environ)
 
 
 def _refuse_wrong_settings() -> None:
-    """Raise ConfigError for a variable of torchmill's whose value only a later step would refuse."""
-    for check in (
-        silence.silence_limit,
-        partial(silence.answer_limit, ""),
-        read_trusted_keys,
-        source_date_epoch,
-    ):
-        check(os.environ)
+    """Raise ConfigError for a variable of torchmill's that a later step would refuse."""
+    silence.silence_limit(os.environ)
+    silence.answer_limit("", os.environ)
+    read_trusted_keys(os.environ)
+    source_date_epoch(os.environ)
     offers.parse_places(os.environ.get(offers.VARIABLE, ""))
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
 
@@ -227,33 +247,41 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     yes: bool = False,
     all_: bool = False,
 ) -> CommandOutput:
-    """Examine this machine, for a build or in general; say what fixes it."""
+    """Examine this machine, or that of the file `host`, for a build or in general.
+
+    With `fix`, run what fixes it and examine it once more. The output fails if a build cannot
+    start.
+    """
     if (fix and (host or json)) or (yes and not fix):
         raise ConfigError(
             "doctor: --fix is for this machine, on a terminal; --yes needs --fix",
             code="fix-elsewhere",
         )
     release = selection.selected_release(facts, layout, tag)
-    if not host:
+    described = None
+    if host:
+        described = description.load_host(Path(host))
+    else:
         _refuse_wrong_settings()
-    examined = description.load_host(Path(host)) if host else None
 
     def examine() -> DoctorReport:
-        machine = examined or survey_machine(facts, layout, [build] if build and not save else [])
+        # A saved machine is examined for builds that nobody has named yet.
+        cells = [build] if build and not save else []
+        machine = described or survey_machine(facts, layout, cells)
         if save:
             description.save_host(machine, Path(save))
-        return examine_host(facts, None if host else layout, machine, build or "", release, options)
+        own_layout = None if host else layout
+        report = examine_host(facts, own_layout, machine, build or "", release, options)
+        return replace(report, every_cure=all_)
 
-    report = replace(examine(), every_cure=all_)
+    report = examine()
     if fix and find_cures(report.findings).commands:
-        ended = _fix(facts, layout, build or "", release, options, yes=yes)
-        if ended is not None:
-            return ended
-        report = replace(examine(), every_cure=all_)
-    return CommandOutput(
-        dumps(stamp_output(report.as_data()), indent=1) if json else report.as_text(),
-        require=report.require,
-    )
+        failure = _fix(facts, layout, build or "", release, options, yes=yes)
+        if failure is not None:
+            return failure
+        report = examine()
+    text = dumps(stamp_output(report.as_data()), indent=1) if json else report.as_text()
+    return CommandOutput(text, require=report.require)
 
 
 def _fix(
