@@ -265,7 +265,7 @@ def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Fact
     assert (unwanted.verdict, unwanted.found, unwanted.cure) == ("warning", "left out", "")
     other = magma(shipped, kept, "8.6")
     assert (other.verdict, other.cure) == (missing.verdict, missing.cure)
-    assert other.because.endswith("; the kept 2.6.1 has code for 7.0 and none for 8.6")
+    assert other.because.endswith("; the 2.6.1 of the cache has code for 7.0 and none for 8.6")
     nobody = magma(shipped, {}, "3.5")
     assert nobody.cure == (
         "nox -s wheel-3.10-cu118 -- --set MAGMA_HOME=FOLDER, where FOLDER has a 2.6.1 compiled for 3.5"

@@ -1,4 +1,4 @@
-"""Check the C++ compiler against the release and the toolkit."""
+"""Check the C++ compiler against the release, the toolkit, and the processor of the wheel."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
@@ -20,139 +20,161 @@ from torchmill.plan.doctor.finding import (
 )
 from torchmill.plan.rules import Constraint
 
+_SUBJECT = "C++ compiler"
+_OLDEST_TOOLSET = 10  # of Visual Studio 2017: its compilers are 19.10 and newer
+
 
 def check_compiler(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on the compiler, and on nvcc's where the build has CUDA."""
+    """Yield the findings on the compiler, and on that of nvcc if the build has CUDA."""
+    compilers = context.host.compilers
     compiler = context.compiler
     if compiler is None:
-        yield no_compiler(context.host, _standard(context), missing_compiler_cures(context))
+        yield no_compiler(context.host, _needed_standard(context), missing_compiler_cures(context))
     else:
-        yield _against_release(context, compiler)
-    if (
-        own := context.host.toolkits.libraries.get("libstdc++")
-    ) and compiler == context.host.compilers.default:
-        because = "where the system's is older, wheels get no tag, or do not load: gcc-toolset links that one"
-        yield Finding("C++ library", own, "the system's", "warning", because=because)
-    chosen = "CUDAHOSTCXX" in context.plan.variables
-    driven = compiler if chosen else context.host.compilers.cuda or compiler
-    if context.toolkit is not None and driven is not None:
-        yield _against_toolkit(context, context.toolkit, driven)
-
-
-def check_processor(context: CheckContext) -> Iterator[Finding]:
-    """Yield whether this machine runs what is compiled for a processor: a wheel that it cannot try is not verified."""
-    if (wanted := context.plan.wheel.processor) is None:
-        return
-    subject, needed = f"processor {wanted.name}", ", ".join(wanted.needs) or "?"
-    hint = unknown_name_hint(context.build.arch, wanted.name)
-    if hint is not None and not wanted.needs:
-        because = f"torchmill knows no processor of this name, and compilers refuse a name that they do not know{hint}"
-        cure = "`g++ -Q --help=target` on that machine lists the names that its gcc knows"
-        yield Finding(subject, "not known", needed, "warning", cure, because)
-        return
-    flags = (
-        context.host.platform.processor_features if context.host.arch == context.build.arch else ()
-    )
-    if lacking := "".join(processor_problems(wanted.needs, flags)):
+        yield _release_finding(context, compiler)
+    library = context.host.toolkits.libraries.get("libstdc++")
+    if library and compiler == compilers.default:
         because = (
-            f"{lacking}: the checks at the end of the build have to run what was compiled for it"
+            "on systems whose library is older, wheels get no tag, or do not load: "
+            "the gcc of gcc-toolset links the system's"
         )
-        cure = "build on a machine that has it, or name another --cpu; without it torch chooses its kernels as it runs"
-        yield Finding(subject, lacking, needed, "failure", cure, because)
-        return
-    verdict: Verdict = "ok" if flags and wanted.needs else "unknown"
-    yield Finding(subject, "all that is known", needed, verdict)
+        yield Finding("C++ library", library, "the system's", "warning", because=because)
+    nvcc_compiler = compiler
+    if "CUDAHOSTCXX" not in context.plan.variables:
+        nvcc_compiler = compilers.cuda or compiler
+    if context.toolkit is not None and nvcc_compiler is not None:
+        yield _toolkit_finding(context, context.toolkit, nvcc_compiler)
 
 
 def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
-    """Return the finding on a compiler that nobody names; `cures` are those of Linux."""
-    if "c++" in host.programs.paths:
-        command = host.programs.paths["c++"]
-        silence = host.programs.unanswered.get(
-            PurePath(command.partition(" ")[0]).name, "does not say what it is"
-        )
-        return Finding("C++ compiler", f"{command}, which {silence}", needed, "unknown")
-    if host.system == "windows":  # the build finds Visual Studio where PATH does not
-        return Finding("C++ compiler", "none on PATH", needed, "unknown")
-    ways = ["xcode-select --install"] if host.system == "macos" else cures
-    because = "if yours has another name, or is not on PATH, set CC and CXX to it; correct them if they name none"
-    return absence_finding(host, "C++ compiler", needed, ways, because)
+    """Return the finding on a host without a known compiler; `cures` are those for Linux."""
+    command = host.programs.paths.get("c++")
+    if command is not None:
+        program = PurePath(command.partition(" ")[0]).name
+        silence = host.programs.unanswered.get(program, "does not say what it is")
+        return Finding(_SUBJECT, f"{command}, which {silence}", needed, "unknown")
+    if host.system == "windows":
+        # A build finds Visual Studio even if it is not on PATH.
+        return Finding(_SUBJECT, "none on PATH", needed, "unknown")
+    if host.system == "macos":
+        cures = ["xcode-select --install"]
+    because = (
+        "if yours has another name, or is not on PATH, set CC and CXX to it; "
+        "correct them if they name none"
+    )
+    return absence_finding(host, _SUBJECT, needed, cures, because)
 
 
-def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
+def _release_finding(context: CheckContext, compiler: Compiler) -> Finding:
+    """Return the finding on a compiler by what the release needs, and what it was tried with."""
     needs = context.needs(compiler.family)
     advises = context.constraints.advises(compiler.family, compiler)
-    spoken = str(Constraint(needs.bounds & advises.bounds))
-    needed = ", ".join(
-        filter(None, (f"{compiler.family} {spoken}" if spoken else "", _standard(context)))
-    )
-    terms: tuple[tuple[Constraint, Verdict], ...] = ((needs, "failure"), (advises, "warning"))
-    for term, verdict in terms:
-        if not term.allows(compiler.version):
-            because = f"{context.cell.release}: {'; '.join(term.reasons)}"
-            finding = Finding("C++ compiler", str(compiler), needed, verdict, because=because)
+    bounds = str(Constraint(needs.bounds & advises.bounds))
+    needed = _needed_standard(context)
+    if bounds:
+        needed = f"{compiler.family} {bounds}, {needed}"
+    constraints: list[tuple[Constraint, Verdict]] = [(needs, "failure"), (advises, "warning")]
+    for constraint, verdict in constraints:
+        if not constraint.allows(compiler.version):
+            because = f"{context.cell.release}: {'; '.join(constraint.reasons)}"
+            finding = Finding(_SUBJECT, str(compiler), needed, verdict, because=because)
             return with_cures(finding, compiler_cures(context))
-    return Finding("C++ compiler", str(compiler), needed, "ok")
+    return Finding(_SUBJECT, str(compiler), needed, "ok")
 
 
-def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler) -> Finding:
-    taken = host_compiler.compilers_of_nvcc(toolkit, compiler.family)
-    subject = "host compiler of nvcc"
-    if taken is None:
-        return Finding(
-            subject, str(compiler), f"what CUDA {toolkit.version} takes: not known", "unknown"
-        )
-    needed = f"{compiler.family} {format_bounds(taken)}"
-    if is_within(taken, compiler.version):
-        return Finding(subject, str(compiler), needed, "ok", because=_instead(context, toolkit))
-    years = (
-        "; 19.2x is Visual Studio 2019, 19.3x and 19.4x 2022" if compiler.family == "msvc" else ""
-    )
-    because = f"nvcc of CUDA {toolkit.version} takes {needed}{years}"
-    ways = (
-        (_other_toolset(taken, compiler),) if compiler.family == "msvc" else compiler_cures(context)
-    )
-    return with_cures(Finding(subject, str(compiler), needed, "failure", because=because), ways)
-
-
-def _other_toolset(taken: SpecifierSet, compiler: Compiler) -> str:
-    """Return how to choose the newest older toolset of Visual Studio that nvcc takes; "" if there is none.
-
-    The toolset of compiler 19.29 is called 14.29, and Visual Studio's installer lists older ones as single components:
-    https://learn.microsoft.com/en-us/cpp/build/building-on-the-command-line
-    """
-    minors = [
-        minor
-        for minor in range(10, int(compiler.version.split(".")[1]) + 1)
-        if is_within(taken, f"19.{minor}")
-    ]
-    if not minors:
-        return ""
-    toolset = f"14.{minors[-1]}"
-    return (
-        f"install toolset {toolset} beside it (Visual Studio Installer, single components), then start the build "
-        f"after `vcvarsall.bat x64 -vcvars_ver={toolset}`"
-    )
-
-
-def _instead(context: CheckContext, toolkit: Toolkit) -> str:
-    """Return why the whole build has another compiler than the machine's usual one, if it has."""
-    usual = context.host.compilers.default
-    if (
-        usual is None
-        or context.compiler == usual
-        or host_compiler.compiler_fits(context.constraints, usual)
-    ):
-        return ""
-    refuses = (
-        f"CUDA {toolkit.version}"
-        if not host_compiler.nvcc_takes(toolkit, usual)
-        else str(context.cell.release)
-    )
-    return f"{context.plan.variables['CXX']} compiles everything, because {refuses} does not take {usual}"
-
-
-def _standard(context: CheckContext) -> str:
+def _needed_standard(context: CheckContext) -> str:
+    """Return the C++ standard that a release is written in: "C++17"."""
     rules = context.constraints.rules_with_base(context.compiler)
     standards = [rule.cxx for rule in rules if rule.cxx is not None]
     return f"C++{max(standards)}" if standards else "a C++ compiler"
+
+
+def _toolkit_finding(context: CheckContext, toolkit: Toolkit, compiler: Compiler) -> Finding:
+    """Return the finding on the compiler that nvcc gets, by the versions that it takes."""
+    subject = "host compiler of nvcc"
+    versions = host_compiler.compilers_of_nvcc(toolkit, compiler.family)
+    if versions is None:
+        needed = f"what CUDA {toolkit.version} takes: not known"
+        return Finding(subject, str(compiler), needed, "unknown")
+    needed = f"{compiler.family} {format_bounds(versions)}"
+    if is_within(versions, compiler.version):
+        because = _replacement_reason(context, toolkit)
+        return Finding(subject, str(compiler), needed, "ok", because=because)
+    because = f"nvcc of CUDA {toolkit.version} takes {needed}"
+    cures: Sequence[str]
+    if compiler.family == "msvc":
+        because += "; 19.2x is Visual Studio 2019, 19.3x and 19.4x 2022"
+        cures = [_older_toolset_cure(versions, compiler)]
+    else:
+        cures = compiler_cures(context)
+    finding = Finding(subject, str(compiler), needed, "failure", because=because)
+    return with_cures(finding, cures)
+
+
+def _older_toolset_cure(versions: SpecifierSet, compiler: Compiler) -> str:
+    """Return how to use the newest older toolset of Visual Studio that nvcc takes; "" if none.
+
+    The toolset of compiler 19.29 is called 14.29, and Visual Studio's installer lists older ones as
+    single components:
+    https://learn.microsoft.com/en-us/cpp/build/building-on-the-command-line
+    """
+    newest = int(compiler.version.split(".")[1])
+    for minor in range(newest, _OLDEST_TOOLSET - 1, -1):
+        if is_within(versions, f"19.{minor}"):
+            return (
+                f"install toolset 14.{minor} beside it (Visual Studio Installer, single "
+                "components), then start the build "
+                f"after `vcvarsall.bat x64 -vcvars_ver=14.{minor}`"
+            )
+    return ""
+
+
+def _replacement_reason(context: CheckContext, toolkit: Toolkit) -> str:
+    """Return why the whole build has another compiler than the machine's usual one; "" if not."""
+    usual = context.host.compilers.default
+    if usual is None or context.compiler == usual:
+        return ""
+    if host_compiler.compiler_fits(context.constraints, usual):
+        return ""  # it was not refused: the user, or an earlier trial, speaks for the other one
+    refuser = str(context.cell.release)
+    if not host_compiler.nvcc_takes(toolkit, usual):
+        refuser = f"CUDA {toolkit.version}"
+    command = context.plan.variables["CXX"]
+    return f"{command} compiles everything, because {refuser} does not take {usual}"
+
+
+def check_processor(context: CheckContext) -> Iterator[Finding]:
+    """Yield the finding on whether this machine runs what is compiled for a processor.
+
+    A wheel that the machine cannot run is not verified.
+    """
+    processor = context.plan.wheel.processor
+    if processor is None:
+        return
+    subject = f"processor {processor.name}"
+    needed = ", ".join(processor.needs) or "?"
+    hint = unknown_name_hint(context.build.arch, processor.name)
+    if hint is not None and not processor.needs:
+        because = (
+            "torchmill knows no processor of this name, "
+            f"and compilers refuse a name that they do not know{hint}"
+        )
+        cure = "`g++ -Q --help=target` on that machine lists the names that its gcc knows"
+        yield Finding(subject, "not known", needed, "warning", cure, because)
+        return
+    features: tuple[str, ...] = ()
+    if context.host.arch == context.build.arch:
+        features = context.host.platform.processor_features
+    problems = "".join(processor_problems(processor.needs, features))
+    if problems:
+        because = (
+            f"{problems}: the checks at the end of the build have to run what was compiled for it"
+        )
+        cure = (
+            "build on a machine that has it, or name another --cpu; "
+            "without it torch chooses its kernels as it runs"
+        )
+        yield Finding(subject, problems, needed, "failure", cure, because)
+        return
+    verdict: Verdict = "ok" if features and processor.needs else "unknown"
+    yield Finding(subject, "all that is known", needed, verdict)

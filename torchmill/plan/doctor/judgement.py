@@ -14,10 +14,10 @@ from torchmill.plan import estimate
 from torchmill.plan.arch_choice import official_arch_list, shortest_arch_list
 from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
-from torchmill.plan.doctor.cuda import check_cudnn_code
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_code import check_gpus
 from torchmill.plan.doctor.gpu_driver import check_driver
+from torchmill.plan.doctor.libraries import check_cudnn_code
 from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
 from torchmill.plan.plan import Plan

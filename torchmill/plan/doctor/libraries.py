@@ -1,0 +1,271 @@
+"""Check the libraries of CUDA that a build links: cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA."""
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from torchmill.config import distributions
+from torchmill.config.arch_list import listed_capabilities
+from torchmill.config.served_gpus import unserved_capabilities, without_cudnn
+from torchmill.core.package_data import read_table_beside
+from torchmill.host.provisioned import provisioned_magma
+from torchmill.plan import system_packages
+from torchmill.plan.cuda_libraries import official_version, used_cudnn
+from torchmill.plan.doctor.finding import (
+    CheckContext,
+    Finding,
+    absence_finding,
+    absence_text,
+    absence_verdict,
+    magma_command,
+    toolkit_command,
+)
+from torchmill.plan.doctor.package_cures import host_manager, package_cure
+from torchmill.plan.providers import has_own_cuda
+from torchmill.plan.rules import Constraint
+from torchmill.plan.system_packages import PACKAGES
+
+# Before, it is a submodule: https://github.com/pytorch/pytorch/pull/146073
+_NCCL_IS_CLONED_SINCE = Version("2.7.0")
+# From this major version on, the names of cuDNN's packages have the toolkit's version, too.
+_CUDNN_NAMED_AFTER_CUDA = 9
+BOARD_ARCHIVE = "NVIDIA's archive for this board's JetPack"
+_TABLE = read_table_beside(__file__, "libraries.toml")
+_UNKNOWN_VERSION = "there, of an unknown version"
+
+
+def check_libraries(context: CheckContext) -> Iterator[Finding]:
+    """Yield the findings on the libraries of a build of torch with CUDA."""
+    provisioned = context.plan.cuda.libraries
+    if not context.is_off("USE_CUDNN"):
+        code_findings = list(check_cudnn_code(context))
+        # A cuDNN that serves no GPU of the list is not worth installing.
+        if all(finding.verdict != "failure" for finding in code_findings):
+            is_provisioned = "cudnn" in provisioned
+            yield _provisioned(context, "cudnn") if is_provisioned else _found_cudnn(context)
+        yield from code_findings
+    if not context.is_off("USE_NCCL"):
+        yield _provisioned(context, "nccl") if "nccl" in provisioned else _nccl(context)
+    for name in ("cusparselt", "nvshmem"):
+        if name in provisioned and not context.is_off(f"USE_{name.upper()}"):
+            yield _provisioned(context, name)
+    official = official_version(context.constraints, "magma")
+    if official:
+        yield _magma(context, official)
+
+
+def _provisioned(context: CheckContext, name: str) -> Finding:
+    """Return the finding on a library that the build takes from torchmill's cache."""
+    host = context.host
+    version = context.plan.cuda.libraries[name]
+    subject = _TABLE[name]["called"]
+    home = host.toolkits.provisioned.get(context.plan.cuda.provisioned[name])
+    if home is None:
+        return _absent_library(context, name, subject, version)
+    found = f"{version} in {home}"
+    cuda = str(context.plan.cuda.toolkit)
+    toolkit_version = host.toolkits.libraries.get(f"{name}@{cuda}")  # "": it does not tell
+    if toolkit_version is None:
+        return Finding(subject, found, version, "ok")
+    if toolkit_version and version.startswith(toolkit_version):
+        return Finding(subject, found, version, "ok")
+    other = toolkit_version or "another one"
+    folder = host.toolkits.homes.get(cuda, "the toolkit")
+    cure = f"take {name}*.h out of {folder}/include"
+    because = f"the toolkit has {other} too, whose headers may be read in its place"
+    return Finding(subject, found, version, "warning", cure, because)
+
+
+def _absent_library(context: CheckContext, name: str, subject: str, version: str) -> Finding:
+    """Return the finding on a library that is not in the cache yet."""
+    host = context.host
+    found = absence_text(host)
+    other_version = context.library(name)
+    if other_version is not None:
+        found = f"only {other_version or 'one of an unknown version'}"
+    cure = toolkit_command(context, name, version)
+    if cure is None and has_own_cuda(host):
+        # What boards lack is for servers, or serves several GPUs:
+        # https://docs.nvidia.com/jetson/ lists what JetPack has.
+        cure = f"{context.session} -- --set USE_{name.upper()}=0"
+    because = ""
+    if host.complete and not (name == "nccl" and _has_no_nccl_source(context)):
+        because = _TABLE[name]["without"].format(build=f"{context.session} -- --set")
+    return Finding(subject, found, version, absence_verdict(host), cure or "", because)
+
+
+def _has_no_nccl_source(context: CheckContext) -> bool:
+    """Tell whether the source of a build has no NCCL that it could compile instead."""
+    is_debian = context.source is not None and context.source.provider == "debian"
+    return is_debian or _is_nccl_cloned(context)
+
+
+def _is_nccl_cloned(context: CheckContext) -> bool:
+    """Tell whether the release's source has no NCCL, and its build clones that."""
+    source = context.source
+    if source is not None and source.provider == "git":
+        return not any(path.startswith("third_party/nccl") for path in source.submodules)
+    return Version(context.cell.release.torch_version) >= _NCCL_IS_CLONED_SINCE
+
+
+def _found_cudnn(context: CheckContext) -> Finding:
+    """Return the finding on the cuDNN that a build finds in its toolkit or in the system."""
+    subject = "cuDNN"
+    needs = context.needs("cudnn")
+    official = official_version(context.constraints, "cudnn")
+    needed = _needed_cudnn(needs, official)
+    requirement = context.requirement("nvidia-cudnn")
+    if requirement:
+        return Finding(subject, f"{requirement} from PyPI", needed, "ok")
+    version = context.library("cudnn")
+    if version is None:
+        return _no_cudnn(context, needed, official)
+    if not version:
+        return Finding(subject, _UNKNOWN_VERSION, needed, "ok")
+    if not needs.allows(version):
+        cure = _install_cudnn(context, official)
+        return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
+    if official and not needs.bounds and Version(version).major != Version(official).major:
+        cure = _install_cudnn(context, official)
+        because = (
+            "nobody is known to have built this release with a major version other than its own"
+        )
+        return Finding(subject, version, needed, "warning", cure, because)
+    return Finding(subject, version, needed, "ok")
+
+
+def _needed_cudnn(needs: Constraint, official: str | None) -> str:
+    parts = [str(needs)] if str(needs) else []
+    if official:
+        parts.append(f"the official build has {official}")
+    return ", ".join(parts) or "any"
+
+
+def check_cudnn_code(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding if the build's cuDNN has no code for GPUs of the list.
+
+    It is a failure if cuDNN has code for none of them.
+    """
+    version = used_cudnn(context.plan, context.host)
+    if not version:
+        return
+    listed = context.plan.arch_list
+    gpus = listed_capabilities(context.facts, listed)
+    unserved = without_cudnn(version, gpus)
+    if unserved:
+        yield Finding(
+            "cuDNN's code",
+            f"none for {', '.join(unserved)} in {version}",
+            listed,
+            "warning" if len(unserved) < len(gpus) else "failure",
+            f"{context.session} -- --set USE_CUDNN=0",
+            "on these GPUs `torch.backends.cudnn.enabled = False` is needed; "
+            "this builds without cuDNN for all",
+        )
+
+
+def _no_cudnn(context: CheckContext, needed: str, official: str | None) -> Finding:
+    """Return the finding on a host without a cuDNN that the build finds."""
+    host = context.host
+    for place in host.toolkits.libraries:
+        folder = place.removeprefix("cudnn@")
+        # A folder, as opposed to a toolkit's version, is one that only the user's shell names.
+        if folder != place and {"/", "\\"} & set(folder):
+            cure = f"{context.session} -- --set CUDNN_ROOT={folder}"
+            because = (
+                "a build does not take such variables from the shell: its options name the folder"
+            )
+            return Finding("cuDNN", f"only in {folder}", needed, "failure", cure, because)
+    because = (
+        "without it convolutions are slow; "
+        f"`{context.session} -- --set USE_CUDNN=0` is such a build"
+    )
+    return absence_finding(host, "cuDNN", needed, _install_cudnn(context, official), because)
+
+
+def _install_cudnn(context: CheckContext, official: str | None) -> str:
+    """Return how to install a cuDNN that the build finds in the system or in its toolkit."""
+    host = context.host
+    cuda = Version(context.plan.cuda.toolkit or "0")
+    board = distributions.find_board(host.platform.distribution)
+    if board is not None and Version(board.cuda) == cuda:
+        return f"look for it as {board.cudnn} in {BOARD_ARCHIVE}"
+    by_hand = "unpack NVIDIA's archive of it into the toolkit's folder"
+    manager = host_manager(host)
+    name = PACKAGES["cudnn"].get(system_packages.names_of(manager))
+    if name is None or official is None:
+        return f"install cuDNN with its headers: {by_hand}"
+    major = Version(official).major
+    package = name.format(major=major)
+    if host.packages.manager == "conda":
+        return package_cure(host, [package])
+    if major >= _CUDNN_NAMED_AFTER_CUDA:
+        package += f"-cuda-{cuda.major}"
+    place = host.platform.distribution or manager
+    return f"look for it as {package} in NVIDIA's archive for {place}, or {by_hand}"
+
+
+def _nccl(context: CheckContext) -> Finding:
+    """Return the finding on the NCCL of the release's source, or of the system."""
+    subject = "NCCL"
+    uses_system = "USE_SYSTEM_NCCL" in context.plan.variables
+    if not uses_system or context.is_off("USE_SYSTEM_NCCL"):
+        if not _is_nccl_cloned(context):
+            return Finding(subject, "built with the release's own source", "any", "ok")
+        cure = f"{context.session} -- --set USE_NCCL=0"
+        because = "the build would clone it, but has no network unless `-- --network` allows it"
+        found = "not in the release's source"
+        return Finding(subject, found, "any", "warning", cure, because)
+    needs = context.needs("nccl")
+    needed = str(needs) or "any"
+    cure = f"{context.session} -- --set USE_SYSTEM_NCCL=0"
+    version = context.library("nccl")
+    if version is None:
+        return absence_finding(context.host, subject, needed, cure)
+    if version and not needs.allows(version):
+        return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
+    return Finding(subject, version or _UNKNOWN_VERSION, needed, "ok")
+
+
+def _magma(context: CheckContext, official: str) -> Finding:
+    """Return the finding on MAGMA; `official` is the version of the official build."""
+    subject = "MAGMA"
+    needed = f"the official build has {official}"
+    host = context.host
+    cuda = context.plan.cuda
+    home = host.toolkits.provisioned.get(cuda.provisioned.get("magma", ""))
+    if home is not None:
+        return Finding(subject, f"{cuda.libraries['magma']} in {home}", needed, "ok")
+    is_off = context.is_off("USE_MAGMA")
+    version = context.library("magma")
+    if version is not None and not is_off:
+        return Finding(subject, version or _UNKNOWN_VERSION, needed, "ok")
+    if not host.complete and not is_off:
+        return Finding(subject, absence_text(host), needed, "unknown")
+    cure = ""
+    if not is_off or _is_magma_off_by_rule(context):
+        cure = magma_command(context, official) or ""
+    clauses = ["without it, parts of torch.linalg do not run on the GPU"]
+    clauses += _unfit_magma_clauses(context)
+    found = "left out" if is_off else absence_text(host)
+    return Finding(subject, found, needed, "warning", cure, "; ".join(clauses))
+
+
+def _is_magma_off_by_rule(context: CheckContext) -> bool:
+    """Tell whether a rule for hosts without MAGMA has turned it off, not the user."""
+    for rule in context.package.rules:
+        if "magma" in (rule.when.lacking or ()) and rule.reason in context.plan.reasons:
+            return True
+    return False
+
+
+def _unfit_magma_clauses(context: CheckContext) -> Iterator[str]:
+    """Yield a clause for each MAGMA of the cache that has no code for entries of the list."""
+    cuda = str(context.plan.cuda.toolkit)
+    for magma in provisioned_magma(context.host.toolkits.provisioned, cuda):
+        unserved = unserved_capabilities(context.facts, magma.code, context.plan.arch_list)
+        if unserved:
+            yield (
+                f"the {magma.version} of the cache has code for {magma.code} "
+                f"and none for {', '.join(unserved)}"
+            )
