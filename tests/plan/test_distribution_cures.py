@@ -219,7 +219,7 @@ def test_a_command_is_one_that_the_machine_can_run(
 @pytest.mark.parametrize("place", PLACES)
 def test_without_root_a_way_that_needs_none_stands_first(shipped: Facts, place: str) -> None:
     for thing in MISSING:
-        found = findings_on(shipped, place, thing, root=False)
+        found = findings_on(shipped, place, thing, packages={"may_use_root": False})
         commands = [way for way in ways(found) if is_command(way)]
         assert found.cure in commands or not commands, thing
         assert not any(command.startswith(("sudo", "invoke deps")) for command in commands), thing
