@@ -19,17 +19,9 @@ from torchmill.config.official_wheels import wheel_places
 from torchmill.config.release_lookup import find_release, paired_release, partner_releases
 from torchmill.deliver.snippet import tools
 from torchmill.deliver.snippet.decision import decide
-from torchmill.deliver.snippet.stock import (
-    SnippetDecision,
-    SnippetRequest,
-    WheelPlace,
-    WheelStock,
-    find_official,
-    find_platforms,
-    offers_of_index,
-    platform_name,
-    platforms_marker,
-)
+from torchmill.deliver.snippet.model import SnippetDecision, SnippetRequest, WheelPlace, WheelStock
+from torchmill.deliver.snippet.platforms import find_platforms, platform_name, platforms_marker
+from torchmill.deliver.snippet.stock import find_official, offers_of_index
 from torchmill.deliver.snippet.tools import (
     python_range,
     requirement_lines,

@@ -16,7 +16,7 @@ from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.versions import python_key
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
 from torchmill.deliver.products import PUBLISHED_OPTION, ProductOptions, VerifiedWheel
-from torchmill.deliver.snippet.stock import platform_name
+from torchmill.deliver.snippet.platforms import platform_name
 from torchmill.host import interpreters
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems

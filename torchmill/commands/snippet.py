@@ -16,14 +16,9 @@ from torchmill.core.errors import ConfigError, DeliveryError, parse_option
 from torchmill.core.paths import Layout
 from torchmill.deliver.snippet import project_file
 from torchmill.deliver.snippet.decision import decide
-from torchmill.deliver.snippet.stock import (
-    SnippetRequest,
-    WheelOffer,
-    WheelStock,
-    find_platforms,
-    is_offer_of,
-    read_stock,
-)
+from torchmill.deliver.snippet.model import SnippetRequest, WheelOffer, WheelStock
+from torchmill.deliver.snippet.platforms import find_platforms
+from torchmill.deliver.snippet.stock import is_offer_of, read_stock
 from torchmill.deliver.snippet.tools import Render, snippet_tools
 from torchmill.host import native
 

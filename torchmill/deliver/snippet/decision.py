@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -12,251 +13,298 @@ from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.config.versions import python_key
 from torchmill.core.errors import DeliveryError
-from torchmill.deliver.snippet.stock import (
+from torchmill.deliver.snippet.model import (
     PlatformPin,
     SnippetDecision,
     SnippetRequest,
     WheelOffer,
     WheelStock,
-    find_official,
-    is_offer_of,
-    platform_name,
 )
+from torchmill.deliver.snippet.platforms import platform_name
+from torchmill.deliver.snippet.stock import find_official, is_offer_of
 from torchmill.plan.cell import Cell
 from torchmill.plan.matrix import make_cell
 from torchmill.plan.rules import CellConstraints
 
 Pins = Sequence[PlatformPin]
-Lacking = tuple[
-    str, str, str, Arch
-]  # package, variant, Python and platform of a wheel that is not there
-_TWO = (
-    "2.0.0",
-    "2.0.2",
-    "2.4.0",
-)  # of NumPy 2: what is compiled against any of these works with 1 and 2
+
+# Versions of NumPy 2. A wheel that is compiled against any of these works with NumPy 1 and 2.
+_NUMPY_2 = ("2.0.0", "2.0.2", "2.4.0")
 
 
-def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Lacking]) -> str:
-    """Return the command that builds what can be built of some wheels, or why nothing can."""
-    toolkits: dict[str, str | None] = {CPU: None} | {
-        one.variant: one.version for one in facts.toolkits
-    }
-    releases = {one.package: one for one in request.releases}
+class MissingWheel(NamedTuple):
+    """A wheel that nobody has."""
+
+    package: str
+    variant: str
+    python: str
+    arch: Arch
+
+
+def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetDecision:
+    """Return the wheels that a project uses, and their places.
+
+    Raises DeliveryError if a platform has no wheels, or if no Python has wheels on all platforms;
+    the message names what to build.
+    """
+    pins: list[PlatformPin] = []
+    for arch in request.platforms:
+        pins += _platform_pins(facts, stock, request, arch)
+    pythons = _common_pythons(facts, request, stock, pins)
+    packages = [release.package for release in request.releases]
+    pins_by_package = sorted(pins, key=lambda pin: packages.index(pin.package))
+    return SnippetDecision(
+        variant=request.variant,
+        platforms=request.platforms,
+        pins=tuple(_limit_pin(pin, pythons, request) for pin in pins_by_package),
+        pythons=pythons,
+        numpy=numpy_requirement(facts, request.releases, pythons, request.platforms),
+        notes=tuple(decision_notes(facts, stock, request, pins, pythons)),
+    )
+
+
+def _platform_pins(
+    facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch
+) -> tuple[PlatformPin, ...]:
+    """Return the pins of one platform; if it has no wheels of the variant, those of `cpu`.
+
+    Wheels of ours come first. Raises DeliveryError if there are no wheels for all releases.
+    """
+    base = request.releases[0]
+    for variant in dict.fromkeys((request.variant, CPU)):
+        our_pins = [_our_pin(facts, stock, release, variant, arch) for release in request.releases]
+        if our_pins[0] is not None:
+            # Extensions of other makers are not built against a base of ours.
+            missing = [
+                release
+                for release, pin in zip(request.releases, our_pins, strict=True)
+                if pin is None
+            ]
+            if missing:
+                requested = replace(request, releases=tuple(missing), variant=variant)
+                hint = f"; or leave it out: --package {base.package}"
+                raise _no_wheel(facts, stock, requested, arch, hint)
+            return tuple(pin for pin in our_pins if pin is not None)
+        # With the official base, there may be extensions of ours, which were built against it.
+        usual = any(our_pins)
+        pins = []
+        for release, our_pin in zip(request.releases, our_pins, strict=True):
+            pin = our_pin or find_official(facts, release, variant, arch, usual=usual)
+            if pin is not None:
+                pins.append(pin)
+        if len(pins) == len(request.releases):
+            return tuple(pins)
+    raise _no_wheel(facts, stock, request, arch)
+
+
+def _our_pin(
+    facts: Facts, stock: WheelStock, release: Release, variant: str, arch: Arch
+) -> PlatformPin | None:
+    """Return the pin of our wheels of a release on a platform; None if there are none.
+
+    If there are several versions, those with the label of the variant come first, then those for
+    most Pythons.
+    """
+    by_version: dict[Version, list[WheelOffer]] = {}
+    for offer in stock.offers:
+        matches = (offer.variant, offer.arch) == (variant, arch.name)
+        if matches and is_offer_of(facts, offer, release):
+            by_version.setdefault(offer.version, []).append(offer)
+    if not by_version:
+        return None
+
+    def rank(version: Version) -> tuple[bool, int, Version]:
+        labelled = (version.local or "").startswith(variant)
+        return labelled, len(_served_pythons(by_version[version])), version
+
+    version = max(by_version, key=rank)
+    # Of several builds for the same Pythons, the one with the highest build number counts.
+    newest = {}
+    for offer in sorted(by_version[version], key=lambda offer: offer.build):
+        newest[offer.pythons] = offer
+    offers = sorted(newest.values(), key=_first_pythons)
+    pythons = tuple(sorted(_served_pythons(offers), key=python_key))
+    return PlatformPin(
+        release.package, str(version), variant, arch, pythons, stock.place, tuple(offers)
+    )
+
+
+def _served_pythons(offers: Sequence[WheelOffer]) -> set[str]:
+    """Return the Pythons that any of some wheels is for."""
+    pythons: set[str] = set()
+    for offer in offers:
+        pythons.update(offer.pythons)
+    return pythons
+
+
+def _first_pythons(offer: WheelOffer) -> list[object]:
+    """Return the key that sorts wheels by their Pythons."""
+    return [python_key(python) for python in offer.pythons]
+
+
+def _limit_pin(pin: PlatformPin, pythons: Sequence[str], request: SnippetRequest) -> PlatformPin:
+    """Return a pin without the Pythons that the project cannot have, named as the request asks."""
+    offers = tuple(offer for offer in pin.offers if set(offer.pythons) & set(pythons))
+    served = tuple(python for python in pin.pythons if python in pythons)
+    return replace(pin, pythons=served, offers=offers, direct=request.direct and bool(offers))
+
+
+def _common_pythons(
+    facts: Facts, request: SnippetRequest, stock: WheelStock, pins: Pins
+) -> tuple[str, ...]:
+    """Return the Pythons for which every pin has a wheel, oldest first.
+
+    Pythons without the GIL are among them only if there are no others. Raises DeliveryError if
+    there are none at all.
+    """
+    common = set.intersection(*(set(pin.pythons) for pin in pins))
+    if common:
+        with_gil = {python for python in common if not python.endswith("t")}
+        return tuple(sorted(with_gil or common, key=python_key))
+    served = [
+        f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins
+    ]
+    ours = _our_pythons(pins)
+    missing: list[MissingWheel] = []
+    for pin in pins:
+        absent = sorted(ours - set(pin.pythons), key=python_key)
+        missing += [MissingWheel(pin.package, pin.variant, python, pin.arch) for python in absent]
+    advice = build_advice(facts, request, missing)
+    raise DeliveryError(
+        f"no Python has all wheels of {stock.title} ({'; '.join(served)}): {advice}",
+        code="no-common-python",
+    )
+
+
+def _our_pythons(pins: Pins) -> set[str]:
+    """Return the Pythons that wheels of ours are for."""
+    pythons: set[str] = set()
+    for pin in pins:
+        if pin.offers:
+            pythons.update(pin.pythons)
+    return pythons
+
+
+def _no_wheel(
+    facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, hint: str = ""
+) -> DeliveryError:
+    """Return the error for releases that have no wheel on a platform; `hint` ends its message."""
+    base = request.releases[0]
+    offers = [offer for offer in stock.offers if offer.variant == request.variant]
+    ours = _served_pythons(offers)
+    pythons = [python for python in base.pythons if python in ours] or [base.pythons[-1]]
+    missing = [
+        MissingWheel(release.package, request.variant, python, arch)
+        for python, release in product(pythons, request.releases)
+    ]
+    names = " and ".join(str(release) for release in request.releases)
+    advice = build_advice(facts, request, missing)
+    return DeliveryError(
+        f"no wheel of {names} ({request.variant}) for {platform_name(arch)}, neither in "
+        f"{stock.title} nor in an official index: {advice}{hint}",
+        code="no-wheel",
+    )
+
+
+def build_advice(facts: Facts, request: SnippetRequest, missing: Sequence[MissingWheel]) -> str:
+    """Return the command that builds the missing wheels that can be built, or why none can."""
+    toolkits: dict[str, str | None] = {CPU: None}
+    for toolkit in facts.toolkits:
+        toolkits[toolkit.variant] = toolkit.version
+    releases = {release.package: release for release in request.releases}
     cells = []
-    for package, variant, python, arch in lacking:
-        if variant in toolkits:  # no session builds another
-            build = Build(
-                package,
-                facts.packages[package].session,
-                python,
-                variant,
-                arch.name,
-                toolkits[variant],
-            )
-            cells.append(make_cell(facts, releases[package], build))
-    possible = [one.build for one in cells if one.possible]
-    if not possible:
-        reasons = [one.reason for one in cells if one.reason]
+    for wheel in missing:
+        if wheel.variant not in toolkits:  # a foreign label, which no session builds
+            continue
+        build = Build(
+            wheel.package,
+            facts.packages[wheel.package].session,
+            wheel.python,
+            wheel.variant,
+            wheel.arch.name,
+            toolkits[wheel.variant],
+        )
+        cells.append(make_cell(facts, releases[wheel.package], build))
+    builds = [cell.build for cell in cells if cell.possible]
+    if not builds:
+        reasons = [cell.reason for cell in cells if cell.reason]
         return f"it cannot be built: {reasons[0]}" if reasons else "no session builds it"
-    where = facts.arches[possible[0].arch]
-    # a container can be another machine, but only with Linux in it
-    elsewhere = where.system != "linux" and where.name != request.native
-    names = dict.fromkeys(
-        one.identifier(one.arch if elsewhere else request.native) for one in possible
-    )
-    return f"build with `nox -s {' '.join(names)}`" + (
-        f", on {platform_name(where)}" if elsewhere else ""
-    )
+    arch = facts.arches[builds[0].arch]
+    # A container can stand for another machine, but only with Linux in it. Any other session has to
+    # run on that machine itself, and does not name it there.
+    on_other_machine = arch.system != "linux" and arch.name != request.native
+    if on_other_machine:
+        names = [build.identifier(build.arch) for build in builds]
+    else:
+        names = [build.identifier(request.native) for build in builds]
+    command = f"build with `nox -s {' '.join(dict.fromkeys(names))}`"
+    if on_other_machine:
+        return f"{command}, on {platform_name(arch)}"
+    return command
 
 
 def decision_notes(
     facts: Facts, stock: WheelStock, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a line for whatever is not as it was asked for, with what would have to be built."""
+    """Yield a line for each deviation from the request, with what to build against it."""
     for arch in request.platforms:
-        yield from _substitute(facts, request, [pin for pin in pins if pin.arch == arch], pythons)
-    yield from _left_out(facts, request, pins, pythons)
-    used = {f"{pin.package} {pin.version}:" for pin in pins if pin.offers}
-    yield from (warning for warning in stock.warnings if warning.startswith(tuple(used)))
+        platform_pins = [pin for pin in pins if pin.arch == arch]
+        yield from _substitution_notes(facts, request, platform_pins, pythons)
+    yield from _excluded_pythons(facts, request, pins, pythons)
+    used = tuple(f"{pin.package} {pin.version}:" for pin in pins if pin.offers)
+    for warning in stock.warnings:
+        if warning.startswith(used):
+            yield warning
 
 
-def _substitute(
+def _substitution_notes(
     facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what is taken on a platform for want of a wheel of ours, or of the variant."""
-    first, *_ = pins
-    where = platform_name(first.arch)
+    """Yield a line if a platform gets another variant, or wheels that are not ours."""
+    first = pins[0]
+    platform = platform_name(first.arch)
     if first.variant != request.variant and first.arch.system != "macos":
-        yield f"{where}: no {request.variant} wheel exists, so this is the {first.variant} one"
+        yield f"{platform}: no {request.variant} wheel exists, so this is the {first.variant} one"
     if not first.offers:
-        official = [pin for pin in pins if not pin.offers]
-        lacking = [
-            (pin.package, pin.variant, python, pin.arch) for python in pythons for pin in official
+        missing = [
+            MissingWheel(pin.package, pin.variant, python, pin.arch)
+            for python, pin in product(pythons, pins)
+            if not pin.offers
         ]
-        yield f"{where}: wheels of {first.place.url}; for ours, {build_advice(facts, request, lacking)}"
+        advice = build_advice(facts, request, missing)
+        yield f"{platform}: wheels of {first.place.url}; for ours, {advice}"
 
 
-def _left_out(
+def _excluded_pythons(
     facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
 ) -> Iterator[str]:
-    """Yield which of our Pythons a project cannot have, and for want of which wheels."""
-    ours = {
-        python for pin in pins if pin.offers for python in pin.pythons if not python.endswith("t")
-    }
+    """Yield a line for each Python that some wheels of ours are for and the project cannot have."""
+    ours = {python for python in _our_pythons(pins) if not python.endswith("t")}
     for python in sorted(ours - set(pythons), key=python_key):
         without = [pin for pin in pins if python not in pin.pythons]
-        where = ", ".join(f"{pin.package} on {platform_name(pin.arch)}" for pin in without)
-        lacking = [(pin.package, pin.variant, python, pin.arch) for pin in without]
-        yield f"not for Python {python}: no wheel of {where}; {build_advice(facts, request, lacking)}"
+        wheels = ", ".join(f"{pin.package} on {platform_name(pin.arch)}" for pin in without)
+        missing = [MissingWheel(pin.package, pin.variant, python, pin.arch) for pin in without]
+        advice = build_advice(facts, request, missing)
+        yield f"not for Python {python}: no wheel of {wheels}; {advice}"
 
 
 def numpy_requirement(
     facts: Facts, releases: Sequence[Release], pythons: Sequence[str], platforms: Sequence[Arch]
 ) -> str | None:
-    """Return the requirement that a project needs beside these releases, "numpy<2"; None: it needs none.
+    """Return the requirement on NumPy that a project needs with these releases: "numpy<2", or None.
 
     A wheel that is compiled against NumPy 1 fails with NumPy 2, and its METADATA seldom says so.
     """
     for release, arch, python in product(releases, platforms, pythons):
-        build = Build(
-            release.package, facts.packages[release.package].session, python, CPU, arch.name
-        )
-        rules = CellConstraints(facts, Cell(build, release)).rules()
-        lines = (Requirement(line) for rule in rules for line in rule.requires)
-        if any(one.name == "numpy" and not any(map(one.specifier.contains, _TWO)) for one in lines):
-            return "numpy<2"
+        session = facts.packages[release.package].session
+        build = Build(release.package, session, python, CPU, arch.name)
+        for rule in CellConstraints(facts, Cell(build, release)).rules():
+            for line in rule.requires:
+                requirement = Requirement(line)
+                if requirement.name == "numpy" and not _admits_numpy_2(requirement):
+                    return "numpy<2"
     return None
 
 
-def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetDecision:
-    """Return which wheels of which places serve a project.
-
-    Raises DeliveryError where a platform has none, or no Python is served everywhere, with what to build.
-    """
-    found = [pin for arch in request.platforms for pin in _on(facts, stock, request, arch)]
-    pythons = _everywhere(facts, request, stock, found)
-    order = {release.package: number for number, release in enumerate(request.releases)}
-    return SnippetDecision(
-        variant=request.variant,
-        platforms=request.platforms,
-        pins=tuple(
-            _limited(pin, pythons, request)
-            for pin in sorted(found, key=lambda pin: order[pin.package])
-        ),
-        pythons=pythons,
-        numpy=numpy_requirement(facts, request.releases, pythons, request.platforms),
-        notes=tuple(decision_notes(facts, stock, request, found, pythons)),
-    )
-
-
-def _on(
-    facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch
-) -> tuple[PlatformPin, ...]:
-    """Return the pins of one platform; where the variant is not available, those of `cpu`.
-
-    Raises DeliveryError where there are none.
-    """
-    base, *_ = request.releases
-    for variant in dict.fromkeys((request.variant, CPU)):
-        ours = tuple(_own(facts, stock, release, variant, arch) for release in request.releases)
-        if ours[0] is not None:
-            lacking = tuple(
-                one for one, pin in zip(request.releases, ours, strict=True) if pin is None
-            )
-            if lacking:
-                wanted = replace(request, releases=lacking, variant=variant)
-                raise _absent(
-                    facts, stock, wanted, arch, f"; or leave it out: --package {base.package}"
-                )
-            return tuple(pin for pin in ours if pin is not None)
-        # Beside the official base there may be extensions of ours, which were built against it.
-        beside = any(ours)
-        pins = [
-            pin or find_official(facts, release, variant, arch, usual=beside)
-            for release, pin in zip(request.releases, ours, strict=True)
-        ]
-        complete = tuple(pin for pin in pins if pin is not None)
-        if len(complete) == len(pins):
-            return complete
-    raise _absent(facts, stock, request, arch)
-
-
-def _own(
-    facts: Facts, stock: WheelStock, release: Release, variant: str, arch: Arch
-) -> PlatformPin | None:
-    """Return the pin of our wheels: those with the label of the variant, then those for most Pythons."""
-    by_version: dict[Version, list[WheelOffer]] = {}
-    for one in stock.offers:
-        if (one.variant, one.arch) == (variant, arch.name) and is_offer_of(facts, one, release):
-            by_version.setdefault(one.version, []).append(one)
-    if not by_version:
-        return None
-
-    def worth(version: Version) -> tuple[bool, int, Version]:
-        pythons = {python for one in by_version[version] for python in one.pythons}
-        return (version.local or "").startswith(variant), len(pythons), version
-
-    version = max(by_version, key=worth)
-    newest = {one.pythons: one for one in sorted(by_version[version], key=lambda one: one.build)}
-    offers = tuple(
-        sorted(newest.values(), key=lambda one: [python_key(each) for each in one.pythons])
-    )
-    pythons = tuple(sorted({each for one in offers for each in one.pythons}, key=python_key))
-    return PlatformPin(release.package, str(version), variant, arch, pythons, stock.place, offers)
-
-
-def _limited(pin: PlatformPin, pythons: Sequence[str], request: SnippetRequest) -> PlatformPin:
-    """Return a pin as it is asked for, without the wheels of Pythons that the project cannot have."""
-    offers = tuple(one for one in pin.offers if set(one.pythons) & set(pythons))
-    served, direct = (
-        tuple(one for one in pin.pythons if one in pythons),
-        request.direct and bool(offers),
-    )
-    return replace(pin, pythons=served, offers=offers, direct=direct)
-
-
-def _everywhere(
-    facts: Facts, request: SnippetRequest, stock: WheelStock, pins: Pins
-) -> tuple[str, ...]:
-    """Return the Pythons for which each pin has a wheel; those without the GIL only if there is no other."""
-    common = set.intersection(*(set(pin.pythons) for pin in pins))
-    if not common:
-        served = "; ".join(
-            f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins
-        )
-        ours = {python for pin in pins if pin.offers for python in pin.pythons}
-        lacking = [
-            (pin.package, pin.variant, python, pin.arch)
-            for pin in pins
-            for python in sorted(ours - set(pin.pythons), key=python_key)
-        ]
-        raise DeliveryError(
-            f"no Python has all wheels of {stock.title} ({served}): {build_advice(facts, request, lacking)}",
-            code="no-common-python",
-        )
-    return tuple(
-        sorted({python for python in common if not python.endswith("t")} or common, key=python_key)
-    )
-
-
-def _absent(
-    facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, more: str = ""
-) -> DeliveryError:
-    """Return the error for releases that have no wheel on a platform."""
-    names = " and ".join(str(release) for release in request.releases)
-    base, *_ = request.releases
-    ours = {
-        python for one in stock.offers if one.variant == request.variant for python in one.pythons
-    }
-    pythons = [python for python in base.pythons if python in ours] or [base.pythons[-1]]
-    lacking = [
-        (release.package, request.variant, python, arch)
-        for python in pythons
-        for release in request.releases
-    ]
-    return DeliveryError(
-        f"no wheel of {names} ({request.variant}) for {platform_name(arch)}, neither in {stock.title} nor "
-        f"in an official index: {build_advice(facts, request, lacking)}{more}",
-        code="no-wheel",
-    )
+def _admits_numpy_2(requirement: Requirement) -> bool:
+    return any(requirement.specifier.contains(version) for version in _NUMPY_2)

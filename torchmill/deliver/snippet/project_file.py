@@ -1,15 +1,15 @@
-"""Put a snippet into a project's own pyproject.toml, whose comments and order stay."""
+"""Put a snippet into a project's own pyproject.toml, and keep its comments and order."""
 
 import contextlib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import tomlkit
 from millpress.dependencies import project_of
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from tomlkit.exceptions import TOMLKitError
@@ -18,14 +18,17 @@ from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.system_errors import report_unwritable
 
-# By tool, in its table: where packages come from, and the places.
+# For each tool, the keys in its table that name the source of each package, and the places.
 _TABLES = {"uv": ("sources", "index"), "poetry": ("dependencies", "source"), "pdm": ("", "source")}
-_OF_WORKSPACE = (
-    "environments",
-    "required-environments",
-    "conflicts",
-)  # settings of uv's for the whole lock
-_OF_NEW_PROJECTS = {"package-mode", "distribution"}  # an older one has decided that
+
+# The settings of uv for the whole lock, which it reads only from the root of a workspace.
+_WORKSPACE_SETTINGS = ("environments", "required-environments", "conflicts")
+
+# The settings of a snippet for a new project; an existing one has decided about them.
+_NEW_PROJECT_SETTINGS = {"package-mode", "distribution"}
+
+# Versions that stand for all Pythons, and all releases of NumPy: two specifiers that admit the same
+# of these are taken for equal.
 _PYTHONS = [Version(f"3.{minor}.{patch}") for minor in range(60) for patch in (*range(30), 99)]
 _NUMPYS = [
     Version(f"{major}.{minor}.{patch}")
@@ -33,132 +36,166 @@ _NUMPYS = [
     for minor in range(30)
     for patch in (0, 1, 5, 99)
 ]
+
 _WRITABLE = 0o222
 
 
 def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
-    """Put what a snippet declares into a project's file, in one move, and return what was changed.
+    """Put the declarations of a snippet into a project's file; return what was changed.
 
-    With `extra`, dependencies become those of that extra. Raises ConfigError for a file that is none, is read-only,
-    or is no project's; DeliveryError where that is for other Pythons; HostError where it cannot be written.
+    The file is replaced by rename. With `extra`, the dependencies become those of that extra.
+    Raises ConfigError for a file that is read-only or no project's, DeliveryError if the project is
+    for other Pythons, HostError if the file cannot be written.
     """
-
-    def refused(problem: str, code: str) -> ConfigError:
-        return ConfigError(f"--into {file}: {problem}", code=code)
-
     if not file.is_file():
-        raise refused("is not a file: name the project's pyproject.toml", "no-project-file")
+        raise _refusal(file, "is not a file: name the project's pyproject.toml", "no-project-file")
     if not file.stat().st_mode & _WRITABLE:
-        raise refused(f"is read-only: run `chmod u+w {file}`", "read-only-project")
+        raise _refusal(file, f"is read-only: run `chmod u+w {file}`", "read-only-project")
     try:
         text = file.read_bytes().decode("utf-8-sig")
-        project = tomlkit.parse(
-            text.replace("\r\n", "\n")
-        )  # as tomllib reads it, also within strings
+        # Within strings, too, tomllib reads every line end as "\n".
+        project = tomlkit.parse(text.replace("\r\n", "\n"))
         root = workspace_root(file) if tool == "uv" else None
-        said = list(merge_snippet(project, snippet, tool, extra, root))
+        changes = list(merge_snippet(project, snippet, tool, extra, root))
     except (UnicodeDecodeError, TOMLKitError) as error:
-        why = f"not TOML of a project ({error}): correct it; a project has a table [project] with name and version"
-        raise refused(why, "invalid-project") from None
-    except (
-        AttributeError,
-        TypeError,
-        ValueError,
-    ):  # tomlkit raises the last where an inline table is to have tables
-        kinds = f"has a value of a kind that {tool} does not take, an inline table, or an invalid requires-python"
-        raise refused(f"{kinds}: correct it", "invalid-project") from None
-    edited, read = tomlkit.dumps(project), None
+        raise _refusal(
+            file,
+            f"not TOML of a project ({error}): correct it; a project has a table [project] with "
+            "name and version",
+            "invalid-project",
+        ) from None
+    # tomlkit raises ValueError if an inline table would have to hold tables.
+    except (AttributeError, TypeError, ValueError):
+        raise _refusal(
+            file,
+            f"has a value of a kind that {tool} does not take, an inline table, or an invalid "
+            "requires-python: correct it",
+            "invalid-project",
+        ) from None
+    edited = tomlkit.dumps(project)
     if "\r\n" in text:
         edited = edited.replace("\n", "\r\n")
-    with contextlib.suppress(tomllib.TOMLDecodeError):
-        read = tomllib.loads(edited)
-    if read != project.unwrap():
-        why = f"its tables are too scattered to be edited: write [tool.{tool}] and all in it with headings, together"
-        raise refused(why, "scattered-tables")
+    # tomlkit may write a document that differs from its own values, if tables lie apart.
+    if _parse_toml(edited) != project.unwrap():
+        raise _refusal(
+            file,
+            f"its tables are too scattered to be edited: write [tool.{tool}] and all in it with "
+            "headings, together",
+            "scattered-tables",
+        )
     if edited == text:
         return f"{file} has all of it already"
     with report_unwritable(file):
+        # A link stays, and the file that it leads to is replaced.
         write_atomically(file.resolve(), edited, file.stat().st_mode & 0o777)
-    return "\n".join([f"{file} is changed", *(f"  {line}" for line in said)])
+    return "\n".join([f"{file} is changed", *(f"  {change}" for change in changes)])
+
+
+def _refusal(file: Path, problem: str, code: str) -> ConfigError:
+    return ConfigError(f"--into {file}: {problem}", code=code)
+
+
+def _parse_toml(text: str) -> dict[str, Any] | None:
+    """Return the values of a document; None if it is no TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
 
 
 def merge_snippet(
     project: tomlkit.TOMLDocument, snippet: str, tool: str, extra: str, root: Path | None = None
 ) -> Iterator[str]:
-    """Put what a snippet declares into a project, and yield a clause for what gave way.
+    """Put the declarations of a snippet into a project; yield a clause for each that was replaced.
 
-    `root` is the file of the workspace that the project is a member of. Raises DeliveryError.
+    `root` is the pyproject.toml of the workspace that the project is a member of. Raises
+    DeliveryError.
     """
-    wanted: Any = tomlkit.parse(f"{snippet}\n\n")  # an empty line comes along with its last table
+    # tomlkit moves the blank lines behind a table with it: these separate the last one.
+    declared: Any = tomlkit.parse(f"{snippet}\n\n")
+    table: Any = project["project"]
+    lists = _requirement_lists(declared["project"])
+    packages = _pinned_packages(lists)
     _require_static(
-        project["project"],
-        {"requires-python", "optional-dependencies" if extra else "dependencies"},
+        table, {"requires-python", "optional-dependencies" if extra else "dependencies"}
     )
-    before = project["project"].get("requires-python")
-    yield from _narrow_pythons(project["project"], str(wanted["project"]["requires-python"]))
-    yield from _merge_requirements(project["project"], wanted["project"], extra)
-    yield from _other_pins(
-        project, {extra, *_lists(wanted["project"])}, _packages(wanted["project"])
-    )
-    own = {
-        key: value
-        for key, value in wanted["tool"].get(tool, {}).items()
-        if key not in _OF_NEW_PROJECTS
-    }
-    for key in [key for key in own if root and key in _OF_WORKSPACE]:
-        value = _inline(own.pop(key))
-        yield f"not written, as uv reads it in the workspace's root: add to [tool.uv] of {root}: {key} = {value}"
-    yield from _locked_out(settings_of(project, tool), own)
-    settings: Any = settings_of(project, tool)
-    if own:
-        settings = project.setdefault("tool", tomlkit.table(True)).setdefault(tool, tomlkit.table())
-    sources, places = _TABLES[tool]
-    packages, there = _packages(wanted["project"]), settings.get(sources, {})
-    # Poetry refuses a `python` of its own that is not within requires-python
-    gone = packages if project["project"]["requires-python"] == before else {*packages, "python"}
-    for name in [
-        one for one in there if canonicalize_name(one) in gone and one not in own.get(sources, {})
-    ]:
-        yield f"tool.{tool}.{sources}.{name} was replaced: {there.pop(name)}"
-    for key, value in own.items():
-        title = f"tool.{tool}.{key}"
-        if key == sources and key in settings:
-            for name, source in value.items():
-                yield from _assign(settings[key], name, source, f"{title}.{name}")
-        elif key == places and key in settings:
-            for place in value:
-                yield from _merge_place(settings[key], place, title)
+    previous_pythons = table.get("requires-python")
+    yield from _narrow_pythons(table, str(declared["project"]["requires-python"]))
+    yield from _merge_requirements(table, lists, packages, extra)
+    yield from _other_pins(project, {extra, *lists}, packages)
+    settings = {}
+    for key, value in declared["tool"].get(tool, {}).items():
+        if key in _NEW_PROJECT_SETTINGS:
+            continue
+        if root and key in _WORKSPACE_SETTINGS:
+            line = f"{key} = {_inline(value)}"
+            yield (
+                f"not written, as uv reads it in the workspace's root: add to [tool.uv] of {root}: "
+                f"{line}"
+            )
         else:
-            yield from _assign(settings, key, value, title)
+            settings[key] = value
+    yield from _excluded_platforms(settings_of(project, tool), settings)
+    # Poetry refuses a `python` in its own table that is not within requires-python.
+    replaced = set(packages)
+    if table["requires-python"] != previous_pythons:
+        replaced.add("python")
+    yield from _merge_settings(project, tool, settings, replaced)
+
+
+def _merge_settings(
+    project: tomlkit.TOMLDocument, tool: str, settings: Mapping[str, Any], replaced: set[str]
+) -> Iterator[str]:
+    """Put a snippet's settings into a tool's table; the sources of `replaced` packages go."""
+    table: Any = settings_of(project, tool)
+    if settings:
+        # True: the heading [tool] is not written if only its tables are there
+        tools = project.setdefault("tool", tomlkit.table(True))
+        table = tools.setdefault(tool, tomlkit.table())
+    sources_key, places_key = _TABLES[tool]
+    sources = table.get(sources_key, {})
+    new_sources = settings.get(sources_key, {})
+    stale = [
+        name for name in sources if canonicalize_name(name) in replaced and name not in new_sources
+    ]
+    for name in stale:
+        yield f"tool.{tool}.{sources_key}.{name} was replaced: {sources.pop(name)}"
+    for key, value in settings.items():
+        title = f"tool.{tool}.{key}"
+        if key == sources_key and key in table:
+            for name, source in value.items():
+                yield from _assign(table[key], name, source, f"{title}.{name}")
+        elif key == places_key and key in table:
+            for place in value:
+                yield from _merge_place(table[key], place, title)
+        else:
+            yield from _assign(table, key, value, title)
 
 
 def declared_packages(file: Path) -> list[str]:
-    """Return the projects that a pyproject.toml names among its dependencies, extras and groups; [] for no such file.
+    """Return the projects that a pyproject.toml requires, also in extras and dependency groups.
 
-    What is wrong with the file `edit_project` says.
+    Returns none for a file that cannot be read: `edit_project` reports that.
     """
     try:
         project = tomllib.loads(file.read_text("utf-8-sig"))
     except (OSError, ValueError):
         return []
-    table, groups = project.get("project", {}), project.get("dependency-groups", {})
+    table = project.get("project", {})
     lists = [
         table.get("dependencies", []),
         *table.get("optional-dependencies", {}).values(),
-        *groups.values(),
+        *project.get("dependency-groups", {}).values(),
     ]
-    lines = [
-        line
-        for listed in lists
-        if isinstance(listed, list)
-        for line in listed
-        if isinstance(line, str)
-    ]
-    return list(dict.fromkeys(filter(None, map(project_of, lines))))
+    names = []
+    for requirements in lists:
+        if isinstance(requirements, list):
+            names += [project_of(line) for line in requirements if isinstance(line, str)]
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def workspace_root(file: Path) -> Path | None:
-    """Return the pyproject.toml of the uv workspace that a project is a member of; None if it is in no other's.
+    """Return the pyproject.toml of the uv workspace that a project is a member of; None if of none.
 
     uv reads settings of the whole lock, such as `environments`, from the workspace's root alone:
     https://docs.astral.sh/uv/concepts/projects/workspaces/
@@ -169,27 +206,27 @@ def workspace_root(file: Path) -> Path | None:
         if not candidate.is_file():
             continue
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            workspace = (
-                tomllib.loads(candidate.read_text("utf-8"))
-                .get("tool", {})
-                .get("uv", {})
-                .get("workspace", {})
-            )
-            relative = folder.relative_to(parent).as_posix()
-            excluded = any(
-                PurePosixPath(relative).match(pattern) for pattern in workspace.get("exclude", [])
-            )
-            if not excluded and any(
-                PurePosixPath(relative).match(pattern) for pattern in workspace.get("members", [])
-            ):
+            settings = settings_of(tomllib.loads(candidate.read_text("utf-8")), "uv")
+            workspace = settings.get("workspace", {})
+            relative = PurePosixPath(folder.relative_to(parent).as_posix())
+            if _matches_any(relative, workspace.get("exclude", [])):
+                continue
+            if _matches_any(relative, workspace.get("members", [])):
                 return candidate
     return None
 
 
+def _matches_any(path: PurePosixPath, patterns: Sequence[str]) -> bool:
+    return any(path.match(pattern) for pattern in patterns)
+
+
 def _require_static(table: Any, fields: set[str]) -> None:
-    if dynamic := ", ".join(sorted(fields.intersection(table.get("dynamic", [])))):
+    """Raise DeliveryError if a project computes fields dynamically that are to be written."""
+    dynamic = sorted(fields.intersection(table.get("dynamic", [])))
+    if dynamic:
         raise DeliveryError(
-            f"--into: the project's `dynamic` has {dynamic}, which --into writes itself: remove it from there",
+            f"--into: the project's `dynamic` has {', '.join(dynamic)}, which --into writes "
+            "itself: remove it from there",
             code="dynamic-field",
         )
 
@@ -200,121 +237,193 @@ def settings_of(project: Any, tool: str) -> Any:
 
 
 def _inline(value: Any) -> str:
+    """Return a value as TOML in one line."""
     return " ".join(tomlkit.item(value).as_string().split())
 
 
-def _locked_out(settings: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a clause if uv locks for fewer platforms than before."""
-    environments = own.get("environments")
-    if environments and environments != settings.get("environments"):
-        where = " and ".join(environments)
-        yield f"uv now locks for {where} only, which have wheels: others cannot install the project"
+def _excluded_platforms(previous: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a clause if uv locks for other platforms than before."""
+    environments = settings.get("environments")
+    if environments and environments != previous.get("environments"):
+        platforms = " and ".join(environments)
+        yield (
+            f"uv now locks for {platforms} only, which have wheels: others cannot install the "
+            "project"
+        )
 
 
 def _other_pins(project: Any, edited: set[str], packages: set[str]) -> Iterator[str]:
-    """Yield a clause for each line of an extra or a group that is not edited, and may contradict what is."""
+    """Yield a clause for each line in other extras and groups that may contradict the edits."""
+    edited_names = {canonicalize_name(name) for name in edited}
     extras = project["project"].get("optional-dependencies", {})
     for name, lines in {**project.get("dependency-groups", {}), **extras}.items():
-        for line in lines if canonicalize_name(name) not in map(canonicalize_name, edited) else ():
+        if canonicalize_name(name) in edited_names:
+            continue
+        for line in lines:
             if project_of(line) in packages:
                 yield f"{line} of {name} stays: correct it where it contradicts the rest"
 
 
-def _narrow_pythons(table: Any, wanted: str) -> Iterator[str]:
-    """Leave out of requires-python the Pythons that have no wheels, if it has any."""
-    said, served = str(table.setdefault("requires-python", wanted)), SpecifierSet(wanted)
-    before = SpecifierSet(said)
-    admitted = [one for one in _PYTHONS if one in before]
-    if not any(one in served for one in admitted):
+def _narrow_pythons(table: Any, served: str) -> Iterator[str]:
+    """Exclude Pythons without wheels from requires-python, which is added if it is missing.
+
+    `served` is the specifier of the Pythons that have wheels.
+    """
+    previous = str(table.setdefault("requires-python", served))
+    served_set = SpecifierSet(served)
+    previous_set = SpecifierSet(previous)
+    admitted = [python for python in _PYTHONS if python in previous_set]
+    common = [python for python in admitted if python in served_set]
+    if not common:
         raise DeliveryError(
-            f"--into: the project requires Python {said}, and the wheels are for {wanted}: build them for one of its "
-            "Pythons, or change requires-python",
+            f"--into: the project requires Python {previous}, and the wheels are for {served}: "
+            "build them for one of its Pythons, or change requires-python",
             code="no-common-python",
         )
-    if not all(one in served for one in admitted):
-        clauses = [*before, *(one for one in served if not all(each in one for each in admitted))]
-        for one in [one for one in before if one.operator != "!="]:
-            others = [other for other in clauses if other != one]
-            if all(
-                python in one for python in _PYTHONS if all(python in other for other in others)
-            ):
-                clauses = others
-        table["requires-python"] = ",".join(sorted(map(str, clauses), reverse=True))
-        yield f"requires-python was {said}, and is now {table['requires-python']}: other Pythons have no wheels"
+    if len(common) < len(admitted):
+        clauses = [*previous_set]
+        # a clause that excludes nothing more would only repeat the project's own
+        clauses += [clause for clause in served_set if not _admits_all(clause, admitted)]
+        table["requires-python"] = _join_clauses(_without_redundant(clauses, previous_set))
+        yield (
+            f"requires-python was {previous}, and is now {table['requires-python']}: other Pythons "
+            "have no wheels"
+        )
 
 
-def _lists(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lists of requirements of a snippet: those of extras by name, its own as ""."""
+def _without_redundant(clauses: Sequence[Specifier], previous: SpecifierSet) -> list[Specifier]:
+    """Return clauses without those of the previous specifier that the others imply.
+
+    Clauses with "!=" stay: people write them for a reason.
+    """
+    kept = list(clauses)
+    for clause in previous:
+        if clause.operator == "!=":
+            continue
+        others = [other for other in kept if other != clause]
+        implied = [python for python in _PYTHONS if all(python in other for other in others)]
+        if _admits_all(clause, implied):
+            kept = others
+    return kept
+
+
+def _admits_all(clause: Specifier, versions: Sequence[Version]) -> bool:
+    return all(version in clause for version in versions)
+
+
+def _join_clauses(clauses: Sequence[Specifier]) -> str:
+    """Return clauses as a specifier, lower bounds first."""
+    return ",".join(sorted(map(str, clauses), reverse=True))
+
+
+def _requirement_lists(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lists of requirements of a snippet: those of extras by name, or its own as ""."""
     return dict(table.get("optional-dependencies", {})) or {"": table["dependencies"]}
 
 
-def _packages(table: Mapping[str, Any]) -> set[str]:
-    """Return the packages that a snippet pins: all but NumPy, which it bounds."""
-    return {project_of(line) for lines in _lists(table).values() for line in lines} - {"numpy"}
+def _pinned_packages(lists: Mapping[str, Any]) -> set[str]:
+    """Return the packages that a snippet pins: all but NumPy, which it only bounds."""
+    packages: set[str] = set()
+    for lines in lists.values():
+        packages.update(project_of(line) for line in lines)
+    return packages - {"numpy"}
 
 
-def _merge_requirements(table: Any, wanted: Mapping[str, Any], extra: str) -> Iterator[str]:
-    """Put requirements in the place of those on the same packages; NumPy's bound is added to what is said of it."""
-    packages = _packages(wanted)
-    for name, lines in (
-        {"": []} | {extra or name: lines for name, lines in _lists(wanted).items()}
-    ).items():
-        where = table.setdefault("optional-dependencies", tomlkit.table()) if name else table
-        spelled = [one for one in where if canonicalize_name(one) == canonicalize_name(name)]
-        there = where.setdefault((*spelled, name or "dependencies")[0], tomlkit.array())
+def _merge_requirements(
+    table: Any, lists: Mapping[str, Any], packages: set[str], extra: str
+) -> Iterator[str]:
+    """Put requirements in the place of those on the same packages; a bound of NumPy is added.
+
+    The project's own list is edited in any case, because an extra takes packages over from it.
+    """
+    targets: dict[str, Any] = {"": []}
+    for name, lines in lists.items():
+        targets[extra or name] = lines
+    for name, lines in targets.items():
+        requirements = _requirement_list(table, name)
         for package in sorted(packages):
-            yield from _replace_lines(
-                there, package, [str(line) for line in lines if project_of(line) == package]
-            )
-        if "\n" not in there.as_string():
-            there.multiline(multiline=len(there) > 1)
-        for bound in (Requirement(line) for line in lines if project_of(line) == "numpy"):
-            named = [number for number, one in enumerate(there) if project_of(one) == "numpy"]
-            if not named:
-                there.append(str(bound))
-            for said, number in ((Requirement(there[number]), number) for number in named):
-                if not _keeps_to(said.specifier, bound.specifier):
-                    was, said.specifier = there[number], said.specifier & bound.specifier
-                    there[number] = str(said)
-                    yield f"{was} is now {said}: the wheels are compiled against NumPy 1"
+            new_lines = [str(line) for line in lines if project_of(line) == package]
+            yield from _replace_lines(requirements, package, new_lines)
+        # a list that the user wrote in several lines stays as it is
+        if "\n" not in requirements.as_string():
+            requirements.multiline(multiline=len(requirements) > 1)
+        for line in lines:
+            if project_of(line) == "numpy":
+                yield from _bound_numpy(requirements, Requirement(line))
+
+
+def _requirement_list(table: Any, extra: str) -> Any:
+    """Return the list of requirements of an extra, or of the project itself if that is ""."""
+    if not extra:
+        return table.setdefault("dependencies", tomlkit.array())
+    extras = table.setdefault("optional-dependencies", tomlkit.table())
+    for name in extras:
+        if canonicalize_name(name) == canonicalize_name(extra):
+            return extras[name]
+    return extras.setdefault(extra, tomlkit.array())
+
+
+def _bound_numpy(requirements: Any, bound: Requirement) -> Iterator[str]:
+    """Add a bound to the requirements on NumPy in a list, or the bound alone if it has none."""
+    positions = _positions(requirements, "numpy")
+    if not positions:
+        requirements.append(str(bound))
+    for position in positions:
+        previous = requirements[position]
+        requirement = Requirement(previous)
+        if not _keeps_to(requirement.specifier, bound.specifier):
+            requirement.specifier &= bound.specifier
+            requirements[position] = str(requirement)
+            yield f"{previous} is now {requirement}: the wheels are compiled against NumPy 1"
 
 
 def _keeps_to(specifier: SpecifierSet, bound: SpecifierSet) -> bool:
-    """Tell whether a specifier admits no version of NumPy beyond a bound: "==1.26.4" keeps to "<2"."""
-    named = [
+    """Tell if a specifier admits no version of NumPy beyond a bound: "==1.26.4" keeps to "<2"."""
+    own_versions = [
         Version(clause.version)
         for clause in specifier
         if clause.operator in {"==", ">=", "~="} and "*" not in clause.version
     ]
-    candidates = [version for version in (*_NUMPYS, *named) if version not in bound]
-    return not any(specifier.contains(version, prereleases=True) for version in candidates)
+    beyond = [version for version in (*_NUMPYS, *own_versions) if version not in bound]
+    return not any(specifier.contains(version, prereleases=True) for version in beyond)
 
 
-def _replace_lines(there: Any, package: str, ours: list[str]) -> Iterator[str]:
+def _positions(requirements: Any, package: str) -> list[int]:
+    """Return the positions of the requirements on a package in a list."""
+    return [position for position, line in enumerate(requirements) if project_of(line) == package]
+
+
+def _replace_lines(requirements: Any, package: str, new_lines: list[str]) -> Iterator[str]:
     """Put the lines of one package in the place of those in a list, whose comments stay."""
-    found = [number for number, one in enumerate(there) if project_of(one) == package]
-    for number, line in zip(found, ours, strict=False):
-        if there[number] != line:
-            yield f"{there[number]} was replaced"
-            there[number] = line
-    for number in reversed(found[len(ours) :]):
-        yield f"{there.pop(number)} was replaced"
-    there.extend(ours[len(found) :])
+    positions = _positions(requirements, package)
+    for position, line in zip(positions, new_lines, strict=False):
+        if requirements[position] != line:
+            yield f"{requirements[position]} was replaced"
+            requirements[position] = line
+    # from the end, so that the positions stay true
+    for position in reversed(positions[len(new_lines) :]):
+        yield f"{requirements.pop(position)} was replaced"
+    requirements.extend(new_lines[len(positions) :])
 
 
-def _merge_place(there: Any, place: Any, title: str) -> Iterator[str]:
-    """Add a place, or change that of its name; PyPI, if it is named there, stays what it is."""
-    known = next((one for one in there if one.get("name") == place["name"]), None)
-    if known is None:
-        there.append(place)
-    elif place["name"] != "pypi":
-        for name, value in place.items():
-            yield from _assign(known, name, value, f"{name} of {place['name']} in {title}")
+def _merge_place(places: Any, place: Any, title: str) -> Iterator[str]:
+    """Add a place, or change the one of its name; a project's own PyPI stays as it is."""
+    for existing in places:
+        if existing.get("name") == place["name"]:
+            if place["name"] != "pypi":
+                for name, value in place.items():
+                    yield from _assign(
+                        existing, name, value, f"{name} of {place['name']} in {title}"
+                    )
+            return
+    places.append(place)
 
 
 def _assign(table: Any, key: str, value: Any, title: str) -> Iterator[str]:
-    """Set a key, unless it has the value, and yield a clause if it had another."""
-    if key not in table or table[key] != value:
-        if key in table:
-            yield f"{title} was {' '.join(tomlkit.item(table[key]).as_string().split())}"  # tomlkit unwraps bool
-        table[key] = value
+    """Set a key unless it has the value; yield a clause if it had another one."""
+    if key in table:
+        if table[key] == value:
+            return
+        # tomlkit unwraps bool: `item` makes TOML of it again
+        yield f"{title} was {_inline(table[key])}"
+    table[key] = value
