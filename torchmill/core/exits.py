@@ -1,5 +1,6 @@
 """How a command ends: whatever is raised becomes one message and an exit code, never a traceback."""
 
+import atexit
 import functools
 import os
 import platform
@@ -44,6 +45,7 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
             if is_of_runner(error):
                 raise
             shown = as_torchmill_error(error)
+            _drop_unwritable_output()
             raise ended(as_plain_text(f"error: {shown}"), shown.exit_code) from None
 
     return wrapper
@@ -53,6 +55,7 @@ def prepare_program() -> None:
     """Have everything that ends nox or invoke end it with one message; record how people run both here."""
     sys.excepthook = show_uncaught
     open_closed_streams()
+    atexit.register(_write_last_output)
     record_programs(os.environ)
 
 
@@ -78,11 +81,14 @@ def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> N
     if isinstance(error, BrokenPipeError):
         _close_stdout()
         return
-    if (
-        isinstance(error, OSError) and error.filename is None
-    ):  # of the runners, what they print alone has no name
-        error.filename = os.path.realpath("/dev/stdout")
-    sys.stderr.write(as_plain_text(f"error: {as_torchmill_error(error)}\n"))
+    of_output = isinstance(error, OSError) and error.filename is None
+    if of_output:  # of the runners, what they print alone has no name
+        error.filename = os.path.realpath("/dev/stdout")  # type: ignore[attr-defined]
+    shown = as_torchmill_error(error)
+    sys.stderr.write(as_plain_text(f"error: {shown}\n"))
+    _drop_unwritable_output()
+    if of_output:
+        sys.exit(shown.exit_code)
 
 
 def is_of_runner(error: BaseException) -> bool:
@@ -173,6 +179,27 @@ def print_now(what: object, end: str = "\n") -> None:
         _close_stdout()
     except OSError as error:
         raise machine_error(error, Path("/dev/stdout").resolve()) from None
+
+
+def _write_last_output() -> None:
+    """Write what the runners printed last: of a full disk, Python's own end would say no file and no cure."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_stdout()
+    except OSError as error:
+        shown = machine_error(error, Path("/dev/stdout").resolve())
+        sys.stderr.write(as_plain_text(f"error: {shown}\n"))
+        sys.stderr.flush()
+        os._exit(shown.exit_code)  # nothing else changes the exit code at this point
+
+
+def _drop_unwritable_output() -> None:
+    """Drop output for which there is no room: else some Pythons try again at their end, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _close_stdout()
 
 
 def _close_stdout() -> None:
