@@ -178,6 +178,8 @@ def searched(
     history, commits = CommitHistory(folder / "history.git"), list[str]()
     (folder / "history.git").mkdir(parents=True)
     history.git("init", "--quiet", "--bare")
+    for name, value in (("user.name", "Tester"), ("user.email", "tester@example.org")):
+        history.git("config", name, value)  # the search itself makes no commits
     tree = history.git("hash-object", "-t", "tree", "-w", os.devnull).strip()
     for number in range(5):
         parent = ("-p", commits[-1]) if commits else ()
