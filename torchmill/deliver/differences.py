@@ -42,8 +42,8 @@ def _differences(actual: Any, expected: Any, reference: Reference, path: str) ->
         yield from _list_differences(actual, expected, reference, path)
     # In Python True equals 1, and in JSON it does not: hence the types.
     elif type(actual) is not type(expected) or actual != expected:
-        shown = _format_value(actual)
-        yield f"{path or 'it'} is {shown}, {reference.name} says {_format_value(expected)}"
+        value = _format_value(actual)
+        yield f"{path or 'it'} is {value}, {reference.name} says {_format_value(expected)}"
 
 
 def _list_differences(
@@ -83,8 +83,8 @@ def _member_differences(
         elif name in expected:
             yield f"{path} is missing, {reference.name} says {_format_value(expected[name])}"
         else:
-            shown = _format_value(actual[name])
-            yield f"{path} is {shown}, which {reference.name} does not mention"
+            value = _format_value(actual[name])
+            yield f"{path} is {value}, which {reference.name} does not mention"
 
 
 def _entries_by_name(entries: list[Any]) -> dict[str, Any] | None:

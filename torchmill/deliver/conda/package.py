@@ -213,13 +213,13 @@ def _make_packages(verified: VerifiedWheel, wheel: FinishedWheel, options: Produ
         symbols: set[str] = set()
         for info in elf.dynamic_files(staged.root).values():
             symbols.update(info.versions.get("libstdc++.so.6", ()))
-        main, *others = recipe.compose_recipes(verified, wheel, symbols, options)
+        main, *further = recipe.compose_recipes(verified, wheel, symbols, options)
         if verified.facts.arches[build.arch].system == "linux":
             layout.apply_run_paths(staged, prefix / "lib")
         layout.register_with_conda(staged, prefix)
         licenses = dict(layout.license_texts(staged))
         write_package(main, prefix, licenses, folder)
-        for other in others:
+        for other in further:
             # Made after the main package was written, so that it has none of these files.
             other_prefix = prefix / other.name
             other_prefix.mkdir()

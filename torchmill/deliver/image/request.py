@@ -94,9 +94,9 @@ def make_image_request(
             "bring the wheels into dist/ (`pip download --no-deps`) and leave it out"
         )
         urls.validate_url("--index", options.index, ("https", "http"), INDEX, no_login)
-    here = container_arch(native)
+    local_arch = container_arch(native)
     linux = [name for name, arch in facts.arches.items() if arch.system == "linux"]
-    arch = require_choice("--arch", options.arch or here, linux, "unknown-choice")
+    arch = require_choice("--arch", options.arch or local_arch, linux, "unknown-choice")
     _require_built(release, "", arch, release.arches)
     capabilities = set()
     for name in options.gpus:
@@ -116,7 +116,7 @@ def make_image_request(
         base=options.base,
         index=options.index,
         arch_list=";".join(sorted(capabilities, key=capability_key)),
-        emulated_on=here if is_builder and here != arch else "",
+        emulated_on=local_arch if is_builder and local_arch != arch else "",
     )
 
 
@@ -148,24 +148,24 @@ def _require_built(release: Release, title: str, value: str, built: Collection[s
 
 
 def _choose_pythons(
-    facts: Facts, kind: str, release: Release, named: Sequence[str]
+    facts: Facts, kind: str, release: Release, requested: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the Pythons of an image, oldest first: those that the user names, if any.
 
     By default a builder has all Pythons of the release, any other image the newest one that has an
     official wheel, and preferably an image of its own.
     """
-    for python in named:
+    for python in requested:
         _require_built(release, "Python ", python, release.pythons)
     if kind == "builder":
-        return tuple(sorted(set(named) or release.pythons, key=python_key))
-    if len(set(named)) > 1:
+        return tuple(sorted(set(requested) or release.pythons, key=python_key))
+    if len(set(requested)) > 1:
         raise ConfigError(
-            f"invoke image: a {kind} has one Python, and --python names {', '.join(named)}",
+            f"invoke image: a {kind} has one Python, and --python names {', '.join(requested)}",
             code="one-python",
         )
-    if named:
-        return tuple(named[:1])
+    if requested:
+        return tuple(requested[:1])
     published: set[str] = set()
     for pythons in release.wheels.values():
         published.update(pythons)

@@ -202,8 +202,8 @@ def _installs(tag: Tag, interpreter_tags: Collection[str], arch: str) -> bool:
 
     `interpreter_tags` are its own: "cp310".
     """
-    known = {*interpreter_tags, "py3", "none", "abi3"}
-    if tag.interpreter not in known or tag.abi not in known:
+    accepted = {*interpreter_tags, "py3", "none", "abi3"}
+    if tag.interpreter not in accepted or tag.abi not in accepted:
         return False
     platform = tag.platform
     return platform.endswith(f"_{arch}") and platform.startswith(("manylinux", "linux_"))

@@ -101,8 +101,8 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
     for entry in entries:
         versions[entry.name, str(entry.version)].append(entry)
     for (name, version), wheels in versions.items():
-        first, *others = map(_declared_needs, wheels)
-        differences = (dependencies.needs_difference(first, other) for other in others)
+        first, *further = map(_declared_needs, wheels)
+        differences = (dependencies.needs_difference(first, other) for other in further)
         difference = next(filter(None, differences), "")
         if difference:
             yield f"{name} {version}: {difference}"

@@ -60,9 +60,9 @@ def scan_wheels(
     changed = []
     unchanged = {}
     for path in paths:
-        known = remembered.get(path.name)
-        if known is not None and known.stamp == stamps[path]:
-            unchanged[path] = known.entry
+        earlier = remembered.get(path.name)
+        if earlier is not None and earlier.stamp == stamps[path]:
+            unchanged[path] = earlier.entry
         else:
             changed.append(path)
     read = _read_all(changed, remembered, replaced) if changed else {}

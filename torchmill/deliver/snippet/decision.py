@@ -164,10 +164,10 @@ def _common_pythons(
     served = [
         f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins
     ]
-    ours = _our_pythons(pins)
+    our_pythons = _our_pythons(pins)
     missing: list[MissingWheel] = []
     for pin in pins:
-        absent = sorted(ours - set(pin.pythons), key=python_key)
+        absent = sorted(our_pythons - set(pin.pythons), key=python_key)
         missing += [MissingWheel(pin.package, pin.variant, python, pin.arch) for python in absent]
     advice = build_advice(facts, request, missing)
     raise DeliveryError(
@@ -191,8 +191,8 @@ def _no_wheel(
     """Return the error for releases that have no wheel on a platform; `hint` ends its message."""
     base = request.releases[0]
     offers = [offer for offer in stock.offers if offer.variant == request.variant]
-    ours = _served_pythons(offers)
-    pythons = [python for python in base.pythons if python in ours] or [base.pythons[-1]]
+    our_pythons = _served_pythons(offers)
+    pythons = [python for python in base.pythons if python in our_pythons] or [base.pythons[-1]]
     missing = [
         MissingWheel(release.package, request.variant, python, arch)
         for python, release in product(pythons, request.releases)
@@ -279,8 +279,8 @@ def _excluded_pythons(
     facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
 ) -> Iterator[str]:
     """Yield a line for each Python that some wheels of ours are for and the project cannot have."""
-    ours = {python for python in _our_pythons(pins) if not python.endswith("t")}
-    for python in sorted(ours - set(pythons), key=python_key):
+    our_pythons = {python for python in _our_pythons(pins) if not python.endswith("t")}
+    for python in sorted(our_pythons - set(pythons), key=python_key):
         without = [pin for pin in pins if python not in pin.pythons]
         wheels = ", ".join(f"{pin.package} on {platform_name(pin.arch)}" for pin in without)
         missing = [MissingWheel(pin.package, pin.variant, python, pin.arch) for pin in without]

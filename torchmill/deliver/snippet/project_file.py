@@ -296,15 +296,15 @@ def _without_redundant(clauses: Sequence[Specifier], previous: SpecifierSet) -> 
 
     Clauses with "!=" stay: people write them for a reason.
     """
-    kept = list(clauses)
+    remaining = list(clauses)
     for clause in previous:
         if clause.operator == "!=":
             continue
-        others = [other for other in kept if other != clause]
-        implied = [python for python in _PYTHONS if all(python in other for other in others)]
+        rest = [other for other in remaining if other != clause]
+        implied = [python for python in _PYTHONS if all(python in other for other in rest)]
         if _admits_all(clause, implied):
-            kept = others
-    return kept
+            remaining = rest
+    return remaining
 
 
 def _admits_all(clause: Specifier, versions: Sequence[Version]) -> bool:

@@ -121,8 +121,8 @@ def is_shadowed(decision: SnippetDecision, pin: PlatformPin) -> bool:
     """
     if Version(pin.version).local:
         return False
-    others = [other for other in decision.of_package(pin.package) if other.place == pin.place]
-    return any(Version(other.version).local for other in others)
+    same_place = [other for other in decision.of_package(pin.package) if other.place == pin.place]
+    return any(Version(other.version).local for other in same_place)
 
 
 def python_range(pythons: Sequence[str]) -> str:
