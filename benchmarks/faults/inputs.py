@@ -37,7 +37,8 @@ from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.source.tree import build_backend
 from torchmill.host.description import load_host
-from torchmill.plan import build_plan, causes, cell_lookup, estimate, matrix, render
+from torchmill.host.own_runs import read_own_runs
+from torchmill.plan import build_plan, causes, cell_lookup, matrix, render
 from torchmill.plan.options import parse_options
 from torchmill.wheel import finished_wheel
 
@@ -132,7 +133,7 @@ def _beside(suffix: str) -> Reader:
         wheel.with_name(wheel.name.removesuffix(".whl") + suffix).write_bytes(content)
         wheel.with_name(wheel.name + suffix).write_bytes(content)
         signature.add_check(agreement.examine_wheel(wheel), signature.Signers())
-        estimate.read_own_runs(SHIPPED, place)
+        read_own_runs(SHIPPED, place)
 
     return reader
 

@@ -15,7 +15,16 @@ from torchmill.config.release_lookup import find_release
 from torchmill.host.description import load_host
 from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.host.native import native_arch
-from torchmill.plan import build_plan, cell_lookup, estimate, link_overflow
+from torchmill.host.own_runs import read_own_runs
+from torchmill.plan import (
+    build_plan,
+    cell_lookup,
+    compile_work,
+    estimate,
+    estimate_report,
+    link_overflow,
+    storage,
+)
 from torchmill.plan.build_options import Options
 from torchmill.plan.estimate import Estimate, EstimateSpan
 from torchmill.plan.options import parse_options
@@ -54,15 +63,18 @@ def assumed(facts: Facts) -> CostAssumptions:
 def expected(facts: Facts, run: MeasuredRun) -> EstimateSpan:
     """Return the range of a run's wall time by all the other runs."""
     terms = assumed(facts)
-    release = estimate.find_release_version(facts, run.package, run.release)
+    release = compile_work.find_release_version(facts, run.package, run.release)
     assert release is not None, f"runs.toml: {run.release} is no release"
     rest = replace(facts, runs=tuple(one for one in facts.runs if one is not run))
-    found = estimate.catalogue_work(
-        rest, release, link_overflow.count_code_images(run.capabilities), estimate.run_slots(run)
+    found = compile_work.catalogue_work(
+        rest,
+        release,
+        link_overflow.count_code_images(run.capabilities),
+        compile_work.run_slots(run),
     )
     assert found is not None
     span = estimate.wall_seconds(
-        terms.serial_seconds, terms.scaling, found, estimate.run_slots(run)
+        terms.serial_seconds, terms.scaling, found, compile_work.run_slots(run)
     )
     job = terms.job_seconds if run.scope == "job" else CostRange(0, 0)
     return EstimateSpan(span.low + job.low, span.likely + job.middle, span.high + job.high)
@@ -147,21 +159,27 @@ def test_the_time_on_a_small_board_is_qualified_and_what_was_never_measured_is_u
     made = planned(shipped, "wheel-3.12-cpu", "v2.4.1", board)
     assert (
         "much longer on a small board such as a Raspberry Pi"
-        in estimate.cost_rows(shipped, made)["time"]
+        in estimate_report.cost_rows(shipped, made)["time"]
     )
-    assert "much longer on a small board such as a Raspberry Pi" in estimate.expected_duration(
-        shipped, made
+    assert (
+        "much longer on a small board such as a Raspberry Pi"
+        in estimate_report.expected_duration(shipped, made)
     )
-    assert "Raspberry" not in estimate.cost_rows(shipped, made, (own_run(90_000),))["time"]
+    assert "Raspberry" not in estimate_report.cost_rows(shipped, made, (own_run(90_000),))["time"]
     assert (
         "Raspberry"
-        not in estimate.cost_rows(shipped, planned(shipped, "wheel-3.12-cpu", "v2.4.1"))["time"]
+        not in estimate_report.cost_rows(shipped, planned(shipped, "wheel-3.12-cpu", "v2.4.1"))[
+            "time"
+        ]
     )
     flash = planned(shipped, "flash-3.12-cu124", "v2.11.0", LARGE)
     before = replace(
         shipped, runs=tuple(run for run in shipped.runs if run.package != "flash-attn")
     )
-    assert estimate.cost_rows(before, flash)["time"] == "unknown: nothing like it was ever measured"
+    assert (
+        estimate_report.cost_rows(before, flash)["time"]
+        == "unknown: nothing like it was ever measured"
+    )
 
 
 def test_the_disk_of_an_extension_is_judged_by_its_own_builds(shipped: Facts) -> None:
@@ -228,9 +246,9 @@ def test_without_assumptions_nothing_is_estimated(shipped: Facts) -> None:
     bare = replace(shipped, assumed=None)
     made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
     assert estimate.estimate_build(bare, made) is None
-    assert estimate.estimate_as_text(bare, made, GIB) == ""
-    assert estimate.estimate_as_data(bare, made) == {"estimate": None, "overflow": None}
-    assert estimate.expected_duration(bare, made) == ""
+    assert estimate_report.estimate_as_text(bare, made, GIB) == ""
+    assert estimate_report.estimate_as_data(bare, made) == {"estimate": None, "overflow": None}
+    assert estimate_report.expected_duration(bare, made) == ""
 
 
 def test_one_sentence_says_how_long_it_takes(shipped: Facts) -> None:
@@ -238,7 +256,7 @@ def test_one_sentence_says_how_long_it_takes(shipped: Facts) -> None:
     found = estimate.estimate_build(shipped, made)
     assert found is not None
     pattern = r"expected to take about (.+) \((.+) to (.+)\), less with what .*"
-    said = re.fullmatch(pattern, estimate.expected_duration(shipped, made))
+    said = re.fullmatch(pattern, estimate_report.expected_duration(shipped, made))
     assert said is not None
     wall = found.wall
     assert [*said.groups()] == [
@@ -253,7 +271,7 @@ def test_a_further_python_takes_a_part_of_what_the_first_took(shipped: Facts) ->
     assert 0.153 < part.cpu.likely / estimated(shipped, made).cpu.likely < 0.25, (
         "as measured, here and by upstream"
     )
-    said = estimate.expected_duration(shipped, made, further=True)
+    said = estimate_report.expected_duration(shipped, made, further=True)
     assert said.startswith(
         f"expected to take {part.wall} in the tree of the first Python, less with what "
     )
@@ -262,14 +280,14 @@ def test_a_further_python_takes_a_part_of_what_the_first_took(shipped: Facts) ->
 def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
     with_static_cudnn = change_host(LARGE, toolkits={"libraries": {"cudnn": "8.0.5"}})
     made = planned(shipped, "wheel-3.8-cu111", "v1.8.0", with_static_cudnn)
-    text = estimate.estimate_as_text(shipped, made, 8 * GIB)
+    text = estimate_report.estimate_as_text(shipped, made, 8 * GIB)
     assert "the guard then lets fewer run" in text
     assert "relocation truncated to fit" in text
     assert "BUILD_SPLIT_CUDA=ON" in text
-    data = estimate.estimate_as_data(shipped, made)
+    data = estimate_report.estimate_as_data(shipped, made)
     assert data["overflow"]["level"] == "possible"
     assert data["estimate"]["wall"]["low"] < data["estimate"]["wall"]["high"]
-    assert "warning" not in estimate.estimate_as_text(
+    assert "warning" not in estimate_report.estimate_as_text(
         shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"), 24 * GIB
     )
 
@@ -285,7 +303,7 @@ def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
 def test_a_wheel_that_some_places_do_not_take_is_told(
     shipped: Facts, session: str, tag: str, places: list[str]
 ) -> None:
-    text = estimate.estimate_as_text(shipped, planned(shipped, session, tag), 64 * GIB)
+    text = estimate_report.estimate_as_text(shipped, planned(shipped, session, tag), 64 * GIB)
     assert [place for place in ("PyPI", "GitHub") if f"{place} takes" in text] == places
 
 
@@ -297,7 +315,7 @@ def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
     ):
         span = expected(shipped, run)
         low, likely, high = (round(seconds / 60) for seconds in (span.low, span.likely, span.high))
-        took, jobs = round((run.wall_seconds or 0) / 60), estimate.run_slots(run)
+        took, jobs = round((run.wall_seconds or 0) / 60), compile_work.run_slots(run)
         rows.append(
             f"| {run.release} {run.variant} | {jobs} | {took} | {likely} | {low} to {high} |"
         )
@@ -329,7 +347,7 @@ def write(folder: Path, name: str, text: str) -> None:
 
 def test_a_manifest_is_a_run(shipped: Facts, tmp_path: Path) -> None:
     write(tmp_path, "torch-1.13.1+cu117", json.dumps(MANIFEST))
-    (run,) = estimate.read_own_runs(shipped, tmp_path)
+    (run,) = read_own_runs(shipped, tmp_path)
     assert (run.package, run.release, run.jobs, run.cpu_seconds) == ("torch", "1.13.1", 4, 13000.5)
     assert run.capabilities == "8.0;8.6"
     assert run.wall_seconds == pytest.approx(3644.9)
@@ -342,8 +360,8 @@ def test_what_cannot_be_read_is_no_run(shipped: Facts, tmp_path: Path) -> None:
     write(tmp_path, "old", json.dumps({**MANIFEST, "seconds": None}))
     write(tmp_path, "unknown", json.dumps({**MANIFEST, "tag": "v0.0.1"}))
     write(tmp_path, "foreign", json.dumps({**MANIFEST, "package": "numpy"}))
-    assert estimate.read_own_runs(shipped, tmp_path) == ()
-    assert estimate.read_own_runs(shipped, tmp_path / "absent") == ()
+    assert read_own_runs(shipped, tmp_path) == ()
+    assert read_own_runs(shipped, tmp_path / "absent") == ()
 
 
 def test_what_a_container_built_elsewhere_says_nothing_of_this_one(
@@ -351,7 +369,7 @@ def test_what_a_container_built_elsewhere_says_nothing_of_this_one(
 ) -> None:
     for arch in ("x86_64", "aarch64"):
         write(tmp_path, f"torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_{arch}", json.dumps(MANIFEST))
-    (run,) = estimate.read_own_runs(shipped, tmp_path)
+    (run,) = read_own_runs(shipped, tmp_path)
     assert run.source.endswith(f"_{native_arch()}.whl")
 
 
@@ -359,7 +377,7 @@ GB = 10**9
 
 
 def needs(facts: Facts, made: Plan, *runs: MeasuredRun) -> dict[str, CostRange]:
-    found = estimate.storage_needs(facts, made, runs)
+    found = storage.storage_needs(facts, made, runs)
     assert found is not None
     assert set(found) - {"cache"} == {"tree", "kit", "environment", "trial"}
     return dict(found)
@@ -419,9 +437,7 @@ def test_a_manifest_says_what_was_written(shipped: Facts, tmp_path: Path) -> Non
         said % ', "disk": {"tree": 70, "outputs": 20, "environment": 10}'
     )
     (tmp_path / "strange.whl.json").write_text(said % ', "disk": {"tree": "much"}')
-    found = [
-        (run.source, run.tree, run.environment) for run in estimate.read_own_runs(shipped, tmp_path)
-    ]
+    found = [(run.source, run.tree, run.environment) for run in read_own_runs(shipped, tmp_path)]
     assert found == [("old.whl", None, None), ("ours.whl", 90, 10)]
 
 
@@ -430,8 +446,7 @@ def test_a_package_without_recorded_builds_has_none(known: Facts) -> None:
         known, "wheel-3.10-cpu", "x86_64", find_release(known, "base", "v1.0.0")
     )
     assert (
-        estimate.storage_needs(known, build_plan.compute_plan(known, cell, SMALL, Options()))
-        is None
+        storage.storage_needs(known, build_plan.compute_plan(known, cell, SMALL, Options())) is None
     )
 
 
@@ -441,11 +456,15 @@ def test_what_pages_say_of_the_time_is_the_estimate_of_today(shipped: Facts) -> 
         for one in ("getting-started.md", "how-to/build.md")
     }
     two = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
-    assert f"time       {estimate.cost_rows(shipped, two)['time']}\n" in pages["getting-started.md"]
+    assert (
+        f"time       {estimate_report.cost_rows(shipped, two)['time']}\n"
+        in pages["getting-started.md"]
+    )
     rtx3090 = load_host(ROOT / "tests" / "golden" / "hosts" / "rtx3090.toml")
     shorter = planned(shipped, "wheel-3.12-cu121", "v2.4.1", rtx3090, "--arch-list=8.6")
     assert (
-        f"torch 2.4.1: {estimate.expected_duration(shipped, shorter)}\n" in pages["how-to/build.md"]
+        f"torch 2.4.1: {estimate_report.expected_duration(shipped, shorter)}\n"
+        in pages["how-to/build.md"]
     )
 
 
@@ -460,7 +479,7 @@ def test_a_list_that_was_asked_for_is_not_advised_against(shipped: Facts) -> Non
     )
 
     def saving(*options: str) -> list[str]:
-        return estimate.saving_for_gpus(shipped, cell, host, parse_options(options, "test"))
+        return estimate_report.saving_for_gpus(shipped, cell, host, parse_options(options, "test"))
 
     (told,) = saving()
     assert "`--arch-list '8.6'` is enough" in told
@@ -479,4 +498,4 @@ def test_a_list_that_the_release_refuses_is_not_advised(
         LARGE, gpus={"devices": (Gpu("some", capability),), "driver": "580.65.06"}, complete=True
     )
     cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", tag))
-    assert estimate.saving_for_gpus(shipped, cell, host) == []
+    assert estimate_report.saving_for_gpus(shipped, cell, host) == []

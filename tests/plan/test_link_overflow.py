@@ -14,14 +14,14 @@ from packaging.version import Version
 
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
-from torchmill.plan import estimate, link_overflow
+from torchmill.plan import compile_work, link_overflow
 
 COMPRESSED = {"TORCH_NVCC_FLAGS": "-Xfatbin -compress-all"}
 STATIC = {"USE_STATIC_CUDNN": "1", "USE_STATIC_NCCL": "1"}
 
 
 def release(facts: Facts, version: str) -> Release:
-    found = estimate.find_release_version(facts, "torch", version)
+    found = compile_work.find_release_version(facts, "torch", version)
     assert found is not None
     return found
 

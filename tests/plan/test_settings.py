@@ -9,7 +9,7 @@ from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.host.host import Host, HostPackages, HostPlatform, HostResources
-from torchmill.plan import build_plan, cell_lookup, estimate, settings
+from torchmill.plan import build_plan, cell_lookup, estimate_report, settings
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext, Finding
@@ -85,8 +85,9 @@ def test_a_heavier_build_is_named_so_and_its_estimate_says_what_it_leaves_out(
     plan = planned(shipped, DEBUG="1", BUILD_TEST="ON")
     assert plan.wheel.version == "1.13.1+cpu.debug"
     assert plan.wheel.file_name.startswith("torch-1.13.1+cpu.debug-cp310-")
-    assert "and more with BUILD_TEST, DEBUG, which nobody measured" in estimate.expected_duration(
-        shipped, plan
+    assert (
+        "and more with BUILD_TEST, DEBUG, which nobody measured"
+        in estimate_report.expected_duration(shipped, plan)
     )
     (finding,) = examined(shipped, HOST, DEBUG="1", BUILD_TEST="ON")
     assert (finding.subject, finding.verdict) == ("settings", "warning")

@@ -19,7 +19,7 @@ from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
 from torchmill.host.disk_usage import list_children
 from torchmill.host.host import DiskSpace, Host
-from torchmill.plan import estimate
+from torchmill.host.own_runs import read_own_runs
 
 _KIT = "kit"
 # in the name of a tree, by CMake 4.4, linkers and PATH; and bytes that are no UTF-8, in which scripts are written;
@@ -33,7 +33,7 @@ def with_disk_space(
     """Return this machine with the disks of a build, and with the builds that it has made before."""
     rooms, runs = (
         disk_spaces(folders, layout.cache, source),
-        estimate.read_own_runs(facts, layout.dist),
+        read_own_runs(facts, layout.dist),
     )
     return replace(host, resources=replace(host.resources, disks=rooms), runs=runs)
 

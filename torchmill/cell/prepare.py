@@ -29,7 +29,8 @@ from torchmill.core.strict_json import load_object
 from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
 from torchmill.host.environments import Install, TreeUser, provide_shared_tools, read_tree_user
-from torchmill.plan import estimate, input_digests
+from torchmill.host.own_runs import read_own_runs
+from torchmill.plan import estimate_report, input_digests
 
 RecordedInputs = Sequence[
     tuple[str, Sequence[str]]
@@ -67,8 +68,8 @@ def prepare_tree(
     if changes := _changes_since_last_tree(context):
         note(f"a new tree, because of what changed since the last build: {name_few(changes, 3)}")
     note(f"copying the source to {tree.source}")
-    own_runs = estimate.read_own_runs(context.facts, context.layout.dist)
-    if cost := estimate.expected_duration(context.facts, context.plan, own_runs):
+    own_runs = read_own_runs(context.facts, context.layout.dist)
+    if cost := estimate_report.expected_duration(context.facts, context.plan, own_runs):
         note(cost)
     added_files.forget(tree)
     with fetcher.hold_source(context.layout, context.source):

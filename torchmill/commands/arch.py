@@ -18,7 +18,7 @@ from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
 from torchmill.host.host import Host, HostResources
 from torchmill.host.measurement import read_or_measure_host
-from torchmill.plan import estimate, gpu_hosts, published
+from torchmill.plan import estimate_report, gpu_hosts, published
 from torchmill.plan.arch_choice import check_arch_list, find_arch_problems, shortest_arch_list
 from torchmill.plan.arch_toolkits import find_toolkit, format_toolkit_range, toolkits_with_target
 from torchmill.plan.build_options import Options
@@ -189,7 +189,11 @@ def answer_arch(
         *saving,
         *_remarks(facts, targets, toolkit, release),
         *(
-            [estimate.estimate_as_text(facts, plan, host.resources.memory, gpus=[*own.values()])]
+            [
+                estimate_report.estimate_as_text(
+                    facts, plan, host.resources.memory, gpus=[*own.values()]
+                )
+            ]
             if plan
             else ()
         ),
@@ -202,7 +206,7 @@ def answer_arch(
         "saving": saving[0] if saving else None,
         "serves": ways,
         **(
-            estimate.estimate_as_data(facts, plan, gpus=[*own.values()])
+            estimate_report.estimate_as_data(facts, plan, gpus=[*own.values()])
             if plan
             else {"estimate": None, "overflow": None}
         ),
@@ -282,7 +286,7 @@ def _saving(facts: Facts, wanted: Release, cuda: str, host: Host) -> list[str]:
         )
         for cell in reversed(order):
             fits = cuda in {"", cell.build.cuda, cell.build.variant}
-            if fits and (saving := estimate.saving_for_gpus(facts, cell, host)):
+            if fits and (saving := estimate_report.saving_for_gpus(facts, cell, host)):
                 return saving
     return []
 

@@ -25,7 +25,7 @@ from torchmill.commands.walk import (
     with_sources,
 )
 from torchmill.config import arch_list, selection
-from torchmill.config.costs import CostRange
+from torchmill.config.costs import CostRange, MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpu_names, gpus_of_host
@@ -47,8 +47,9 @@ from torchmill.fetch.source.source import Source
 from torchmill.host.description import load_host
 from torchmill.host.host import Host
 from torchmill.host.measurement import with_named_compiler
+from torchmill.host.own_runs import read_own_runs
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import cell_lookup, estimate, gpu_hosts, published
+from torchmill.plan import cell_lookup, estimate_report, gpu_hosts, published, storage
 from torchmill.plan.arch_choice import OFFICIAL, shortest_arch_list
 from torchmill.plan.base_package import base_version
 from torchmill.plan.build_options import NO_OPTIONS, Options
@@ -441,7 +442,7 @@ class Dialogue(NamedTuple):
 
     def sessions(self, foresight: Foresight) -> list[Session]:
         """Return the sessions that build the cells, with what each takes."""
-        runs = estimate.read_own_runs(self.facts, self.layout.dist)
+        runs = read_own_runs(self.facts, self.layout.dist)
         found, trees = [], set()
         for cell, command in zip(self.cells, self.session_lines(foresight.commands), strict=True):
             host = (
@@ -457,16 +458,18 @@ class Dialogue(NamedTuple):
             shared = tree in trees and self.facts.packages[cell.build.package].after is None
             shared = shared or has_finished_tree(self.layout, self.facts, cell, self.native)
             trees.add(tree)
-            takes = estimate.expected_duration(self.facts, plan, runs, further=shared)
+            takes = estimate_report.expected_duration(self.facts, plan, runs, further=shared)
             lines = [f"{cell.release}: {takes or 'nobody knows how long this takes'}"]
             there = self._there(cell)
             needs = session_needs(self._storage(plan, runs, shared=shared), there)
             found.append(Session(command, tuple(lines), session_requirements(plan, there), needs))
         return found
 
-    def _storage(self, plan: Plan, runs: estimate.OwnRuns, *, shared: bool) -> dict[str, CostRange]:
+    def _storage(
+        self, plan: Plan, runs: Sequence[MeasuredRun], *, shared: bool
+    ) -> dict[str, CostRange]:
         """Return the bytes of a build by part; a shared tree is counted where it is made."""
-        parts = estimate.storage_needs(self.facts, plan, runs) or {}
+        parts = storage.storage_needs(self.facts, plan, runs) or {}
         return {
             part: need for part, need in parts.items() if not (shared and part in {"tree", "kit"})
         }

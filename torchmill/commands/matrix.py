@@ -16,12 +16,12 @@ from torchmill.core.paths import Layout
 from torchmill.deliver.products import product_cell
 from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.native import native_arch
+from torchmill.host.own_runs import read_own_runs
 from torchmill.plan import cell_lookup
 from torchmill.plan.arch_choice import official_arch_list
 from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.judgement import TRIED
-from torchmill.plan.estimate import read_own_runs
 from torchmill.plan.matrix import UNTRIED, release_grid
 from torchmill.plan.published import find_published, target_host, unpublished_reason
 from torchmill.plan.trial import STANDINGS, Standing, find_trial

@@ -24,8 +24,9 @@ from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.verification import load_examined_source
 from torchmill.host.host import Host
 from torchmill.host.measurement import read_or_measure_host, with_named_compiler
+from torchmill.host.own_runs import read_own_runs
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import estimate, published, render
+from torchmill.plan import estimate_report, published, render
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
@@ -59,7 +60,7 @@ class PreviewedPlan:
         """Return how long this machine took for its own builds."""
         if self.described:
             return ()
-        return estimate.read_own_runs(self.facts, self.layout.dist)
+        return read_own_runs(self.facts, self.layout.dist)
 
 
 def show_plan(  # noqa: PLR0917 - every one is an option
@@ -185,7 +186,7 @@ def _plan_as_json(
 ) -> str:
     gpus = known_capabilities(preview.facts, preview.host.gpus.devices)
     data = render.plan_as_data(preview.plan)
-    data |= estimate.estimate_as_data(preview.facts, preview.plan, preview.own_runs, gpus)
+    data |= estimate_report.estimate_as_data(preview.facts, preview.plan, preview.own_runs, gpus)
     data["judgements"] = [judgement.as_data() for judgement in judgements]
     if preview.product:
         data["product"] = {"session": preview.product, "file": preview.product_file}
@@ -200,14 +201,16 @@ def _summarize_plan(preview: PreviewedPlan) -> str:
     in_tree = not preview.described and has_finished_tree(
         preview.layout, preview.facts, preview.cell, preview.native
     )
-    costs = estimate.cost_rows(preview.facts, preview.plan, preview.own_runs, further=in_tree)
+    costs = estimate_report.cost_rows(
+        preview.facts, preview.plan, preview.own_runs, further=in_tree
+    )
     tag = selecting_tag(preview.facts, preview.cell.release)
     words = format_options(preview.requested)
     return render.plan_summary(preview.plan, preview.host, costs, tag, words)
 
 
 def _plan_in_detail(preview: PreviewedPlan) -> str:
-    cost = estimate.estimate_as_text(
+    cost = estimate_report.estimate_as_text(
         preview.facts,
         preview.plan,
         usable_memory(preview.host, preview.options),

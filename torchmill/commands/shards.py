@@ -11,12 +11,14 @@ from torchmill.core import console
 from torchmill.core.errors import ConfigError, require_count
 from torchmill.core.paths import Layout
 from torchmill.host.measurement import read_or_measure_host
+from torchmill.host.own_runs import read_own_runs
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import cell_lookup, estimate
+from torchmill.plan import cell_lookup, estimate, shares
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan
-from torchmill.plan.estimate import SharedBuild, format_estimate
+from torchmill.plan.estimate import format_estimate
 from torchmill.plan.options import format_options
+from torchmill.plan.shares import SharedBuild
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)  # of machines
@@ -47,19 +49,19 @@ def show_shards(  # noqa: PLR0917 - every one is an option
         processor = resolve_processor(facts, arch, machine, options.cpu, options.settings)
         options = replace(options, processor=processor)
     plan = compute_plan(facts, build_cell, machine, options)
-    own_runs = () if host else estimate.read_own_runs(facts, layout.dist)
+    own_runs = () if host else read_own_runs(facts, layout.dist)
     whole = estimate.estimate_build(facts, plan, own_runs)
     if whole is None or facts.assumed is None:
         raise ConfigError(
             f"{cell}: nothing like it was ever measured: no time can be predicted",
             code="not-measured",
         )
-    longest = estimate.longest_compile(facts, build_cell.release)
+    longest = shares.longest_compile(facts, build_cell.release)
     # One machine is what the others are compared with.
     builds = list(
-        estimate.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *counts}))
+        shares.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *counts}))
     )
-    advised = estimate.advised_machines(builds)
+    advised = shares.advised_machines(builds)
     words = [cell]
     if tag:
         words.append(f"--tag={tag}")

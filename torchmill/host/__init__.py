@@ -13,6 +13,7 @@
 - libraries: find libraries that a build links, by their headers
 - measurement: measure this machine: read what can be read, and run programs for the rest
 - native: this machine's system and architecture, and those of an executable file
+- own_runs: the builds that this machine has made, by the manifests of its wheels
 - processor: the processor that a build is for: what its compiler makes of the name, and who can run
   it
 - programs: run a machine's compilers and tools for their versions, tell compilers apart, list

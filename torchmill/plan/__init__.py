@@ -18,8 +18,9 @@
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - doctor/: judge a machine against what a build needs; pure
 - drivers: which drivers run what a CUDA toolkit makes
-- estimate: estimate time, memory and disk of a build from measured builds, also in shares on
-  several machines
+- compile_work: how long compiling a release takes by the catalogue of measured builds
+- estimate: estimate time, memory and disk of a build, from measured builds and those of this machine
+- estimate_report: what a build will cost, and whether its link may overflow, for people and as data
 - first_error: find the first real error in a build's log, and not ninja's report of it
 - gpu_hosts: superchips and boards: GPUs that exist only together with a processor, and so tell what
   machine they are in
@@ -46,9 +47,11 @@
 - rules: which rules hold for a build, and what they demand of compilers and tools together
 - session_names: names of sessions: which nox is asked for, and what each makes of a wheel
 - settings: weigh what a user gives a build by --set: what is refused, what makes it heavier
+- shares: a build in shares on several machines: how long it takes, and how many are worth it
 - shell_seal: seal a build from its user's shell: which variables get through to it, and which
   others to name
 - step_origins: where the steps on the way to a wheel take what they need from
+- storage: how many bytes each part of a build takes on disk
 - system_packages: the system packages that a release needs, and the command that installs them
 - trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody who is
   known

@@ -6,7 +6,7 @@ from torchmill.config.costs import CostRange
 from torchmill.config.package import Package
 from torchmill.core.units import format_bytes, format_duration
 from torchmill.host.host import DiskSpace, Host
-from torchmill.plan import estimate
+from torchmill.plan import estimate, storage
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, with_cures
 
 _MOVE = "set TORCHMILL_HOME to another disk"
@@ -20,7 +20,7 @@ def check_resources(context: CheckContext) -> Iterator[Finding]:
     """
     facts = context.facts
     host = context.host
-    parts = estimate.storage_needs(facts, context.plan, host.runs)
+    parts = storage.storage_needs(facts, context.plan, host.runs)
     yield from check_disks(host, parts or _usual_needs(context.package))
     if facts.assumed is not None:
         yield from _check_inodes(host, facts.assumed.files)

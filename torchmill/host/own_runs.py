@@ -1,0 +1,69 @@
+"""The builds that this machine has made, by the manifests of its wheels."""
+
+from pathlib import Path
+from typing import Any
+
+from torchmill.config.build import CPU
+from torchmill.config.costs import MeasuredRun
+from torchmill.config.facts import Facts
+from torchmill.core.strict_json import parse_json
+from torchmill.host.native import native_arch
+
+
+def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
+    """Return what the wheels in `dist` cost to build; a manifest that cannot be read is left out.
+
+    Wheels for another machine were built in an emulator or by cross compilers: they tell nothing of
+    this machine.
+    """
+    arch = native_arch()
+    foreign = tuple(f"_{name}.whl.json" for name in facts.arches if name != arch)
+    runs: list[MeasuredRun] = []
+    for path in sorted(dist.glob("*.whl.json")):
+        if path.name.endswith(foreign):
+            continue
+        run = _read_run(facts, path, arch)
+        if run is not None:
+            runs.append(run)
+    return tuple(runs)
+
+
+def _read_run(facts: Facts, path: Path, arch: str) -> MeasuredRun | None:
+    """Return what one manifest tells; None if it cannot be read, or is of a release without facts."""
+    try:
+        manifest = parse_json(path.read_text(encoding="utf-8"))
+        toolkit = facts.toolkit(manifest.get("toolkit"))
+        return MeasuredRun(
+            package=manifest["package"],
+            release=_release_version(facts, manifest["package"], manifest["tag"]),
+            variant=toolkit.variant if toolkit else CPU,
+            machine="this machine",
+            arch=arch,
+            scope="compile",
+            source=path.name.removesuffix(".json"),
+            jobs=int(manifest["jobs"]),
+            cpu_seconds=float(manifest["cpu_seconds"]),
+            wall_seconds=float(sum(manifest["seconds"].values())),
+            wheel=int(manifest["size"]),
+            tree=_disk_bytes(manifest, "tree", "outputs"),
+            environment=_disk_bytes(manifest, "environment"),
+            capabilities=manifest["switches"].get("TORCH_CUDA_ARCH_LIST", ""),
+        )
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _release_version(facts: Facts, package: str, tag: str) -> str:
+    """Return the version of the release with a tag; raise LookupError if the facts have none."""
+    for release in facts.releases[package]:
+        if release.tag == tag:
+            return release.version
+    raise LookupError(tag)
+
+
+def _disk_bytes(manifest: dict[str, Any], *parts: str) -> int | None:
+    """Return the bytes that parts of a build took; older manifests do not tell."""
+    disk = manifest.get("disk")
+    if not disk:
+        return None
+    return sum(int(disk[part]) for part in parts)
